@@ -1,0 +1,82 @@
+"""The two actors of a pair: each hosts one service on its own asyncio loop."""
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import ray
+
+from services.common.serving import Bound
+from services.drafter.app import DrafterApp
+from services.drafter.settings import DrafterSettings
+from services.target.app import TargetApp
+from services.target.settings import TargetSettings
+
+
+@dataclass(frozen=True)
+class ActorReport:
+    """What an actor says of itself."""
+
+    pid: int
+    bound: Bound
+    ready: bool
+    gpu_uuids: tuple[str, ...]
+
+
+class App(Protocol):
+    """A service that an actor can host."""
+
+    @property
+    def ready(self) -> bool:
+        """The service can take work."""
+
+    async def start(self) -> Bound:
+        """Binds the listeners."""
+
+    async def drain(self) -> None:
+        """Finishes and ends."""
+
+
+class ServiceHost:
+    """Hosts one app; restarted by Ray, which runs __init__ again and nothing else."""
+
+    async def __init__(self, app: App, device: str) -> None:
+        """Starts the service here, because Ray repeats only the constructor after a crash."""
+        self._app = app
+        self._uuids = visible_gpus(device)
+        self._bound = await app.start()
+
+    async def report(self) -> ActorReport:
+        """Addresses and readiness now."""
+        return ActorReport(os.getpid(), self._bound, self._app.ready, self._uuids)
+
+    async def drain(self) -> None:
+        """Finishes running work and ends the service."""
+        await self._app.drain()
+
+
+class TargetHost(ServiceHost):
+    """Hosts a target."""
+
+    async def __init__(self, settings: TargetSettings) -> None:
+        await super().__init__(TargetApp(settings), settings.device)
+
+
+class DrafterHost(ServiceHost):
+    """Hosts a drafter."""
+
+    async def __init__(self, settings: DrafterSettings) -> None:
+        await super().__init__(DrafterApp(settings), settings.device)
+
+
+TargetActor = ray.remote(max_restarts=-1, max_concurrency=8)(TargetHost)
+DrafterActor = ray.remote(max_restarts=-1, max_concurrency=8)(DrafterHost)
+
+
+def visible_gpus(device: str) -> tuple[str, ...]:
+    """UUIDs of the GPUs that this process sees; on a CPU the ids that Ray assigned, which tests of placement read."""
+    if device.startswith("cuda"):
+        import torch
+
+        return tuple(str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count()))
+    return tuple(f"ray-gpu-{index}" for index in ray.get_gpu_ids())

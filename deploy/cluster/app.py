@@ -1,0 +1,84 @@
+"""The controller as a process: Ray runtime, pairs, FleetService."""
+
+import asyncio
+import contextlib
+import tempfile
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from deploy.cluster import runtime
+from deploy.cluster.controller import Controller
+from deploy.cluster.fleet_service import FleetService
+from deploy.cluster.registry import Registry
+from deploy.cluster.settings import ClusterSettings
+from services.common.pb.paceline.v1 import fleet_pb2_grpc
+from services.common.serving import Bound, Listeners, Server
+
+FLEET = "paceline.v1.FleetService"
+
+
+class ClusterApp:
+    """Serves FleetService and keeps the pairs running."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._own_folder = not settings.run_dir
+        self.run_dir = Path(settings.run_dir or tempfile.mkdtemp(prefix="paceline-"))
+        self._registry = Registry()
+        self._controller: Controller | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server = Server(
+            name="cluster",
+            listeners=Listeners(settings.listen, settings.health, settings.metrics),
+            register=lambda server: fleet_pb2_grpc.add_FleetServiceServicer_to_server(
+                FleetService(self._registry), server
+            ),
+            service_names=(FLEET,),
+            metrics=CollectorRegistry(),
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Every pair serves."""
+        return self._controller is not None and self._controller.ready
+
+    async def start(self) -> Bound:
+        """Starts Ray and the listeners; pairs come up in the background."""
+        self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._start_ray)
+        self._controller = Controller(
+            self._settings, runtime.resource_name(self._settings.placement), self.run_dir, self._registry
+        )
+        bound = await self._server.start()
+        self._tasks = [asyncio.create_task(self._controller.run()), asyncio.create_task(self._follow_readiness())]
+        return bound
+
+    def _start_ray(self) -> None:
+        runtime.start(self.run_dir, self._settings.pairs, self._settings.ray_address)
+
+    async def _follow_readiness(self) -> None:
+        while True:
+            await self._server.set_serving(self.ready)
+            await asyncio.sleep(self._settings.poll_s)
+
+    async def drain(self) -> None:
+        """Lets targets finish, stops the pairs, Ray and the listeners, removes its folder."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.set_serving(False)
+        if self._controller is not None:
+            await self._controller.drain()
+        await self._server.stop(1.0)
+        await asyncio.get_running_loop().run_in_executor(None, runtime.stop)
+        if self._own_folder:
+            with contextlib.suppress(FileNotFoundError):
+                await asyncio.to_thread(_remove, self.run_dir)
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""Keeps the asked number of pairs running and announces them."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from deploy.cluster.pair import PairSpec, PairStatus, PlacedPair, StraddledPairError
+from deploy.cluster.registry import PairEntry, Registry, State
+from deploy.cluster.settings import ClusterSettings
+from deploy.cluster.specs import pair_spec
+
+logger = logging.getLogger(__name__)
+
+
+class Controller:
+    """Places pairs, watches them, replaces a pair that straddles GPUs.
+
+    Ray restarts a dead actor by itself; the controller only learns its new address.
+    """
+
+    def __init__(self, settings: ClusterSettings, resource: str, run_dir: Path, registry: Registry) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._pairs = [PlacedPair(self._spec(index, resource, run_dir)) for index in range(settings.pairs)]
+        self._draining = False
+
+    def _spec(self, index: int, resource: str, run_dir: Path) -> PairSpec:
+        return pair_spec(self._settings, index, resource, run_dir)
+
+    @property
+    def pairs(self) -> tuple[PairStatus, ...]:
+        """The latest status of every pair."""
+        return tuple(pair.status for pair in self._pairs)
+
+    @property
+    def ready(self) -> bool:
+        """Every pair serves."""
+        return all(pair.status.ready for pair in self._pairs)
+
+    async def run(self) -> None:
+        """Places every pair and follows it until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for pair in self._pairs:
+                group.create_task(self._follow(pair))
+
+    async def _follow(self, pair: PlacedPair) -> None:
+        await pair.place()
+        while True:
+            before = pair.status
+            try:
+                await pair.refresh()
+            except StraddledPairError:
+                logger.exception("pair straddles GPUs, placing it again")
+                await pair.drain(self._settings.drain_s)
+                await pair.place()
+            if pair.status != before:
+                await self._publish()
+            gone = not pair.status.address and before.address
+            await asyncio.sleep(self._settings.restart_backoff_s if gone else self._settings.poll_s)
+
+    async def _publish(self) -> None:
+        await self._registry.publish(self._entry(pair.status) for pair in self._pairs)
+
+    def _entry(self, status: PairStatus) -> PairEntry:
+        return PairEntry(
+            pair_id=status.pair_id,
+            target_address=status.address,
+            model=self._settings.model_name,
+            state=self._state(status),
+            gpu_uuids=status.gpu_uuids,
+            target_restarts=status.target_restarts,
+            drafter_restarts=status.drafter_restarts,
+            metrics_address=status.metrics,
+        )
+
+    def _state(self, status: PairStatus) -> State:
+        if self._draining:
+            return "draining"
+        if status.ready:
+            return "ready"
+        return "starting" if status.address or not status.target_pid else "down"
+
+    async def drain(self) -> None:
+        """Announces the end, lets targets finish, frees every bundle."""
+        self._draining = True
+        await self._publish()
+        await asyncio.gather(*(pair.drain(self._settings.drain_s) for pair in self._pairs))

@@ -1,0 +1,145 @@
+"""One pair: a placement group with one bundle, a target actor and a drafter actor in it."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from deploy.cluster.actors import ActorReport, DrafterActor, TargetActor
+from services.drafter.settings import DrafterSettings
+from services.target.settings import TargetSettings
+
+
+class StraddledPairError(RuntimeError):
+    """Target and drafter of a pair see different GPUs."""
+
+
+@dataclass(frozen=True)
+class PairStatus:
+    """What the controller knows of a pair. address is empty while the target is not up."""
+
+    pair_id: str
+    address: str = ""
+    metrics: str = ""
+    ready: bool = False
+    gpu_uuids: tuple[str, ...] = ()
+    target_pid: int = 0
+    drafter_pid: int = 0
+    target_restarts: int = 0
+    drafter_restarts: int = 0
+
+
+@dataclass(frozen=True)
+class PairSpec:
+    """How to place one pair. drafter is None for a pair without one."""
+
+    pair_id: str
+    target: TargetSettings
+    drafter: DrafterSettings | None
+    resource: str
+    target_share: float
+
+
+class PlacedPair:
+    """Keeps the two actors of a pair in one bundle and watches them."""
+
+    def __init__(self, spec: PairSpec) -> None:
+        self.spec = spec
+        self.status = PairStatus(spec.pair_id)
+        self._group: PlacementGroup | None = None
+        self._target: Any = None
+        self._drafter: Any = None
+
+    async def place(self, timeout_s: float = 60.0) -> None:
+        """Reserves the bundle and starts both actors.
+
+        Raises:
+            TimeoutError: when no node has room for the bundle.
+        """
+        self._group = placement_group([{self.spec.resource: 1.0}], strategy="STRICT_PACK")
+        await asyncio.wait_for(asyncio.wrap_future(self._group.ready().future()), timeout_s)
+        if self.spec.drafter is not None:
+            self._drafter = self._actor(DrafterActor, 1.0 - self.spec.target_share).remote(self.spec.drafter)
+        self._target = self._actor(TargetActor, self.spec.target_share).remote(self.spec.target)
+
+    def _actor(self, kind: Any, share: float) -> Any:
+        """Options that put an actor into bundle 0 with its share of the pair's resource."""
+        share = round(share, 4)
+        gpu = self.spec.resource == "GPU"
+        return kind.options(
+            num_cpus=0,
+            num_gpus=share if gpu else 0,
+            resources=None if gpu else {self.spec.resource: share},
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                placement_group=self._group, placement_group_bundle_index=0
+            ),
+        )
+
+    async def refresh(self, timeout_s: float = 5.0) -> PairStatus:
+        """Asks both actors and updates status; a dead one counts as a restart when it is back.
+
+        Raises:
+            StraddledPairError: when both are up and see different GPUs.
+        """
+        target, drafter = await asyncio.gather(_report(self._target, timeout_s), _report(self._drafter, timeout_s))
+        if target and drafter and target.gpu_uuids != drafter.gpu_uuids:
+            raise StraddledPairError(f"{self.spec.pair_id}: {target.gpu_uuids} and {drafter.gpu_uuids}")
+        self.status = _updated(self.status, target, drafter)
+        return self.status
+
+    async def drain(self, timeout_s: float) -> None:
+        """Lets the target finish, then ends both and frees the bundle."""
+        for actor in (self._target, self._drafter):
+            if actor is None:
+                continue
+            try:
+                await asyncio.wait_for(actor.drain.remote(), timeout_s)
+            except (TimeoutError, ray.exceptions.RayError):
+                pass
+            ray.kill(actor, no_restart=True)
+        if self._group is not None:
+            remove_placement_group(self._group)
+
+
+async def _report(actor: Any, timeout_s: float) -> ActorReport | None:
+    if actor is None:
+        return None
+    try:
+        return await asyncio.wait_for(cast("Awaitable[ActorReport]", actor.report.remote()), timeout_s)
+    except (TimeoutError, ray.exceptions.RayError):
+        return None
+
+
+def _updated(old: PairStatus, target: ActorReport | None, drafter: ActorReport | None) -> PairStatus:
+    """The next status; a pid that changed is a restart."""
+    if target is None:
+        new = replace(old, address="", metrics="", ready=False)
+    else:
+        new = replace(
+            old,
+            address=target.bound.grpc,
+            metrics=target.bound.metrics,
+            ready=target.ready,
+            gpu_uuids=target.gpu_uuids,
+            target_pid=target.pid,
+            target_restarts=old.target_restarts + (old.target_pid not in (0, target.pid)),
+        )
+    if drafter is None:
+        return new
+    return replace(
+        new,
+        drafter_pid=drafter.pid,
+        drafter_restarts=old.drafter_restarts + (old.drafter_pid not in (0, drafter.pid)),
+    )
+
+
+def sockets(run_dir: Path, pair_id: str) -> Path:
+    """The short 0700 folder that holds the Unix sockets of a pair."""
+    folder = run_dir / pair_id
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder

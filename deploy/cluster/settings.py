@@ -1,0 +1,68 @@
+"""Settings of the cluster controller."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Placement = Literal["auto", "gpu", "cpu"]
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """What to place and where to announce it.
+
+    Raises:
+        ValueError: from construction, when a value is out of range.
+    """
+
+    model: str
+    """Folder of the target's checkpoint."""
+    drafter: str = ""
+    """Folder of the drafter's checkpoint; empty serves without one."""
+    proposer: str = "dflash"
+    """Proposer of the drafter: dflash, ngram or none."""
+    model_name: str = "paceline-embedded"
+    """Public name of the model."""
+    pairs: int = 1
+    """Pairs to keep running."""
+    placement: Placement = "auto"
+    """gpu asks Ray for whole GPUs, cpu for a stand-in resource, auto takes GPUs when Ray finds any."""
+    target_share: float = 0.7
+    """Part of a pair's bundle that the target takes; the drafter takes the rest."""
+    device: str = ""
+    """torch device of both services; empty: cuda when placed on GPUs, else cpu."""
+    dtype: str = ""
+    """Data type of the weights; empty takes the device's default."""
+    slots: int = 16
+    """Requests that one target runs at once."""
+    listen: str = "127.0.0.1:0"
+    """Address of FleetService."""
+    health: str = "127.0.0.1:0"
+    """Address of the plaintext health service."""
+    metrics: str = "127.0.0.1:0"
+    """Address of the controller's metrics."""
+    host: str = "127.0.0.1"
+    """Host on which targets listen and under which gateways reach them."""
+    base_port: int = 0
+    """First port of the targets (pair i takes base_port + 2 i and its metrics the next); 0 lets the system choose."""
+    ray_address: str = ""
+    """Ray cluster to join; empty starts one inside this process."""
+    run_dir: str = ""
+    """Folder of sockets, logs and the Ray token, mode 0700; empty makes a temporary one."""
+    restart_backoff_s: float = 0.5
+    """Wait before a pair is looked at again after its process died."""
+    poll_s: float = 0.25
+    """Interval between looks at each pair."""
+    drain_s: float = 20.0
+    """Time that running requests have when the controller stops."""
+    watchdog_s: float = 0.0
+    """Time without drafts after which a target drops its drafter; 0 takes the device's default."""
+
+    def __post_init__(self) -> None:
+        if self.pairs < 1:
+            raise ValueError("pairs must be at least 1")
+        if not 0.0 < self.target_share < 1.0:
+            raise ValueError("target_share must lie between 0 and 1")
+        if self.placement not in ("auto", "gpu", "cpu"):
+            raise ValueError("placement must be auto, gpu or cpu")
+        if self.proposer not in ("dflash", "ngram", "none"):
+            raise ValueError("proposer must be dflash, ngram or none")

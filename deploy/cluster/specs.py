@@ -1,0 +1,62 @@
+"""Settings of the two services of a pair, derived from those of the cluster."""
+
+from pathlib import Path
+
+from deploy.cluster.pair import PairSpec, sockets
+from deploy.cluster.runtime import STAND_IN
+from deploy.cluster.settings import ClusterSettings
+from services.drafter.settings import DrafterSettings
+from services.target.settings import TargetSettings
+
+
+def default_dtype(device: str) -> str:
+    """bfloat16 on a GPU, float32 on a CPU."""
+    return "bfloat16" if device.startswith("cuda") else "float32"
+
+
+def pair_spec(settings: ClusterSettings, index: int, resource: str, run_dir: Path) -> PairSpec:
+    """What to place as pair number index; its id is stable over restarts."""
+    pair_id = f"pair-{index}"
+    folder = sockets(run_dir, pair_id)
+    socket = f"unix:{folder / 'drafter.sock'}"
+    device = settings.device or ("cpu" if resource == STAND_IN else "cuda")
+    return PairSpec(
+        pair_id=pair_id,
+        target=_target(settings, index, pair_id, folder, socket, device),
+        drafter=None if settings.proposer == "none" else _drafter(settings, socket, device),
+        resource=resource,
+        target_share=settings.target_share,
+    )
+
+
+def _target(
+    settings: ClusterSettings, index: int, pair_id: str, folder: Path, socket: str, device: str
+) -> TargetSettings:
+    port = settings.base_port + 2 * index if settings.base_port else 0
+    return TargetSettings(
+        model=settings.model,
+        drafter_model=settings.drafter if settings.proposer == "dflash" else "none",
+        drafter_address="" if settings.proposer == "none" else socket,
+        model_name=settings.model_name,
+        pair_id=pair_id,
+        device=device,
+        dtype=settings.dtype or default_dtype(device),
+        slots=settings.slots,
+        run_dir=str(folder),
+        grpc=f"{settings.host}:{port}",
+        health=f"{settings.host}:0",
+        metrics=f"{settings.host}:{port + 1 if port else 0}",
+        watchdog_s=settings.watchdog_s,
+    )
+
+
+def _drafter(settings: ClusterSettings, socket: str, device: str) -> DrafterSettings:
+    return DrafterSettings(
+        model=settings.drafter if settings.proposer == "dflash" else "",
+        proposer=settings.proposer,
+        device=device,
+        dtype=settings.dtype or default_dtype(device),
+        grpc=socket,
+        health=f"{settings.host}:0",
+        metrics=f"{settings.host}:0",
+    )

@@ -1,0 +1,68 @@
+"""python -m deploy.up: serves a model on this machine until Ctrl-C."""
+
+import argparse
+import signal
+import threading
+import time
+
+from deploy.stack import Stack, StackError, StackSettings
+
+
+def arguments() -> argparse.Namespace:
+    """The command line; empty values take the embedded pair."""
+    parser = argparse.ArgumentParser(prog="make up", description=__doc__)
+    defaults = StackSettings()
+    parser.add_argument("--model", default="", help="folder of a Qwen3 checkpoint; default: the embedded model")
+    parser.add_argument("--drafter", default="", help="folder of its DFlash drafter; none: n-gram drafts")
+    parser.add_argument("--proposer", default="", choices=["", "dflash", "ngram", "none"])
+    parser.add_argument("--name", default="", help="public name of the model")
+    parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--address", default="127.0.0.1:50051", help="address of the gateway")
+    parser.add_argument("--slots", type=int, default=16)
+    parsed = parser.parse_args()
+    if not parsed.model:
+        parsed.model, parsed.drafter = defaults.model, parsed.drafter or defaults.drafter
+        parsed.name = parsed.name or defaults.model_name
+    parsed.name = parsed.name or parsed.model.rstrip("/").rsplit("/", 1)[-1]
+    parsed.proposer = parsed.proposer or ("dflash" if parsed.drafter else "ngram")
+    return parsed
+
+
+def main() -> int:
+    """Starts the stack, prints its addresses, waits for a signal."""
+    chosen = arguments()
+    settings = StackSettings(
+        model=chosen.model,
+        drafter=chosen.drafter,
+        proposer=chosen.proposer,
+        model_name=chosen.name,
+        pairs=chosen.pairs,
+        gateway_address=chosen.address,
+        ready_s=1800.0,
+        cluster_flags=["--slots", str(chosen.slots)],
+    )
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        with Stack(settings, progress=print_progress) as stack:
+            print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
+            for pair in stack.pairs():
+                print(f"{pair.pair_id}   {pair.target_address}   metrics http://{pair.metrics_address}/metrics")
+            print("ready; Ctrl-C stops it", flush=True)
+            while not stopped.wait(1.0):
+                for process in stack.processes:
+                    process.check()
+    except StackError as error:
+        print(error)
+        return 1
+    return 0
+
+
+def print_progress(line: str) -> None:
+    """Prints one step with the time of day."""
+    print(f"[{time.strftime('%H:%M:%S')}] {line}", flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
