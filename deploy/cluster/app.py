@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import shutil
 import tempfile
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from deploy.cluster import runtime
+from deploy.cluster import mps, runtime
 from deploy.cluster.controller import Controller
 from deploy.cluster.fleet_service import FleetService
 from deploy.cluster.registry import Registry
@@ -56,6 +57,8 @@ class ClusterApp:
         return bound
 
     def _start_ray(self) -> None:
+        if self._settings.mps:
+            mps.start(self.run_dir)
         runtime.start(self.run_dir, self._settings.pairs, self._settings.ray_address)
 
     async def _follow_readiness(self) -> None:
@@ -73,12 +76,8 @@ class ClusterApp:
             await self._controller.drain()
         await self._server.stop(1.0)
         await asyncio.get_running_loop().run_in_executor(None, runtime.stop)
+        if self._settings.mps:
+            await asyncio.to_thread(mps.stop)
         if self._own_folder:
             with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(_remove, self.run_dir)
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
+                await asyncio.to_thread(shutil.rmtree, self.run_dir, ignore_errors=True)

@@ -43,7 +43,7 @@ class ClusterSettings:
     host: str = "127.0.0.1"
     """Host on which targets listen and under which gateways reach them."""
     base_port: int = 0
-    """First port of the targets (pair i takes base_port + 2 i and its metrics the next); 0 lets the system choose."""
+    """First port of the pairs, three each (target, its metrics, the drafter's metrics); 0 lets the system choose."""
     ray_address: str = ""
     """Ray cluster to join; empty starts one inside this process."""
     run_dir: str = ""
@@ -54,6 +54,8 @@ class ClusterSettings:
     """Interval between looks at each pair."""
     drain_s: float = 20.0
     """Time that running requests have when the controller stops."""
+    mps: bool = False
+    """Runs a CUDA MPS daemon for the pairs: the fastest hand-off, but a CUDA fault of a drafter ends its target too."""
     watchdog_s: float = 0.0
     """Time without drafts after which a target drops its drafter; 0 takes the device's default."""
 

@@ -23,7 +23,7 @@ def pair_spec(settings: ClusterSettings, index: int, resource: str, run_dir: Pat
     return PairSpec(
         pair_id=pair_id,
         target=_target(settings, index, pair_id, folder, socket, device),
-        drafter=None if settings.proposer == "none" else _drafter(settings, socket, device),
+        drafter=None if settings.proposer == "none" else _drafter(settings, index, socket, device),
         resource=resource,
         target_share=settings.target_share,
     )
@@ -32,7 +32,7 @@ def pair_spec(settings: ClusterSettings, index: int, resource: str, run_dir: Pat
 def _target(
     settings: ClusterSettings, index: int, pair_id: str, folder: Path, socket: str, device: str
 ) -> TargetSettings:
-    port = settings.base_port + 2 * index if settings.base_port else 0
+    port = first_port(settings, index)
     return TargetSettings(
         model=settings.model,
         drafter_model=settings.drafter if settings.proposer == "dflash" else "none",
@@ -50,7 +50,13 @@ def _target(
     )
 
 
-def _drafter(settings: ClusterSettings, socket: str, device: str) -> DrafterSettings:
+def first_port(settings: ClusterSettings, index: int) -> int:
+    """First of the three ports of a pair (target, its metrics, the drafter's metrics); 0 lets the system choose."""
+    return settings.base_port + 3 * index if settings.base_port else 0
+
+
+def _drafter(settings: ClusterSettings, index: int, socket: str, device: str) -> DrafterSettings:
+    port = first_port(settings, index)
     return DrafterSettings(
         model=settings.drafter if settings.proposer == "dflash" else "",
         proposer=settings.proposer,
@@ -58,5 +64,5 @@ def _drafter(settings: ClusterSettings, socket: str, device: str) -> DrafterSett
         dtype=settings.dtype or default_dtype(device),
         grpc=socket,
         health=f"{settings.host}:0",
-        metrics=f"{settings.host}:0",
+        metrics=f"{settings.host}:{port + 2 if port else 0}",
     )
