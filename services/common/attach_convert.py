@@ -1,0 +1,93 @@
+"""Attach messages between protobuf and the values of `services.common.attach`."""
+
+from services.common.arena import Layout, TensorEntry
+from services.common.attach import AttachOffer, DrafterInfo
+from services.common.pb.v1 import drafter_pb2 as pb
+
+
+def offer_to_pb(offer: AttachOffer) -> pb.AttachRequest:
+    """The request that a target sends."""
+    segment = pb.SharedSegment(size=offer.layout.nbytes)
+    if offer.cuda_handle:
+        segment.cuda_ipc = offer.cuda_handle
+    else:
+        segment.descriptor = 0
+    tensors = [
+        pb.SharedTensor(name=entry.name, segment=0, offset=entry.offset, shape=entry.shape, dtype=entry.dtype)
+        for entry in offer.layout.tensors
+    ]
+    arena = pb.ArenaLayout(
+        segments=[segment], tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid
+    )
+    return pb.AttachRequest(
+        protocol_version=offer.protocol_version,
+        generation=offer.generation,
+        nonce=offer.nonce,
+        arena=arena,
+        embedding_sha256=offer.embedding_sha256,
+        drafter_sha256=offer.drafter_sha256,
+        slots=offer.slots,
+        buckets=offer.buckets,
+        widths=offer.widths,
+        block_size=offer.block_size,
+        handoff=offer.handoff,
+        target_pid=offer.target_pid,
+    )
+
+
+def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
+    """The offer that a drafter received.
+
+    Raises:
+        ValueError: the arena is not made of exactly one segment.
+    """
+    arena = message.arena
+    if len(arena.segments) != 1 or any(tensor.segment for tensor in arena.tensors):
+        raise ValueError("the arena must be one segment")
+    segment = arena.segments[0]
+    kind = "cuda" if segment.WhichOneof("handle") == "cuda_ipc" else "memfd"
+    entries = tuple(
+        TensorEntry(name=tensor.name, dtype=tensor.dtype, shape=tuple(tensor.shape), offset=tensor.offset)
+        for tensor in arena.tensors
+    )
+    return AttachOffer(
+        generation=message.generation,
+        nonce=message.nonce,
+        layout=Layout(kind=kind, nbytes=segment.size, tensors=entries),
+        embedding_sha256=message.embedding_sha256,
+        drafter_sha256=message.drafter_sha256,
+        slots=message.slots,
+        buckets=tuple(message.buckets),
+        widths=tuple(message.widths),
+        block_size=message.block_size,
+        side_socket=arena.side_socket,
+        cuda_handle=segment.cuda_ipc,
+        gpu_uuid=arena.gpu_uuid,
+        handoff=message.handoff,
+        target_pid=message.target_pid,
+        protocol_version=message.protocol_version,
+    )
+
+
+def info_to_pb(info: DrafterInfo) -> pb.DrafterInfo:
+    """What a drafter says of itself, as a message."""
+    return pb.DrafterInfo(
+        proposer=info.proposer,
+        revision=info.revision,
+        max_draft=info.max_draft,
+        pid=info.pid,
+        instance_id=info.instance_id,
+        device=info.device,
+    )
+
+
+def info_from_pb(message: pb.DrafterInfo) -> DrafterInfo:
+    """What a drafter said of itself."""
+    return DrafterInfo(
+        proposer=message.proposer,
+        revision=message.revision,
+        max_draft=message.max_draft,
+        pid=message.pid,
+        instance_id=message.instance_id,
+        device=message.device,
+    )

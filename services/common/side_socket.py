@@ -1,0 +1,126 @@
+"""Passes the arena's descriptors from a target to its drafter over a Unix socket (SCM_RIGHTS).
+
+The target listens in a folder that only its user may enter. A drafter proves with the generation and the nonce of
+the attach request that it was asked; nothing else is ever sent, so a stranger learns nothing.
+"""
+
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_CLAIM = struct.Struct("<QQ")
+_CREDENTIALS = struct.Struct("=iII")
+_GRANTED = b"\x01"
+_REFUSED = b"\x00"
+_MAX_DESCRIPTORS = 64
+_PEER_TIMEOUT_S = 5.0
+_RETRY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Descriptors received (the caller closes them) and the pid that listens; 0 when it is not visible from here."""
+
+    descriptors: list[int]
+    peer_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    claim: bytes
+    descriptors: tuple[int, ...]
+
+
+class DescriptorListener:
+    """The target's end: hands the descriptors on offer to whoever presents their generation and nonce."""
+
+    def __init__(self, folder: Path) -> None:
+        """Creates `folder` with mode 0700 when absent and listens on a new socket in it.
+
+        Raises:
+            OSError: the folder or the socket cannot be made; the path may be too long for a Unix socket.
+        """
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        self.path = str(folder / f"arena-{secrets.token_hex(4)}.sock")
+        self._offer: _Offer | None = None
+        self._closed = False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._socket.bind(self.path)
+        Path(self.path).chmod(0o600)
+        self._socket.listen(4)
+        self._thread = threading.Thread(target=self._serve, name="side-socket", daemon=True)
+        self._thread.start()
+
+    def offer(self, generation: int, nonce: int, descriptors: Sequence[int]) -> None:
+        """Puts descriptors on offer in place of earlier ones; they stay the caller's and are sent as duplicates."""
+        self._offer = _Offer(_CLAIM.pack(generation, nonce), tuple(descriptors))
+
+    def withdraw(self) -> None:
+        """Ends the offer: every later claim is refused."""
+        self._offer = None
+
+    def close(self) -> None:
+        """Stops listening and removes the socket; closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        self._offer = None
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+        Path(self.path).unlink(missing_ok=True)
+
+    def _serve(self) -> None:
+        while not self._closed:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(_RETRY_S)
+                continue
+            with peer, contextlib.suppress(OSError):
+                peer.settimeout(_PEER_TIMEOUT_S)
+                self._answer(peer)
+
+    def _answer(self, peer: socket.socket) -> None:
+        claim = _receive_exactly(peer, _CLAIM.size)
+        offer = self._offer
+        if offer is None or not hmac.compare_digest(claim, offer.claim):
+            peer.sendall(_REFUSED)
+            return
+        socket.send_fds(peer, [_GRANTED], list(offer.descriptors))
+
+
+def fetch_descriptors(path: str, generation: int, nonce: int, count: int, timeout_s: float = _PEER_TIMEOUT_S) -> Fetched:
+    """The drafter's end: claims the `count` descriptors on offer at `path`.
+
+    Raises:
+        OSError: nobody listens, the claim was refused, or another number of descriptors came.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as peer:
+        peer.settimeout(timeout_s)
+        peer.connect(path)
+        pid, _, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        peer.sendall(_CLAIM.pack(generation, nonce))
+        answer, descriptors, _, _ = socket.recv_fds(peer, 1, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    if answer != _GRANTED or len(descriptors) != count:
+        close_descriptors(descriptors)
+        raise PermissionError("the side socket refused the claim" if answer != _GRANTED else "wrong descriptor count")
+    return Fetched(descriptors, pid)
+
+
+def close_descriptors(descriptors: Sequence[int]) -> None:
+    """Closes descriptors that were received."""
+    for descriptor in descriptors:
+        os.close(descriptor)
