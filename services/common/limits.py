@@ -1,0 +1,32 @@
+"""Caps on what one request may carry: enforced by the validator, told to clients by ModelInfo.limits."""
+
+from dataclasses import asdict, dataclass
+
+PROTOCOL_VERSION = 1
+"""Version of the contracts under proto/paceline/v1 that Hello, Attach and Watch state."""
+
+SESSION_FRAME_BYTES = 16 << 20
+"""Longest frame between a gateway and a target: a Round of many requests with log-probabilities fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Caps of one request; numbers of entries unless the name says bytes."""
+
+    stop_strings: int = 16
+    stop_string_bytes: int = 256
+    stop_token_ids: int = 64
+    logit_bias: int = 1024
+    logprobs: int = 20
+    priority: int = 100
+    idempotency_key_bytes: int = 128
+    prompt_bytes: int = 1 << 20
+    chat_messages: int = 1024
+    request_bytes: int = 4 << 20
+
+    def as_mapping(self) -> dict[str, int]:
+        """The caps by name with the prefix max_, as ModelInfo.limits carries them."""
+        return {f"max_{name}": value for name, value in asdict(self).items()}
+
+
+LIMITS = RequestLimits()
