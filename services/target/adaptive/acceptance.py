@@ -1,0 +1,122 @@
+"""How many tokens a round of a given width should commit, learnt from observed acceptance only.
+
+For each position j the chance that draft j matches, given that all before it did, is estimated per request and
+shrunk towards the estimate over all requests. A draft after the first mismatch says nothing, nor does a position
+that was not drafted, so neither is counted; a request that ended in mid-span counts no mismatch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceSettings:
+    """`optimism` is the chance assumed before anything is known, as strong as `optimism_weight` observations.
+
+    `shared_weight` says how many observations of its own a request needs to count as much as all others;
+    the two `forget` factors apply per observation of a position.
+    """
+
+    optimism: float = 0.7
+    optimism_weight: float = 2.0
+    shared_weight: float = 16.0
+    request_forget: float = 0.98
+    shared_forget: float = 0.998
+
+
+class _Chances:
+    """Decayed counts of matches and trials by position."""
+
+    __slots__ = ("matched", "tried")
+
+    def __init__(self, longest: int) -> None:
+        self.matched = [0.0] * longest
+        self.tried = [0.0] * longest
+
+    def add(self, accepted: int, missed: bool, forget: float) -> None:
+        matched, tried = self.matched, self.tried
+        for position in range(accepted):
+            matched[position] = matched[position] * forget + 1.0
+            tried[position] = tried[position] * forget + 1.0
+        if missed:
+            matched[accepted] *= forget
+            tried[accepted] = tried[accepted] * forget + 1.0
+
+
+class _Row:
+    """One request: its chances, its longest draft, and the tokens it should commit by width."""
+
+    __slots__ = ("cap", "chances", "expected", "rounds")
+
+    def __init__(self, longest: int, cap: int, widths: int) -> None:
+        self.chances = _Chances(longest)
+        self.cap = cap
+        self.expected = [0.0] * widths
+        self.rounds = 0
+
+
+class Acceptance:
+    """Expected commits of the requests that decode now. One observation costs O(longest draft)."""
+
+    def __init__(self, widths: Sequence[int], settings: AcceptanceSettings | None = None) -> None:
+        self._settings = settings or AcceptanceSettings()
+        self._widths = tuple(widths)
+        self._longest = max(widths) - 1
+        self._shared = _Chances(self._longest)
+        self._rows: dict[int, _Row] = {}
+        self._sums = [0.0] * len(self._widths)
+        self._known = self._shared_chances()
+
+    def join(self, uid: int, cap: int | None) -> None:
+        """A request starts to decode; `cap` is its longest draft, None for no limit of its own."""
+        row = _Row(self._longest, self._longest if cap is None else min(cap, self._longest), len(self._widths))
+        self._rows[uid] = row
+        self._refresh(row)
+
+    def leave(self, uid: int) -> None:
+        """A request stops decoding."""
+        row = self._rows.pop(uid)
+        for index, value in enumerate(row.expected):
+            self._sums[index] -= value
+        if not self._rows:
+            self._sums = [0.0] * len(self._widths)
+
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+        """A row verified `drafted` drafts and accepted the first `accepted` of them."""
+        row = self._rows.get(uid)
+        if row is None or drafted == 0:
+            return
+        missed = accepted < drafted and not ended
+        self._shared.add(accepted, missed, self._settings.shared_forget)
+        row.chances.add(accepted, missed, self._settings.request_forget)
+        row.rounds += 1
+        # A settled request moves little in one round, so it is refreshed in every fourth only.
+        if row.rounds <= 16 or row.rounds % 4 == 0:
+            self._refresh(row)
+
+    def expected(self) -> list[float]:
+        """Tokens that all decoding requests together should commit in one round, by width. Called once a round."""
+        self._known = self._shared_chances()
+        return self._sums
+
+    def _shared_chances(self) -> list[float]:
+        """The chance at each position over all requests; positions never seen take that of the one before."""
+        chances = []
+        chance, weight = self._settings.optimism, self._settings.optimism_weight
+        for matched, tried in zip(self._shared.matched, self._shared.tried, strict=True):
+            chance = (matched + chance * weight) / (tried + weight)
+            chances.append(chance)
+        return chances
+
+    def _refresh(self, row: _Row) -> None:
+        weight, matched, tried = self._settings.shared_weight, row.chances.matched, row.chances.tried
+        reach = total = 1.0
+        gathered = [1.0]
+        for position in range(row.cap):
+            reach *= (matched[position] + self._known[position] * weight) / (tried[position] + weight)
+            total += reach
+            gathered.append(total)
+        for index, width in enumerate(self._widths):
+            value = gathered[min(width - 1, row.cap)]
+            self._sums[index] += value - row.expected[index]
+            row.expected[index] = value

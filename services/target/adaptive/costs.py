@@ -1,0 +1,61 @@
+"""What a round costs by bucket and width: measured at warm-up, corrected by the rounds that are served."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, log
+
+_SHARED_RATE = 0.1
+_CELL_RATE = 0.02
+_FIRST_ROUNDS = 4
+_LARGEST_STEP = 0.4
+
+
+class CostTable:
+    """Microseconds of a round, draft and hand-off included.
+
+    A live round moves the level of its whole bucket quickly and its own cell slowly: a growing context or a busy
+    machine changes all widths alike, and must not make those look cheap that were not run lately.
+    """
+
+    def __init__(self, widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> None:
+        missing = [(bucket, width) for bucket in buckets for width in widths if micros.get((bucket, width), 0.0) <= 0.0]
+        if missing:
+            raise ValueError(f"no cost was measured for (bucket, width) {missing[0]}")
+        rows = [[float(micros[bucket, width]) for width in widths] for bucket in buckets]
+        rows = [_rising(row) for row in rows]
+        columns = [_rising(column) for column in zip(*rows, strict=True)]
+        self._base = {
+            (bucket, width): columns[column][row]
+            for row, bucket in enumerate(buckets)
+            for column, width in enumerate(widths)
+        }
+        self._level = dict.fromkeys(buckets, 0.0)
+        self._cell = dict.fromkeys(self._base, 0.0)
+        self._seen = dict.fromkeys(self._base, 0)
+
+    def cost(self, bucket: int, width: int) -> float:
+        """Microseconds that a round should take."""
+        return self._base[bucket, width] * exp(self._level[bucket] + self._cell[bucket, width])
+
+    def measured(self, bucket: int, width: int, micros: float) -> None:
+        """A round took `micros`; one outlier moves the estimate by little."""
+        error = log(max(micros, 1e-3) / self.cost(bucket, width))
+        error = max(-_LARGEST_STEP, min(_LARGEST_STEP, error))
+        cell = bucket, width
+        self._level[bucket] += _SHARED_RATE * error
+        self._cell[cell] += max(_CELL_RATE, 1.0 / (_FIRST_ROUNDS + self._seen[cell])) * error
+        self._seen[cell] += 1
+
+    def table(self) -> dict[tuple[int, int], float]:
+        """All costs by (bucket, width)."""
+        return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
+
+
+def _rising(values: Iterable[float]) -> list[float]:
+    """The mean of the closest rising curve above and the closest below: more work never costs less."""
+    above: list[float] = []
+    for value in values:
+        above.append(max(value, above[-1]) if above else value)
+    below: list[float] = []
+    for value in reversed(list(values)):
+        below.append(min(value, below[-1]) if below else value)
+    return [(high + low) / 2 for high, low in zip(above, reversed(below), strict=True)]

@@ -1,0 +1,46 @@
+"""Idempotency keys: one generation per (tenant, key) while it runs and for a while after."""
+
+from collections import deque
+
+from services.common.errors import Code, PacelineError, Reason
+
+_RUNNING = float("inf")
+
+
+class KeyStore:
+    """Holds keys while their request runs and `keep_s` seconds after; an empty key is never held."""
+
+    def __init__(self, keep_s: float = 60.0, capacity: int = 65_536) -> None:
+        self._keep_s = keep_s
+        self._capacity = capacity
+        self._until: dict[tuple[str, str], float] = {}
+        self._ending: deque[tuple[float, tuple[str, str]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def claim(self, tenant: str, key: str, now: float) -> None:
+        """Takes a key. Raises ALREADY_EXISTS/DUPLICATE when it is held, OVERLOADED when the store is full."""
+        if not key:
+            return
+        self.sweep(now)
+        if (tenant, key) in self._until:
+            raise PacelineError(
+                Code.ALREADY_EXISTS, Reason.DUPLICATE, "a request with this idempotency key is running or has ended"
+            )
+        if len(self._until) >= self._capacity:
+            raise PacelineError(
+                Code.RESOURCE_EXHAUSTED, Reason.OVERLOADED, "too many idempotency keys", retry_after_s=self._keep_s
+            )
+        self._until[tenant, key] = _RUNNING
+
+    def release(self, tenant: str, key: str, now: float) -> None:
+        """Says that the request of a key has ended; the key is held for a while longer."""
+        if self._until.get((tenant, key)) == _RUNNING:
+            self._until[tenant, key] = now + self._keep_s
+            self._ending.append((now + self._keep_s, (tenant, key)))
+
+    def sweep(self, now: float) -> None:
+        """Forgets keys whose time has passed."""
+        while self._ending and self._ending[0][0] <= now:
+            del self._until[self._ending.popleft()[1]]
