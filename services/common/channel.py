@@ -1,0 +1,53 @@
+"""gRPC options in one place, and channels between services."""
+
+from collections.abc import Sequence
+
+import grpc
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+PING_EVERY_MS = 10_000
+
+COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", PING_EVERY_MS),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+# Clients may ping every second on a quiet stream; gRPC's default of five minutes would end their connection.
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *COMMON_OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+)
+
+CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
+    *COMMON_OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+def connect(
+    address: str,
+    credentials: grpc.ChannelCredentials | None = None,
+    options: Sequence[tuple[str, int | str]] = (),
+) -> grpc.aio.Channel:
+    """An asyncio channel to host:port or unix:/path; plaintext without credentials."""
+    merged = [*CLIENT_OPTIONS, *options]
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=merged)
+    return grpc.aio.secure_channel(address, credentials, options=merged)
+
+
+def connect_sync(address: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.Channel:
+    """A blocking channel, for threads that own no event loop."""
+    if credentials is None:
+        return grpc.insecure_channel(address, options=list(CLIENT_OPTIONS))
+    return grpc.secure_channel(address, credentials, options=list(CLIENT_OPTIONS))

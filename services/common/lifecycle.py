@@ -1,0 +1,49 @@
+"""Runs one service as a process: start, announce, wait for a signal, drain, exit 0."""
+
+import asyncio
+import json
+import os
+import signal
+from typing import Protocol
+
+from services.common import logs
+from services.common.serving import Bound
+
+
+class App(Protocol):
+    """A service that a process or an actor can host."""
+
+    @property
+    def ready(self) -> bool:
+        """The service can take work."""
+
+    async def start(self) -> Bound:
+        """Binds the listeners; warm-up may go on afterwards."""
+
+    async def drain(self) -> None:
+        """Finishes running work and ends the service."""
+
+
+def run(service: str, app: App, log_level: str = "info") -> int:
+    """Runs the app until SIGTERM or SIGINT; returns the exit code.
+
+    Prints one JSON line with the bound addresses as soon as they are known. A failed start raises, so the process ends
+    with a code other than 0. A fatal error later (app.fatal, when the app has one) ends the process with 1.
+    """
+    logs.configure(service, log_level)
+    return asyncio.run(_run(service, app))
+
+
+async def _run(service: str, app: App) -> int:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    bound = await app.start()
+    print(json.dumps({"service": service, **bound.as_dict(), "pid": os.getpid()}), flush=True)
+    fatal: asyncio.Future[None] | None = getattr(app, "fatal", None)
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait({waiting, fatal} if fatal is not None else {waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    await app.drain()
+    return 1 if fatal is not None and fatal.done() and fatal.exception() else 0

@@ -1,0 +1,138 @@
+"""The three listeners of a service: gRPC, plaintext health, metrics."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from wsgiref.simple_server import WSGIServer
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry, start_http_server
+
+from services.common.channel import SERVER_OPTIONS
+from services.common.interceptors import ErrorInterceptor
+
+HEALTH = "grpc.health.v1.Health"
+LIVENESS = "liveness"
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Addresses to bind: host:port (port 0 lets the system choose) or, for grpc, unix:/path."""
+
+    grpc: str = "127.0.0.1:0"
+    health: str = "127.0.0.1:0"
+    metrics: str = "127.0.0.1:0"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Addresses as bound."""
+
+    grpc: str
+    health: str
+    metrics: str
+
+    def as_dict(self) -> dict[str, str]:
+        """The addresses by listener."""
+        return asdict(self)
+
+
+class BindError(RuntimeError):
+    """An address could not be bound."""
+
+
+class Server:
+    """Serves one service on three listeners; health is NOT_SERVING until set_serving(True)."""
+
+    def __init__(
+        self,
+        name: str,
+        listeners: Listeners,
+        register: Callable[[grpc.aio.Server], None],
+        service_names: Sequence[str],
+        metrics: CollectorRegistry,
+        credentials: grpc.ServerCredentials | None = None,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        self.name = name
+        self._listeners = listeners
+        self._register = register
+        self._names = tuple(service_names)
+        self._registry = metrics
+        self._credentials = credentials
+        self._interceptors = [ErrorInterceptor(), *interceptors]
+        self._health = HealthServicer()
+        self._main: grpc.aio.Server | None = None
+        self._plain: grpc.aio.Server | None = None
+        self._metrics: WSGIServer | None = None
+
+    async def start(self) -> Bound:
+        """Binds all listeners.
+
+        Raises:
+            BindError: when an address cannot be bound.
+        """
+        self._main = grpc.aio.server(interceptors=self._interceptors, options=list(SERVER_OPTIONS))
+        self._register(self._main)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._main)
+        reflection.enable_server_reflection([*self._names, HEALTH, reflection.SERVICE_NAME], self._main)
+        self._plain = grpc.aio.server(options=list(SERVER_OPTIONS))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._plain)
+        bound_grpc = _bind(self._main, self._listeners.grpc, self._credentials)
+        bound_health = _bind(self._plain, self._listeners.health, None)
+        await self.set_serving(False)
+        await self.set_live(True)
+        await self._main.start()
+        await self._plain.start()
+        return Bound(bound_grpc, bound_health, self._start_metrics())
+
+    def _start_metrics(self) -> str:
+        host, _, port = self._listeners.metrics.rpartition(":")
+        try:
+            self._metrics, _ = start_http_server(int(port), addr=host, registry=self._registry)
+        except OSError as error:
+            raise BindError(f"metrics: cannot bind {self._listeners.metrics}: {error}") from None
+        return f"{host}:{self._metrics.server_port}"
+
+    async def set_serving(self, serving: bool) -> None:
+        """Readiness of every service name and of the empty one."""
+        for name in ("", *self._names):
+            await self._health.set(name, _status(serving))
+
+    async def set_live(self, live: bool) -> None:
+        """Liveness, under the service name "liveness"."""
+        await self._health.set(LIVENESS, _status(live))
+
+    async def stop(self, grace_s: float) -> None:
+        """NOT_SERVING, then closes the listeners; running calls have grace_s."""
+        await self._health.enter_graceful_shutdown()
+        for server in (self._main, self._plain):
+            if server is not None:
+                await server.stop(grace_s)
+        if self._metrics is not None:
+            metrics, self._metrics = self._metrics, None
+            await asyncio.to_thread(metrics.shutdown)
+            metrics.server_close()
+
+
+def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise BindError(f"cannot bind {address}: {error}") from None
+    if address.startswith("unix:"):
+        return address
+    if port == 0:
+        raise BindError(f"cannot bind {address}")
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _status(serving: bool) -> "health_pb2.HealthCheckResponse.ServingStatus.ValueType":
+    kind = health_pb2.HealthCheckResponse
+    return kind.SERVING if serving else kind.NOT_SERVING

@@ -1,0 +1,61 @@
+"""TLS for servers and channels; certificates are read again when their files change."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Paths of PEM files; cert and key may be empty for a client without a certificate, ca for a server without mTLS."""
+
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.cert or self.ca)
+
+    def version(self) -> tuple[int, ...]:
+        """Changes when a file does (Kubernetes swaps them by symbolic link)."""
+        return tuple(Path(path).stat().st_mtime_ns for path in (self.cert, self.key, self.ca) if path)
+
+
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """Credentials that follow the files without a restart; with files.ca clients must present a certificate.
+
+    Raises:
+        OSError: when a file cannot be read.
+    """
+    seen = files.version()
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal seen
+        try:
+            now = files.version()
+            if now == seen:
+                return None
+            configuration = _configuration(files)
+        except OSError:
+            return None
+        seen = now
+        return configuration
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(files), fetch, require_client_authentication=bool(files.ca)
+    )
+
+
+def _configuration(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
+    pair = (Path(files.key).read_bytes(), Path(files.cert).read_bytes())
+    return grpc.ssl_server_certificate_configuration([pair], Path(files.ca).read_bytes() if files.ca else None)
+
+
+def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
+    """Credentials of a client; with cert and key it presents itself (mTLS)."""
+    return grpc.ssl_channel_credentials(
+        root_certificates=Path(files.ca).read_bytes() if files.ca else None,
+        private_key=Path(files.key).read_bytes() if files.key else None,
+        certificate_chain=Path(files.cert).read_bytes() if files.cert else None,
+    )
