@@ -1,0 +1,1 @@
+"""The one catalogue of metrics; names start with paceline_ and are never renamed."""

@@ -1,0 +1,98 @@
+"""Every metric of every service."""
+
+from prometheus_client import CollectorRegistry
+
+from services.common.metrics.family import ROUND, Family, Spec
+
+TARGET = (
+    Spec("spec_decode_num_drafts", "counter", "Drafts verified: requests times speculative rounds."),
+    Spec("spec_decode_num_draft_tokens", "counter", "Draft tokens verified."),
+    Spec("spec_decode_num_accepted_tokens", "counter", "Draft tokens accepted."),
+    Spec(
+        "spec_decode_num_accepted_tokens_per_pos",
+        "counter",
+        "Draft tokens accepted by position in the draft, counted from 0.",
+        ("position",),
+    ),
+    Spec("committed_tokens", "counter", "Tokens committed by rounds and prefills."),
+    Spec("emitted_tokens", "counter", "Committed tokens that became part of an answer."),
+    Spec("discarded_tokens", "counter", "Committed tokens that did not: stop_string, cancel, epoch.", ("reason",)),
+    Spec("prompt_tokens", "counter", "Prompt tokens of admitted requests."),
+    Spec("cached_prompt_tokens", "counter", "Prompt tokens served from the prefix cache."),
+    Spec("prefix_cache_evictions", "counter", "Blocks evicted from the prefix cache."),
+    Spec("requests", "counter", "Requests ended, by reason.", ("finish_reason",)),
+    Spec("rejects", "counter", "Requests refused, by reason.", ("reason",)),
+    Spec("rounds", "counter", "Rounds by width; 1 is plain.", ("width",)),
+    Spec("fallback_rounds", "counter", "Rounds that wanted drafts and had none, by reason.", ("reason",)),
+    Spec("preemptions", "counter", "Requests preempted."),
+    Spec("graph_captures", "counter", "Step signatures captured."),
+    Spec("graph_replays", "counter", "Steps replayed."),
+    Spec("graph_recaptures", "counter", "Captures after warm-up; 0 when healthy."),
+    Spec("arena_reallocations", "counter", "Shared or pool memory moved after warm-up; 0 when healthy."),
+    Spec("drafter_attaches", "counter", "Drafters attached."),
+    Spec("drafter_quarantines", "counter", "Attachments dropped, by reason.", ("reason",)),
+    Spec("errors", "counter", "Requests that failed with INTERNAL."),
+    Spec("drafter_attached", "gauge", "1 while a drafter is attached."),
+    Spec("attachment_generation", "gauge", "Generation of the attachment."),
+    Spec("handoff_mode", "gauge", "1 for the hand-off in use: host, flags_timeslice, flags_mps.", ("mode",)),
+    Spec("running_requests", "gauge", "Requests that hold a slot."),
+    Spec("waiting_requests", "gauge", "Requests in the queue."),
+    Spec("queued_tokens", "gauge", "Prompt tokens that wait for prefill."),
+    Spec("slots", "gauge", "Slots."),
+    Spec("kv_blocks", "gauge", "K/V blocks by state: free, owned, cached.", ("state",)),
+    Spec("adaptive_width", "gauge", "Width of the latest round."),
+    Spec("engine_stuck", "gauge", "1 while work is pending and no round advances."),
+    Spec("ready", "gauge", "1 while the service takes work."),
+    Spec("queue_seconds", "histogram", "Time in the queue."),
+    Spec("prefill_seconds", "histogram", "Time from admission to the first token."),
+    Spec("round_seconds", "histogram", "Time of a round.", (), ROUND),
+    Spec("verify_seconds", "histogram", "Time of verify in a round.", (), ROUND),
+    Spec("draft_wait_seconds", "histogram", "Time the round waited for drafts: draft and hand-off.", (), ROUND),
+    Spec("handoff_seconds", "histogram", "Wait for drafts less the drafter's own time.", (), ROUND),
+    Spec("host_seconds", "histogram", "Host time of a round outside draft and verify.", (), ROUND),
+)
+
+DRAFTER = (
+    Spec("drafter_rounds", "counter", "Rounds drafted."),
+    Spec("drafter_attachments", "counter", "Attachments accepted."),
+    Spec("drafter_refusals", "counter", "Attachments refused, by reason.", ("reason",)),
+    Spec("drafter_ready", "gauge", "1 while the drafter can attach."),
+    Spec("draft_seconds", "histogram", "Time of one draft forward.", (), ROUND),
+)
+
+GATEWAY = (
+    Spec("gateway_requests", "counter", "Requests ended, by gRPC status.", ("code",)),
+    Spec("gateway_rejects", "counter", "Requests refused before they reached a target, by reason.", ("reason",)),
+    Spec("gateway_delivered_tokens", "counter", "Tokens sent to clients."),
+    Spec("gateway_migrations", "counter", "Requests continued on another target, by cause.", ("cause",)),
+    Spec("gateway_migration_failures", "counter", "Requests lost because no target could continue them."),
+    Spec("gateway_slow_clients", "counter", "Streams ended because the client did not read."),
+    Spec("gateway_inflight_requests", "gauge", "Requests in hand."),
+    Spec("gateway_ready_targets", "gauge", "Targets that take work."),
+    Spec("gateway_known_pairs", "gauge", "Pairs announced by the fleet sources."),
+    Spec("gateway_fleet_sources", "gauge", "Fleet sources by state: live, stale.", ("state",)),
+    Spec("time_to_first_token_seconds", "histogram", "From the call to the first delta sent."),
+    Spec("inter_token_seconds", "histogram", "Between deltas of a stream, per token."),
+    Spec("request_seconds", "histogram", "From the call to its end."),
+)
+
+EVERY_SERVICE = (
+    Spec("event_loop_lag_seconds", "histogram", "How late the event loop runs a timer."),
+    Spec("certificate_expiry_timestamp_seconds", "gauge", "When a certificate in use expires.", ("file",)),
+    Spec("build_info", "gauge", "1, with the version.", ("version",)),
+)
+
+
+def target_metrics(registry: CollectorRegistry, model_name: str, pair: str) -> Family:
+    """Metrics of a target."""
+    return Family((*TARGET, *EVERY_SERVICE), registry, model_name, pair)
+
+
+def drafter_metrics(registry: CollectorRegistry, model_name: str, pair: str) -> Family:
+    """Metrics of a drafter."""
+    return Family((*DRAFTER, *EVERY_SERVICE), registry, model_name, pair)
+
+
+def gateway_metrics(registry: CollectorRegistry, model_name: str) -> Family:
+    """Metrics of a gateway; its pair label is empty."""
+    return Family((*GATEWAY, *EVERY_SERVICE), registry, model_name, "")
