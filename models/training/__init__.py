@@ -1,0 +1,1 @@
+"""Trains the embedded model pair: a small target and its DFlash drafter."""

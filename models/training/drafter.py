@@ -1,0 +1,201 @@
+"""The DFlash drafter: one non-causal forward over [anchor, mask x K], and its training."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.training.generate import Shard, load_shards
+from models.training.network import (
+    Layer,
+    Projections,
+    RMSNorm,
+    Rotation,
+    init_weights,
+    rotation_at,
+    round_weights,
+)
+from models.training.optimizer import Optimizer
+from models.training.settings import Settings, Shape
+from models.training.target import CHECKPOINT_SECONDS, LOG_SECONDS, Target
+
+
+class Drafter(nn.Module):
+    """Its state dict is the published DFlash layout; embeddings and head are the target's."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        width = shape.hidden_size
+        self.fc = nn.Linear(width * len(shape.target_layer_ids), width, bias=False)
+        self.hidden_norm = RMSNorm(width, shape.rms_norm_eps)
+        self.norm = RMSNorm(width, shape.rms_norm_eps)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.draft_layers))
+        init_weights(self)
+
+    def forward(self, features: Tensor, anchors: Tensor, embeddings: Tensor) -> Tensor:
+        """Return the hidden rows 1.. of every block.
+
+        features [batch, context, fused width], anchors [batch, blocks] (positions),
+        embeddings [batch, blocks * block_size, hidden] -> [batch, blocks, K, hidden].
+        """
+        size, blocks = self.shape.block_size, anchors.shape[1]
+        context = self.hidden_norm(self.fc(features))
+        places = torch.arange(features.shape[1], device=anchors.device)
+        rows = (anchors[..., None] + torch.arange(size, device=anchors.device)).flatten(1)
+        view = View(
+            own=rotation_at(rows, self.shape),
+            seen=rotation_at(places, self.shape),
+            visible=(places < anchors[..., None]).repeat_interleave(size, dim=1)[:, None],
+            size=size,
+        )
+        x = embeddings
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            x = x + _attend(layer, layer.input_layernorm(x), context, view)
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return self.norm(x).unflatten(1, (blocks, size))[:, :, 1:]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the rows of the blocks may attend to, and where everything stands."""
+
+    own: Rotation
+    seen: Rotation
+    visible: Tensor
+    size: int
+
+    def split(self, rows: Tensor) -> Tensor:
+        """Fold [batch, heads, blocks * size, ...] into blocks."""
+        return rows.unflatten(2, (-1, self.size))
+
+
+def _attend(layer: Layer, x: Tensor, context: Tensor, view: View) -> Tensor:
+    """Let every block see the context before its anchor and its own rows, nothing else."""
+    attention: Projections = layer.self_attn
+    q = attention.queries(x, view.own) * attention.head_dim**-0.5
+    own_k, own_v = _spread(attention, attention.keys_values(x, view.own))
+    seen_k, seen_v = _spread(attention, attention.keys_values(context, view.seen))
+    inside = view.split(q) @ view.split(own_k).transpose(-1, -2)
+    before = (q @ seen_k.transpose(-1, -2)).masked_fill(~view.visible, -torch.inf)
+    scores = torch.cat((before, inside.flatten(2, 3)), dim=-1).float().softmax(-1).to(q.dtype)
+    among, within = scores.split((seen_k.shape[2], view.size), dim=-1)
+    mixed = among @ seen_v + (view.split(within) @ view.split(own_v)).flatten(2, 3)
+    out: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(-2))
+    return out
+
+
+def _spread(attention: Projections, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    keys, values = pair
+    groups = attention.groups
+    return keys.repeat_interleave(groups, dim=1), values.repeat_interleave(groups, dim=1)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A training batch: context features, anchor positions, the tokens of every block."""
+
+    features: Tensor
+    anchors: Tensor
+    tokens: Tensor
+    inside: Tensor
+
+
+def cut_blocks(ids: Tensor, features: Tensor, anchors: Tensor, size: int) -> Blocks:
+    """Gather the tokens at anchor + 0.. and mark those inside the sequence."""
+    places = anchors[..., None] + torch.arange(size, device=ids.device)
+    inside = places < ids.shape[1]
+    clipped = places.clamp(max=ids.shape[1] - 1).flatten(1)
+    tokens = ids.gather(1, clipped).unflatten(1, (-1, size))
+    return Blocks(features, anchors, tokens, inside)
+
+
+def block_embeddings(target: Target, tokens: Tensor) -> Tensor:
+    """Embed [anchor, mask x K] with the target's table; [batch, blocks * size, hidden]."""
+    masked = torch.full_like(tokens, target.shape.mask_token_id)
+    masked[..., 0] = tokens[..., 0]
+    embedded: Tensor = target.model.embed_tokens(masked.flatten(1))
+    return embedded
+
+
+def block_loss(hidden: Tensor, blocks: Blocks, target: Target, gamma: float) -> Tensor:
+    """Return the weighted cross-entropy of rows 1.. against the tokens at their positions."""
+    logits = target.head(hidden).float().flatten(0, 2)
+    decay = torch.exp(-torch.arange(hidden.shape[2], device=hidden.device) / gamma)
+    weights = (blocks.inside[..., 1:] * decay).flatten()
+    losses = F.cross_entropy(logits, blocks.tokens[..., 1:].flatten(), reduction="none")
+    return (losses * weights).sum() / weights.sum()
+
+
+def train_drafter(settings: Settings, target: Target) -> Drafter:
+    """Train on the shards of the work folder until the budget is spent."""
+    options, device = settings.drafter, settings.device
+    torch.manual_seed(settings.seed)
+    drafter = Drafter(settings.shape).to(device)
+    drafter.norm.load_state_dict(target.model.norm.state_dict())
+    optimizer = Optimizer(drafter, options.muon_lr, options.adam_lr, options.clip)
+    batches = _batches(load_shards(settings.work), settings)
+    model = torch.compile(drafter, dynamic=False)
+    started = saved = logged = time.monotonic()
+    step, average = 0, float("nan")
+    while (progress := options.budget.progress(step, time.monotonic() - started)) < 1.0:
+        blocks = next(batches)
+        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+            embedded = block_embeddings(target, blocks.tokens)
+            hidden = model(blocks.features, blocks.anchors, embedded)
+            loss = block_loss(hidden, blocks, target, options.gamma)
+        optimizer.step(loss, _schedule(progress, options.warmup))
+        step += 1
+        average = loss.item() if average != average else 0.97 * average + 0.03 * loss.item()
+        now = time.monotonic()
+        if now - logged > LOG_SECONDS:
+            print(f"drafter step {step} progress {progress:.3f} loss {average:.3f}", flush=True)
+            logged = now
+        if now - saved > CHECKPOINT_SECONDS:
+            torch.save(drafter.state_dict(), settings.work / "drafter.pt")
+            saved = now
+    torch.save(drafter.state_dict(), settings.work / "drafter.pt")
+    print(f"drafter done: steps {step} loss {average:.4f}", flush=True)
+    return drafter
+
+
+def load_drafter(settings: Settings) -> Drafter:
+    """Return the trained drafter, rounded as it is published."""
+    drafter = Drafter(settings.shape)
+    drafter.load_state_dict(torch.load(settings.work / "drafter.pt", weights_only=True))
+    round_weights(drafter)
+    return drafter.requires_grad_(False).to(settings.device).eval()
+
+
+def _batches(shards: list[Shard], settings: Settings) -> Iterator[Blocks]:
+    options, device = settings.drafter, settings.device
+    generator = torch.Generator().manual_seed(settings.seed)
+    pieces = [(shard, rows) for shard in shards for rows in torch.arange(len(shard.ids)).split(1)]
+    while True:
+        order = torch.randperm(len(pieces), generator=generator).split(options.batch)
+        for chosen in order:
+            if len(chosen) == options.batch:
+                yield _gather([pieces[i] for i in chosen.tolist()], generator, settings, device)
+
+
+def _gather(
+    pieces: list[tuple[Shard, Tensor]], generator: torch.Generator, settings: Settings, device: str
+) -> Blocks:
+    ids = torch.cat([shard.ids[rows] for shard, rows in pieces]).long()
+    features = torch.cat([shard.features[rows] for shard, rows in pieces])
+    starts = torch.tensor([[shard.start] for shard, _ in pieces])
+    places = torch.arange(ids.shape[1])
+    allowed = (places >= starts) & (places < ids.shape[1] - 1)
+    draw = torch.rand(ids.shape, generator=generator).masked_fill(~allowed, -1.0)
+    anchors = draw.topk(settings.drafter.anchors, dim=1).indices.to(device)
+    return cut_blocks(ids.to(device), features.to(device), anchors, settings.shape.block_size)
+
+
+def _schedule(progress: float, warmup: float) -> float:
+    if progress < warmup:
+        return max(0.01, progress / warmup)
+    return max(0.0, (1.0 - progress) / (1.0 - warmup))

@@ -1,0 +1,126 @@
+"""Everything that shapes a training run, in frozen dataclasses."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+EOS_TOKEN = "<|endoftext|>"
+MASK_TOKEN = "<|mask|>"
+
+PresetName = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The architecture shared by the target and the drafter; equal in every preset."""
+
+    vocab_size: int = 1024
+    hidden_size: int = 256
+    intermediate_size: int = 768
+    num_layers: int = 8
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 64
+    max_positions: int = 2048
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    draft_layers: int = 2
+    block_size: int = 8
+    target_layer_ids: tuple[int, ...] = (1, 3, 5)
+    eos_token_id: int = 0
+    mask_token_id: int = 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a training stage ends: after so many steps or minutes, whichever comes first."""
+
+    steps: int
+    minutes: float
+
+    def progress(self, step: int, seconds: float) -> float:
+        """Return the share of the budget used, between 0 and 1."""
+        return min(1.0, max(step / self.steps, seconds / (60.0 * self.minutes)))
+
+
+@dataclass(frozen=True)
+class TargetSettings:
+    budget: Budget
+    batch_tokens: int
+    lengths: tuple[int, int] = (256, 512)
+    long_from: float = 0.75
+    muon_lr: float = 0.02
+    adam_lr: float = 3e-3
+    warmup: float = 0.03
+    decay_from: float = 0.4
+    clip: float = 1.0
+
+
+@dataclass(frozen=True)
+class GenerateSettings:
+    tokens: int
+    minutes: float
+    batch: int
+    length: int = 512
+    shortest_prompt: int = 16
+    longest_prompt: int = 64
+    greedy_share: float = 0.33
+    temperature: float = 0.8
+
+
+@dataclass(frozen=True)
+class DrafterSettings:
+    budget: Budget
+    batch: int
+    anchors: int
+    gamma: float = 4.0
+    muon_lr: float = 0.02
+    adam_lr: float = 1e-3
+    warmup: float = 0.04
+    clip: float = 1.0
+
+
+@dataclass(frozen=True)
+class TauSettings:
+    prompts: int = 40
+    new_tokens: int = 256
+    temperature: float = 0.8
+
+
+@dataclass(frozen=True)
+class Settings:
+    target: TargetSettings
+    generate: GenerateSettings
+    drafter: DrafterSettings
+    tau: TauSettings = field(default_factory=TauSettings)
+    shape: Shape = field(default_factory=Shape)
+    device: str = "cpu"
+    work: Path = Path("build/embedded")
+    seed: int = 1
+
+
+UNLIMITED = 10**9
+
+PRESETS: dict[PresetName, Settings] = {
+    "cpu": Settings(
+        target=TargetSettings(Budget(UNLIMITED, 45.0), batch_tokens=8192),
+        generate=GenerateSettings(tokens=2_500_000, minutes=8.0, batch=512),
+        drafter=DrafterSettings(Budget(UNLIMITED, 30.0), batch=16, anchors=64),
+    ),
+    "gpu": Settings(
+        target=TargetSettings(Budget(3000, 4.0), batch_tokens=65536, long_from=0.0),
+        generate=GenerateSettings(tokens=8_000_000, minutes=3.0, batch=1024),
+        drafter=DrafterSettings(Budget(5000, 4.0), batch=32, anchors=48),
+    ),
+}
+
+
+def with_minutes(settings: Settings, target: float | None, drafter: float | None) -> Settings:
+    """Return the settings with other wall-clock budgets."""
+    if target is not None:
+        budget = replace(settings.target.budget, minutes=target)
+        settings = replace(settings, target=replace(settings.target, budget=budget))
+    if drafter is not None:
+        budget = replace(settings.drafter.budget, minutes=drafter)
+        settings = replace(settings, drafter=replace(settings.drafter, budget=budget))
+    return settings

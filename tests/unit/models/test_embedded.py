@@ -1,0 +1,156 @@
+"""The embedded pair is complete, intact and of the published layouts."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from models.training.settings import MASK_TOKEN, Shape
+from models.training.target import Target
+
+EMBEDDED = Path(__file__).resolve().parents[3] / "models" / "embedded"
+FOLDERS = ("target", "drafter")
+MIB = 1024 * 1024
+SHAPE = Shape()
+TEXT = "def mean(values):\n    return sum(values) / len(values)\n\n\nclass Counter(dict):\n"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(EMBEDDED / "target" / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[str]:
+    loaded: list[str] = json.loads(_read("heldout_prompts.json"))
+    return loaded
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_manifest_lists_and_verifies_every_file(folder: str) -> None:
+    lines = _read(f"{folder}/manifest.sha256").splitlines()
+    listed = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    found = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in (EMBEDDED / folder).iterdir()
+        if file.name != "manifest.sha256"
+    }
+    assert listed == found
+
+
+def test_files_stay_small() -> None:
+    sizes = [file.stat().st_size for file in EMBEDDED.rglob("*") if file.is_file()]
+    assert max(sizes) < 16 * MIB
+    assert sum(sizes) <= 24 * MIB
+
+
+def test_target_has_the_layout_of_qwen3() -> None:
+    config, tensors = _config("target"), _tensors("target")
+    expected = {name: weight.shape for name, weight in Target(SHAPE).state_dict().items()}
+    assert {name: tensor.shape for name, tensor in tensors.items()} == expected
+    assert config["architectures"] == ["Qwen3ForCausalLM"]
+    assert config["tie_word_embeddings"] is True
+    assert 5e6 < sum(tensor.numel() for tensor in tensors.values()) < 10e6
+
+
+def test_drafter_has_the_layout_of_dflash() -> None:
+    tensors = _tensors("drafter")
+    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == _dflash_shapes()
+    assert all(tensor.dtype is torch.bfloat16 for tensor in tensors.values())
+
+
+def test_drafter_config_names_its_target() -> None:
+    config, target = _config("drafter"), _config("target")
+    assert config["architectures"] == ["DFlashDraftModel"]
+    assert config["block_size"] == 8
+    assert config["dflash_config"] == {"mask_token_id": 1, "target_layer_ids": [1, 3, 5]}
+    assert config["num_target_layers"] == target["num_hidden_layers"]
+    for key in ("hidden_size", "vocab_size", "head_dim", "rope_theta", "num_key_value_heads"):
+        assert config[key] == target[key]
+
+
+def test_no_text_encodes_to_the_mask(tokenizer: Tokenizer, prompts: list[str]) -> None:
+    mask = tokenizer.token_to_id(MASK_TOKEN)
+    assert mask == _config("drafter")["dflash_config"]["mask_token_id"]
+    unicode = "".join(chr(code) for code in range(0x20, 0x3000))
+    for text in (MASK_TOKEN, f"a{MASK_TOKEN}b", unicode, TEXT, *prompts):
+        assert mask not in tokenizer.encode(text).ids
+
+
+def test_prompts_are_short_and_survive_the_tokenizer(
+    tokenizer: Tokenizer, prompts: list[str]
+) -> None:
+    assert len(prompts) == len(set(prompts)) == len(json.loads(_read("heldout_sources.json"))) == 40
+    for prompt in prompts:
+        ids = tokenizer.encode(prompt).ids
+        assert 24 <= len(ids) <= 60
+        assert tokenizer.decode(ids) == prompt
+
+
+def test_stepping_equals_one_forward(tokenizer: Tokenizer) -> None:
+    target, ids = _target(), torch.tensor([tokenizer.encode(TEXT).ids])
+    cache = target.new_cache(1, ids.shape[1])
+    with torch.no_grad():
+        first, _ = target.step(ids[:, :9], 0, cache)
+        second, _ = target.step(ids[:, 9:], 9, cache)
+        torch.testing.assert_close(torch.cat((first, second), 1), target(ids), atol=1e-4, rtol=0)
+
+
+def test_logits_equal_those_of_transformers(prompts: list[str], tokenizer: Tokenizer) -> None:
+    transformers = pytest.importorskip("transformers")
+    reference = transformers.Qwen3ForCausalLM.from_pretrained(
+        EMBEDDED / "target", dtype=torch.float32, local_files_only=True
+    )
+    ids = torch.tensor([tokenizer.encode("\n".join(prompts[:6])).ids])
+    with torch.no_grad():
+        torch.testing.assert_close(_target()(ids), reference(ids).logits, atol=1e-4, rtol=0)
+
+
+def _target() -> Target:
+    target = Target(SHAPE)
+    target.load_state_dict({name: tensor.float() for name, tensor in _tensors("target").items()})
+    return target.eval()
+
+
+def _dflash_shapes() -> dict[str, tuple[int, ...]]:
+    width, inner, queries, keys = 256, 768, 256, 128
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (width, 3 * width),
+        "hidden_norm.weight": (width,),
+        "norm.weight": (width,),
+    }
+    for layer in range(2):
+        parts: dict[str, tuple[int, ...]] = {
+            "input_layernorm": (width,),
+            "post_attention_layernorm": (width,),
+            "self_attn.q_proj": (queries, width),
+            "self_attn.k_proj": (keys, width),
+            "self_attn.v_proj": (keys, width),
+            "self_attn.o_proj": (width, queries),
+            "self_attn.q_norm": (64,),
+            "self_attn.k_norm": (64,),
+            "mlp.gate_proj": (inner, width),
+            "mlp.up_proj": (inner, width),
+            "mlp.down_proj": (width, inner),
+        }
+        shapes |= {f"layers.{layer}.{name}.weight": size for name, size in parts.items()}
+    return shapes
+
+
+def _tensors(folder: str) -> dict[str, Tensor]:
+    return load_file(EMBEDDED / folder / "model.safetensors")
+
+
+def _config(folder: str) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(_read(f"{folder}/config.json"))
+    return config
+
+
+def _read(name: str) -> str:
+    return (EMBEDDED / name).read_text(encoding="utf-8")
