@@ -1,0 +1,90 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults test-gpu test-deploy soak bench \
+        bench-gpu train-embedded check format proto proto-check proto-baseline
+
+SHELL := /bin/bash
+PY := .venv/bin/python
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM := false
+export RAY_USAGE_STATS_ENABLED := 0
+
+MODEL ?=
+DRAFTER ?=
+ADDRESS ?= 127.0.0.1:50051
+PROMPT ?= def fibonacci(n):
+ARGS ?=
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.installed  ## install everything into .venv (done by the other targets when needed)
+
+.venv/.installed: requirements/run.txt requirements/gateway.txt requirements/dev.txt requirements/constraints.txt requirements/install.sh
+	@requirements/install.sh .venv --requirement requirements/dev.txt --constraint requirements/constraints.txt
+
+.venv-proto/.installed: requirements/generate.txt requirements/install.sh
+	@requirements/install.sh .venv-proto --requirement requirements/generate.txt
+
+demo: setup  ## start a whole cluster here, stream text with speculation on and off, compare
+	@$(PY) -m deploy.demo $(ARGS)
+
+up: setup  ## serve MODEL (and DRAFTER) until Ctrl-C; without MODEL the embedded pair
+	@$(PY) -m deploy.up $(if $(MODEL),--model $(MODEL)) $(if $(DRAFTER),--drafter $(DRAFTER)) $(ARGS)
+
+generate: setup  ## stream one PROMPT from the gateway at ADDRESS
+	@$(PY) -m deploy.generate --address "$(ADDRESS)" --prompt "$(PROMPT)" $(ARGS)
+
+doctor: setup  ## say what this machine can run, and what is missing
+	@$(PY) -m deploy.doctor $(ARGS)
+
+test: setup  ## the default suite: no GPU, no network, no skip
+	@$(PY) -m pytest tests $(ARGS)
+
+test-lossless: setup  ## the full sweep: speculation on and off give the same text
+	@$(PY) -m pytest --full tests/lossless $(ARGS)
+
+test-mutants: setup  ## plant bugs one by one; each must turn a test red
+	@$(PY) -m tests.mutants $(ARGS)
+
+test-faults: setup  ## kill, hang and starve every process in turn
+	@$(PY) -m pytest --full tests/faults $(ARGS)
+
+test-gpu: setup  ## needs a GPU
+	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu $(ARGS)
+
+test-deploy: setup  ## charts, images, dashboards and alerts with the real tools
+	@$(PY) -m pytest --full tests/deploy $(ARGS)
+
+soak: setup  ## run under load with faults for hours
+	@$(PY) -m tests.bench.soak $(ARGS)
+
+bench: setup  ## load curves of the embedded pair on this machine
+	@$(PY) -m tests.bench.load $(ARGS)
+
+bench-gpu: setup  ## rounds, kernels and pairs on a GPU
+	@$(PY) -m tests.bench.pair_gpu $(ARGS)
+
+train-embedded: setup  ## train the embedded pair again from fixed seeds
+	@$(PY) -m models.training $(ARGS)
+
+check: setup proto-check  ## formatting, lint, types, import contracts, wire contract, sizes
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@$(PY) -m mypy
+	@.venv/bin/lint-imports --no-cache
+	@$(PY) -m tests.checks.sizes
+	@.venv/bin/buf lint
+	@.venv/bin/buf format --diff --exit-code proto
+	@.venv/bin/buf breaking --against proto/baseline.binpb
+
+format: setup  ## mend formatting and what the linter can mend
+	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
+
+proto: .venv-proto/.installed  ## generate the stubs again
+	@.venv-proto/bin/python -m tests.checks.stubs write
+
+proto-check: .venv-proto/.installed
+	@.venv-proto/bin/python -m tests.checks.stubs check
+
+proto-baseline: setup  ## accept the wire contract as it is; breaking changes are judged against this
+	@.venv/bin/buf build --output proto/baseline.binpb

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Makes or refreshes a virtual environment: install.sh FOLDER PIP_ARGUMENT...
+set -euo pipefail
+folder=$1
+shift
+if [[ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]]; then
+    echo "paceline: this command needs Linux on x86-64, not $(uname -s) on $(uname -m)." >&2
+    exit 1
+fi
+for candidate in "${PYTHON:-python3}" python3.12 python3.11; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+if [[ -z "${python:-}" ]]; then
+    echo "paceline: Python 3.11 or 3.12 is needed and was not found; name one with PYTHON=/path/to/python." >&2
+    exit 1
+fi
+[[ -x "$folder/bin/python" ]] || "$python" -m venv "$folder"
+echo "paceline: installing into $folder (the first time downloads about 500 MB)" >&2
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" 2> >(grep -v 'is ignored: it is neither' >&2 || true)
+touch "$folder/.installed"
