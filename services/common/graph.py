@@ -1,0 +1,103 @@
+"""Captured steps: recorded once, replayed for ever.
+
+On a GPU a capture is a CUDA graph. On a CPU it is the signature of every tensor the step reads or writes; a replay
+whose tensors have moved or changed shape counts as a recapture, so that invariant I4 is tested everywhere.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+Signature = tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int], ...]
+_WARM_UP_CALLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """How often each happened since the start."""
+
+    captures: int = 0
+    replays: int = 0
+    recaptures: int = 0
+    reallocations: int = 0
+
+
+@dataclass(slots=True)
+class _Captured:
+    step: Callable[[], None]
+    tensors: tuple[Tensor, ...]
+    signature: Signature
+    graph: torch.cuda.CUDAGraph | None
+
+
+class StepGraphs:
+    """Captures of one service; all share one memory pool on a GPU."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device = torch.device(device)
+        self._captured: dict[Hashable, _Captured] = {}
+        self._counters = Counters()
+        self._pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
+
+    @property
+    def counters(self) -> Counters:
+        """How often each happened so far."""
+        return self._counters
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._captured
+
+    def capture(self, key: Hashable, step: Callable[[], None], tensors: Sequence[Tensor]) -> None:
+        """Record a step; `tensors` are its static inputs and outputs. The step runs once or more while recorded."""
+        assert key not in self._captured, f"step {key} is captured twice"
+        graph = self._record(step)
+        self._captured[key] = _Captured(step, tuple(tensors), _signature(tensors), graph)
+        self._counters = replace(self._counters, captures=self._counters.captures + 1)
+
+    def replay(self, key: Hashable) -> None:
+        """Run a recorded step on what its static tensors now hold.
+
+        Raises:
+            KeyError: the step was never captured.
+        """
+        captured = self._captured[key]
+        if captured.graph is not None:
+            captured.graph.replay()
+        else:
+            self._compare(captured)
+            captured.step()
+        self._counters = replace(self._counters, replays=self._counters.replays + 1)
+
+    def _record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        if self._device.type != "cuda":
+            step()
+            return None
+        stream = torch.cuda.Stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP_CALLS):
+                step()
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        torch.cuda.synchronize(self._device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            step()
+        return graph
+
+    def _compare(self, captured: _Captured) -> None:
+        now = _signature(captured.tensors)
+        if now == captured.signature:
+            return
+        moved = sum(new[3] != old[3] for new, old in zip(now, captured.signature, strict=True))
+        captured.signature = now
+        self._counters = replace(
+            self._counters,
+            recaptures=self._counters.recaptures + 1,
+            reallocations=self._counters.reallocations + moved,
+        )
+
+
+def _signature(tensors: Sequence[Tensor]) -> Signature:
+    return tuple((tuple(t.shape), t.stride(), t.dtype, t.data_ptr()) for t in tensors)

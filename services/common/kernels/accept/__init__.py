@@ -1,0 +1,53 @@
+"""Sample, accept, commit: from the logits of a span to tokens in the sequence, one call for every temperature.
+
+For row j of a span the choice is y_j = argmax(s_j + g_j), with s the processed logits and g the noise of the request's
+seed and position (g = 0 and s = z' when greedy). Draft i is accepted while it equals y_i; y_0 .. y_a are committed, cut
+at the first stop id, token limit or context limit. Because y depends on the prefix, the seed and the position alone,
+the text is that of plain decoding (invariant I1).
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.accept import reference
+from services.common.kernels.accept.state import End, RoundResult, SlotParams, SlotState
+
+__all__ = ["End", "RoundResult", "SlotParams", "SlotState", "accept", "logprobs"]
+
+Mode = Literal["greedy", "full"]
+
+
+def accept(
+    logits_BWV: Tensor,
+    drafts_BK: Tensor,
+    rows_B: Tensor,
+    state: SlotState,
+    result: RoundResult,
+    noise_BWV: Tensor | None = None,
+    mode: Mode = "full",
+) -> None:
+    """Choose, accept and commit for every row of a round.
+
+    Args:
+        logits_BWV: raw logits, float32 or float64; row j predicts position length + 1 + j.
+        drafts_BK: drafts after the anchor, K = W - 1; -1 where there is none.
+        rows_B: slot of each row; inactive slots (the pad slot among them) commit nothing and stay untouched.
+        state: of all slots; length, anchor, generated, counts, history and active move.
+        result: receives what was committed, row by row.
+        noise_BWV: Gumbel noise; made from state's seeds when None and some row samples.
+        mode: "greedy" when every row is plainly greedy (no temperature, no processor); "full" is always right.
+    """
+    reference.accept(logits_BWV, drafts_BK, rows_B, state, result, noise_BWV, mode)
+
+
+def logprobs(logits_BWV: Tensor, tokens_BW: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities of the raw logits: of the chosen tokens [B, W], and the `top` ids and values [B, W, n].
+
+    Tokens below 0 (padding of a round's result) are read as token 0.
+    """
+    log_BWV = torch.log_softmax(logits_BWV, -1)
+    chosen_BW = log_BWV.gather(-1, tokens_BW.clamp(min=0)[..., None])[..., 0]
+    values_BWn, ids_BWn = log_BWV.topk(top, -1)
+    return chosen_BW, ids_BWn, values_BWn

@@ -1,0 +1,117 @@
+"""Choose, accept and commit in NumPy over the tensors' memory: the meaning, and the CPU path.
+
+At the sizes of a CPU round NumPy's overhead per call is a fraction of torch's.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from services.common.kernels.accept.processors import process, truncate
+from services.common.kernels.accept.state import End, RoundResult, SlotState
+from services.common.noise import gumbel_array
+
+Array = NDArray[Any]
+
+
+def accept(
+    logits_BWV: Tensor,
+    drafts_BK: Tensor,
+    rows_B: Tensor,
+    state: SlotState,
+    result: RoundResult,
+    noise_BWV: Tensor | None,
+    mode: Literal["greedy", "full"],
+) -> None:
+    """Choose, accept and commit for every row of a round; see the operator."""
+    logits, drafts, rows = logits_BWV.numpy(), drafts_BK.numpy(), rows_B.numpy()
+    drafts = np.where(np.arange(drafts.shape[1]) < state.draft_limit_S.numpy()[rows, None], drafts, -1)
+    if mode == "greedy":
+        chosen_BW = logits.argmax(-1)
+        sane_BW = np.isfinite(np.take_along_axis(logits, chosen_BW[..., None], -1)[..., 0])
+    else:
+        chosen_BW, sane_BW = _choose(logits, drafts, rows, state, None if noise_BWV is None else noise_BWV.numpy())
+    _commit(chosen_BW, sane_BW, drafts, rows, state, result)
+
+
+def _choose(
+    logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState, noise_BWV: Array | None
+) -> tuple[Array, Array]:
+    """Return the tokens y [B, W] and whether each came from finite numbers."""
+    finite_BW = np.isfinite(logits_BWV.max(-1))
+    scores_BWV = process(logits_BWV, drafts_BK, rows_B, state)
+    temperature_B = state.temperature_S.numpy()[rows_B]
+    sampled_B = temperature_B > 0
+    if sampled_B.any():
+        divisor_B = np.where(sampled_B, temperature_B, 1).astype(scores_BWV.dtype)
+        scaled_BWV = scores_BWV / divisor_B[:, None, None]
+        truncate(scaled_BWV, np.where(sampled_B[:, None], 1, 0), rows_B, state)
+        if noise_BWV is None:
+            positions_BW = state.length_S.numpy()[rows_B, None] + 1 + np.arange(logits_BWV.shape[1])
+            noise_BWV = gumbel_array(state.seed_S.numpy()[rows_B], positions_BW, logits_BWV.shape[2], logits_BWV.dtype)
+        scores_BWV = np.where(sampled_B[:, None, None], scaled_BWV + noise_BWV, scores_BWV)
+    chosen_BW = scores_BWV.argmax(-1)
+    best_BW = np.take_along_axis(scores_BWV, chosen_BW[..., None], -1)[..., 0]
+    return chosen_BW, finite_BW & np.isfinite(best_BW)
+
+
+def _commit(
+    chosen_BW: Array, sane_BW: Array, drafts_BK: Array, rows_B: Array, state: SlotState, result: RoundResult
+) -> None:
+    width = chosen_BW.shape[1]
+    offsets_W = np.arange(width)
+    accepted_B = np.logical_and.accumulate(drafts_BK == chosen_BW[:, : width - 1], axis=1).sum(1)
+    reached_BW = offsets_W <= accepted_B[:, None]
+    length_B, generated_B = state.length_S.numpy()[rows_B], state.generated_S.numpy()[rows_B]
+    code_BW = _end_codes(chosen_BW, sane_BW, rows_B, state, offsets_W, length_B, generated_B)
+    ends_BW = reached_BW & (code_BW != End.NONE)
+    ended_B = ends_BW.any(1)
+    last_B = np.where(ended_B, ends_BW.argmax(1), accepted_B)
+    end_B = np.where(ended_B, code_BW[np.arange(len(rows_B)), last_B], End.NONE)
+    active_B = state.active_S.numpy()[rows_B]
+    count_B = np.where(active_B, last_B + (end_B != End.NON_FINITE), 0)
+    kept_BW = offsets_W < count_B[:, None]
+    _advance(chosen_BW, kept_BW, count_B, rows_B, state, length_B, generated_B)
+    state.active_S.numpy()[rows_B] = active_B & ~ended_B
+    result.tokens_BW.numpy()[:] = np.where(kept_BW, chosen_BW, -1)
+    result.count_B.numpy()[:] = count_B
+    result.accepted_B.numpy()[:] = np.minimum(accepted_B, count_B)
+    result.drafted_B.numpy()[:] = np.where(active_B, (drafts_BK >= 0).sum(1), 0)
+    result.end_B.numpy()[:] = np.where(active_B, end_B, End.NONE)
+
+
+def _end_codes(
+    chosen_BW: Array, sane_BW: Array, rows_B: Array, state: SlotState, offsets_W: Array, length_B: Array, made_B: Array
+) -> Array:
+    """Return why a request would end with each token, were it committed: non-finite > stop > length > context."""
+    stops_B1M = state.stop_ids_SM.numpy()[rows_B, None]
+    stop_BW = (chosen_BW[..., None] == stops_B1M).any(-1)
+    full_BW = made_B[:, None] + offsets_W + 1 >= state.max_tokens_S.numpy()[rows_B, None]
+    context_BW = length_B[:, None] + offsets_W + 2 >= state.limit_S.numpy()[rows_B, None]
+    code_BW = np.where(context_BW, End.CONTEXT, End.NONE)
+    code_BW[full_BW] = End.LENGTH
+    code_BW[stop_BW] = End.STOP_TOKEN
+    code_BW[~sane_BW] = End.NON_FINITE
+    return code_BW
+
+
+def _advance(
+    chosen_BW: Array, kept_BW: Array, count_B: Array, rows_B: Array, state: SlotState, length_B: Array, made_B: Array
+) -> None:
+    """Move the sequences of the committing rows; no other slot is written."""
+    moving = np.flatnonzero(count_B)
+    if len(moving) == 0:
+        return
+    slots, counts = rows_B[moving], count_B[moving]
+    state.length_S.numpy()[slots] = length_B[moving] + counts
+    state.generated_S.numpy()[slots] = made_B[moving] + counts
+    state.anchor_S.numpy()[slots] = chosen_BW[moving, counts - 1]
+    row_E, offset_E = np.nonzero(kept_BW)
+    slot_E, token_E = rows_B[row_E], chosen_BW[row_E, offset_E]
+    history_SC = state.history_SC.numpy()
+    position_E = length_B[row_E] + 1 + offset_E
+    stored_E = position_E < history_SC.shape[1]
+    history_SC[slot_E[stored_E], position_E[stored_E]] = token_E[stored_E]
+    np.add.at(state.counts_SV.numpy(), (slot_E, token_E), 1)

@@ -1,0 +1,173 @@
+"""Per-slot state of sampling and commit, in static buffers indexed by slot; the last slot is the pad slot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+_NO_LIMIT = 1 << 40
+
+
+class End(IntEnum):
+    """Why a row's request ended in this round."""
+
+    NONE = 0
+    STOP_TOKEN = 1
+    LENGTH = 2
+    CONTEXT = 3
+    NON_FINITE = 4
+
+
+@dataclass(frozen=True)
+class SlotParams:
+    """What a request asks of sampling and stopping. `context_limit` bounds prompt and output together, in tokens."""
+
+    max_tokens: int
+    context_limit: int
+    min_tokens: int = 0
+    stop_ids: tuple[int, ...] = ()
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    draft_limit: int | None = None
+
+    @property
+    def penalised(self) -> bool:
+        """Whether token counts matter."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """The truth about every slot. `length` counts tokens in K/V; the anchor sits at that position, not in K/V yet."""
+
+    length_S: Tensor
+    anchor_S: Tensor
+    active_S: Tensor
+    generated_S: Tensor
+    max_tokens_S: Tensor
+    min_tokens_S: Tensor
+    limit_S: Tensor
+    draft_limit_S: Tensor
+    temperature_S: Tensor
+    top_k_S: Tensor
+    top_p_S: Tensor
+    min_p_S: Tensor
+    seed_S: Tensor
+    repetition_S: Tensor
+    presence_S: Tensor
+    frequency_S: Tensor
+    penalised_S: Tensor
+    biased_S: Tensor
+    bias_SV: Tensor
+    prompt_seen_SV: Tensor
+    counts_SV: Tensor
+    stop_ids_SM: Tensor
+    history_SC: Tensor
+    host: dict[int, SlotParams] = field(default_factory=dict)
+
+    @classmethod
+    def allocate(
+        cls,
+        slots: int,
+        vocab: int,
+        context: int,
+        *,
+        stop_ids: int = 32,
+        device: torch.device | str = "cpu",
+        history_SC: Tensor | None = None,
+    ) -> "SlotState":
+        """Return inactive slots plus the pad slot; `history_SC` may live in shared memory."""
+        count = slots + 1
+
+        def make(dtype: torch.dtype, *shape: int) -> Tensor:
+            return torch.zeros((count, *shape), dtype=dtype, device=device)
+
+        integers = {f"{name}_S": make(torch.int64) for name in (
+            "length", "anchor", "generated", "max_tokens", "min_tokens", "limit", "draft_limit", "top_k", "seed")}  # fmt: skip
+        floats = {f"{name}_S": make(torch.float32) for name in (
+            "temperature", "top_p", "min_p", "repetition", "presence", "frequency")}  # fmt: skip
+        flags = {f"{name}_S": make(torch.bool) for name in ("active", "penalised", "biased")}
+        history_SC = make(torch.int32, context) if history_SC is None else history_SC
+        return cls(
+            **integers, **floats, **flags, history_SC=history_SC, bias_SV=make(torch.float32, vocab),
+            prompt_seen_SV=make(torch.bool, vocab), counts_SV=make(torch.int32, vocab),
+            stop_ids_SM=make(torch.int64, stop_ids).fill_(-1),
+        )  # fmt: skip
+
+    def admit(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int] = ()) -> None:
+        """Fill a slot for prompt and output so far; length and anchor are set as before its first accepted token.
+
+        The last known token becomes the anchor; `length` is its position, so a W = 1 accept over the logits of that
+        token commits the next one.
+
+        Raises:
+            ValueError: more stop ids than the buffer holds.
+        """
+        if len(params.stop_ids) > self.stop_ids_SM.shape[1]:
+            raise ValueError(f"{len(params.stop_ids)} stop ids, at most {self.stop_ids_SM.shape[1]} fit")
+        known = [*prompt, *output]
+        self._scalars(slot, params)
+        self.length_S[slot], self.anchor_S[slot], self.generated_S[slot] = len(known) - 1, known[-1], len(output)
+        self.stop_ids_SM[slot] = -1
+        if params.stop_ids:
+            self.stop_ids_SM[slot, : len(params.stop_ids)] = torch.tensor(params.stop_ids, device=self.length_S.device)
+        self._vocabulary(slot, params, prompt, output)
+        self.history_SC[slot, : len(known)] = torch.tensor(known, dtype=torch.int32, device=self.history_SC.device)
+        self.active_S[slot] = True
+        self.host[slot] = params
+
+    def release(self, slot: int) -> None:
+        """Make a slot inactive: its rows commit nothing from now on."""
+        self.active_S[slot] = False
+        self.host.pop(slot, None)
+
+    def _scalars(self, slot: int, params: SlotParams) -> None:
+        self.max_tokens_S[slot], self.min_tokens_S[slot] = params.max_tokens, params.min_tokens
+        self.limit_S[slot] = params.context_limit
+        self.draft_limit_S[slot] = _NO_LIMIT if params.draft_limit is None else params.draft_limit
+        self.temperature_S[slot], self.top_k_S[slot] = params.temperature, params.top_k
+        self.top_p_S[slot], self.min_p_S[slot] = params.top_p, params.min_p
+        self.seed_S[slot] = params.seed - (1 << 64) if params.seed >= 1 << 63 else params.seed
+        self.repetition_S[slot], self.presence_S[slot] = params.repetition_penalty, params.presence_penalty
+        self.frequency_S[slot] = params.frequency_penalty
+        self.penalised_S[slot], self.biased_S[slot] = params.penalised, bool(params.logit_bias)
+
+    def _vocabulary(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int]) -> None:
+        device = self.counts_SV.device
+        before = self.host.get(slot)
+        if before is None or before.logit_bias:
+            self.bias_SV[slot] = 0.0
+        for token, bias in params.logit_bias:
+            self.bias_SV[slot, token] = bias
+        self.counts_SV[slot] = 0
+        self.prompt_seen_SV[slot] = False
+        self.prompt_seen_SV[slot, torch.tensor(list(prompt), device=device)] = True
+        if output:
+            ids = torch.tensor(list(output), device=device)
+            self.counts_SV[slot].index_add_(0, ids, torch.ones_like(ids, dtype=torch.int32))
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round committed, by row: `count` of `tokens` (the rest -1), drafts accepted among them and offered."""
+
+    tokens_BW: Tensor
+    count_B: Tensor
+    accepted_B: Tensor
+    drafted_B: Tensor
+    end_B: Tensor
+
+    @classmethod
+    def allocate(cls, bucket: int, width: int, device: torch.device | str = "cpu") -> "RoundResult":
+        """Return static buffers for one shape of round."""
+        rows = [torch.zeros(bucket, dtype=torch.int64, device=device) for _ in range(4)]
+        return cls(torch.full((bucket, width), -1, dtype=torch.int64, device=device), *rows)

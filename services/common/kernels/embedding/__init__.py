@@ -1,0 +1,10 @@
+"""Rows of the embedding table."""
+
+from torch import Tensor
+
+from services.common.kernels.embedding import reference
+
+
+def embedding(ids_T: Tensor, weight_VD: Tensor) -> Tensor:
+    """Return the rows of flat ids; ids must lie in the table."""
+    return reference.embedding(ids_T, weight_VD)

@@ -1,0 +1,13 @@
+"""Per-head RMSNorm followed by rotary position embedding, and its tables."""
+
+from torch import Tensor
+
+from services.common.kernels.rope import reference
+from services.common.kernels.rope.tables import Rotation, RotationTable
+
+__all__ = ["Rotation", "RotationTable", "norm_rope"]
+
+
+def norm_rope(x_THD: Tensor, weight_HD: Tensor, rotation: Rotation, eps: float) -> Tensor:
+    """Normalise every head of every row, scale by its weight, rotate to the row's position."""
+    return reference.norm_rope(x_THD, weight_HD, rotation, eps)

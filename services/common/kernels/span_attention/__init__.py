@@ -1,0 +1,21 @@
+"""Attention of a span of rows over paged K/V: causal for the target, context plus block for the drafter."""
+
+from torch import Tensor
+
+from services.common.kernels.span_attention import reference
+from services.common.kernels.span_attention.span import Span, plan_context, plan_span
+
+__all__ = ["Span", "attend_block", "attend_span", "plan_context", "plan_span"]
+
+
+def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
+    """Let row j of a span at lengths.. attend to positions 0 .. length + j, its own included; returns [B, W, H * D].
+
+    The keys and values of the span are already in their blocks. Contents of blocks past a row's reach never matter.
+    """
+    return reference.attend_span(q_BWHD, kv_2NSHD, span)
+
+
+def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
+    """Let every row attend to the paged positions below its length and to all rows of its own block."""
+    return reference.attend_block(q_BWHD, keys_BWHD, values_BWHD, kv_2NSHD, span)

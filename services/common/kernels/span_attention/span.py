@@ -1,0 +1,86 @@
+"""Where the rows of a span sit: computed once a forward and shared by its layers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PAD_BLOCK = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows at positions length .. length + W - 1 of B sequences.
+
+    `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. `gather_BT`
+    and `bias_B1WT` serve the CPU path only: flat read indices of the used blocks, and 0 or -inf per row and position
+    (None when every row sees every position).
+    """
+
+    block_table_BN: Tensor
+    lengths_B: Tensor
+    width: int
+    block_size: int
+    positions_BW: Tensor
+    slots_T: Tensor
+    gather_BT: Tensor | None
+    bias_B1WT: Tensor | None
+
+
+def plan_span(
+    block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, valid_B: Tensor | None = None
+) -> Span:
+    """Plan rows that write their own K/V and attend causally.
+
+    Rows from `valid_B` on (all are valid without it) write to the pad block; so do positions past the block table.
+    """
+    positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
+    slots_BW = _flat_slots(block_table_BN, positions_BW, block_size)
+    if valid_B is not None:
+        fresh_W = torch.arange(width, device=lengths_B.device)
+        slots_BW = torch.where(fresh_W < valid_B[:, None], slots_BW, slots_BW % block_size)
+    gather_BT, bias_B1WT = None, None
+    if not lengths_B.is_cuda:
+        reach_B = lengths_B + (width if valid_B is None else valid_B.clamp(min=1))
+        gather_BT = _gather(block_table_BN, reach_B, block_size)
+        if width > 1 or len(lengths_B) > 1:
+            bias_B1WT = _bias(gather_BT.shape[1], positions_BW[:, None, :, None])
+    return Span(block_table_BN, lengths_B, width, block_size, positions_BW, slots_BW.flatten(), gather_BT, bias_B1WT)
+
+
+def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
+    """Plan rows that write nothing and attend to the positions below their length and to one another."""
+    positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
+    gather_BT, bias_B1WT = None, None
+    if not lengths_B.is_cuda:
+        gather_BT = _gather(block_table_BN, lengths_B, block_size)
+        if len(lengths_B) > 1:
+            context_B11T = _bias(gather_BT.shape[1], lengths_B[:, None, None, None] - 1)
+            bias_B1WT = torch.nn.functional.pad(context_B11T, (0, width)).expand(-1, -1, width, -1)
+    return Span(block_table_BN, lengths_B, width, block_size, positions_BW, positions_BW.flatten()[:0], gather_BT, bias_B1WT)
+
+
+def _flat_slots(block_table_BN: Tensor, positions_BT: Tensor, block_size: int) -> Tensor:
+    index_BT = positions_BT // block_size
+    last = block_table_BN.shape[1] - 1
+    block_BT = block_table_BN.gather(1, index_BT.clamp(max=last)).long()
+    block_BT = torch.where(index_BT > last, PAD_BLOCK, block_BT)
+    return block_BT * block_size + positions_BT % block_size
+
+
+def _gather(block_table_BN: Tensor, reach_B: Tensor, block_size: int) -> Tensor:
+    """Index positions 0 .. max(reach) - 1; past a row's own reach its last written position is read again.
+
+    So no stale K/V is ever read: a masked NaN would still poison a sum.
+    """
+    limit = block_table_BN.shape[1] * block_size
+    reach_B = reach_B.clamp(1, limit)
+    positions_T = torch.arange(int(reach_B.max()))
+    if len(reach_B) == 1:
+        return _flat_slots(block_table_BN, positions_T[None], block_size)
+    return _flat_slots(block_table_BN, torch.minimum(positions_T, reach_B[:, None] - 1), block_size)
+
+
+def _bias(count: int, last_B1W1: Tensor) -> Tensor:
+    hidden_B1WT = torch.arange(count) > last_B1W1
+    return torch.zeros(hidden_B1WT.shape).masked_fill_(hidden_B1WT, float("-inf"))

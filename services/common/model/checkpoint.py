@@ -1,0 +1,129 @@
+"""Reading a checkpoint folder: sharded safetensors, an optional sha256 manifest, and nothing taken on trust."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from services.common.model.errors import ModelError
+from services.common.model.manifest import MANIFEST_FILE, verify_manifest
+
+INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
+_FLOATS = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
+
+
+def resolve_folder(name: str | Path) -> Path:
+    """Return the folder of a local path, or of a hub id fetched by huggingface_hub when that is installed.
+
+    Raises:
+        ModelError: there is no such folder and the id cannot be fetched.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or str(name).count("/") != 1:
+        raise ModelError(f"{name}: no such folder")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise ModelError(f"{name}: no such folder; install huggingface_hub to fetch it as a hub id") from error
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=["*.json", "*.safetensors", MANIFEST_FILE]))
+    except Exception as error:
+        raise ModelError(f"{name}: no such folder, and not found as a hub id: {error}") from error
+
+
+class Checkpoint:
+    """The tensors of one folder.
+
+    `revision` identifies the contents: the digest of the manifest, else of the configuration and the tensor tables.
+
+    Raises:
+        ModelError: the manifest, the index or a shard is damaged or they disagree.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = _tensor_files(folder)
+        manifest = verify_manifest(folder, sorted({path.name for path in self._files.values()} | {"config.json"}))
+        self.revision = manifest or _describe_digest(folder, self._files.values())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all tensors."""
+        return frozenset(self._files)
+
+    def refuse_other_than(self, names: Iterable[str]) -> None:
+        """Refuse tensors that no layer asks for and tensors that are missing: this is another architecture."""
+        expected = set(names)
+        for name in sorted(expected - self._files.keys()):
+            raise ModelError(f"{self.folder}: tensor {name} is missing")
+        for name in sorted(self._files.keys() - expected):
+            raise ModelError(f"{self._files[name]}: tensor {name} is not part of this architecture")
+
+    def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return one tensor as `dtype`, on the CPU.
+
+        Raises:
+            ModelError: missing, of another shape, not floating point, or not finite.
+        """
+        path = self._files.get(name)
+        if path is None:
+            raise ModelError(f"{self.folder}: tensor {name} is missing")
+        try:
+            with safe_open(path, framework="pt") as file:
+                value: Tensor = file.get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise ModelError(f"{path}: tensor {name} cannot be read: {error}") from error
+        if tuple(value.shape) != shape:
+            raise ModelError(f"{path}: tensor {name} has shape {tuple(value.shape)}, expected {shape}")
+        if value.dtype not in _FLOATS:
+            raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected floating point")
+        if not all(bool(part.isfinite().all()) for part in value.flatten().split(1 << 24)):
+            raise ModelError(f"{path}: tensor {name} holds NaN or infinity")
+        return value.to(dtype)
+
+
+def _tensor_files(folder: Path) -> dict[str, Path]:
+    index = folder / INDEX_FILE
+    if not index.exists():
+        path = folder / SINGLE_FILE
+        return dict.fromkeys(_tensor_names(path), path)
+    try:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = {str(name): folder / Path(file).name for name, file in weight_map.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{index}: cannot be read: {error!r}") from error
+    held = {path: _tensor_names(path) for path in sorted(set(files.values()))}
+    for name, path in files.items():
+        if name not in held[path]:
+            raise ModelError(f"{path}: tensor {name} is in {INDEX_FILE} but not in the file")
+    for path, names in held.items():
+        for name in sorted(names - files.keys()):
+            raise ModelError(f"{path}: tensor {name} is not in {INDEX_FILE}")
+    return files
+
+
+def _tensor_names(path: Path) -> frozenset[str]:
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return frozenset(file.keys())
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise ModelError(f"{path}: is not a complete safetensors file: {error}") from error
+
+
+def _describe_digest(folder: Path, files: Iterable[Path]) -> str:
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in sorted(set(files)):
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            digest.update(file.read(min(size, 1 << 28)))
+        digest.update(str(path.stat().st_size).encode())
+    return digest.hexdigest()

@@ -1,0 +1,194 @@
+"""A DFlash drafter, split by tensor name: the target's half writes context K/V, the drafter's half proposes.
+
+Published architecture: github.com/z-lab/dflash. Context rows never get a query: their K/V per layer is a projection of
+the target's features alone, so it is append-only and the target can write it while it verifies.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.common.kernels.embedding import embedding
+from services.common.kernels.rms_norm import add_rms_norm, rms_norm
+from services.common.kernels.rope import norm_rope
+from services.common.kernels.span_attention import Span, attend_block
+from services.common.kernels.write_kv import write_layers
+from services.common.model.checkpoint import Checkpoint, resolve_folder
+from services.common.model.config import DrafterConfig, TargetConfig, read_drafter_config
+from services.common.model.errors import ModelError
+from services.common.model.layers import LayerWeights, finish_block, layer_shapes, project_qkv, read_layer, rotation_table
+from services.common.model.qwen3 import Qwen3
+
+_FC = "fc.weight"
+_HIDDEN_NORM = "hidden_norm.weight"
+_NORM = "norm.weight"
+
+
+class DflashContext:
+    """The target's half: features -> fc -> hidden_norm -> keys and values of every drafter layer."""
+
+    def __init__(
+        self,
+        config: DrafterConfig,
+        fc_DF: Tensor,
+        hidden_norm_D: Tensor,
+        kv_FD: Tensor,
+        key_norms_LD: Tensor,
+        revision: str,
+    ) -> None:
+        self.config = config
+        self.revision = revision
+        self._fc_DF = fc_DF
+        self._hidden_norm_D = hidden_norm_D
+        self._kv_FD = kv_FD
+        self._key_norm_HD = key_norms_LD.repeat_interleave(config.num_key_value_heads, 0)
+        self._table = rotation_table(config, fc_DF.dtype, fc_DF.device)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Blocks of the target whose residual streams make the features."""
+        return self.config.target_layer_ids
+
+    def new_kv(self, blocks: int, block_size: int) -> Tensor:
+        """Return zeroed context K/V [Ld, 2, N, S, Hkv, Dh] for the same block ids as the target's."""
+        config = self.config
+        shape = (config.num_hidden_layers, 2, blocks, block_size, config.num_key_value_heads, config.head_dim)
+        return torch.zeros(shape, dtype=self._fc_DF.dtype, device=self._fc_DF.device)
+
+    @torch.no_grad()
+    def write(self, features_BWF: Tensor, span: Span, draft_kv_L2NSHD: Tensor) -> None:
+        """Write the context K/V of a span's rows at their own positions and slots.
+
+        Rows of drafts that turn out to be rejected may be written: positions from the new length on are never read
+        before they are written again.
+        """
+        config, count = self.config, features_BWF.shape[0] * features_BWF.shape[1]
+        fused_TD = F.linear(features_BWF.flatten(0, 1), self._fc_DF)
+        context_TD = rms_norm(fused_TD, self._hidden_norm_D, config.rms_norm_eps)
+        layers, kv_heads, head = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
+        rows_TL2HD = F.linear(context_TD, self._kv_FD).view(count, layers, 2, kv_heads, head)
+        rotation = self._table.at(span.positions_BW.flatten())
+        keys_THD = rows_TL2HD[:, :, 0].reshape(count, layers * kv_heads, head)
+        turned_THD = norm_rope(keys_THD, self._key_norm_HD, rotation, config.rms_norm_eps)
+        rows_TL2HD[:, :, 0] = turned_THD.view(count, layers, kv_heads, head)
+        write_layers(draft_kv_L2NSHD, rows_TL2HD, span.slots_T)
+
+
+class DflashBlock:
+    """The drafter's half: one non-causal forward over [anchor, MASK x (B - 1)]."""
+
+    def __init__(self, config: DrafterConfig, layers: Sequence[LayerWeights], norm_D: Tensor, revision: str) -> None:
+        self.config = config
+        self.revision = revision
+        self._layers = tuple(layers)
+        self._norm_D = norm_D
+        self._table = rotation_table(config, norm_D.dtype, norm_D.device)
+
+    @torch.no_grad()
+    def propose(
+        self,
+        anchors_B: Tensor,
+        span: Span,
+        draft_kv_L2NSHD: Tensor,
+        embed_VD: Tensor,
+        lm_head_VD: Tensor,
+        count: int | None = None,
+    ) -> Tensor:
+        """Return the `count` most likely tokens after each anchor [B, count] (default: all of the block's).
+
+        `span` is a `plan_context` whose width is the block size; row j of the block predicts the token AT its own
+        position, so row 0, the anchor's, is not read.
+        """
+        take = span.width - 1 if count is None else count
+        assert 0 < take < span.width, "a block of B rows proposes at most B - 1 tokens"
+        hidden_BWD = self.hidden(anchors_B, span, draft_kv_L2NSHD, embed_VD)
+        return F.linear(hidden_BWD[:, 1 : take + 1], lm_head_VD).argmax(-1)
+
+    @torch.no_grad()
+    def hidden(self, anchors_B: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
+        """Return the normalised hidden states of the block [B, W, D]."""
+        config, eps, shape = self.config, self.config.rms_norm_eps, span.positions_BW.shape
+        ids_BW = torch.full(shape, config.mask_token_id, dtype=torch.int64, device=anchors_B.device)
+        ids_BW[:, 0] = anchors_B
+        rotation = self._table.at(span.positions_BW.flatten())
+        stream_TD = embedding(ids_BW.flatten(), embed_VD)
+        normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps)
+        norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
+        for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
+            q_BWHD, k_BWHD, v_BWHD = (
+                rows_THD.unflatten(0, shape) for rows_THD in project_qkv(normed_TD, layer, config, rotation)
+            )
+            attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
+            branch_TD, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, eps)
+            normed_TD, stream_TD = add_rms_norm(branch_TD, stream_TD, next_norm_D, eps)
+        return normed_TD.unflatten(0, shape)
+
+
+def load_context(path: str | Path, target: Qwen3) -> DflashContext:
+    """Read the target's half of a drafter checkpoint and check that it was made for this target.
+
+    Raises:
+        ModelError: the checkpoint is damaged, or belongs to another target.
+    """
+    folder = resolve_folder(path)
+    config, checkpoint = _open(folder)
+    _check_pair(folder, config, target.config)
+    dtype, device = target.dtype, target.device
+    fc_DF = checkpoint.read(_FC, _shapes(config)[_FC], dtype).to(device)
+    parts, norms = [], []
+    for prefix in _prefixes(config):
+        shapes = layer_shapes(config, prefix)
+        for name in ("k_proj", "v_proj"):
+            full = f"{prefix}.self_attn.{name}.weight"
+            parts.append(checkpoint.read(full, shapes[full], dtype))
+        norm = f"{prefix}.self_attn.k_norm.weight"
+        norms.append(checkpoint.read(norm, shapes[norm], dtype))
+    hidden_norm_D = checkpoint.read(_HIDDEN_NORM, (config.hidden_size,), dtype).to(device)
+    kv_FD, norms_LD = torch.cat(parts).to(device), torch.stack(norms).to(device)
+    return DflashContext(config, fc_DF, hidden_norm_D, kv_FD, norms_LD, checkpoint.revision)
+
+
+def load_block(
+    path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> DflashBlock:
+    """Read the drafter's half of a drafter checkpoint.
+
+    Raises:
+        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
+    """
+    config, checkpoint = _open(resolve_folder(path))
+    where = torch.device(device)
+    layers = [read_layer(checkpoint, config, prefix, dtype, where) for prefix in _prefixes(config)]
+    norm_D = checkpoint.read(_NORM, (config.hidden_size,), dtype).to(where)
+    return DflashBlock(config, layers, norm_D, checkpoint.revision)
+
+
+def _open(folder: Path) -> tuple[DrafterConfig, Checkpoint]:
+    config = read_drafter_config(folder)
+    checkpoint = Checkpoint(folder)
+    checkpoint.refuse_other_than(_shapes(config))
+    return config, checkpoint
+
+
+def _prefixes(config: DrafterConfig) -> list[str]:
+    return [f"layers.{index}" for index in range(config.num_hidden_layers)]
+
+
+def _shapes(config: DrafterConfig) -> dict[str, tuple[int, ...]]:
+    width = config.hidden_size
+    shapes: dict[str, tuple[int, ...]] = {
+        _FC: (width, len(config.target_layer_ids) * width), _HIDDEN_NORM: (width,), _NORM: (width,)
+    }  # fmt: skip
+    for prefix in _prefixes(config):
+        shapes.update(layer_shapes(config, prefix))
+    return shapes
+
+
+def _check_pair(folder: Path, drafter: DrafterConfig, target: TargetConfig) -> None:
+    for name, other in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size),
+                        ("num_target_layers", target.num_hidden_layers)):  # fmt: skip
+        if getattr(drafter, name) != other:
+            raise ModelError(f"{folder}/config.json: {name}: {getattr(drafter, name)} differs from the target's {other}")

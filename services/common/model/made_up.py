@@ -1,0 +1,143 @@
+"""Tiny random checkpoints in the published layouts, for tests and for trying things without weights."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from services.common.model.checkpoint import SINGLE_FILE
+from services.common.model.config import read_drafter_config, read_target_config
+from services.common.model.layers import layer_shapes
+from services.common.model.manifest import write_manifest
+
+EOS_ID = 0
+MASK_ID = 1
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class MadeUpShape:
+    """Sizes of a made-up pair; both models share them."""
+
+    vocab: int = 320
+    hidden: int = 32
+    inner: int = 64
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 16
+    context: int = 2048
+    tied: bool = True
+    draft_layers: int = 2
+    block_size: int = 8
+    taps: tuple[int, ...] = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class MadeUpPair:
+    """Folders of the two checkpoints."""
+
+    target: Path
+    drafter: Path
+
+
+def write_made_up(
+    folder: Path, seed: int = 0, shape: MadeUpShape | None = None, *, std: float = 0.3, dtype: torch.dtype = torch.float32
+) -> MadeUpPair:
+    """Write a random target with its tokenizer, a drafter that fits it, and their manifests.
+
+    `std` scales the random matrices: large enough that greedy text is not one repeated token.
+    """
+    shape = shape or MadeUpShape()
+    pair = MadeUpPair(folder / "target", folder / "drafter")
+    generator = torch.Generator().manual_seed(seed)
+    for path, config in ((pair.target, _target_config(shape)), (pair.drafter, _drafter_config(shape))):
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    write_tokenizer(pair.target, shape.vocab)
+    for path, shapes in ((pair.target, _target_shapes(pair.target)), (pair.drafter, _drafter_shapes(pair.drafter))):
+        tensors = {}
+        for name, size in shapes.items():
+            noise = torch.randn(size, generator=generator)
+            tensors[name] = (noise * std if len(size) == 2 else 1.0 + 0.2 * noise).to(dtype)
+        save_file(tensors, path / SINGLE_FILE, metadata={"format": "pt"})
+        write_manifest(path)
+    return pair
+
+
+def write_tokenizer(folder: Path, vocab: int) -> None:
+    """Write a byte-level tokenizer: two special tokens, 256 bytes, and pairs of letters up to `vocab` entries."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    plain = [letter for letter in letters if letter.isascii() and letter.isalpha()]
+    entries = {token: index for index, token in enumerate(["<|endoftext|>", "<|mask|>", *letters])}
+    pairs = [(left, right) for left in plain for right in plain][: max(0, vocab - len(entries))]
+    for left, right in pairs:
+        entries[left + right] = len(entries)
+    tokenizer = Tokenizer(models.BPE(vocab=entries, merges=pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True), AddedToken("<|mask|>", special=True)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "chat_template": _CHAT_TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+
+def _backbone(shape: MadeUpShape, layers: int) -> dict[str, Any]:
+    return {
+        "model_type": "qwen3",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "max_position_embeddings": shape.context,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "attention_bias": False,
+    }
+
+
+def _target_config(shape: MadeUpShape) -> dict[str, Any]:
+    return _backbone(shape, shape.layers) | {
+        "architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": shape.tied, "eos_token_id": EOS_ID
+    }  # fmt: skip
+
+
+def _drafter_config(shape: MadeUpShape) -> dict[str, Any]:
+    return _backbone(shape, shape.draft_layers) | {
+        "architectures": ["DFlashDraftModel"],
+        "num_target_layers": shape.layers,
+        "block_size": shape.block_size,
+        "dflash_config": {"mask_token_id": MASK_ID, "target_layer_ids": list(shape.taps)},
+    }
+
+
+def _target_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    config = read_target_config(folder)
+    table = (config.vocab_size, config.hidden_size)
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": table, "model.norm.weight": table[1:]}
+    for index in range(config.num_hidden_layers):
+        shapes.update(layer_shapes(config, f"model.layers.{index}"))
+    return shapes if config.tie_word_embeddings else shapes | {"lm_head.weight": table}
+
+
+def _drafter_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    config = read_drafter_config(folder)
+    width = config.hidden_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (width, len(config.target_layer_ids) * width), "hidden_norm.weight": (width,), "norm.weight": (width,)
+    }  # fmt: skip
+    for index in range(config.num_hidden_layers):
+        shapes.update(layer_shapes(config, f"layers.{index}"))
+    return shapes

@@ -1,0 +1,124 @@
+"""The target: a dense Qwen3 over spans of rows with paged K/V (Qwen3 technical report, 2025)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.common.kernels.embedding import embedding
+from services.common.kernels.rms_norm import add_rms_norm, rms_norm
+from services.common.kernels.span_attention import Span, attend_span
+from services.common.kernels.write_kv import write_kv
+from services.common.model.checkpoint import Checkpoint, resolve_folder
+from services.common.model.config import TargetConfig, read_target_config
+from services.common.model.layers import LayerWeights, finish_block, layer_shapes, project_qkv, read_layer, rotation_table
+
+_EMBED = "model.embed_tokens.weight"
+_NORM = "model.norm.weight"
+_HEAD = "lm_head.weight"
+
+
+class Qwen3:
+    """Weights and forward of a target; holds no request state. `lm_head_VD` is `embed_VD` itself when tied."""
+
+    def __init__(
+        self,
+        config: TargetConfig,
+        layers: Sequence[LayerWeights],
+        embed_VD: Tensor,
+        norm_D: Tensor,
+        lm_head_VD: Tensor,
+        revision: str,
+    ) -> None:
+        self.config = config
+        self.revision = revision
+        self.embed_VD = embed_VD
+        self.lm_head_VD = lm_head_VD
+        self._layers = tuple(layers)
+        self._norm_D = norm_D
+        self._table = rotation_table(config, embed_VD.dtype, embed_VD.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of weights, K/V and hidden states."""
+        return self.embed_VD.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self.embed_VD.device
+
+    def use_shared(self, embed_VD: Tensor, lm_head_VD: Tensor | None) -> None:
+        """Use copies of the embedding and of the head (None when tied) that live in shared memory."""
+        assert embed_VD.shape == self.embed_VD.shape, "the shared embedding has another shape"
+        self.embed_VD = embed_VD
+        self.lm_head_VD = embed_VD if lm_head_VD is None else lm_head_VD
+
+    def new_kv(self, blocks: int, block_size: int) -> Tensor:
+        """Return zeroed K/V [L, 2, N, S, Hkv, Dh]; block 0 is the pad block."""
+        config = self.config
+        shape = (config.num_hidden_layers, 2, blocks, block_size, config.num_key_value_heads, config.head_dim)
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+    @torch.no_grad()
+    def forward_span(
+        self, ids_BW: Tensor, span: Span, kv_L2NSHD: Tensor, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the rows of a span, writing their K/V.
+
+        Returns:
+            Normalised hidden states [B, W, D], and the residual streams after the blocks `taps`, concatenated in that
+            order [B, W, len(taps) * D] (None without taps).
+        """
+        config, eps = self.config, self.config.rms_norm_eps
+        rotation = self._table.at(span.positions_BW.flatten())
+        stream_TD = embedding(ids_BW.flatten(), self.embed_VD)
+        normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps)
+        norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
+        tapped: dict[int, Tensor] = {}
+        for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
+            q_THD, k_THD, v_THD = project_qkv(normed_TD, layer, config, rotation)
+            write_kv(kv_L2NSHD[index], k_THD, v_THD, span.slots_T)
+            attended_BWF = attend_span(q_THD.unflatten(0, ids_BW.shape), kv_L2NSHD[index], span)
+            branch_TD, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, eps)
+            normed_TD, stream_TD = add_rms_norm(branch_TD, stream_TD, next_norm_D, eps)
+            if index in taps:
+                tapped[index] = stream_TD
+        hidden_BWD = normed_TD.unflatten(0, ids_BW.shape)
+        if not taps:
+            return hidden_BWD, None
+        return hidden_BWD, torch.cat([tapped[index] for index in taps], -1).unflatten(0, ids_BW.shape)
+
+    @torch.no_grad()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits [..., V] of normalised hidden states, in float32 or wider."""
+        logits = F.linear(hidden, self.lm_head_VD)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def load_target(
+    path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Qwen3:
+    """Read a Qwen3 checkpoint in the Hugging Face layout.
+
+    Raises:
+        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
+    """
+    folder, where = resolve_folder(path), torch.device(device)
+    config = read_target_config(folder)
+    checkpoint = Checkpoint(folder)
+    prefixes = [f"model.layers.{index}" for index in range(config.num_hidden_layers)]
+    table = (config.vocab_size, config.hidden_size)
+    shapes = {_EMBED: table, _NORM: (config.hidden_size,)}
+    for prefix in prefixes:
+        shapes.update(layer_shapes(config, prefix))
+    has_head = not config.tie_word_embeddings or _HEAD in checkpoint.names
+    checkpoint.refuse_other_than([*shapes, *([_HEAD] if has_head else [])])
+    embed_VD = checkpoint.read(_EMBED, table, dtype).to(where)
+    tied = config.tie_word_embeddings
+    head_VD = embed_VD if tied else checkpoint.read(_HEAD, table, dtype).to(where)
+    layers = [read_layer(checkpoint, config, prefix, dtype, where) for prefix in prefixes]
+    norm_D = checkpoint.read(_NORM, (config.hidden_size,), dtype).to(where)
+    return Qwen3(config, layers, embed_VD, norm_D, head_VD, checkpoint.revision)
