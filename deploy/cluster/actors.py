@@ -7,9 +7,7 @@ from typing import Protocol
 import ray
 
 from services.common.serving import Bound
-from services.drafter.app import DrafterApp
 from services.drafter.settings import DrafterSettings
-from services.target.app import TargetApp
 from services.target.settings import TargetSettings
 
 
@@ -59,6 +57,9 @@ class TargetHost(ServiceHost):
     """Hosts a target."""
 
     async def __init__(self, settings: TargetSettings) -> None:
+        # Imported where it runs: the controller needs no torch.
+        from services.target.app import TargetApp
+
         await super().__init__(TargetApp(settings), settings.device)
 
 
@@ -66,6 +67,8 @@ class DrafterHost(ServiceHost):
     """Hosts a drafter."""
 
     async def __init__(self, settings: DrafterSettings) -> None:
+        from services.drafter.app import DrafterApp
+
         await super().__init__(DrafterApp(settings), settings.device)
 
 

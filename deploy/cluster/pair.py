@@ -35,6 +35,14 @@ class PairStatus:
 
 
 @dataclass(frozen=True)
+class ActorKinds:
+    """The Ray actor classes of a pair; tests of placement put light ones here."""
+
+    target: Any = TargetActor
+    drafter: Any = DrafterActor
+
+
+@dataclass(frozen=True)
 class PairSpec:
     """How to place one pair. drafter is None for a pair without one."""
 
@@ -48,8 +56,9 @@ class PairSpec:
 class PlacedPair:
     """Keeps the two actors of a pair in one bundle and watches them."""
 
-    def __init__(self, spec: PairSpec) -> None:
+    def __init__(self, spec: PairSpec, kinds: ActorKinds | None = None) -> None:
         self.spec = spec
+        self._kinds = kinds or ActorKinds()
         self.status = PairStatus(spec.pair_id)
         self._group: PlacementGroup | None = None
         self._target: Any = None
@@ -64,8 +73,8 @@ class PlacedPair:
         self._group = placement_group([{self.spec.resource: 1.0}], strategy="STRICT_PACK")
         await asyncio.wait_for(asyncio.wrap_future(self._group.ready().future()), timeout_s)
         if self.spec.drafter is not None:
-            self._drafter = self._actor(DrafterActor, 1.0 - self.spec.target_share).remote(self.spec.drafter)
-        self._target = self._actor(TargetActor, self.spec.target_share).remote(self.spec.target)
+            self._drafter = self._actor(self._kinds.drafter, 1.0 - self.spec.target_share).remote(self.spec.drafter)
+        self._target = self._actor(self._kinds.target, self.spec.target_share).remote(self.spec.target)
 
     def _actor(self, kind: Any, share: float) -> Any:
         """Options that put an actor into bundle 0 with its share of the pair's resource."""

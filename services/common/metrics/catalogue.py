@@ -35,6 +35,7 @@ TARGET = (
     Spec("drafter_attached", "gauge", "1 while a drafter is attached."),
     Spec("attachment_generation", "gauge", "Generation of the attachment."),
     Spec("handoff_mode", "gauge", "1 for the hand-off in use: host, flags_timeslice, flags_mps.", ("mode",)),
+    Spec("handoff_wanted", "gauge", "1 for the hand-off that the settings ask for: host, flags.", ("mode",)),
     Spec("running_requests", "gauge", "Requests that hold a slot."),
     Spec("waiting_requests", "gauge", "Requests in the queue."),
     Spec("queued_tokens", "gauge", "Prompt tokens that wait for prefill."),

@@ -1,0 +1,109 @@
+"""Target and drafter of a pair share one GPU, after restarts too: fake GPUs, real Ray."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from deploy.cluster import runtime
+from deploy.cluster.actors import ActorReport, ServiceHost
+from deploy.cluster.pair import ActorKinds, PairSpec, PlacedPair
+from services.common.serving import Bound
+from services.drafter.settings import DrafterSettings
+from services.target.settings import TargetSettings
+
+GPUS = 3
+WAIT_S = 60.0
+
+
+@dataclass
+class NoApp:
+    """A service that does nothing."""
+
+    ready: bool = True
+
+    async def start(self) -> Bound:
+        """Pretends to listen."""
+        return Bound("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
+
+    async def drain(self) -> None:
+        """Nothing to finish."""
+
+
+class LightHost(ServiceHost):
+    """An actor of the real kind around a service that does nothing."""
+
+    async def __init__(self, settings: Any) -> None:
+        await super().__init__(NoApp(), "cpu")
+
+
+LightActor = ray.remote(max_restarts=-1, max_concurrency=8)(LightHost)
+
+
+@pytest.fixture(scope="module")
+def fake_gpus() -> Iterator[None]:
+    with tempfile.TemporaryDirectory(prefix="pl-") as folder:
+        runtime.start(Path(folder), pairs=1, fake_gpus=GPUS)
+        yield
+        runtime.stop()
+
+
+def light_pair(index: int) -> PlacedPair:
+    spec = PairSpec(f"pair-{index}", TargetSettings(model="m"), DrafterSettings(proposer="none"), "GPU", 0.7)
+    return PlacedPair(spec, ActorKinds(LightActor, LightActor))
+
+
+async def eventually(pair: PlacedPair, holds: Any) -> None:
+    async def look() -> None:
+        while True:
+            await pair.refresh()
+            if holds(pair.status):
+                return
+            await asyncio.sleep(0.05)
+
+    await asyncio.wait_for(look(), WAIT_S)
+
+
+async def reports(pair: PlacedPair) -> list[ActorReport]:
+    return [await pair._target.report.remote(), await pair._drafter.report.remote()]
+
+
+@pytest.mark.usefixtures("fake_gpus")
+async def test_pairs_never_straddle_gpus_also_after_restarts() -> None:
+    pairs = [light_pair(index) for index in range(GPUS)]
+    for pair in pairs:
+        await pair.place(WAIT_S)
+    for pair in pairs:
+        await eventually(pair, lambda s: s.ready and s.drafter_pid)
+        target, drafter = await reports(pair)
+        assert target.gpu_uuids == drafter.gpu_uuids
+        assert len(target.gpu_uuids) == 1
+    assert len({pair.status.gpu_uuids for pair in pairs}) == GPUS
+
+    before = pairs[0].status
+    os.kill(before.drafter_pid, signal.SIGKILL)
+    await eventually(pairs[0], lambda s: s.drafter_restarts == 1)
+    os.kill(before.target_pid, signal.SIGKILL)
+    await eventually(pairs[0], lambda s: s.target_restarts == 1 and s.ready)
+    target, drafter = await reports(pairs[0])
+    assert target.gpu_uuids == drafter.gpu_uuids == before.gpu_uuids
+    for pair in pairs:
+        await pair.drain(WAIT_S)
+
+
+@pytest.mark.usefixtures("fake_gpus")
+async def test_a_pair_without_room_says_so() -> None:
+    pairs = [light_pair(index) for index in range(GPUS)]
+    for pair in pairs:
+        await pair.place(WAIT_S)
+    with pytest.raises(TimeoutError):
+        await light_pair(GPUS).place(1.0)
+    for pair in pairs:
+        await pair.drain(WAIT_S)
