@@ -25,8 +25,9 @@ setup: .venv/.installed  ## install everything into .venv (done by the other tar
 .venv-proto/.installed: requirements/generate.txt requirements/install.sh
 	@requirements/install.sh .venv-proto --requirement requirements/generate.txt
 
-demo: setup  ## start a whole cluster here, stream text with speculation on and off, compare
-	@$(PY) -m deploy.demo $(ARGS)
+demo:  ## start a whole cluster here, stream text with speculation on and off, compare; PROMPTS=file for your own
+	@start=$$(date +%s) && $(MAKE) --no-print-directory setup && \
+	$(PY) -m deploy.demo --setup-s $$(($$(date +%s) - start)) $(if $(PROMPTS),--prompts $(PROMPTS)) $(ARGS)
 
 up: setup  ## serve MODEL (and DRAFTER) until Ctrl-C; without MODEL the embedded pair
 	@$(PY) -m deploy.up $(if $(MODEL),--model $(MODEL)) $(if $(DRAFTER),--drafter $(DRAFTER)) $(ARGS)
