@@ -1,0 +1,67 @@
+"""Gumbel noise of the positions that come next, computed before it is needed.
+
+The noise of a position depends on the seed and the position alone, so it is made while the drafter works and kept until
+the position is committed. Positions are filled in aligned pages, which spreads the fixed cost of a call over
+many rounds; the ring holds the pages around the head of each slot.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from services.common.noise import gumbel
+
+PAGE = 8
+
+
+class Head(NamedTuple):
+    """The next position of a slot whose token is to be chosen, and the seed its noise comes from."""
+
+    slot: int
+    seed: int
+    position: int
+
+
+class NoiseRing:
+    """Noise by slot and position; `ring_TV` is `[(slots + 1) * ring positions, vocabulary]`, indexed by `point`."""
+
+    def __init__(self, slots: int, vocab: int, max_width: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._pages = -(-max_width // PAGE) + 1
+        self._vocab = vocab
+        self.ring_TV = torch.zeros((slots + 1) * self._pages * PAGE, vocab, dtype=dtype, device=device)
+        self._held: list[list[int]] = [[-1] * self._pages for _ in range(slots + 1)]
+
+    def forget(self, slot: int) -> None:
+        """Drops what a slot holds; call it when the slot gets another request."""
+        self._held[slot] = [-1] * self._pages
+
+    def fill(self, heads: list[Head], width: int) -> None:
+        """Makes sure that the noise of `width` positions from each head on is held."""
+        missing: list[tuple[int, int, int]] = []
+        for slot, seed, first in heads:
+            held = self._held[slot]
+            for page in range(first // PAGE, (first + width - 1) // PAGE + 1):
+                if held[page % self._pages] != page:
+                    held[page % self._pages] = page
+                    missing.append((slot, seed, page))
+        if missing:
+            self._compute(missing)
+
+    def point(self, index_T: Tensor, heads: list[Head], width: int) -> None:
+        """Writes the rows of `ring_TV` that hold `width` positions of each head into `index_T`, head by head."""
+        span = self._pages * PAGE
+        rows = [head.slot * span + (head.position + j) % span for head in heads for j in range(width)]
+        index_T[: len(rows)].copy_(torch.tensor(rows))
+
+    def _compute(self, missing: list[tuple[int, int, int]]) -> None:
+        seeds_B = torch.tensor([_signed(seed) for _, seed, _ in missing], dtype=torch.int64)
+        first_B1 = torch.tensor([[page * PAGE] for _, _, page in missing], dtype=torch.int64)
+        noise_BPV = gumbel(seeds_B, first_B1 + torch.arange(PAGE), self._vocab, self.ring_TV.dtype)
+        for (slot, _, page), noise_PV in zip(missing, noise_BPV, strict=True):
+            start = (slot * self._pages + page % self._pages) * PAGE
+            self.ring_TV[start : start + PAGE].copy_(noise_PV)
+
+
+def _signed(seed: int) -> int:
+    return seed - (1 << 64) if seed >= 1 << 63 else seed

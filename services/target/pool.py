@@ -1,0 +1,71 @@
+"""What a step of the target works on: the model, its caches and the arena's tensors, gathered once."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from services.common import attach
+from services.common.arena import Arena
+from services.common.model import DflashContext, Qwen3
+from services.target.shapes import RunnerSettings
+from services.target.state import DeviceState
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Model, state and caches of one target.
+
+    `kv` is the target's K/V `[L, 2, N, S, H, D]`; `draft_kv` the draft context under the same block ids, absent
+    without a DFlash drafter. `mailbox_SK` and `tag_S3` are read only as the first step of a verify.
+    """
+
+    model: Qwen3
+    context: DflashContext | None
+    state: DeviceState
+    settings: RunnerSettings
+    kv: Tensor
+    draft_kv: Tensor | None
+    mailbox_SK: Tensor
+    tag_S3: Tensor
+
+    @classmethod
+    def build(
+        cls, model: Qwen3, context: DflashContext | None, state: DeviceState, arena: Arena, settings: RunnerSettings
+    ) -> "Pool":
+        """Allocates the target's K/V, moves the embeddings into the arena and finds the mailbox."""
+        if context is not None:
+            share_embeddings(model, arena)
+        return cls(
+            model=model,
+            context=context,
+            state=state,
+            settings=settings,
+            kv=model.new_kv(settings.blocks + 1, settings.block_size),
+            draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
+            mailbox_SK=arena.tensor(attach.TOKENS),
+            tag_S3=arena.tensor(attach.TAG),
+        )
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Layers whose output the draft context is made of."""
+        return () if self.context is None else tuple(self.context.taps)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every long-lived tensor a step reads or writes: what its signature is made of."""
+        state = self.state
+        shared = [self.kv, self.mailbox_SK, self.tag_S3, state.epoch_S, state.block_table_SN, state.slots.length_S]
+        return shared if self.draft_kv is None else [*shared, self.draft_kv]
+
+
+def share_embeddings(model: Qwen3, arena: Arena) -> None:
+    """Copies embed and lm_head into the arena and lets the model read them there, so that there is one copy."""
+    embed_VD = arena.tensor(attach.EMBED)
+    embed_VD.copy_(model.embed_VD)
+    if model.config.tie_word_embeddings:
+        model.use_shared(embed_VD, None)
+        return
+    lm_head_VD = arena.tensor(attach.LM_HEAD)
+    lm_head_VD.copy_(model.lm_head_VD)
+    model.use_shared(embed_VD, lm_head_VD)

@@ -1,0 +1,70 @@
+"""What the target shares with its drafter: the arena's tensors and the copies published before a round is paced.
+
+The truth stays private to the target; the arena only ever holds copies of it, except the history of token ids (which
+nothing of the target reads) and the draft context K/V (which decides acceptance, never output).
+"""
+
+import torch
+from torch import Tensor
+
+from services.common import attach
+from services.common.arena import Arena, ArenaSpec
+from services.common.model import DrafterConfig, TargetConfig
+from services.target.shapes import RunnerSettings
+from services.target.state import DeviceState
+
+
+def arena_spec(
+    target: TargetConfig, drafter: DrafterConfig | None, settings: RunnerSettings, dtype: torch.dtype
+) -> ArenaSpec:
+    """Names, shapes and data types of every tensor of the arena.
+
+    Without a DFlash drafter (`drafter` is None) neither embeddings nor draft context are shared.
+    """
+    spec: ArenaSpec = dict(
+        attach.control_tensors(
+            attach.ControlShape(
+                slots=settings.slots,
+                max_blocks=settings.max_blocks,
+                context=settings.context_limit,
+                max_bucket=settings.buckets[-1],
+                max_draft=max(settings.max_draft, 1),
+            )
+        )
+    )
+    if drafter is None:
+        return spec
+    table = (target.vocab_size, target.hidden_size)
+    spec[attach.EMBED] = (table, dtype)
+    if not target.tie_word_embeddings:
+        spec[attach.LM_HEAD] = (table, dtype)
+    heads = (drafter.num_key_value_heads, drafter.head_dim)
+    pool = (drafter.num_hidden_layers, 2, settings.blocks + 1, settings.block_size, *heads)
+    spec[attach.DRAFT_KV] = (pool, dtype)
+    return spec
+
+
+class Publisher:
+    """Copies the private state into the arena for the drafter; the copies are made for the whole table at once."""
+
+    def __init__(self, arena: Arena, state: DeviceState) -> None:
+        self._state = state
+        self._length_S = arena.tensor(attach.LENGTH)
+        self._anchor_S = arena.tensor(attach.ANCHOR)
+        self._epoch_S = arena.tensor(attach.EPOCH)
+        self._table_SN = arena.tensor(attach.BLOCK_TABLE)
+        self._history_length_S = arena.tensor(attach.HISTORY_LENGTH)
+        self._rows_B = arena.tensor(attach.ROWS)
+        self._published_version = -1
+
+    def publish(self, rows_B: Tensor) -> None:
+        """Publishes lengths, anchors, epochs, block tables and the rows of the round."""
+        state = self._state
+        self._rows_B[: rows_B.shape[0]].copy_(rows_B)
+        self._length_S.copy_(state.slots.length_S)
+        self._anchor_S.copy_(state.slots.anchor_S)
+        torch.add(state.slots.length_S, 1, out=self._history_length_S)
+        if state.version != self._published_version:
+            self._epoch_S.copy_(state.epoch_S)
+            self._table_SN.copy_(state.block_table_SN)
+            self._published_version = state.version

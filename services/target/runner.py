@@ -1,0 +1,158 @@
+"""Runs plans: one forward a round, on static tensors, for all running requests at once.
+
+Knows tensors and graphs, not sessions, sockets or policy. One thread may call it, in the order prepare, overlap,
+execute for each plan.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from services.common import attach
+from services.common.arena import Arena
+from services.common.graph import Counters
+from services.common.model import DflashContext, Qwen3
+from services.target.noise_ring import Head, NoiseRing
+from services.target.outcomes import read_outcomes
+from services.target.plan import Chunk, Outcome, Plan
+from services.target.pool import Pool
+from services.target.prefill import FirstTokenStep
+from services.target.publish import Publisher
+from services.target.shapes import RunnerSettings
+from services.target.state import DeviceState
+from services.target.steps import Steps, mode_of
+from services.target.verify import VerifyStep
+from services.target.warm_up import warm_up
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """Where a round's time went, microseconds."""
+
+    prepare_us: int
+    prefill_us: int
+    verify_us: int
+    host_us: int
+
+
+class Runner:
+    """The target's device side: truth about every slot, K/V, prefill and verify."""
+
+    def __init__(
+        self, model: Qwen3, context: DflashContext | None, arena: Arena, settings: RunnerSettings
+    ) -> None:
+        if model.device.type == "cpu" and settings.threads > 0:
+            torch.set_num_threads(settings.threads)
+        vocab = model.config.vocab_size
+        self._settings = settings
+        self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
+        self.pool = Pool.build(model, context, self._state, arena, settings)
+        self._ring = _ring(model, settings)
+        self._steps = Steps(self.pool, self._ring)
+        self._publisher = Publisher(arena, self._state)
+        self._rows: tuple[int, ...] = ()
+        self._overlapped = -1
+        self._first: list[Outcome] = []
+        self._prepare_us = self._prefill_us = 0
+        self._forwards = 0
+
+    @property
+    def forwards(self) -> int:
+        """Verify forwards run so far; one a round (I2)."""
+        return self._forwards
+
+    def graphs(self) -> Counters:
+        """Captures, replays, recaptures and reallocations (I4)."""
+        return self._steps.graphs.counters
+
+    @torch.inference_mode()
+    def warm_up(self) -> dict[tuple[int, int], int]:
+        """Captures every shape; returns the cost of a verify by (bucket, width), microseconds."""
+        return warm_up(self.pool, self._steps)
+
+    def set_generation(self, generation: int) -> None:
+        """Drafts of this attachment count from now on; those of any other do not."""
+        self._steps.round.set_generation(generation)
+
+    @torch.inference_mode()
+    def prepare(self, plan: Plan) -> None:
+        """Applies the plan to the slots and publishes what the drafter reads; pace the drafter after it."""
+        start = time.perf_counter()
+        self._state.apply(plan)
+        for admission in plan.admissions:
+            self._ring.forget(admission.slot)
+        inputs = self._steps.round
+        inputs.set_round(plan.number)
+        if plan.rows != self._rows:
+            inputs.set_rows(plan.rows, self._settings.pad_slot)
+            self._rows = plan.rows
+        if plan.speculative:
+            self._publisher.publish(inputs.rows_B)
+        self._prepare_us = _micros(start)
+
+    @torch.inference_mode()
+    def overlap(self, plan: Plan) -> None:
+        """Work that needs no drafts: prompt chunks and the noise of the next positions. Runs once for a plan."""
+        if self._overlapped == plan.number:
+            return
+        self._overlapped = plan.number
+        start = time.perf_counter()
+        self._first = [outcome for chunk in plan.chunks for outcome in self._prefill(chunk)]
+        self._prefill_us = _micros(start)
+        self._fill_noise(plan.rows, plan.width)
+
+    @torch.inference_mode()
+    def execute(self, plan: Plan, drafted: bool) -> tuple[RoundTimes, tuple[Outcome, ...]]:
+        """Runs the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
+        self.overlap(plan)
+        start = time.perf_counter()
+        outcomes = tuple(self._first)
+        verified = start
+        if plan.rows:
+            step = self._verify(plan.rows, plan.bucket, plan.width if drafted else 1)
+            verified = time.perf_counter()
+            outcomes += self._read(plan.rows, step)
+        times = RoundTimes(self._prepare_us, self._prefill_us, round((verified - start) * 1e6), _micros(verified))
+        return times, outcomes
+
+    def _verify(self, rows: tuple[int, ...], bucket: int, width: int) -> VerifyStep:
+        mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
+        step = self._steps.verify(bucket, width, mode)
+        if mode == "full":
+            self._ring.point(step.noise_index_T, self._heads(rows), width)
+        self._forwards += 1
+        return self._steps.run_verify(bucket, width, mode)
+
+    def _prefill(self, chunk: Chunk) -> tuple[Outcome, ...]:
+        length = self._settings.chunk(len(chunk.token_ids))
+        self._steps.chunk.set(chunk)
+        self._steps.prefill(length).set_tokens(chunk.token_ids)
+        self._steps.run_prefill(length)
+        if not chunk.last:
+            return ()
+        rows = (chunk.slot,)
+        self._fill_noise(rows, 1)
+        mode = mode_of(self._state.seat(chunk.slot).plain)
+        if mode == "full":
+            self._ring.point(self._steps.first(mode).noise_index_T, self._heads(rows), 1)
+        return self._read(rows, self._steps.run_first(mode))
+
+    def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
+        self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)
+
+    def _heads(self, rows: tuple[int, ...]) -> list[Head]:
+        seats = ((slot, self._state.seat(slot)) for slot in rows)
+        return [Head(slot, seat.spec.sampling.seed, seat.length + 1) for slot, seat in seats]
+
+    def _read(self, rows: tuple[int, ...], step: VerifyStep | FirstTokenStep) -> tuple[Outcome, ...]:
+        return read_outcomes(self._state, rows, step.result, step.logits_BWV, self._settings.max_logprobs)
+
+
+def _ring(model: Qwen3, settings: RunnerSettings) -> NoiseRing:
+    dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
+    return NoiseRing(settings.slots, model.config.vocab_size, settings.widths[-1], dtype, model.device)
+
+
+def _micros(start: float) -> int:
+    return round((time.perf_counter() - start) * 1e6)

@@ -1,0 +1,95 @@
+"""One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept and commit on the device (I2, I3).
+
+Row j of a span sits at position n + j and predicts position n + j + 1; row 0 is the anchor. Pad rows point at the pad
+slot: they write to the pad block, are never active and commit nothing.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.accept import RoundResult, accept
+from services.common.kernels.span_attention import plan_span
+from services.common.kernels.take_drafts import take_drafts
+from services.target.pool import Pool
+
+Mode = Literal["greedy", "full"]
+
+
+class RoundInputs:
+    """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state."""
+
+    def __init__(self, pool: Pool) -> None:
+        settings, device = pool.settings, pool.kv.device
+        self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
+        self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
+
+    def set_round(self, number: int) -> None:
+        """Only drafts for this round count."""
+        self.expected_2[0] = number
+
+    def set_generation(self, generation: int) -> None:
+        """Only drafts of this attachment count."""
+        self.expected_2[1] = generation
+
+    def set_rows(self, rows: tuple[int, ...], pad_slot: int) -> None:
+        """Puts the round's slots first and the pad slot into every other row."""
+        padded = [*rows, *[pad_slot] * (self.rows_B.shape[0] - len(rows))]
+        self.rows_B.copy_(torch.tensor(padded, dtype=torch.int32))
+
+
+class VerifyStep:
+    """The work of one (bucket, width, mode); `run` is what a graph captures."""
+
+    def __init__(self, pool: Pool, inputs: RoundInputs, bucket: int, width: int, mode: Mode, ring_TV: Tensor) -> None:
+        device = pool.kv.device
+        self._pool, self._inputs, self._mode = pool, inputs, mode
+        self._bucket, self._width = bucket, width
+        self._rows_B = inputs.rows_B[:bucket]
+        self._drafts_BK = torch.full((bucket, width - 1), -1, dtype=torch.int64, device=device)
+        self._ring_TV = ring_TV
+        self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
+        self.result = RoundResult.allocate(bucket, width, device)
+        self.logits_BWV = torch.empty(0)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The step's inputs, for its signature."""
+        mine = [self._rows_B, self._drafts_BK, self.noise_index_T, self._inputs.expected_2]
+        return [*self._pool.tensors, *mine, self.result.tokens_BW]
+
+    def run(self) -> None:
+        """Forward, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
+        pool, state = self._pool, self._pool.state
+        drafts_BK = self._take()
+        anchor_B1 = state.slots.anchor_S[self._rows_B].unsqueeze(1)
+        ids_BW = torch.cat((anchor_B1, drafts_BK.clamp_min(0)), 1)
+        table_BN = state.block_table_SN[self._rows_B]
+        lengths_B = state.slots.length_S[self._rows_B]
+        span = plan_span(table_BN, lengths_B, self._width, pool.settings.block_size)
+        hidden_BWD, features_BWF = pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)
+        if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
+            pool.context.write(features_BWF, span, pool.draft_kv)
+        self.logits_BWV = pool.model.logits(hidden_BWD)
+        noise_BWV = self._noise()
+        accept(self.logits_BWV, drafts_BK, self._rows_B, state.slots, self.result, noise_BWV, self._mode)
+
+    def _take(self) -> Tensor:
+        if self._width == 1:
+            return self._drafts_BK
+        pool, inputs = self._pool, self._inputs
+        return take_drafts(
+            pool.mailbox_SK,
+            pool.tag_S3,
+            self._rows_B,
+            pool.state.epoch_S,
+            inputs.expected_2,
+            pool.model.config.vocab_size,
+            self._drafts_BK,
+        )
+
+    def _noise(self) -> Tensor | None:
+        if self._mode == "greedy":
+            return None
+        return self._ring_TV.index_select(0, self.noise_index_T).view(self._bucket, self._width, -1)

@@ -1,0 +1,121 @@
+"""The lossless gate (I1): the same requests under every width, proposer and batch must say the same as plain decoding."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from services.common.sampling import SamplingParams, StopParams
+from services.target.request import RequestSpec
+from tests.lossless.oracle import Oracle
+from tests.lossless.pairs import Pair
+from tests.lossless.proposers import adversarial, perfect
+from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
+from tests.lossless.served import dflash, ngram
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+Truth = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One arm of the gate; width 1 has no proposer."""
+
+    dtype: str
+    temperature: float
+    width: int
+    proposer: str
+    batch: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of the gate; `excused` are float32 near ties, `accepted` drafts show that speculation was at work."""
+
+    cases: int = 0
+    tokens: int = 0
+    rounds: int = 0
+    accepted: int = 0
+    mismatches: int = 0
+    excused: int = 0
+    failures: list[dict[str, object]] = field(default_factory=list)
+
+    def add(self, case: Case, spec: RequestSpec, expected: Done, got: Done, oracle: Oracle) -> None:
+        """Compares one request of one case with plain decoding."""
+        self.tokens += len(got.tokens)
+        self.rounds += got.rounds
+        self.accepted += got.accepted
+        if (got.tokens, got.end) == (expected.tokens, expected.end):
+            return
+        if case.dtype == "float32" and oracle.excuses(spec, expected.tokens, got.tokens):
+            self.excused += 1
+            return
+        self.mismatches += 1
+        self.failures.append(asdict(case) | {"request": spec.request_id})
+
+
+def arms(dtype: str, temperature: float, proposers: Sequence[str], widths: Sequence[int]) -> Iterator[Case]:
+    """Every case of one data type and temperature beside the plain one of batch 1."""
+    yield Case(dtype, temperature, 1, "none", 4)
+    for width in widths:
+        for proposer in proposers:
+            for batch in (1, 4):
+                yield Case(dtype, temperature, width, proposer, batch)
+
+
+def make_specs(vocab: int, prompts: int, tokens: int, temperature: float, seed: int) -> list[RequestSpec]:
+    """Requests with random prompts of 4 to 80 tokens; id 1, the mask, is never among them."""
+    source = random.Random(seed)
+    specs = []
+    for index in range(prompts):
+        ids = tuple(source.randrange(2, vocab) for _ in range(source.randrange(4, 81)))
+        sampling = SamplingParams(temperature=temperature, seed=source.randrange(2**63))
+        stopping = StopParams(max_tokens=tokens, ignore_eos=True)
+        specs.append(RequestSpec(f"r{index}", ids, len(ids), sampling, stopping))
+    return specs
+
+
+def run_gate(
+    pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1
+) -> Tally:
+    """Runs plain decoding once per data type and temperature, then every case against it."""
+    tally, oracle = Tally(), Oracle(pair.target)
+    plain: dict[tuple[str, float], list[Done]] = {}
+    for case in cases:
+        specs = specs_of(case.temperature)
+        key = (case.dtype, case.temperature)
+        if key not in plain:
+            plain[key] = run_case(pair, Case(*key, 1, "none", 1), specs, {}, seed)
+        truth = {
+            spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, plain[key], strict=True)
+        }
+        done = run_case(pair, case, specs, truth, seed)
+        tally.cases += 1
+        for spec, expected, got in zip(specs, plain[key], done, strict=True):
+            tally.add(case, spec, expected, got, oracle)
+    return tally
+
+
+def run_case(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth, seed: int) -> list[Done]:
+    """All requests of one case, `batch` at a time."""
+    buckets = (1,) if case.batch == 1 else (1, 2, case.batch)
+    settings = RigSettings(
+        width=case.width,
+        slots=case.batch,
+        dtype=DTYPES[case.dtype],
+        widths=tuple(sorted({1, case.width})),
+        buckets=buckets,
+    )
+    with Rig(pair.target, pair.drafter, settings, _proposer(case.proposer, pair, truth, seed)) as rig:
+        return rig.run(specs)
+
+
+def _proposer(name: str, pair: Pair, truth: Truth, seed: int) -> ProposerFactory | None:
+    if name == "none":
+        return None
+    if name == "perfect":
+        return perfect(truth)
+    if name == "adversarial":
+        return adversarial(truth, seed)
+    return dflash(pair.drafter) if name == "dflash" else ngram()

@@ -1,0 +1,27 @@
+"""A tiny made-up pair for tests, written once per process."""
+
+import atexit
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from services.common.model.made_up import write_made_up
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Folders of a target and its DFlash drafter."""
+
+    target: Path
+    drafter: Path
+
+
+@cache
+def made_up_pair(seed: int = 3) -> Pair:
+    """A random target of 320 tokens and 4 layers with a random drafter of block 8; removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="paceline-pair-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made = write_made_up(folder, seed=seed)
+    return Pair(made.target, made.drafter)

@@ -1,0 +1,161 @@
+"""A whole target in one process: scheduler, runner and a proposer over one arena, without sockets or threads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import torch
+
+from services.common import attach
+from services.common.arena import Arena, MemfdArena
+from services.common.model import DflashContext, Qwen3, load_context, load_target
+from services.common.sampling import FinishReason
+from services.target.adaptive.width import FixedWidth
+from services.target.blocks import BlockPool
+from services.target.plan import Commit, Plan, PositionLogprobs
+from services.target.prefix_cache import PrefixCache
+from services.target.publish import arena_spec
+from services.target.request import RequestSpec
+from services.target.runner import Runner
+from services.target.scheduler import Scheduler, SchedulerSettings
+from services.target.shapes import RunnerSettings
+
+GENERATION = 7
+
+
+class Proposer(Protocol):
+    """Fills the mailbox for the rows of a plan; False means that it was late."""
+
+    def draft(self, plan: Plan) -> bool:
+        """Writes drafts and tags into the arena."""
+        ...
+
+
+class ProposerFactory(Protocol):
+    """Makes a proposer once the arena exists."""
+
+    def __call__(self, rig: "Rig") -> Proposer:
+        """Builds the proposer on the rig's arena."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RigSettings:
+    """Shape of the rig; `width` is W of every round, 1 is plain."""
+
+    width: int = 1
+    slots: int = 4
+    context_limit: int = 256
+    blocks: int = 96
+    widths: tuple[int, ...] = (1, 4, 8)
+    buckets: tuple[int, ...] = (1, 2, 4)
+    prefill_chunks: tuple[int, ...] = (16, 64)
+    dtype: torch.dtype = torch.float32
+    prefix_cache: bool = True
+    preemption: bool = False
+    eos_ids: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Done:
+    """What one request produced."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[PositionLogprobs] = field(default_factory=list)
+    end: FinishReason | None = None
+    rounds: int = 0
+    accepted: int = 0
+    drafted: int = 0
+
+
+class Rig:
+    """Runs requests to their end; `done` is filled by request id as rounds commit."""
+
+    def __init__(
+        self, target: Path, drafter: Path | None, settings: RigSettings, propose: ProposerFactory | None = None
+    ) -> None:
+        self.settings = settings
+        self.model: Qwen3 = load_target(target, dtype=settings.dtype, device="cpu")
+        self.context: DflashContext | None = None if drafter is None else load_context(drafter, self.model)
+        self.shapes = RunnerSettings(
+            slots=settings.slots,
+            blocks=settings.blocks,
+            context_limit=settings.context_limit,
+            widths=settings.widths,
+            buckets=settings.buckets,
+            prefill_chunks=settings.prefill_chunks,
+            eos_ids=settings.eos_ids,
+        )
+        config = None if self.context is None else self.context.config
+        self.arena: Arena = MemfdArena.create(arena_spec(self.model.config, config, self.shapes, settings.dtype))
+        self.runner = Runner(self.model, self.context, self.arena, self.shapes)
+        self.runner.warm_up()
+        self.runner.set_generation(GENERATION)
+        self.arena.tensor(attach.TAG).fill_(-1)
+        self.scheduler = _scheduler(settings)
+        self.proposer = None if propose is None else propose(self)
+        self.done: dict[str, Done] = {}
+        self.request_of_slot: dict[int, str] = {}
+        self.rounds = 0
+
+    def __enter__(self) -> "Rig":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.arena.close()
+
+    def submit(self, spec: RequestSpec) -> None:
+        """Queues a request."""
+        self.scheduler.add(spec, None, 0.0)
+        self.done[spec.request_id] = Done()
+
+    def step(self) -> bool:
+        """One round; False when there was nothing to do."""
+        plan = self.scheduler.plan(0.0, speculate=self.proposer is not None)
+        self.runner.prepare(plan)
+        for admission in plan.admissions:
+            self.request_of_slot[admission.slot] = admission.spec.request_id
+        if plan.empty:
+            return False
+        drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False
+        _, outcomes = self.runner.execute(plan, drafted)
+        self._note(self.scheduler.commit(plan, outcomes, 0.0))
+        self.scheduler.check()
+        self.rounds += 1
+        return True
+
+    def run(self, specs: Sequence[RequestSpec]) -> list[Done]:
+        """Submits all and runs until none is left; returns what each produced, in order."""
+        for spec in specs:
+            self.submit(spec)
+        while self.step():
+            pass
+        return [self.done[spec.request_id] for spec in specs]
+
+    def _note(self, commit: Commit) -> None:
+        for progress in commit.progress:
+            done = self.done[progress.request.spec.request_id]
+            done.tokens += progress.tokens
+            done.logprobs += progress.logprobs or ()
+            done.end = progress.end
+            done.rounds += progress.width > 0
+            done.accepted += progress.accepted
+            done.drafted += progress.drafted
+
+
+def _scheduler(settings: RigSettings) -> Scheduler:
+    pool = BlockPool(settings.blocks, 16)
+    cache = PrefixCache(pool, b"model", b"drafter") if settings.prefix_cache else None
+    sizes = SchedulerSettings(
+        slots=settings.slots,
+        context_limit=settings.context_limit,
+        buckets=settings.buckets,
+        chunk_tokens=settings.prefill_chunks[-1],
+        preemption=settings.preemption,
+        eos=frozenset(settings.eos_ids),
+    )
+    return Scheduler(sizes, pool, cache, FixedWidth(settings.width))

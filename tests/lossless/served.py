@@ -1,0 +1,49 @@
+"""The drafter's own proposers, called in the test's process instead of across a stream."""
+
+from pathlib import Path
+
+import torch
+
+from services.common.graph import StepGraphs
+from services.common.model import load_block
+from services.drafter.pacer import Pacer
+from services.drafter.proposers import Proposer as DrafterProposer
+from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.ngram import NgramProposer
+from services.drafter.shared import Shared
+from services.target.plan import Plan
+from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
+
+
+class Served:
+    """Drafts each round with the drafter's pacer over the rig's arena."""
+
+    def __init__(self, rig: Rig, proposer: DrafterProposer) -> None:
+        shared = Shared.of(rig.arena, rig.shapes.block_size)
+        proposer.check(shared)
+        self._pacer = Pacer(shared, proposer, GENERATION, StepGraphs("cpu"))
+        self._pacer.warm_up(rig.shapes.buckets, [width for width in rig.shapes.widths if width > 1])
+
+    @torch.inference_mode()
+    def draft(self, plan: Plan) -> bool:
+        """Fills the mailbox."""
+        self._pacer.draft(plan.number, plan.bucket, plan.width)
+        return True
+
+
+def dflash(drafter: Path) -> ProposerFactory:
+    """The DFlash drafter of a folder, in the data type of the rig's target."""
+
+    def build(rig: Rig) -> Proposer:
+        return Served(rig, DflashProposer(load_block(drafter, dtype=rig.settings.dtype)))
+
+    return build
+
+
+def ngram() -> ProposerFactory:
+    """Prompt lookup."""
+
+    def build(rig: Rig) -> Proposer:
+        return Served(rig, NgramProposer())
+
+    return build

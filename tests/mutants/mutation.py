@@ -1,0 +1,62 @@
+"""A seeded bug: one piece of source text of one module replaced while it is imported."""
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """Replaces `old`, which must occur exactly once in `module`, by `new`; `killed_by` is the test that must fail."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    killed_by: str
+
+
+class NotApplicableError(Exception):
+    """The text to replace is not there exactly once."""
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, mutant: Mutant, path: str) -> None:
+        super().__init__(mutant.module, path)
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compiles the mutated source; cached bytecode is neither read nor written."""
+        path = self.get_filename(fullname)
+        source = self.get_data(path).decode()
+        found = source.count(self._mutant.old)
+        if found != 1:
+            raise NotApplicableError(f"{self._mutant.name}: its text occurs {found} times in {path}")
+        return compile(source.replace(self._mutant.old, self._mutant.new), path, "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Finds the mutated module; every other module is left to the usual finders."""
+        if fullname != self._mutant.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None:
+            return None
+        spec.loader = _Loader(self._mutant, spec.origin)
+        return spec
+
+
+def install(mutant: Mutant) -> None:
+    """Makes later imports of the module see the bug; raises AssertionError when it is imported already."""
+    assert mutant.module not in sys.modules, f"{mutant.module} is imported already"
+    sys.meta_path.insert(0, _Finder(mutant))

@@ -1,0 +1,83 @@
+"""After warm-up nothing is captured or allocated anew, however requests come and go (I4); bad drafts change nothing."""
+
+from dataclasses import replace
+
+import torch
+
+from services.common import attach
+from tests.lossless.pairs import made_up_pair
+from tests.lossless.proposers import Perfect, adversarial
+from tests.lossless.rig import Rig, RigSettings
+from tests.unit.target.specs import GREEDY, PROCESSED, SAMPLED, prompt, request
+
+ROUNDS = 500
+
+
+def test_500_rounds_capture_and_allocate_nothing() -> None:
+    pair = made_up_pair()
+    truth: dict[str, list[int]] = {}
+    settings = RigSettings(width=4, widths=(1, 4))
+    with Rig(pair.target, pair.drafter, settings, adversarial(truth, seed=6)) as rig:
+        before = rig.runner.graphs()
+        count = 0
+        while rig.rounds < ROUNDS:
+            while len(rig.scheduler.live()) < 1 + count % 5:
+                sampling = (GREEDY, SAMPLED, PROCESSED)[count % 3]
+                spec = request(f"r{count}", prompt(count, 1 + 17 * count % 90), 3 + 13 * count % 60, sampling)
+                truth[spec.request_id] = list(spec.token_ids)
+                rig.submit(spec)
+                count += 1
+            rig.step()
+        after = rig.runner.graphs()
+    assert (after.recaptures, after.reallocations) == (0, 0)
+    assert after.captures == before.captures
+    assert after.replays - before.replays >= ROUNDS
+
+
+def test_the_drafter_sees_what_was_committed() -> None:
+    class Watching(Perfect):
+        """Checks what is published before each round."""
+
+        seen = 0
+
+        def draft(self, plan: object) -> bool:
+            for slot in plan.rows:
+                known = truth[rig.request_of_slot[slot]]
+                length = int(rig.arena.tensor(attach.LENGTH)[slot])
+                assert int(rig.arena.tensor(attach.ANCHOR)[slot]) == known[length]
+                assert int(rig.arena.tensor(attach.HISTORY_LENGTH)[slot]) == length + 1
+                assert rig.arena.tensor(attach.HISTORY)[slot, : length + 1].tolist() == known[: length + 1]
+                Watching.seen += 1
+            rows = rig.arena.tensor(attach.ROWS)[: plan.bucket].tolist()
+            assert rows == [*plan.rows, *[rig.shapes.pad_slot] * (plan.bucket - len(plan.rows))]
+            return super().draft(plan)
+
+    pair = made_up_pair()
+    specs = [request(f"r{i}", prompt(i, 20 + i), 20) for i in range(3)]
+    with Rig(pair.target, pair.drafter, RigSettings(dtype=torch.float64)) as plain:
+        truth = {
+            spec.request_id: [*spec.token_ids, *done.tokens]
+            for spec, done in zip(specs, plain.run(specs), strict=True)
+        }
+    settings = RigSettings(dtype=torch.float64, width=4)
+    with Rig(pair.target, pair.drafter, settings, lambda rig: Watching(rig, truth)) as rig:
+        rig.run(specs)
+    assert Watching.seen >= 3 * 5
+
+
+def test_plain_rounds_keep_the_draft_context_complete() -> None:
+    """A drafter that attaches late finds the same context as one that was there all the time (I5)."""
+    pair = made_up_pair()
+    spec = request("a", prompt(8, 30), 24)
+    pools = []
+    for width in (1, 8):
+        settings = RigSettings(dtype=torch.float64, width=width, slots=1, buckets=(1,), prefix_cache=False)
+        with Rig(pair.target, pair.drafter, replace(settings, width=1)) as plain:
+            truth = {"a": [*spec.token_ids, *plain.run([spec])[0].tokens]}
+        with Rig(pair.target, pair.drafter, settings, lambda rig, truth=truth: Perfect(rig, truth)) as rig:
+            rig.run([spec])
+            committed = len(spec.token_ids) + 23
+            table = rig.runner.pool.state.block_table_SN[0].long()
+            flat = rig.arena.tensor(attach.DRAFT_KV)[:, :, table].flatten(2, 3)
+            pools.append(flat[:, :, :committed].clone())
+    assert torch.allclose(pools[0], pools[1], atol=1e-9)
