@@ -116,7 +116,7 @@ def embedding_sha256(embed_VD: Tensor, lm_head_VD: Tensor | None) -> str:
     return digest.hexdigest()
 
 
-def _chunks(weight_VD: Tensor) -> Iterator[memoryview]:
+def _chunks(weight_VD: Tensor) -> Iterator[bytes]:
     flat = weight_VD.detach().contiguous().view(torch.uint8).reshape(-1)
     for start in range(0, flat.numel(), _HASH_CHUNK_BYTES):
-        yield memoryview(flat[start : start + _HASH_CHUNK_BYTES].cpu().numpy())
+        yield flat[start : start + _HASH_CHUNK_BYTES].cpu().numpy().tobytes()

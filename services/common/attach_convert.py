@@ -1,8 +1,9 @@
 """Attach messages between protobuf and the values of `services.common.attach`."""
 
 from services.common.arena import Layout, TensorEntry
+from services.common.arena.layout import ArenaKind
 from services.common.attach import AttachOffer, DrafterInfo
-from services.common.pb.v1 import drafter_pb2 as pb
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
 
 
 def offer_to_pb(offer: AttachOffer) -> pb.AttachRequest:
@@ -45,7 +46,7 @@ def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
     if len(arena.segments) != 1 or any(tensor.segment for tensor in arena.tensors):
         raise ValueError("the arena must be one segment")
     segment = arena.segments[0]
-    kind = "cuda" if segment.WhichOneof("handle") == "cuda_ipc" else "memfd"
+    kind: ArenaKind = "cuda" if segment.WhichOneof("handle") == "cuda_ipc" else "memfd"
     entries = tuple(
         TensorEntry(name=tensor.name, dtype=tensor.dtype, shape=tuple(tensor.shape), offset=tensor.offset)
         for tensor in arena.tensors

@@ -11,7 +11,6 @@ import secrets
 import socket
 import struct
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,11 @@ class _Offer:
 
 
 class DescriptorListener:
-    """The target's end: hands the descriptors on offer to whoever presents their generation and nonce."""
+    """The target's end: hands the descriptors on offer to whoever presents their generation and nonce.
+
+    `path` is the socket's; `claimed_by` is the pid of the last peer that was granted a claim, 0 before and when the
+    peer is not visible from here.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Creates `folder` with mode 0700 when absent and listens on a new socket in it.
@@ -51,8 +54,9 @@ class DescriptorListener:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         self.path = str(folder / f"arena-{secrets.token_hex(4)}.sock")
+        self.claimed_by = 0
         self._offer: _Offer | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._socket.bind(self.path)
         Path(self.path).chmod(0o600)
@@ -70,9 +74,9 @@ class DescriptorListener:
 
     def close(self) -> None:
         """Stops listening and removes the socket; closing twice is harmless."""
-        if self._closed:
+        if self._closed.is_set():
             return
-        self._closed = True
+        self._closed.set()
         self._offer = None
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -81,13 +85,11 @@ class DescriptorListener:
         Path(self.path).unlink(missing_ok=True)
 
     def _serve(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 peer, _ = self._socket.accept()
             except OSError:
-                if self._closed:
-                    return
-                time.sleep(_RETRY_S)
+                self._closed.wait(_RETRY_S)
                 continue
             with peer, contextlib.suppress(OSError):
                 peer.settimeout(_PEER_TIMEOUT_S)
@@ -99,10 +101,13 @@ class DescriptorListener:
         if offer is None or not hmac.compare_digest(claim, offer.claim):
             peer.sendall(_REFUSED)
             return
+        self.claimed_by = _peer_pid(peer)
         socket.send_fds(peer, [_GRANTED], list(offer.descriptors))
 
 
-def fetch_descriptors(path: str, generation: int, nonce: int, count: int, timeout_s: float = _PEER_TIMEOUT_S) -> Fetched:
+def fetch_descriptors(
+    path: str, generation: int, nonce: int, count: int, timeout_s: float = _PEER_TIMEOUT_S
+) -> Fetched:
     """The drafter's end: claims the `count` descriptors on offer at `path`.
 
     Raises:
@@ -111,7 +116,7 @@ def fetch_descriptors(path: str, generation: int, nonce: int, count: int, timeou
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as peer:
         peer.settimeout(timeout_s)
         peer.connect(path)
-        pid, _, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        pid = _peer_pid(peer)
         peer.sendall(_CLAIM.pack(generation, nonce))
         answer, descriptors, _, _ = socket.recv_fds(peer, 1, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
     if answer != _GRANTED or len(descriptors) != count:
@@ -124,3 +129,18 @@ def close_descriptors(descriptors: Sequence[int]) -> None:
     """Closes descriptors that were received."""
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _peer_pid(peer: socket.socket) -> int:
+    pid, _, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(pid)
+
+
+def _receive_exactly(peer: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        piece = peer.recv(size - len(received))
+        if not piece:
+            raise ConnectionError("the peer went away")
+        received += piece
+    return received

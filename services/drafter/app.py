@@ -1,0 +1,92 @@
+"""The drafter as an object that a process or an actor hosts."""
+
+import asyncio
+import contextlib
+import logging
+
+import torch
+from prometheus_client import CollectorRegistry
+
+from services.common.attach import AttachOffer
+from services.common.metrics.catalogue import drafter_metrics
+from services.common.metrics.loop_lag import observe_loop_lag
+from services.common.model import ModelError
+from services.common.pb.paceline.v1.drafter_pb2_grpc import add_DrafterServiceServicer_to_server
+from services.common.serving import Bound, Listeners, Server
+from services.drafter.attachment import Attachment, open_attachment
+from services.drafter.berth import Berth
+from services.drafter.describe import Identity
+from services.drafter.proposers import Proposer
+from services.drafter.proposers.build import build_proposer
+from services.drafter.service import DrafterService
+from services.drafter.settings import DrafterSettings
+
+logger = logging.getLogger(__name__)
+_SERVICE_NAME = "paceline.v1.DrafterService"
+_GRACE_S = 1.0
+
+
+class DrafterApp:
+    """Binds at once, loads its checkpoint beside, and is ready to attach when that is done."""
+
+    def __init__(self, settings: DrafterSettings) -> None:
+        self._settings = settings
+        self._device = torch.device(settings.device)
+        registry = CollectorRegistry()
+        self._metrics = drafter_metrics(registry, settings.model_name, settings.pair_id)
+        self._berth = Berth(self._open, settings.pace_timeout_s)
+        self._service = DrafterService(self._berth, Identity(settings.device), self._metrics)
+        self._server = Server(
+            "drafter",
+            Listeners(settings.grpc, settings.health, settings.metrics),
+            lambda server: add_DrafterServiceServicer_to_server(self._service, server),
+            [_SERVICE_NAME],
+            registry,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self.fatal: asyncio.Future[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """The checkpoint is loaded; attached or not."""
+        return self._service.proposer is not None
+
+    async def start(self) -> Bound:
+        """Binds the listeners and begins to load; `fatal` fails when the checkpoint cannot be used.
+
+        Raises:
+            BindError: an address cannot be bound.
+        """
+        if self._settings.threads:
+            torch.set_num_threads(self._settings.threads)
+        self.fatal = asyncio.get_running_loop().create_future()
+        bound = await self._server.start()
+        self._tasks = [asyncio.create_task(self._load()), asyncio.create_task(observe_loop_lag(self._metrics))]
+        return bound
+
+    async def drain(self) -> None:
+        """NOT_SERVING, time for watchers to notice, then frees the attachment and ends the service."""
+        await self._server.set_serving(False)
+        await asyncio.sleep(self._settings.propagation_s)
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._berth.free("the drafter is draining")
+        await self._server.stop(_GRACE_S)
+
+    async def _load(self) -> None:
+        try:
+            self._service.proposer = await asyncio.to_thread(build_proposer, self._settings)
+        except (ModelError, OSError, RuntimeError) as error:
+            logger.error("the drafter checkpoint cannot be used: %s", error)
+            if self.fatal is not None:
+                self.fatal.set_exception(error)
+            return
+        self._metrics["drafter_ready"].set(1)
+        await self._server.set_serving(True)
+
+    def _open(self, offer: AttachOffer) -> Attachment:
+        proposer: Proposer | None = self._service.proposer
+        assert proposer is not None, "attached before the proposer was loaded"
+        return open_attachment(offer, proposer, self._device)

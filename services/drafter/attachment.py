@@ -1,0 +1,70 @@
+"""One attachment: a mapped arena with the steps built on it."""
+
+import torch
+
+from services.common.arena import Arena
+from services.common.attach import AttachOffer
+from services.common.errors import invalid_field
+from services.common.graph import StepGraphs
+from services.drafter.handshake import check_arena, check_terms, map_arena, refused
+from services.drafter.pacer import Pacer
+from services.drafter.proposers import Proposer
+
+
+class Attachment:
+    """Drafts for one generation until it is closed; holds nothing that the target cannot share again (I5)."""
+
+    def __init__(self, offer: AttachOffer, arena: Arena, pacer: Pacer, max_draft: int, watched_pid: int) -> None:
+        """`watched_pid` is the target's when it is certain and visible from here, else 0."""
+        self.offer = offer
+        self.max_draft = max_draft
+        self.watched_pid = watched_pid
+        self.rounds = 0
+        self._arena = arena
+        self._pacer: Pacer | None = pacer
+
+    @property
+    def live(self) -> bool:
+        """The arena is still mapped."""
+        return self._pacer is not None
+
+    def draft(self, generation: int, number: int, bucket: int, width: int, rows: int) -> None:
+        """Fills the mailbox for round `number`; the first `rows` of the bucket are real.
+
+        Raises:
+            PacelineError: the generation is not this attachment's, or the round is none that was agreed on.
+        """
+        if self._pacer is None or generation != self.offer.generation:
+            raise refused(f"generation {generation} is not attached")
+        if bucket not in self.offer.buckets:
+            raise invalid_field("bucket", f"{bucket} was not agreed on")
+        if width not in self.offer.widths:
+            raise invalid_field("width", f"{width} was not agreed on")
+        if rows > bucket:
+            raise invalid_field("rows", f"{rows} rows do not fit bucket {bucket}")
+        self._pacer.draft(number, bucket, width)
+        self.rounds += 1
+
+    def close(self) -> None:
+        """Frees the mapping; closing twice is harmless."""
+        self._pacer = None
+        self._arena.close()
+
+
+def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device) -> Attachment:
+    """Maps the arena, checks it against the offer and this drafter, and captures every step; takes seconds.
+
+    Raises:
+        PacelineError: ATTACH_REFUSED with the reason; nothing stays mapped.
+    """
+    check_terms(offer, proposer)
+    arena, peer_pid = map_arena(offer, device)
+    try:
+        shared = check_arena(arena, offer, proposer)
+        pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device))
+        pacer.warm_up(offer.buckets, offer.widths)
+    except BaseException:
+        arena.close()
+        raise
+    limit = shared.tokens_SK.shape[1] if proposer.max_draft is None else proposer.max_draft
+    return Attachment(offer, arena, pacer, limit, offer.target_pid if offer.target_pid == peer_pid else 0)

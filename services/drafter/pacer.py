@@ -1,0 +1,59 @@
+"""Drafts one round: reads its rows from the arena, proposes, writes the mailbox, tags it last.
+
+Suffixes: S slots + 1, B rows of the bucket, K draft tokens.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from services.common.graph import Counters, StepGraphs
+from services.drafter.proposers import Proposer
+from services.drafter.shared import Shared
+
+
+class Pacer:
+    """One step per (bucket, width), captured once; a round only changes what the step's inputs hold (I3, I4)."""
+
+    def __init__(self, shared: Shared, proposer: Proposer, generation: int, graphs: StepGraphs) -> None:
+        self._shared = shared
+        self._proposer = proposer
+        self._graphs = graphs
+        self._stamp_2 = torch.tensor([0, generation], dtype=torch.int64, device=shared.tag_S3.device)
+
+    @property
+    def counters(self) -> Counters:
+        """Captures and replays so far."""
+        return self._graphs.counters
+
+    @torch.inference_mode()
+    def warm_up(self, buckets: Sequence[int], widths: Sequence[int]) -> None:
+        """Captures every step, largest first."""
+        tensors = [*self._shared.tensors(), self._stamp_2]
+        for width in sorted(widths, reverse=True):
+            for bucket in sorted(buckets, reverse=True):
+                step = partial(_draft_round, self._shared, self._proposer, self._stamp_2, bucket, width)
+                self._graphs.capture((bucket, width), step, tensors)
+
+    @torch.inference_mode()
+    def draft(self, number: int, bucket: int, width: int) -> None:
+        """Fills the mailbox for round `number`; returns when it is filled.
+
+        Raises:
+            KeyError: no step was captured for this bucket and width.
+        """
+        self._stamp_2[0] = number
+        self._graphs.replay((bucket, width))
+        if self._stamp_2.is_cuda:
+            torch.cuda.current_stream().synchronize()
+
+
+def _draft_round(shared: Shared, proposer: Proposer, stamp_2: Tensor, bucket: int, width: int) -> None:
+    rows_B = shared.rows_B[:bucket].to(torch.int64)
+    epoch_B = shared.epoch_S.index_select(0, rows_B)
+    tokens_BK = proposer.propose(shared, rows_B, width).to(shared.tokens_SK.dtype)
+    number_B, generation_B = stamp_2[:, None].expand(2, bucket)
+    shared.tokens_SK[:, : width - 1].index_copy_(0, rows_B, tokens_BK)
+    shared.tag_S3.index_copy_(0, rows_B, torch.stack((number_B, epoch_B, generation_B), dim=1))

@@ -1,0 +1,38 @@
+"""What a proposer is; one file per kind. Suffixes: B rows of the bucket (pads last), K draft tokens."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from services.drafter.shared import Shared
+
+NO_DRAFT = -1
+
+
+class Proposer(Protocol):
+    """Proposes the tokens after each row's anchor, from shared memory alone (I5)."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind, as in the settings."""
+
+    @property
+    def revision(self) -> str:
+        """Revision of its checkpoint; empty without one."""
+
+    @property
+    def max_draft(self) -> int | None:
+        """Longest draft K; None without a limit of its own."""
+
+    def check(self, shared: Shared) -> None:
+        """Refuses an arena that it cannot work on.
+
+        Raises:
+            ValueError: says what is missing or does not fit.
+        """
+
+    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+        """Drafts of `width` - 1 tokens per row as [B, K] integers; NO_DRAFT where it has none.
+
+        `rows_B` holds slots; what it returns for pad rows does not matter. Shapes depend on B and `width` only (I3).
+        """

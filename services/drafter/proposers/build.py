@@ -1,0 +1,25 @@
+"""Builds the proposer that the settings name."""
+
+import torch
+
+from services.common.model import load_block
+from services.drafter.proposers import Proposer
+from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.ngram import NgramProposer
+from services.drafter.proposers.none import NoneProposer
+from services.drafter.settings import DrafterSettings
+
+
+def build_proposer(settings: DrafterSettings) -> Proposer:
+    """Loads weights when the kind has any.
+
+    Raises:
+        ModelError: the checkpoint cannot be used; names the file and the tensor.
+    """
+    if settings.proposer == "none":
+        return NoneProposer()
+    if settings.proposer == "ngram":
+        return NgramProposer(settings.ngram_max, settings.ngram_min)
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    block = load_block(settings.model, dtype=dtype, device=settings.device)
+    return DflashProposer(block, settings.short_blocks)

@@ -1,0 +1,56 @@
+"""DFlash: one non-causal forward over [anchor, MASK, ...] that attends to the mapped draft context."""
+
+from torch import Tensor
+
+from services.common.kernels.span_attention import plan_context
+from services.common.model import DflashBlock
+from services.drafter.shared import Shared
+
+
+class DflashProposer:
+    """Runs a checkpoint's block at the size it was trained for and returns what the round has room for."""
+
+    kind = "dflash"
+
+    def __init__(self, block: DflashBlock, short_blocks: bool = False) -> None:
+        """With `short_blocks` the block is as wide as the round: only right for checkpoints trained for that."""
+        self._block = block
+        self._short_blocks = short_blocks
+
+    @property
+    def revision(self) -> str:
+        """Revision of the drafter checkpoint."""
+        return self._block.revision
+
+    @property
+    def max_draft(self) -> int | None:
+        """The trained block less the anchor."""
+        return self._block.config.block_size - 1
+
+    def check(self, shared: Shared) -> None:
+        """Needs the embedding and a draft context made for this checkpoint.
+
+        Raises:
+            ValueError: names the tensor that is missing or does not fit.
+        """
+        config = self._block.config
+        if shared.embed_VD is None or shared.draft_kv is None:
+            raise ValueError("the arena holds no embedding or no draft context, which dflash needs")
+        if shared.embed_VD.shape[1] != config.hidden_size:
+            raise ValueError(f"embed is {shared.embed_VD.shape[1]} wide, the drafter {config.hidden_size}")
+        layers, heads, head_dim = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
+        found = tuple(shared.draft_kv.shape)
+        if len(found) != 6 or (found[0], found[4], found[5]) != (layers, heads, head_dim):
+            raise ValueError(f"draft_kv has shape {found}, the drafter needs {layers} layers, {heads} x {head_dim}")
+
+    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+        """[B, width - 1] tokens: the head's best per position."""
+        assert shared.embed_VD is not None, "check() was not called"
+        assert shared.draft_kv is not None, "check() was not called"
+        block = width if self._short_blocks else self._block.config.block_size
+        table_BN = shared.block_table_SN.index_select(0, rows_B)
+        lengths_B = shared.length_S.index_select(0, rows_B)
+        span = plan_context(table_BN, lengths_B, block, shared.block_size)
+        anchors_B = shared.anchor_S.index_select(0, rows_B)
+        head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
+        return self._block.propose(anchors_B, span, shared.draft_kv, shared.embed_VD, head_VD, count=width - 1)

@@ -1,0 +1,63 @@
+"""Prompt lookup: continues as the text did after the latest occurrence of its longest repeated suffix.
+
+After prompt lookup decoding (Saxena 2023). A continuation that reaches the present repeats itself with the period
+of the match. Suffixes: B rows, C context, E places where a continuation may start, K draft tokens.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from services.drafter.proposers import NO_DRAFT
+from services.drafter.shared import Shared
+
+_BEFORE_TEXT = -1
+_NO_SUFFIX = -2
+
+
+class NgramProposer:
+    """Looks up suffixes of `shortest` to `longest` tokens in each row's history."""
+
+    kind = "ngram"
+    revision = ""
+    max_draft: int | None = None
+
+    def __init__(self, longest: int = 4, shortest: int = 1) -> None:
+        self._longest = longest
+        self._shortest = shortest
+
+    def check(self, shared: Shared) -> None:
+        """Any arena will do: all carry the history."""
+
+    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+        """[B, width - 1] tokens; a row without a repeated suffix gets NO_DRAFT throughout."""
+        history_BC = shared.history_SC.index_select(0, rows_B)
+        length_B = shared.history_length_S.index_select(0, rows_B)
+        return lookup(history_BC, length_B, width - 1, self._longest, self._shortest)
+
+
+def lookup(history_BC: Tensor, length_B: Tensor, count: int, longest: int, shortest: int) -> Tensor:
+    """Drafts [B, count] i64 for histories of which the first `length_B` tokens are valid."""
+    start_B, size_B = _latest_longest_match(history_BC, length_B, longest)
+    period_B1 = (length_B - start_B).clamp_min(1)[:, None]
+    step_K = torch.arange(count, device=history_BC.device)
+    index_BK = (start_B[:, None] + step_K % period_B1).clamp(0, history_BC.shape[1] - 1)
+    tokens_BK = history_BC.gather(1, index_BK).to(torch.int64)
+    return torch.where(size_B[:, None] >= shortest, tokens_BK, NO_DRAFT)
+
+
+def _latest_longest_match(history_BC: Tensor, length_B: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Where the continuation starts and how many tokens before it equal the suffix (0: no match)."""
+    context = history_BC.shape[1]
+    padded_BC = F.pad(history_BC, (longest, 0), value=_BEFORE_TEXT)
+    place_E = torch.arange(context, device=history_BC.device)
+    matching_BE = (place_E[None, :] >= 1) & (place_E[None, :] < length_B[:, None])
+    size_BE = torch.zeros_like(history_BC, dtype=torch.int64)
+    for back in range(1, longest + 1):
+        at_B1 = (length_B - back).clamp_min(0)[:, None]
+        suffix_B1 = torch.where(length_B[:, None] >= back, history_BC.gather(1, at_B1), _NO_SUFFIX)
+        before_BE = padded_BC[:, longest - back : longest - back + context]
+        matching_BE = matching_BE & (before_BE == suffix_B1)
+        size_BE = size_BE + matching_BE
+    best_B = (size_BE * context + place_E).argmax(1)
+    return best_B, size_BE.gather(1, best_B[:, None])[:, 0]

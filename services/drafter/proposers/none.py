@@ -1,0 +1,22 @@
+"""Proposes nothing: every round is verified as if it were plain."""
+
+import torch
+from torch import Tensor
+
+from services.drafter.proposers import NO_DRAFT
+from services.drafter.shared import Shared
+
+
+class NoneProposer:
+    """Leaves every draft empty."""
+
+    kind = "none"
+    revision = ""
+    max_draft: int | None = None
+
+    def check(self, shared: Shared) -> None:
+        """Any arena will do."""
+
+    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+        """[B, width - 1], all NO_DRAFT."""
+        return torch.full((rows_B.shape[0], width - 1), NO_DRAFT, dtype=torch.int64, device=rows_B.device)

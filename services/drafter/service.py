@@ -1,0 +1,87 @@
+"""DrafterService on the wire; nothing but conversion between messages and the berth."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from services.common.attach import PROTOCOL_VERSION
+from services.common.attach_convert import info_to_pb, offer_from_pb
+from services.common.errors import PacelineError, Reason, invalid_field, protocol, unavailable
+from services.common.metrics.family import Family
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.common.pb.paceline.v1 import drafter_pb2_grpc
+from services.drafter.berth import Berth
+from services.drafter.describe import Identity
+from services.drafter.proposers import Proposer
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
+    """Serves one target at a time. Drafting runs on the event loop: a hop to a thread would cost more than it frees."""
+
+    def __init__(self, berth: Berth, identity: Identity, metrics: Family) -> None:
+        """`proposer` is set once its checkpoint is loaded; until then calls are UNAVAILABLE."""
+        self._berth = berth
+        self._identity = identity
+        self._metrics = metrics
+        self.proposer: Proposer | None = None
+
+    async def Attach(self, request: pb.AttachRequest, context: "Context") -> pb.AttachResponse:
+        """Maps the arena and captures the steps; replaces an earlier attachment."""
+        try:
+            response = await self._attach(request)
+        except PacelineError as error:
+            self._metrics["drafter_refusals"].inc(error.reason.value)
+            raise
+        self._metrics["drafter_attachments"].inc()
+        return response
+
+    async def Pace(
+        self, request_iterator: AsyncIterator[pb.PaceRequest], context: "Context"
+    ) -> AsyncIterator[pb.PaceResponse]:
+        """Drafts round after round; the attachment ends with the stream."""
+        with self._berth.pacing() as attachment:
+            async for request in request_iterator:
+                started = time.perf_counter_ns()
+                attachment.draft(request.generation, request.round, request.bucket, request.width, request.rows)
+                micros = (time.perf_counter_ns() - started) // 1000
+                yield pb.PaceResponse(generation=request.generation, round=request.round, draft_us=micros)
+                self._metrics["drafter_rounds"].inc()
+                self._metrics["draft_seconds"].observe(micros / 1e6)
+
+    async def Describe(
+        self, request: pb.DrafterServiceDescribeRequest, context: "Context"
+    ) -> pb.DrafterServiceDescribeResponse:
+        """The drafter and its attachment."""
+        if request.protocol_version != PROTOCOL_VERSION:
+            raise protocol(PROTOCOL_VERSION, request.protocol_version)
+        attachment = self._berth.attachment
+        return pb.DrafterServiceDescribeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            drafter=info_to_pb(self._identity.info(self._ready_proposer(), attachment)),
+            generation=attachment.offer.generation if attachment else 0,
+            rounds=attachment.rounds if attachment else 0,
+        )
+
+    async def _attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
+        proposer = self._ready_proposer()
+        if request.protocol_version != PROTOCOL_VERSION:
+            raise protocol(PROTOCOL_VERSION, request.protocol_version)
+        try:
+            offer = offer_from_pb(request)
+        except ValueError as error:
+            raise invalid_field("arena", str(error)) from None
+        attachment = await self._berth.attach(offer)
+        return pb.AttachResponse(
+            protocol_version=PROTOCOL_VERSION,
+            nonce_reply=offer.nonce + 1,
+            drafter=info_to_pb(self._identity.info(proposer, attachment)),
+        )
+
+    def _ready_proposer(self) -> Proposer:
+        if self.proposer is None:
+            raise unavailable(Reason.DRAINING, "the drafter is still loading its checkpoint")
+        return self.proposer

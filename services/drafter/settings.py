@@ -1,0 +1,63 @@
+"""Settings of a drafter."""
+
+from dataclasses import dataclass
+
+PROPOSERS = ("dflash", "ngram", "none")
+DTYPES = ("float32", "float64", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSettings:
+    """Settings of one drafter process."""
+
+    model: str = ""
+    """Folder of the drafter checkpoint; needed by the dflash proposer, unused by the others."""
+    proposer: str = "dflash"
+    """Kind of proposer: dflash, ngram or none."""
+    device: str = "cpu"
+    """Device of the arena: cpu or cuda."""
+    dtype: str = "float32"
+    """Data type of the drafter's weights; the target's."""
+    threads: int = 1
+    """Threads of one forward; 0 leaves torch's choice."""
+    short_blocks: bool = False
+    """Runs blocks of the round's width instead of the trained size: only for checkpoints trained for it."""
+    ngram_max: int = 4
+    """Longest suffix that the ngram proposer looks up."""
+    ngram_min: int = 1
+    """Shortest suffix that the ngram proposer looks up."""
+    pace_timeout_s: float = 30.0
+    """An attachment whose target opens no Pace stream within this time is freed."""
+    model_name: str = "paceline-embedded"
+    """Public model name, for metrics."""
+    pair_id: str = "pair-0"
+    """Pair, for metrics."""
+    grpc: str = "127.0.0.1:0"
+    """Address of the gRPC listener; unix:/path is usual beside a target."""
+    health: str = "127.0.0.1:0"
+    """Address of the health listener."""
+    metrics: str = "127.0.0.1:0"
+    """Address of the metrics listener."""
+    propagation_s: float = 0.0
+    """Time between NOT_SERVING and the end, for watchers to notice."""
+    log_level: str = "info"
+    """Lowest level that is logged."""
+
+    def __post_init__(self) -> None:
+        """Refuses combinations that cannot run.
+
+        Raises:
+            ValueError: names the setting at fault.
+        """
+        if self.proposer not in PROPOSERS:
+            raise ValueError(f"proposer must be one of {', '.join(PROPOSERS)}, not {self.proposer!r}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        if self.proposer == "dflash" and not self.model:
+            raise ValueError("model must name a drafter checkpoint for the dflash proposer")
+        if not 1 <= self.ngram_min <= self.ngram_max <= 16:
+            raise ValueError("ngram_min and ngram_max must satisfy 1 <= ngram_min <= ngram_max <= 16")
+        if not self.pace_timeout_s > 0:
+            raise ValueError("pace_timeout_s must be positive")
+        if self.threads < 0:
+            raise ValueError("threads must be 0 or more")
