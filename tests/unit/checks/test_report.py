@@ -1,0 +1,49 @@
+"""The closing line of JSON, and red skips."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGIN = ("-p", "tests.report", "-p", "no:cacheprovider")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(folder: Path, body: str, ci: str = "") -> tuple[int, str, dict[str, object]]:
+    (folder / "test_it.py").write_text(f"import pytest\n\n{body}")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": ci}
+    command = [sys.executable, "-m", "pytest", *PLUGIN, str(folder)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    *_, closing, last = done.stdout.strip().splitlines()
+    return done.returncode, closing, json.loads(last)
+
+
+def test_json_is_the_last_line_and_the_closing_line_stands_before_it(tmp_path: Path) -> None:
+    code, closing, line = run(tmp_path, "def test_a(report_counts):\n    report_counts('tokens', 7)\n")
+    assert code == 0
+    assert "1 passed" in closing
+    assert (line["passed"], line["failed"], line["skipped"], line["tokens"]) == (1, 0, 0, 7)
+
+
+def test_a_failure_is_counted(tmp_path: Path) -> None:
+    code, closing, line = run(tmp_path, "def test_a():\n    assert 0\n\ndef test_b():\n    pass\n")
+    assert code == 1
+    assert "1 failed, 1 passed" in closing
+    assert (line["passed"], line["failed"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("ci", "reason", "code"), [("", "needs the moon", 0), ("true", "needs the moon", 1), ("", "", 1)]
+)
+def test_skips_are_red_in_ci_or_without_a_reason(tmp_path: Path, ci: str, reason: str, code: int) -> None:
+    got, _, line = run(tmp_path, f"def test_a():\n    pytest.skip({reason!r})\n", ci)
+    assert (got, line["skipped"]) == (code, 1)
+
+
+def test_an_import_error_is_a_failure(tmp_path: Path) -> None:
+    code, _, line = run(tmp_path, "import no_such_module\n")
+    assert code != 0
+    assert line["failed"] == 1

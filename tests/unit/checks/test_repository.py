@@ -1,0 +1,34 @@
+"""Traps of this layout."""
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def ignored(path: str) -> bool:
+    return subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False).returncode == 0
+
+
+def test_git_ignores_no_source() -> None:
+    assert not any(ignored(path) for path in ("services/target/engine.py", "models/embedded/target/model.safetensors"))
+    assert not any(ignored(path) for path in ("services/common/pb/paceline/v1/types_pb2.py", "deploy/cluster/app.py"))
+    assert ignored(".venv/bin/python")
+
+
+def test_no_python_lies_under_proto() -> None:
+    assert not list((ROOT / "proto").rglob("*.py"))
+
+
+def test_every_make_target_is_phony_and_explained() -> None:
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    joined = "\n".join(lines).replace("\\\n", " ")
+    phony = next(line for line in joined.splitlines() if line.startswith(".PHONY")).split()[1:]
+    rules = [
+        line.split(":")[0]
+        for line in lines
+        if line[:1].isalpha() and ":" in line and ":=" not in line and "?=" not in line
+    ]
+    assert set(rules) == set(phony)
+    explained = {line.split(":")[0] for line in lines if "  ## " in line}
+    assert set(phony) - explained == {"proto-check"}
