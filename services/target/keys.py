@@ -40,6 +40,11 @@ class KeyStore:
             self._until[tenant, key] = now + self._keep_s
             self._ending.append((now + self._keep_s, (tenant, key)))
 
+    def forget(self, tenant: str, key: str) -> None:
+        """Says that the request of a key left without an end: it may be asked for again at once."""
+        if self._until.get((tenant, key)) == _RUNNING:
+            del self._until[tenant, key]
+
     def sweep(self, now: float) -> None:
         """Forgets keys whose time has passed."""
         while self._ending and self._ending[0][0] <= now:

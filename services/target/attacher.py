@@ -1,0 +1,164 @@
+"""Keeps a drafter attached: offers the arena, hands each attachment to the engine, quarantines, tries again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+
+import grpc
+
+from services.common.attach import PROTOCOL_VERSION, DrafterInfo
+from services.common.attach_convert import info_from_pb, offer_to_pb
+from services.common.channel import connect_sync
+from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
+from services.common.process import Watched
+from services.target.attachment import LATE, Attachment
+from services.target.inbox import Attach, Command, Detach
+from services.target.offer import ArenaOffers
+
+_LOG = logging.getLogger(__name__)
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_ATTACH_TIMEOUT_S = 60.0
+_CONNECT_TIMEOUT_S = 5.0
+
+
+class AttachState(StrEnum):
+    """State of the attachment as Describe tells it."""
+
+    NONE = "none"
+    ATTACHED = "attached"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class AttacherSettings:
+    """Where the drafter is, how long a round may take it, and whether a quarantined one is killed."""
+
+    address: str
+    watchdog_s: float
+    kill_quarantined: bool
+
+
+class AttachError(RuntimeError):
+    """The drafter cannot be attached now."""
+
+
+class Attacher:
+    """A thread that attaches a drafter, watches it, and attaches the next one. Reading its fields is safe anywhere."""
+
+    def __init__(self, settings: AttacherSettings, offers: ArenaOffers, submit: Callable[[Command], None]) -> None:
+        """Does not start the thread yet."""
+        self._settings = settings
+        self._offers = offers
+        self._submit = submit
+        self._generations = count(1)
+        self._closing = threading.Event()
+        self._attachment: Attachment | None = None
+        self._thread = threading.Thread(target=self._run, name="attacher", daemon=True)
+        self.first = threading.Event()
+        self.state = AttachState.NONE
+        self.generation = 0
+        self.info: DrafterInfo | None = None
+        self.attached = 0
+        self.quarantined = 0
+        self.lost = 0
+
+    def start(self) -> None:
+        """Starts attaching."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Gives the drafter up and ends the thread."""
+        self._closing.set()
+        attachment = self._attachment
+        if attachment is not None:
+            attachment.close()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=10.0)
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._closing.is_set():
+            try:
+                self._one_attachment()
+                pause_s = _FIRST_PAUSE_S
+            except (AttachError, grpc.RpcError, OSError) as error:
+                _LOG.info("no drafter: %s", _reason(error))
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            self._closing.wait(pause_s)
+
+    def _one_attachment(self) -> None:
+        """Attaches once and stays until that attachment is over.
+
+        Raises:
+            AttachError: The drafter's answer does not fit.
+            grpc.RpcError: It cannot be reached, or refuses.
+            OSError: The arena could not be offered.
+        """
+        generation = next(self._generations)
+        with connect_sync(self._settings.address) as channel:
+            _connect(channel)
+            stub = rpc.DrafterServiceStub(channel)
+            info, pid = self._handshake(stub, generation)
+            attachment = Attachment(generation, info, stub, self._settings.watchdog_s, _watched(pid))
+            self._begin(attachment)
+            try:
+                attachment.wait_over()
+            finally:
+                self._end(attachment)
+
+    def _handshake(self, stub: rpc.DrafterServiceStub, generation: int) -> tuple[DrafterInfo, int]:
+        with self._offers.offer(generation) as offer:
+            answer = stub.Attach(offer_to_pb(offer), timeout=_ATTACH_TIMEOUT_S)
+            if answer.protocol_version != PROTOCOL_VERSION:
+                raise AttachError(f"the drafter speaks protocol {answer.protocol_version}, not {PROTOCOL_VERSION}")
+            if answer.nonce_reply != offer.nonce + 1:
+                raise AttachError("the drafter does not see this arena")
+            info = info_from_pb(answer.drafter)
+            return info, info.pid if info.pid == self._offers.claimed_by else 0
+
+    def _begin(self, attachment: Attachment) -> None:
+        self.generation, self.info = attachment.generation, attachment.info
+        self.attached += 1
+        self.state = AttachState.ATTACHED
+        self._attachment = attachment
+        self._submit(Attach(attachment))
+        self.first.set()
+        if self._closing.is_set():
+            attachment.close()
+        _LOG.info("drafter attached", extra={"generation": attachment.generation, "proposer": attachment.info.proposer})
+
+    def _end(self, attachment: Attachment) -> None:
+        self._submit(Detach(attachment.generation, attachment.fallback))
+        late = attachment.fallback == LATE
+        self.state = AttachState.QUARANTINED if late else AttachState.NONE
+        self.quarantined += late
+        self.lost += not late
+        self.generation = 0
+        if late and self._settings.kill_quarantined:
+            _LOG.warning("drafter is late: killed" if attachment.kill() else "drafter is late: left alone, pid unknown")
+        attachment.close()
+        self._attachment = None
+
+
+def _connect(channel: grpc.Channel) -> None:
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_CONNECT_TIMEOUT_S)
+    except grpc.FutureTimeoutError:
+        raise AttachError("nothing answers at its address") from None
+
+
+def _watched(pid: int) -> Watched | None:
+    try:
+        return Watched(pid) if pid > 0 else None
+    except OSError:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    return str(error.details()) if isinstance(error, grpc.Call) else str(error)

@@ -1,0 +1,102 @@
+"""One attachment of a drafter: asks for each round's drafts and gives up on a drafter that is late."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from services.common.attach import DrafterInfo
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
+from services.common.process import Watched
+from services.target.pace import PaceStream
+from services.target.plan import Plan
+
+LATE = "late"
+LOST = "lost"
+
+
+class Attachment:
+    """Drafts of one generation. The first late answer ends it for good: that drafter is quarantined.
+
+    ``ask`` and ``wait`` belong to the engine's thread; the rest may be called from any.
+    """
+
+    def __init__(
+        self,
+        generation: int,
+        info: DrafterInfo,
+        stub: rpc.DrafterServiceStub,
+        watchdog_s: float,
+        process: Watched | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Opens the Pace stream of an attachment that the drafter has accepted."""
+        self.generation = generation
+        self.info = info
+        self.fallback = ""
+        self._watchdog_s = watchdog_s
+        self._process = process
+        self._clock = clock
+        self._deadline = 0.0
+        self._over = threading.Event()
+        self._stream = PaceStream(stub, self._stream_ended)
+
+    @property
+    def speculating(self) -> bool:
+        """Whether the drafter has answered every round so far."""
+        return not self._over.is_set()
+
+    def ask(self, plan: Plan) -> None:
+        """Sends the round; the watchdog's time starts."""
+        self._deadline = self._clock() + self._watchdog_s
+        self._stream.send(
+            pb.PaceRequest(
+                generation=self.generation,
+                round=plan.number,
+                bucket=plan.bucket,
+                width=plan.width,
+                rows=len(plan.rows),
+            )
+        )
+
+    def wait(self, plan: Plan) -> bool:
+        """Waits for the answer to this round; False ends the attachment."""
+        while self.speculating:
+            try:
+                reply = self._stream.receive(self._deadline - self._clock())
+            except TimeoutError:
+                self._end(LATE)
+                return False
+            if reply is not None and (reply.generation, reply.round) == (self.generation, plan.number):
+                return True
+            if reply is None:
+                self._end(LOST)
+        return False
+
+    def wait_over(self, timeout_s: float | None = None) -> bool:
+        """Waits until the attachment has ended, for whatever reason."""
+        return self._over.wait(timeout_s)
+
+    def kill(self) -> bool:
+        """Kills the drafter's process by pidfd; False when it is not known."""
+        if self._process is None:
+            return False
+        self._process.kill()
+        return True
+
+    def close(self) -> None:
+        """Ends the stream and with it the attachment."""
+        self._end(LOST)
+        self._stream.close()
+        if self._process is not None:
+            self._process.close()
+
+    def _stream_ended(self) -> None:
+        self._end(LOST)
+
+    def _end(self, reason: str) -> None:
+        if not self._over.is_set():
+            self.fallback = reason
+            self._over.set()

@@ -1,0 +1,212 @@
+"""The engine: plan, draft, verify, commit, emit, for every running request at once.
+
+Knows rounds and requests, not threads, sockets or tensors. One thread calls it (`engine_thread.py`); everything that
+other threads want of it arrives as commands between rounds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic, perf_counter
+
+from services.common.errors import Code, PacelineError, Reason
+from services.target.desk import CommandDesk
+from services.target.drafts import Drafts, NoDrafts
+from services.target.emit import Emitter, totals
+from services.target.inbox import Attach, Command, Detach
+from services.target.meter import Meter
+from services.target.plan import Commit, Plan
+from services.target.recorder import FlightRecorder, RoundEntry
+from services.target.round import Drafted, RoundRunner, Verified
+from services.target.scheduler import Scheduler
+from services.target.sync_points import SyncPoints
+from services.target.updates import End, RoundNews
+
+_LOG = logging.getLogger(__name__)
+_MOST_FAILED_ROUNDS = 3
+_HEARTBEAT_S = 0.5
+
+
+class EngineDeadError(RuntimeError):
+    """Rounds keep failing: the process must go, so that its requests can move."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What an engine works with; ``deliver`` takes the news of each round and must not block."""
+
+    scheduler: Scheduler
+    runner: RoundRunner
+    emitter: Emitter
+    desk: CommandDesk
+    meter: Meter
+    recorder: FlightRecorder
+    deliver: Callable[[RoundNews], None]
+    points: SyncPoints = field(default_factory=SyncPoints)
+    clock: Callable[[], float] = monotonic
+
+
+class Engine:
+    """Runs rounds. ``steps`` counts those done and ``turns`` passes of the loop; other threads may read both."""
+
+    def __init__(self, parts: EngineParts) -> None:
+        """Starts without a drafter: rounds are plain until one is attached."""
+        self._parts = parts
+        self._drafts: Drafts = NoDrafts()
+        self._failed_rounds = 0
+        self._delivered = parts.clock()
+        self._number = 0
+        self.steps = 0
+        self.turns = 0
+        self.load = parts.scheduler.load()
+
+    @property
+    def pending(self) -> bool:
+        """Whether requests are live."""
+        return len(self._parts.emitter) > 0
+
+    @property
+    def drafts(self) -> Drafts:
+        """The attachment in use."""
+        return self._drafts
+
+    def turn(self, commands: Sequence[Command]) -> bool:
+        """Obeys the commands, drops what has expired, and runs a round if there is work.
+
+        Returns:
+            Whether a round ran.
+
+        Raises:
+            EngineDeadError: Several rounds failed in a row.
+        """
+        now = self._parts.clock()
+        for command in commands:
+            self._obey(command, now)
+        self._parts.desk.expire(now)
+        ran = self.step()
+        if not ran:
+            self._deliver_quietly()
+        self.turns += 1
+        return ran
+
+    def step(self) -> bool:
+        """Runs one round; False when there is nothing to do."""
+        plan = self._plan()
+        if plan.empty:
+            return False
+        try:
+            drafted = self._draft(plan)
+            verified = self._verify(plan, drafted)
+        except Exception as error:
+            self._give_up(plan, error)
+            return True
+        commit = self._commit(plan, verified)
+        self._emit(plan, drafted, verified, commit)
+        return True
+
+    def _obey(self, command: Command, now: float) -> None:
+        if isinstance(command, Attach):
+            self._use(command.drafts)
+        elif isinstance(command, Detach):
+            if command.generation == self._drafts.generation:
+                self._use(NoDrafts(command.fallback))
+        else:
+            self._parts.desk.obey(command, now)
+
+    def _use(self, drafts: Drafts) -> None:
+        self._drafts = drafts
+        self._parts.runner.set_generation(drafts.generation)
+
+    def _plan(self) -> Plan:
+        self._parts.points.visit("plan")
+        return self._parts.scheduler.plan(self._parts.clock(), self._drafts.speculating)
+
+    def _draft(self, plan: Plan) -> Drafted:
+        self._parts.points.visit("draft")
+        runner, drafts = self._parts.runner, self._drafts
+        runner.prepare(plan)
+        if not plan.speculative:
+            runner.overlap(plan)
+            return Drafted(False, 0)
+        drafts.ask(plan)
+        runner.overlap(plan)
+        start = perf_counter()
+        arrived = drafts.wait(plan)
+        waited_us = round((perf_counter() - start) * 1e6)
+        if not arrived and not drafts.speculating:
+            self._use(NoDrafts(drafts.fallback))
+        return Drafted(arrived, waited_us, "" if arrived else drafts.fallback)
+
+    def _verify(self, plan: Plan, drafted: Drafted) -> Verified:
+        self._parts.points.visit("verify")
+        start = perf_counter()
+        times, outcomes = self._parts.runner.execute(plan, drafted.arrived)
+        micros = drafted.waited_us + (perf_counter() - start) * 1e6
+        return Verified(times, outcomes, None if drafted.fallback else micros)
+
+    def _commit(self, plan: Plan, verified: Verified) -> Commit:
+        self._parts.points.visit("commit")
+        self._failed_rounds = 0
+        return self._parts.scheduler.commit(plan, verified.outcomes, self._parts.clock(), verified.micros)
+
+    def _emit(self, plan: Plan, drafted: Drafted, verified: Verified, commit: Commit) -> None:
+        self._parts.points.visit("emit")
+        for request in self._parts.emitter.commit(commit):
+            self._parts.desk.ended(request)
+        entry = _entry(plan, drafted, verified, commit)
+        self._parts.recorder.add(entry)
+        self._parts.meter.round(entry, commit)
+        self._deliver(plan.number)
+
+    def _give_up(self, plan: Plan, error: Exception) -> None:
+        """Ends the requests of a round that failed; a request must never end the engine, a broken engine must go."""
+        _LOG.exception("round failed", extra={"round": plan.number})
+        self._failed_rounds += 1
+        refusal = PacelineError(Code.INTERNAL, Reason.INTERNAL, "the round of this request failed")
+        for request in self._parts.scheduler.abandon(plan, self._parts.clock()):
+            self._parts.emitter.end(request, End(error=refusal, totals=totals(request)))
+            self._parts.desk.ended(request)
+        self._parts.meter.failed_round()
+        self._deliver(plan.number)
+        if self._failed_rounds >= _MOST_FAILED_ROUNDS:
+            raise EngineDeadError(f"{self._failed_rounds} rounds failed in a row") from error
+
+    def _deliver(self, number: int) -> None:
+        """The one hand-over of a round."""
+        self._number = number
+        self.load = self._parts.scheduler.load()
+        self._parts.meter.levels(self.load, self._drafts.generation)
+        self._delivered = self._parts.clock()
+        news = RoundNews(number, self.load, self._drafts.speculating, self._parts.emitter.take())
+        self.steps += 1
+        self._parts.deliver(news)
+
+    def _deliver_quietly(self) -> None:
+        """Without a round: refusals and cancellations at once, a heartbeat now and then."""
+        updates = self._parts.emitter.take()
+        if not updates and self._parts.clock() - self._delivered < _HEARTBEAT_S:
+            return
+        self.load = self._parts.scheduler.load()
+        self._parts.meter.levels(self.load, self._drafts.generation)
+        self._delivered = self._parts.clock()
+        self._parts.deliver(RoundNews(self._number, self.load, self._drafts.speculating, updates))
+
+
+def _entry(plan: Plan, drafted: Drafted, verified: Verified, commit: Commit) -> RoundEntry:
+    times = verified.times
+    decoded = [outcome for outcome in verified.outcomes if outcome.slot in plan.rows]
+    return RoundEntry(
+        number=plan.number,
+        width=plan.width if drafted.arrived else 1,
+        requests=len(plan.rows),
+        committed=sum(len(progress.tokens) for progress in commit.progress) + commit.discarded,
+        drafted=sum(outcome.drafted for outcome in decoded),
+        accepted=sum(outcome.accepted for outcome in decoded),
+        prefilled=plan.prefill_tokens,
+        draft_us=drafted.waited_us,
+        verify_us=times.verify_us,
+        host_us=times.prepare_us + times.host_us,
+        fallback=drafted.fallback,
+    )

@@ -1,0 +1,45 @@
+"""The flight recorder: what the last rounds did and where their time went."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+CAPACITY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEntry:
+    """One round; times in microseconds. ``fallback`` says why a speculative round had no drafts."""
+
+    number: int
+    width: int
+    requests: int
+    committed: int
+    drafted: int
+    accepted: int
+    prefilled: int
+    draft_us: int
+    verify_us: int
+    host_us: int
+    fallback: str = ""
+
+
+class FlightRecorder:
+    """The last 256 rounds; written by the engine, read by any thread."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        """Starts empty."""
+        self._entries: deque[RoundEntry] = deque(maxlen=capacity)
+        self._lock = threading.Lock()
+
+    def add(self, entry: RoundEntry) -> None:
+        """Adds a round, dropping the oldest when full."""
+        with self._lock:
+            self._entries.append(entry)
+
+    def entries(self) -> list[RoundEntry]:
+        """The rounds, oldest first."""
+        with self._lock:
+            return list(self._entries)

@@ -1,0 +1,96 @@
+"""Settings of a target: one frozen value, validated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.common.errors import invalid_field
+
+_DTYPES = ("float32", "float64", "bfloat16")
+_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSettings:
+    """Settings of one target; sizes are tokens, blocks or bytes as named, times are seconds.
+
+    Zero means "derive it": ``threads`` from torch, ``context_limit`` from the model, ``blocks`` from ``memory_bytes``,
+    ``watchdog_s`` from the device.
+
+    Raises:
+        PacelineError: A value is out of range; the field is named.
+    """
+
+    model: str
+    drafter_model: str = "none"
+    drafter_address: str = ""
+    pair_id: str = "pair-0"
+    model_name: str = "paceline-embedded"
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int = 0
+    slots: int = 8
+    context_limit: int = 0
+    blocks: int = 0
+    memory_bytes: int = 512 * 1024 * 1024
+    block_size: int = 16
+    widths: tuple[int, ...] = (1, 4, 8)
+    prefill_chunk: int = 128
+    max_waiting: int = 256
+    max_queued_tokens: int = 65536
+    default_max_tokens: int = 256
+    max_request_s: float = 600.0
+    prefix_cache: bool = True
+    adaptive: bool = True
+    eager: bool = False
+    require_drafter: bool = True
+    kill_quarantined: bool = True
+    watchdog_s: float = 0.0
+    outbox_frames: int = 1024
+    drain_grace_s: float = 10.0
+    propagation_s: float = 0.5
+    stall_s: float = 3.0
+    run_dir: str = ""
+    grpc: str = "127.0.0.1:0"
+    health: str = "127.0.0.1:0"
+    metrics: str = "127.0.0.1:0"
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        """Refuses values that no target can run with."""
+        _require(self.model != "", "model", "a checkpoint folder is needed")
+        _require(self.device in _DEVICES, "device", f"must be one of {', '.join(_DEVICES)}")
+        _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
+        _require(1 <= self.slots <= 1024, "slots", "must be in [1, 1024]")
+        _require(self.block_size >= 1, "block_size", "must be at least 1")
+        ascending = all(low < high for low, high in zip(self.widths, self.widths[1:], strict=False))
+        _require(self.widths[:1] == (1,) and ascending, "widths", "must ascend from 1")
+        _require(self.prefill_chunk >= 1, "prefill_chunk", "must be at least 1")
+        _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")
+        for name in ("threads", "context_limit", "blocks", "watchdog_s", "drain_grace_s", "propagation_s"):
+            _require(getattr(self, name) >= 0, name, "must not be negative")
+        positive = (
+            "memory_bytes",
+            "max_waiting",
+            "max_queued_tokens",
+            "default_max_tokens",
+            "max_request_s",
+            "stall_s",
+        )
+        for name in positive:
+            _require(getattr(self, name) > 0, name, "must be positive")
+
+    @property
+    def speculates(self) -> bool:
+        """Whether a drafter is expected."""
+        return self.drafter_address != "" and self.widths != (1,)
+
+    @property
+    def watchdog(self) -> float:
+        """Seconds without an answer after which a drafter is quarantined."""
+        return self.watchdog_s or (0.25 if self.device == "cuda" else 1.0)
+
+
+def _require(condition: bool, field: str, message: str) -> None:
+    if not condition:
+        raise invalid_field(field, message)

@@ -1,0 +1,73 @@
+"""Named points of a round where a test can make the engine sleep, fail, stop or die; off by default."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+VARIABLE = "PACELINE_SYNC_POINTS"
+NAMES = ("plan", "draft", "verify", "commit", "emit")
+_ACTIONS = ("sleep", "raise", "kill", "stop")
+
+
+class SyncPointError(RuntimeError):
+    """The failure that the action ``raise`` asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    kind: str
+    at_visit: int
+    seconds: float
+
+
+class SyncPoints:
+    """Counts visits of each named point and acts at the visit asked for.
+
+    The specification is ``name:action[=seconds][@visit]``, comma separated: ``verify:sleep=30@20,emit:kill@5``.
+    The first visit is 1; without ``@visit`` the action happens at the first one.
+    """
+
+    def __init__(self, specification: str = "") -> None:
+        """Parses a specification; an empty one makes every visit free.
+
+        Raises:
+            ValueError: The specification names no known point or action.
+        """
+        self._actions = dict(_parse(item) for item in specification.split(",") if item)
+        self._visits = dict.fromkeys(self._actions, 0)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> SyncPoints:
+        """Reads the specification from ``PACELINE_SYNC_POINTS``."""
+        return cls(environ.get(VARIABLE, ""))
+
+    def visit(self, name: str) -> None:
+        """Passes a point, acting when a test asked for it."""
+        action = self._actions.get(name)
+        if action is None:
+            return
+        self._visits[name] += 1
+        if self._visits[name] == action.at_visit:
+            _act(name, action)
+
+
+def _parse(item: str) -> tuple[str, _Action]:
+    name, _, rest = item.strip().partition(":")
+    rest, _, visit = rest.partition("@")
+    kind, _, seconds = rest.partition("=")
+    if name not in NAMES or kind not in _ACTIONS:
+        raise ValueError(f"{VARIABLE}: {item!r} is not name:action[=seconds][@visit] of {NAMES} and {_ACTIONS}")
+    return name, _Action(kind, int(visit or 1), float(seconds or 0))
+
+
+def _act(name: str, action: _Action) -> None:
+    if action.kind == "sleep":
+        time.sleep(action.seconds)
+    elif action.kind == "raise":
+        raise SyncPointError(f"sync point {name}")
+    else:
+        os.kill(os.getpid(), signal.SIGKILL if action.kind == "kill" else signal.SIGSTOP)
