@@ -23,7 +23,7 @@ class FleetService(fleet_pb2_grpc.FleetServiceServicer):
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def Watch(  # noqa: N802 - the name is the contract's
+    async def Watch(
         self, request: fleet_pb2.WatchRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> AsyncIterator[fleet_pb2.WatchResponse]:
         """Sends every version of the list.

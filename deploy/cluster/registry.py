@@ -56,7 +56,8 @@ class Registry:
         seen = -1
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: self._snapshot.version != seen)
+                while self._snapshot.version == seen:
+                    await self._changed.wait()
                 current = self._snapshot
             seen = current.version
             yield current

@@ -1,0 +1,89 @@
+"""python -m deploy.grafana.build [--check]: writes the dashboards' JSON, or says that it is out of date.
+
+Needs grafana-foundation-sdk (requirements/deploy.txt).
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import DashboardLink, DashboardLinkType, DataSourceRef
+
+from deploy.grafana.panels import BOARDS, Board, Panel
+
+FOLDER = Path(__file__).parent / "dashboards"
+RUNBOOKS = "https://github.com/paceline/paceline/blob/main/docs/operate"
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+
+def render(board: Board) -> str:
+    """The dashboard as JSON."""
+    builder = (
+        dashboard.Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.description)
+        .tags(["paceline"])
+        .refresh("10s")
+        .time("now-30m", "now")
+        .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus").label("Data source"))
+        .with_variable(_variable("model", "label_values(paceline_build_info, model_name)"))
+        .with_variable(_variable("pair", 'label_values(paceline_ready{model_name=~"$model"}, pair)'))
+    )
+    for panel in board.panels:
+        builder.with_panel(_panel(panel))
+    return json.dumps(json.loads(JSONEncoder(sort_keys=True, indent=2).encode(builder.build())), indent=2) + "\n"
+
+
+def _variable(name: str, query: str) -> dashboard.QueryVariable:
+    return dashboard.QueryVariable(name).query(query).datasource(SOURCE).include_all(True).multi(True).all_value(".*")
+
+
+def _panel(panel: Panel) -> timeseries.Panel | stat.Panel:
+    built = stat.Panel() if panel.single else timeseries.Panel()
+    built.title(panel.title).unit(panel.unit).description(panel.description).datasource(SOURCE)
+    built.span(6 if panel.single else 12).height(8)
+    for expression, legend in panel.expressions:
+        built.with_target(prometheus.Dataquery().expr(expression).legend_format(legend))
+    if panel.runbook:
+        built.links([_Link(f"{RUNBOOKS}/{panel.runbook}.md")])
+    if isinstance(built, timeseries.Panel):
+        built.legend(common.VizLegendOptions().show_legend(True))
+    return built
+
+
+class _Link:
+    """A link to a runbook, in the form of the SDK's builders."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def build(self) -> DashboardLink:
+        """The link."""
+        return DashboardLink(title="Runbook", type_val=DashboardLinkType.LINK, url=self._url, target_blank=True)
+
+
+def main() -> int:
+    """Writes, or checks, every dashboard; 1 when one is out of date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = [board for board in BOARDS if _write(board, check)]
+    for board in stale:
+        print(f"{board.uid}.json is out of date" if check else f"wrote {board.uid}.json")
+    return 1 if check and stale else 0
+
+
+def _write(board: Board, check: bool) -> bool:
+    """True when the file differs from what the panels say; without check it is written."""
+    path, text = FOLDER / f"{board.uid}.json", render(board)
+    if path.exists() and path.read_text() == text:
+        return False
+    if not check:
+        path.write_text(text)
+    return True
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
