@@ -107,5 +107,8 @@ def deadline(message: str) -> PacelineError:
 def protocol(expected: int, got: int) -> PacelineError:
     """The peer speaks another version of the contract."""
     return PacelineError(
-        Code.FAILED_PRECONDITION, Reason.PROTOCOL, f"expected protocol version {expected}, got {got}", "protocol_version"
+        Code.FAILED_PRECONDITION,
+        Reason.PROTOCOL,
+        f"expected protocol version {expected}, got {got}",
+        "protocol_version",
     )

@@ -17,7 +17,7 @@ from services.common.errors import Code, PacelineError, Reason, malformed
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    Handler = grpc.RpcMethodHandler[Any, Any]
+    Handler = grpc.RpcMethodHandler[Any, Any] | None
     Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
@@ -56,17 +56,21 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(_stream(handler.stream_stream), parse, encode)
 
 
-def _unary(behaviour: Callable[..., Any]) -> Callable[..., Any]:
+def _unary(behaviour: Callable[..., Any] | None) -> Callable[..., Any]:
+    assert behaviour is not None, "the handler has another arity"
+
     async def wrapped(request: Any, context: Any) -> Any:
         try:
             return await behaviour(_checked(request), context)
         except BaseException as error:
-            await _abort(error, context)
+            return await _abort(error, context)
 
     return wrapped
 
 
-def _stream(behaviour: Callable[..., Any]) -> Callable[..., Any]:
+def _stream(behaviour: Callable[..., Any] | None) -> Callable[..., Any]:
+    assert behaviour is not None, "the handler has another arity"
+
     async def wrapped(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
             async for response in behaviour(_checked(request), context):

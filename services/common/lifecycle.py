@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from typing import Protocol
+from typing import Any, Protocol
 
 from services.common import logs
 from services.common.serving import Bound
@@ -43,7 +43,8 @@ async def _run(service: str, app: App) -> int:
     print(json.dumps({"service": service, **bound.as_dict(), "pid": os.getpid()}), flush=True)
     fatal: asyncio.Future[None] | None = getattr(app, "fatal", None)
     waiting = asyncio.create_task(stopped.wait())
-    await asyncio.wait({waiting, fatal} if fatal is not None else {waiting}, return_when=asyncio.FIRST_COMPLETED)
+    watched: list[asyncio.Future[Any]] = [waiting] if fatal is None else [waiting, fatal]
+    await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     await app.drain()
     return 1 if fatal is not None and fatal.done() and fatal.exception() else 0

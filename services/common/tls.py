@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from cryptography import x509
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of PEM files; cert and key may be empty for a client without a certificate, ca for a server without mTLS."""
+    """Paths of PEM files; a client without a certificate has no cert and key, a server without mTLS no ca."""
 
     cert: str = ""
     key: str = ""
@@ -43,7 +44,9 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
         return configuration
 
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(files), fetch, require_client_authentication=bool(files.ca)
+        _configuration(files),
+        fetch,  # type: ignore[arg-type]  # gRPC takes None for "unchanged"; its types do not say so
+        require_client_authentication=bool(files.ca),
     )
 
 
@@ -59,3 +62,13 @@ def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
         private_key=Path(files.key).read_bytes() if files.key else None,
         certificate_chain=Path(files.cert).read_bytes() if files.cert else None,
     )
+
+
+def expiry(path: str) -> float:
+    """When the first certificate of a PEM file expires, in seconds since the epoch.
+
+    Raises:
+        OSError: when the file cannot be read.
+        ValueError: when it holds no certificate.
+    """
+    return x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc.timestamp()
