@@ -1,0 +1,63 @@
+"""Writes docs/metrics.md from the catalogue: `python -m services.common.metrics.page > docs/metrics.md`."""
+
+import sys
+from collections.abc import Iterable
+
+from services.common.metrics.catalogue import DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
+from services.common.metrics.family import COMMON_LABELS, Spec
+
+HEAD = f"""# Metrics
+
+Made from `services/common/metrics/catalogue.py` by `python -m services.common.metrics.page`; edit the catalogue, not
+this page. Names are never renamed. Every metric carries the labels {" and ".join(f"`{label}`" for label in COMMON_LABELS)};
+no label holds anything a client chooses, so the number of series is bounded. Times are in seconds.
+
+Two laws hold at every scrape of an idle system: `committed_tokens = emitted_tokens + discarded_tokens` (I10), and the
+`spec_decode_num_*` counters equal the sums of what `Final.speculation` told clients.
+"""
+
+SECTIONS: tuple[tuple[str, tuple[Spec, ...]], ...] = (
+    ("Target", TARGET),
+    ("Drafter", DRAFTER),
+    ("Gateway", GATEWAY),
+    ("Every service", EVERY_SERVICE),
+)
+
+
+def scraped_name(spec: Spec) -> str:
+    """The name to query: counters end in _total, histograms have _bucket, _sum and _count."""
+    return f"{spec.full_name}_total" if spec.kind == "counter" else spec.full_name
+
+
+def table(specs: Iterable[Spec]) -> str:
+    """One row for each metric."""
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    rows += [
+        f"| `{scraped_name(s)}` | {s.kind} | {', '.join(f'`{label}`' for label in s.labels)} | {s.help} |"
+        for s in specs
+    ]
+    return "\n".join(rows)
+
+
+def buckets(specs: Iterable[Spec]) -> str:
+    """The bounds of histograms, those with equal bounds together."""
+    by_bounds: dict[tuple[float, ...], list[str]] = {}
+    for spec in specs:
+        if spec.kind == "histogram":
+            by_bounds.setdefault(spec.buckets, []).append(spec.name)
+    return "\n".join(
+        f"- {', '.join(f'`{name}`' for name in names)}: {', '.join(f'{bound:g}' for bound in bounds)}"
+        for bounds, names in by_bounds.items()
+    )
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    parts += [f"## {title}\n\n{table(specs)}\n" for title, specs in SECTIONS]
+    parts.append(f"## Bounds of histograms\n\n{buckets(spec for _, specs in SECTIONS for spec in specs)}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
