@@ -160,7 +160,7 @@ class Stack:
         s = self.settings
         address = s.gateway_address if index == 0 else "127.0.0.1:0"
         flags = ["--watch", self.fleet_address, "--tokenizer", s.model, "--grpc", address]
-        flags += ["--model-name", s.model_name, *s.gateway_flags]
+        flags += ["--model", s.model_name, *s.gateway_flags]
         return self._launch(f"gateway-{index}", ["services.gateway", *flags])
 
     def pairs(self) -> list[fleet_pb2.Pair]:

@@ -38,7 +38,7 @@ class App(Protocol):
 class ServiceHost:
     """Hosts one app; restarted by Ray, which runs __init__ again and nothing else."""
 
-    async def __init__(self, app: App, device: str) -> None:
+    async def __init__(self, app: App, device: str) -> None:  # type: ignore[misc]  # Ray awaits it
         """Starts the service here, because Ray repeats only the constructor after a crash."""
         self._app = app
         self._uuids = visible_gpus(device)
@@ -56,7 +56,7 @@ class ServiceHost:
 class TargetHost(ServiceHost):
     """Hosts a target."""
 
-    async def __init__(self, settings: TargetSettings) -> None:
+    async def __init__(self, settings: TargetSettings) -> None:  # type: ignore[misc]  # Ray awaits it
         # Imported where it runs: the controller needs no torch.
         from services.target.app import TargetApp
 
@@ -66,7 +66,7 @@ class TargetHost(ServiceHost):
 class DrafterHost(ServiceHost):
     """Hosts a drafter."""
 
-    async def __init__(self, settings: DrafterSettings) -> None:
+    async def __init__(self, settings: DrafterSettings) -> None:  # type: ignore[misc]  # Ray awaits it
         from services.drafter.app import DrafterApp
 
         await super().__init__(DrafterApp(settings), settings.device)

@@ -24,6 +24,8 @@ class ClusterSettings:
     """Public name of the model."""
     pairs: int = 1
     """Pairs to keep running."""
+    pair_prefix: str = ""
+    """Put before the ids of the pairs, so that they differ between machines of one fleet."""
     placement: Placement = "auto"
     """gpu asks Ray for whole GPUs, cpu for a stand-in resource, auto takes GPUs when Ray finds any."""
     target_share: float = 0.7

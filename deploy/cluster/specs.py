@@ -16,8 +16,8 @@ def default_dtype(device: str) -> str:
 
 def pair_spec(settings: ClusterSettings, index: int, resource: str, run_dir: Path) -> PairSpec:
     """What to place as pair number index; its id is stable over restarts."""
-    pair_id = f"pair-{index}"
-    folder = sockets(run_dir, pair_id)
+    pair_id = f"{settings.pair_prefix}pair-{index}"
+    folder = sockets(run_dir, f"pair-{index}")
     socket = f"unix:{folder / 'drafter.sock'}"
     device = settings.device or ("cpu" if resource == STAND_IN else "cuda")
     return PairSpec(

@@ -31,8 +31,8 @@ def render(board: Board) -> str:
         .with_variable(_variable("model", "label_values(paceline_build_info, model_name)"))
         .with_variable(_variable("pair", 'label_values(paceline_ready{model_name=~"$model"}, pair)'))
     )
-    for panel in board.panels:
-        builder.with_panel(_panel(panel))
+    for identity, panel in enumerate(board.panels, start=1):
+        builder.with_panel(_panel(panel, identity))
     return json.dumps(json.loads(JSONEncoder(sort_keys=True, indent=2).encode(builder.build())), indent=2) + "\n"
 
 
@@ -40,9 +40,9 @@ def _variable(name: str, query: str) -> dashboard.QueryVariable:
     return dashboard.QueryVariable(name).query(query).datasource(SOURCE).include_all(True).multi(True).all_value(".*")
 
 
-def _panel(panel: Panel) -> timeseries.Panel | stat.Panel:
+def _panel(panel: Panel, identity: int) -> timeseries.Panel | stat.Panel:
     built = stat.Panel() if panel.single else timeseries.Panel()
-    built.title(panel.title).unit(panel.unit).description(panel.description).datasource(SOURCE)
+    built.id(identity).title(panel.title).unit(panel.unit).description(panel.description).datasource(SOURCE)
     built.span(6 if panel.single else 12).height(8)
     for expression, legend in panel.expressions:
         built.with_target(prometheus.Dataquery().expr(expression).legend_format(legend))

@@ -119,6 +119,7 @@ containers:
       - --pairs={{ $pairs }}
       - --placement={{ if gt (int .Values.workers.gpusPerPod) 0 }}gpu{{ else }}cpu{{ end }}
       - --slots={{ .Values.workers.slots }}
+      - --pair-prefix=$(POD_NAME)-
       - --host=$(POD_IP)
       - --base-port=50061
       - --listen=0.0.0.0:50050
@@ -132,6 +133,8 @@ containers:
     env:
       - name: POD_IP
         valueFrom: {fieldRef: {fieldPath: status.podIP}}
+      - name: POD_NAME
+        valueFrom: {fieldRef: {fieldPath: metadata.name}}
       - {name: HOME, value: /home/paceline}
       {{- if .Values.workers.mps }}
       - {name: CUDA_MPS_PIPE_DIRECTORY, value: /tmp/mps}
