@@ -16,11 +16,11 @@ _IDLE_S = 0.25
 class EngineThread:
     """Runs an engine until stopped; ``failed`` is called once, on that thread, when the engine dies."""
 
-    def __init__(self, engine: Engine, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, engine: Engine, inbox: Inbox, failed: Callable[[BaseException], None]) -> None:
         """Does not start the thread yet."""
         self.engine = engine
         self._failed = failed
-        self._inbox = Inbox()
+        self._inbox = inbox
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import grpc
 
-from services.common.errors import Code, PacelineError, Reason, invalid_field, protocol
+from services.common.errors import Code, PacelineError, Reason, invalid_field, protocol, unavailable
 from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.target.inbox import Cancel, Command, Start
+from services.target.load import Load
 from services.target.served import ServedModel
 from services.target.session import GatewaySession, RoundFrame, SlowGatewayError
 from services.target.session_convert import MAX_REQUEST_ID_BYTES, frame_to_pb, start_from_pb
@@ -34,7 +35,7 @@ class ServiceParts:
     sessions: Sessions
     submit: Callable[[Command], None]
     describe: Callable[[], pb.TargetServiceDescribeResponse]
-    heartbeat: Callable[[], RoundFrame]
+    load: Callable[[], Load]
     model: ServedModel
     proposer: Callable[[], str]
     pair_id: str
@@ -45,11 +46,21 @@ class ServiceParts:
 class TargetService(rpc.TargetServiceServicer):
     """Speaks protobuf with gateways and values with the engine."""
 
-    def __init__(self, parts: ServiceParts) -> None:
-        """Takes calls as soon as it is registered."""
-        self._parts = parts
+    def __init__(self) -> None:
+        """Refuses calls until opened."""
+        self._opened: ServiceParts | None = None
 
-    async def Session(  # noqa: N802 - the contract's name
+    def open(self, parts: ServiceParts) -> None:
+        """Takes calls from now on."""
+        self._opened = parts
+
+    @property
+    def _parts(self) -> ServiceParts:
+        if self._opened is None:
+            raise unavailable(Reason.NO_TARGET, "the target is starting")
+        return self._opened
+
+    async def Session(
         self, request_iterator: AsyncIterator[pb.SessionRequest], context: Context
     ) -> AsyncIterator[pb.SessionResponse]:
         """Serves one gateway until it leaves, stops reading, or the target goes.
@@ -72,7 +83,7 @@ class TargetService(rpc.TargetServiceServicer):
         finally:
             self._leave(session, reader)
 
-    async def Describe(  # noqa: N802 - the contract's name
+    async def Describe(
         self, request: pb.TargetServiceDescribeRequest, context: Context
     ) -> pb.TargetServiceDescribeResponse:
         """State, settings, budget and the latest rounds."""
@@ -115,9 +126,8 @@ class TargetService(rpc.TargetServiceServicer):
         try:
             spec = start_from_pb(start, parts.model.bounds, parts.default_max_tokens, parts.max_request_s, now)
         except PacelineError as error:
-            frame = parts.heartbeat()
             refusal = Update(start.request_id, end=End(error=error))
-            session.put(RoundFrame(frame.number, frame.load, frame.speculating, (refusal,)), now)
+            session.put(RoundFrame(0, parts.load(), False, (refusal,)), now)
             return
         parts.submit(Start(session.number, spec))
 

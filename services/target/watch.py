@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
+
+from services.common.metrics.family import Family
+
+_POLL_S = 0.25
+Setter = Callable[[bool], Awaitable[None]]
 
 
 class Pulse(Protocol):
@@ -44,13 +49,18 @@ class EngineWatch:
 
 
 async def keep_health(
-    watch: EngineWatch, ready: Callable[[], bool], set_serving: Callable[[bool], None], every_s: float = 0.25
+    watch: EngineWatch, ready: Callable[[], bool], set_serving: Setter, set_live: Setter, metrics: Family
 ) -> None:
-    """Sets the health service by the watch until cancelled; NOT_SERVING until ``ready``."""
-    serving = False
+    """Sets the health services by the watch until cancelled: not live while stuck, not serving until ``ready``."""
+    serving, live = False, True
     while True:
-        now_serving = ready() and watch.healthy()
-        if now_serving != serving:
-            serving = now_serving
-            set_serving(serving)
-        await asyncio.sleep(every_s)
+        healthy = watch.healthy()
+        if healthy != live:
+            live = healthy
+            await set_live(live)
+            metrics["engine_stuck"].set(not live)
+        if (ready() and healthy) != serving:
+            serving = not serving
+            await set_serving(serving)
+            metrics["ready"].set(serving)
+        await asyncio.sleep(_POLL_S)

@@ -1,0 +1,151 @@
+"""The target as an object that a process or an actor hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from services.common.metrics.catalogue import target_metrics
+from services.common.metrics.loop_lag import observe_loop_lag
+from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
+from services.common.serving import Bound, Listeners, Server
+from services.target.assembly import Machine, assemble
+from services.target.drain import DrainParts, drain
+from services.target.service import TargetService
+from services.target.settings import TargetSettings
+from services.target.watch import keep_health
+from services.target.works import Works, build_works
+
+_LOG = logging.getLogger(__name__)
+_SERVICE = "paceline.v1.TargetService"
+_STOP_GRACE_S = 2.0
+
+
+class TargetApp:
+    """Binds at once, loads and warms up beside, and is ready when the drafter is attached or not required.
+
+    ``fatal`` fails when the target can never serve, or no more: the process must end then.
+    """
+
+    def __init__(self, settings: TargetSettings) -> None:
+        """Binds nothing yet."""
+        self._settings = settings
+        registry = CollectorRegistry()
+        self._metrics = target_metrics(registry, settings.model_name, settings.pair_id)
+        self._service = TargetService()
+        listeners = Listeners(settings.grpc, settings.health, settings.metrics)
+        self._server = Server("target", listeners, self._register, [_SERVICE], registry)
+        self._works: Works | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._draining = False
+        self.fatal: asyncio.Future[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Warm, and the drafter has been attached or is not required."""
+        works = self._works
+        if works is None or self._draining:
+            return False
+        return works.attacher is None or not self._settings.require_drafter or works.attacher.first.is_set()
+
+    async def start(self) -> Bound:
+        """Binds the listeners and begins to load.
+
+        Raises:
+            BindError: An address cannot be bound.
+        """
+        self.fatal = asyncio.get_running_loop().create_future()
+        bound = await self._server.start()
+        self._go(self._load())
+        self._go(observe_loop_lag(self._metrics))
+        return bound
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        """Waits until ready.
+
+        Raises:
+            TimeoutError: It took longer.
+        """
+        async with asyncio.timeout(timeout_s):
+            while not self.ready:
+                await asyncio.sleep(0.02)
+
+    async def drain(self) -> None:
+        """Finishes or moves what runs, then ends everything; safe to call after a failure."""
+        self._draining = True
+        works = self._works
+        if works is not None and works.thread.alive:
+            await drain(
+                DrainParts(
+                    set_serving=self._server.set_serving,
+                    submit=works.thread.submit,
+                    engine=works.thread.engine,
+                    sessions=works.sessions,
+                    propagation_s=self._settings.propagation_s,
+                    grace_s=self._settings.drain_grace_s,
+                )
+            )
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self._server.stop(_STOP_GRACE_S)
+        if works is not None:
+            await asyncio.to_thread(works.close)
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _register(self, server: Any) -> None:
+        rpc.add_TargetServiceServicer_to_server(self._service, server)
+
+    def _go(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def _load(self) -> None:
+        """Loads, warms up and starts the engine; whatever goes wrong is fatal."""
+        loop = asyncio.get_running_loop()
+        try:
+            machine = await asyncio.to_thread(assemble, self._settings, os.getpid())
+            self._works = self._build(machine, loop)
+        except Exception as error:
+            _LOG.error("the target cannot start: %s", error)
+            self._fail(error)
+            return
+        self._service.open(self._works.service)
+        self._works.start()
+        watch = self._works.watch
+        self._go(keep_health(watch, lambda: self.ready, self._server.set_serving, self._server.set_live, self._metrics))
+
+    def _build(self, machine: Machine, loop: asyncio.AbstractEventLoop) -> Works:
+        def on_loop(call: Callable[..., None]) -> Callable[..., None]:
+            return lambda *values: _post(loop, call, *values)
+
+        return build_works(self._settings, machine, self._metrics, self._side_folder(), on_loop, on_loop(self._fail))
+
+    def _side_folder(self) -> Path:
+        """A folder for the side socket that only this user may enter."""
+        if self._settings.run_dir:
+            return Path(self._settings.run_dir) / f"side-{self._settings.pair_id}"
+        self._folder = tempfile.TemporaryDirectory(prefix="paceline-")
+        return Path(self._folder.name)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._works is not None:
+            self._works.sessions.close_all()
+        if self.fatal is not None and not self.fatal.done():
+            self.fatal.set_exception(error)
+
+
+def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: object) -> None:
+    """Runs a call on the loop; nothing once the loop has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *values)

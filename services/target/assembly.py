@@ -1,0 +1,189 @@
+"""Builds a target's device side and scheduler from its checkpoints: memory planned, shapes fixed, steps captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from services.common import attach
+from services.common.arena import MemfdArena
+from services.common.errors import invalid_field
+from services.common.model import DflashContext, Qwen3, load_context, load_target
+from services.target.adaptive.width import FixedWidth, WidthPolicy, adaptive_policy
+from services.target.blocks import BlockPool
+from services.target.budget import MemoryBudget, Terms, kv_token_bytes, plan_memory
+from services.target.offer import OfferTerms
+from services.target.prefix_cache import PrefixCache
+from services.target.publish import arena_spec
+from services.target.runner import Runner
+from services.target.scheduler import Scheduler, SchedulerSettings
+from services.target.served import ServedModel
+from services.target.settings import TargetSettings
+from services.target.shapes import RunnerSettings
+
+_SHORT_CHUNKS = (32, 128, 512)
+_STATE_BYTES_PER_TOKEN_ID = 9
+"""Per slot and vocabulary entry: bias, count and whether the prompt has it."""
+
+Costs = Callable[[], Mapping[tuple[int, int], float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A target without its services; ``costs`` reads the present cost table in microseconds."""
+
+    model: ServedModel
+    scheduler: Scheduler
+    runner: Runner
+    arena: MemfdArena
+    pool: BlockPool
+    budget: MemoryBudget
+    terms: OfferTerms
+    costs: Costs
+
+    def close(self) -> None:
+        """Frees the arena."""
+        self.arena.close()
+
+
+def assemble(settings: TargetSettings, pid: int) -> Machine:
+    """Loads the checkpoints, plans the memory and captures every step; takes seconds.
+
+    Raises:
+        ModelError: A checkpoint is damaged, or the two do not belong together.
+        PacelineError: The settings do not fit the model or the memory; the field is named.
+    """
+    model = load_target(settings.model, getattr(torch, settings.dtype), settings.device)
+    context = load_context(settings.drafter_model, model) if settings.drafter_model != "none" else None
+    limit = _context_limit(settings, model)
+    widths = _widths(settings, context)
+    budget = _plan(settings, model, context, limit)
+    shapes = _shapes(settings, model, budget.blocks, limit, widths)
+    drafter = context.config if context is not None else None
+    arena = MemfdArena.create(arena_spec(model.config, drafter, shapes, model.dtype))
+    runner = Runner(model, context, arena, shapes)
+    micros = runner.warm_up()
+    policy, costs = _policy(settings, shapes, micros)
+    pool = BlockPool(budget.blocks, settings.block_size)
+    return Machine(
+        model=_served(settings, model, limit, widths),
+        scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, model, context)),
+        runner=runner,
+        arena=arena,
+        pool=pool,
+        budget=budget,
+        terms=_terms(shapes, model, context, arena, pid),
+        costs=costs,
+    )
+
+
+def _context_limit(settings: TargetSettings, model: Qwen3) -> int:
+    most = model.config.max_position_embeddings
+    if settings.context_limit > most:
+        raise invalid_field("context_limit", f"the model has {most} positions")
+    return settings.context_limit or most
+
+
+def _widths(settings: TargetSettings, context: DflashContext | None) -> tuple[int, ...]:
+    """The widths that the drafter can fill."""
+    if not settings.speculates:
+        return (1,)
+    longest = context.config.block_size if context is not None else settings.widths[-1]
+    return tuple(width for width in settings.widths if width <= longest)
+
+
+def _plan(settings: TargetSettings, model: Qwen3, context: DflashContext | None, limit: int) -> MemoryBudget:
+    """Plans ``memory_bytes`` beside the weights; twice what all slots can hold is the most that helps."""
+    config, size = model.config, model.dtype.itemsize
+    per_token = {
+        "target_kv": kv_token_bytes(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, size)
+    }
+    if context is not None:
+        draft = context.config
+        per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
+    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit}
+    request_blocks = -(-limit // settings.block_size)
+    most = settings.blocks or 2 * settings.slots * request_blocks
+    terms = Terms({}, per_slot, per_token)
+    return plan_memory(terms, settings.memory_bytes, settings.slots, settings.block_size, most)
+
+
+def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, widths: tuple[int, ...]) -> RunnerSettings:
+    buckets = [1]
+    while buckets[-1] < settings.slots:
+        buckets.append(2 * buckets[-1])
+    short = tuple(chunk for chunk in _SHORT_CHUNKS if chunk < settings.prefill_chunk)
+    return RunnerSettings(
+        slots=settings.slots,
+        blocks=blocks,
+        context_limit=limit,
+        block_size=settings.block_size,
+        widths=widths,
+        buckets=tuple(buckets),
+        prefill_chunks=(*short, settings.prefill_chunk),
+        eos_ids=tuple(model.config.eos_token_ids),
+        threads=settings.threads,
+    )
+
+
+def _policy(
+    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[tuple[int, int], float]
+) -> tuple[WidthPolicy, Costs]:
+    if settings.adaptive and len(shapes.widths) > 1:
+        policy = adaptive_policy(shapes.widths, shapes.buckets, micros)
+        return policy, policy.costs.table
+    return FixedWidth(shapes.widths[-1]), lambda: micros
+
+
+def _cache(
+    settings: TargetSettings, pool: BlockPool, model: Qwen3, context: DflashContext | None
+) -> PrefixCache | None:
+    if not settings.prefix_cache:
+        return None
+    return PrefixCache(pool, model.revision.encode(), (context.revision if context is not None else "").encode())
+
+
+def _scheduler(
+    settings: TargetSettings, shapes: RunnerSettings, pool: BlockPool, policy: WidthPolicy, cache: PrefixCache | None
+) -> Scheduler:
+    limits = SchedulerSettings(
+        slots=shapes.slots,
+        context_limit=shapes.context_limit,
+        buckets=shapes.buckets,
+        chunk_tokens=settings.prefill_chunk,
+        max_waiting=settings.max_waiting,
+        max_queued_tokens=settings.max_queued_tokens,
+        eos=frozenset(shapes.eos_ids),
+    )
+    return Scheduler(limits, pool, cache, policy)
+
+
+def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[int, ...]) -> ServedModel:
+    return ServedModel(
+        name=settings.model_name,
+        revision=model.revision,
+        context_limit=limit,
+        vocab_size=model.config.vocab_size,
+        eos_token_ids=tuple(model.config.eos_token_ids),
+        dtype=settings.dtype,
+        max_draft=widths[-1] - 1,
+    )
+
+
+def _terms(
+    shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: MemfdArena, pid: int
+) -> OfferTerms:
+    """What every drafter is offered; the checksum is over the weights as they lie in the arena."""
+    shared = attach.EMBED in arena
+    head = arena.tensor(attach.LM_HEAD) if attach.LM_HEAD in arena else None
+    return OfferTerms(
+        embedding_sha256=attach.embedding_sha256(arena.tensor(attach.EMBED), head) if shared else "",
+        drafter_sha256=context.revision if context is not None else "",
+        slots=shapes.slots,
+        buckets=shapes.buckets,
+        widths=shapes.widths[1:],
+        block_size=shapes.block_size,
+        target_pid=pid,
+    )

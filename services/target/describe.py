@@ -1,0 +1,93 @@
+"""Describe: the target's state as a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.common.attach_convert import info_to_pb
+from services.common.limits import PROTOCOL_VERSION
+from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.target.assembly import Machine
+from services.target.attacher import Attacher
+from services.target.budget import MemoryBudget
+from services.target.engine import Engine
+from services.target.recorder import FlightRecorder, RoundEntry
+from services.target.session_convert import load_to_pb
+
+FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration")
+HANDOFF_MODE = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describer:
+    """Reads the state of everything; safe on any thread."""
+
+    pair_id: str
+    machine: Machine
+    engine: Engine
+    recorder: FlightRecorder
+    attacher: Attacher | None
+
+    @property
+    def proposer(self) -> str:
+        """Proposer kind of the drafter last attached, or none."""
+        info = self.attacher.info if self.attacher is not None else None
+        return info.proposer if info is not None else "none"
+
+    def describe(self) -> pb.TargetServiceDescribeResponse:
+        """The state now."""
+        attacher, graphs = self.attacher, self.machine.runner.graphs()
+        return pb.TargetServiceDescribeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            pair_id=self.pair_id,
+            model=self.machine.model.to_pb(self.proposer),
+            load=load_to_pb(self.engine.load, self.engine.drafts.speculating),
+            attachment="none" if attacher is None else attacher.state.value,
+            generation=0 if attacher is None else attacher.generation,
+            handoff_mode=HANDOFF_MODE,
+            budget=_budget_to_pb(self.machine.budget),
+            rounds=[_round_to_pb(entry) for entry in self.recorder.entries()],
+            costs=_costs_to_pb(self.machine.costs()),
+            graphs=pb.GraphCounters(
+                captures=graphs.captures,
+                replays=graphs.replays,
+                recaptures=graphs.recaptures,
+                reallocations=graphs.reallocations,
+            ),
+            features=FEATURES,
+            drafter=None if attacher is None or attacher.info is None else info_to_pb(attacher.info),
+        )
+
+
+def _costs_to_pb(costs: Mapping[tuple[int, int], float]) -> list[pb.RoundCost]:
+    return [pb.RoundCost(bucket=bucket, width=width, micros=cost) for (bucket, width), cost in sorted(costs.items())]
+
+
+def _budget_to_pb(budget: MemoryBudget) -> pb.Budget:
+    per_token = budget.terms.per_token
+    return pb.Budget(
+        fixed_bytes=budget.terms.fixed_bytes,
+        per_slot_bytes=budget.terms.slot_bytes,
+        target_token_bytes=per_token["target_kv"],
+        draft_token_bytes=per_token.get("draft_kv", 0),
+        slots=budget.slots,
+        blocks=budget.blocks,
+        block_size=budget.block_size,
+        total_bytes=budget.total_bytes,
+    )
+
+
+def _round_to_pb(entry: RoundEntry) -> pb.RoundRecord:
+    return pb.RoundRecord(
+        number=entry.number,
+        width=entry.width,
+        requests=entry.requests,
+        committed=entry.committed,
+        accepted=entry.accepted,
+        prefilled=entry.prefilled,
+        draft_us=entry.draft_us,
+        verify_us=entry.verify_us,
+        host_us=entry.host_us,
+        fallback=entry.fallback,
+    )

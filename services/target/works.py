@@ -1,0 +1,131 @@
+"""Wires a target's parts: engine and its thread, sessions, attacher, description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.common.metrics.family import Family
+from services.target.assembly import Machine
+from services.target.attacher import Attacher, AttacherSettings
+from services.target.describe import Describer
+from services.target.desk import CommandDesk
+from services.target.emit import Emitter
+from services.target.engine import Engine, EngineParts
+from services.target.engine_thread import EngineThread
+from services.target.inbox import Command, Inbox
+from services.target.keys import KeyStore
+from services.target.ledger import TokenLedger
+from services.target.meter import Meter
+from services.target.offer import MemfdOffers
+from services.target.recorder import FlightRecorder
+from services.target.service import ServiceParts
+from services.target.sessions import Sessions
+from services.target.settings import TargetSettings
+from services.target.sync_points import SyncPoints
+from services.target.watch import EngineWatch
+
+OnLoop = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Works:
+    """A target's moving parts."""
+
+    machine: Machine
+    thread: EngineThread
+    sessions: Sessions
+    service: ServiceParts
+    watch: EngineWatch
+    attacher: Attacher | None
+    offers: MemfdOffers | None
+
+    def start(self) -> None:
+        """Starts the engine, then looks for a drafter."""
+        self.thread.start()
+        if self.attacher is not None:
+            self.attacher.start()
+
+    def close(self) -> None:
+        """Ends all threads and frees the arena; an engine that does not end keeps it."""
+        if self.attacher is not None:
+            self.attacher.close()
+        if self.offers is not None:
+            self.offers.close()
+        if self.thread.stop():
+            self.machine.close()
+
+
+def build_works(
+    settings: TargetSettings,
+    machine: Machine,
+    metrics: Family,
+    folder: Path,
+    on_loop: OnLoop,
+    failed: Callable[[BaseException], None],
+) -> Works:
+    """Builds everything around a machine; starts nothing.
+
+    Args:
+        settings: The target's.
+        machine: The device side and the scheduler.
+        metrics: The target's.
+        folder: Where the side socket may be.
+        on_loop: Wraps a call so that any thread can ask the event loop for it.
+        failed: Told, on the engine's thread, when the engine dies.
+    """
+    inbox = Inbox()
+    sessions = Sessions(inbox.put, settings.outbox_frames)
+    recorder = FlightRecorder()
+    engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver))
+    offers, attacher = _attacher(settings, machine, folder, inbox.put)
+    describer = Describer(
+        pair_id=settings.pair_id, machine=machine, engine=engine, recorder=recorder, attacher=attacher
+    )
+    service = ServiceParts(
+        sessions=sessions,
+        submit=inbox.put,
+        describe=describer.describe,
+        load=lambda: engine.load,
+        model=machine.model,
+        proposer=lambda: describer.proposer,
+        pair_id=settings.pair_id,
+        default_max_tokens=settings.default_max_tokens,
+        max_request_s=settings.max_request_s,
+    )
+    return Works(
+        machine=machine,
+        thread=EngineThread(engine, inbox, failed),
+        sessions=sessions,
+        service=service,
+        watch=EngineWatch(engine, settings.stall_s),
+        attacher=attacher,
+        offers=offers,
+    )
+
+
+def _engine(machine: Machine, metrics: Family, recorder: FlightRecorder, deliver: Callable[..., None]) -> Engine:
+    ledger = TokenLedger()
+    emitter, meter = Emitter(ledger), Meter(metrics, ledger, machine.pool)
+    parts = EngineParts(
+        scheduler=machine.scheduler,
+        runner=machine.runner,
+        emitter=emitter,
+        desk=CommandDesk(machine.scheduler, emitter, KeyStore(), meter),
+        meter=meter,
+        recorder=recorder,
+        deliver=deliver,
+        points=SyncPoints.from_environment(),
+    )
+    return Engine(parts)
+
+
+def _attacher(
+    settings: TargetSettings, machine: Machine, folder: Path, submit: Callable[[Command], None]
+) -> tuple[MemfdOffers | None, Attacher | None]:
+    if not settings.speculates or not machine.terms.widths:
+        return None, None
+    offers = MemfdOffers(machine.arena, machine.terms, folder)
+    where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined)
+    return offers, Attacher(where, offers, submit)
