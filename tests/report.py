@@ -31,8 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def current_seed() -> int:
-    """The seed of this run; PACELINE_TEST_SEED replaces the default."""
-    return int(os.environ.get("PACELINE_TEST_SEED", DEFAULT_SEED))
+    """The seed of this run; TEST_SEED replaces the default."""
+    return int(os.environ.get("TEST_SEED", DEFAULT_SEED))
 
 
 @pytest.fixture(scope="session")
