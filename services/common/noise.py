@@ -30,7 +30,8 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words])
         product0, product1 = x0 * _MULTIPLIERS[0], x2 * _MULTIPLIERS[1]
         round0 = (k0 + np.uint64(step * _WEYL[0])) & _LOW
         round1 = (k1 + np.uint64(step * _WEYL[1])) & _LOW
-        x0, x1, x2, x3 = (product1 >> _SHIFT) ^ x1 ^ round0, product1 & _LOW, (product0 >> _SHIFT) ^ x3 ^ round1, product0 & _LOW
+        x0, x2 = (product1 >> _SHIFT) ^ x1 ^ round0, (product0 >> _SHIFT) ^ x3 ^ round1
+        x1, x3 = product1 & _LOW, product0 & _LOW
     return x0, x1, x2, x3
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import cupy
 import torch
+import torch.utils.dlpack
 from torch import Tensor
 
 from services.common.arena.layout import ArenaSpec, Layout, TensorEntry, plan_layout
@@ -98,5 +99,5 @@ def find_device(gpu_uuid: str) -> int:
 def _view(pointer: int, entry: TensorEntry, device: int) -> Tensor:
     memory = cupy.cuda.UnownedMemory(pointer + entry.offset, max(entry.nbytes, 1), None, device)
     raw = cupy.ndarray((entry.nbytes,), dtype=cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
-    flat: Tensor = torch.from_dlpack(raw)
+    flat: Tensor = torch.utils.dlpack.from_dlpack(raw)
     return flat.view(entry.torch_dtype).view(entry.shape)

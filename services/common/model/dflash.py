@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.embedding import embedding
+from services.common.kernels.linear import linear, pack
 from services.common.kernels.rms_norm import add_rms_norm, rms_norm
 from services.common.kernels.rope import norm_rope
 from services.common.kernels.span_attention import Span, attend_block
@@ -19,7 +20,14 @@ from services.common.kernels.write_kv import write_layers
 from services.common.model.checkpoint import Checkpoint, resolve_folder
 from services.common.model.config import DrafterConfig, TargetConfig, read_drafter_config
 from services.common.model.errors import ModelError
-from services.common.model.layers import LayerWeights, finish_block, layer_shapes, project_qkv, read_layer, rotation_table
+from services.common.model.layers import (
+    LayerWeights,
+    finish_block,
+    layer_shapes,
+    project_qkv,
+    read_layer,
+    rotation_table,
+)
 from services.common.model.qwen3 import Qwen3
 
 _FC = "fc.weight"
@@ -66,10 +74,10 @@ class DflashContext:
         before they are written again.
         """
         config, count = self.config, features_BWF.shape[0] * features_BWF.shape[1]
-        fused_TD = F.linear(features_BWF.flatten(0, 1), self._fc_DF)
+        fused_TD = linear(features_BWF.flatten(0, 1), self._fc_DF)
         context_TD = rms_norm(fused_TD, self._hidden_norm_D, config.rms_norm_eps)
         layers, kv_heads, head = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
-        rows_TL2HD = F.linear(context_TD, self._kv_FD).view(count, layers, 2, kv_heads, head)
+        rows_TL2HD = linear(context_TD, self._kv_FD).view(count, layers, 2, kv_heads, head)
         rotation = self._table.at(span.positions_BW.flatten())
         keys_THD = rows_TL2HD[:, :, 0].reshape(count, layers * kv_heads, head)
         turned_THD = norm_rope(keys_THD, self._key_norm_HD, rotation, config.rms_norm_eps)
@@ -105,7 +113,8 @@ class DflashBlock:
         take = span.width - 1 if count is None else count
         assert 0 < take < span.width, "a block of B rows proposes at most B - 1 tokens"
         hidden_BWD = self.hidden(anchors_B, span, draft_kv_L2NSHD, embed_VD)
-        return F.linear(hidden_BWD[:, 1 : take + 1], lm_head_VD).argmax(-1)
+        logits_BKV: Tensor = F.linear(hidden_BWD[:, 1 : take + 1], lm_head_VD)
+        return logits_BKV.argmax(-1)
 
     @torch.no_grad()
     def hidden(self, anchors_B: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
@@ -119,12 +128,13 @@ class DflashBlock:
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
             q_BWHD, k_BWHD, v_BWHD = (
-                rows_THD.unflatten(0, shape) for rows_THD in project_qkv(normed_TD, layer, config, rotation)
+                rows_THD.view(*shape, *rows_THD.shape[1:])
+                for rows_THD in project_qkv(normed_TD, layer, config, rotation)
             )
             attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
             branch_TD, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, eps)
             normed_TD, stream_TD = add_rms_norm(branch_TD, stream_TD, next_norm_D, eps)
-        return normed_TD.unflatten(0, shape)
+        return normed_TD.view(*shape, -1)
 
 
 def load_context(path: str | Path, target: Qwen3) -> DflashContext:
@@ -137,7 +147,7 @@ def load_context(path: str | Path, target: Qwen3) -> DflashContext:
     config, checkpoint = _open(folder)
     _check_pair(folder, config, target.config)
     dtype, device = target.dtype, target.device
-    fc_DF = checkpoint.read(_FC, _shapes(config)[_FC], dtype).to(device)
+    fc_DF = pack(checkpoint.read(_FC, _shapes(config)[_FC], dtype).to(device))
     parts, norms = [], []
     for prefix in _prefixes(config):
         shapes = layer_shapes(config, prefix)
@@ -147,13 +157,11 @@ def load_context(path: str | Path, target: Qwen3) -> DflashContext:
         norm = f"{prefix}.self_attn.k_norm.weight"
         norms.append(checkpoint.read(norm, shapes[norm], dtype))
     hidden_norm_D = checkpoint.read(_HIDDEN_NORM, (config.hidden_size,), dtype).to(device)
-    kv_FD, norms_LD = torch.cat(parts).to(device), torch.stack(norms).to(device)
+    kv_FD, norms_LD = pack(torch.cat(parts).to(device)), torch.stack(norms).to(device)
     return DflashContext(config, fc_DF, hidden_norm_D, kv_FD, norms_LD, checkpoint.revision)
 
 
-def load_block(
-    path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> DflashBlock:
+def load_block(path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> DflashBlock:
     """Read the drafter's half of a drafter checkpoint.
 
     Raises:
@@ -191,4 +199,6 @@ def _check_pair(folder: Path, drafter: DrafterConfig, target: TargetConfig) -> N
     for name, other in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size),
                         ("num_target_layers", target.num_hidden_layers)):  # fmt: skip
         if getattr(drafter, name) != other:
-            raise ModelError(f"{folder}/config.json: {name}: {getattr(drafter, name)} differs from the target's {other}")
+            raise ModelError(
+                f"{folder}/config.json: {name}: {getattr(drafter, name)} differs from the target's {other}"
+            )

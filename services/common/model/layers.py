@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.linear import linear, pack
 from services.common.kernels.rms_norm import add_rms_norm
 from services.common.kernels.rope import Rotation, RotationTable, norm_rope
 from services.common.kernels.swiglu import swiglu
@@ -64,12 +64,12 @@ def read_layer(
     ]
     return LayerWeights(
         input_norm_D=tensors["input_layernorm"].to(device),
-        qkv_FD=torch.cat(attention).to(device),
+        qkv_FD=pack(torch.cat(attention).to(device)),
         head_norm_HD=torch.cat(norms).to(device),
-        o_DF=tensors["self_attn.o_proj"].to(device),
+        o_DF=pack(tensors["self_attn.o_proj"].to(device)),
         post_norm_D=tensors["post_attention_layernorm"].to(device),
-        gate_up_FD=torch.cat((tensors["mlp.gate_proj"], tensors["mlp.up_proj"])).to(device),
-        down_DF=tensors["mlp.down_proj"].to(device),
+        gate_up_FD=pack(torch.cat((tensors["mlp.gate_proj"], tensors["mlp.up_proj"])).to(device)),
+        down_DF=pack(tensors["mlp.down_proj"].to(device)),
     )
 
 
@@ -84,13 +84,13 @@ def project_qkv(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values as [T, heads, D]; queries and keys are normalised and rotated."""
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-    mixed_THD = F.linear(normed_TD, layer.qkv_FD).view(len(normed_TD), heads + 2 * kv_heads, config.head_dim)
+    mixed_THD = linear(normed_TD, layer.qkv_FD).view(len(normed_TD), heads + 2 * kv_heads, config.head_dim)
     turned_THD = norm_rope(mixed_THD[:, : heads + kv_heads], layer.head_norm_HD, rotation, config.rms_norm_eps)
     return turned_THD[:, :heads], turned_THD[:, heads:], mixed_THD[:, heads + kv_heads :]
 
 
 def finish_block(attended_TF: Tensor, stream_TD: Tensor, layer: LayerWeights, eps: float) -> tuple[Tensor, Tensor]:
     """Apply the output projection and the feed-forward half; return the last sum's two terms, not yet added."""
-    mixed_TD = F.linear(attended_TF, layer.o_DF)
+    mixed_TD = linear(attended_TF, layer.o_DF)
     normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, layer.post_norm_D, eps)
-    return F.linear(swiglu(F.linear(normed_TD, layer.gate_up_FD)), layer.down_DF), stream_TD
+    return linear(swiglu(linear(normed_TD, layer.gate_up_FD)), layer.down_DF), stream_TD

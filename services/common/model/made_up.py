@@ -48,7 +48,12 @@ class MadeUpPair:
 
 
 def write_made_up(
-    folder: Path, seed: int = 0, shape: MadeUpShape | None = None, *, std: float = 0.3, dtype: torch.dtype = torch.float32
+    folder: Path,
+    seed: int = 0,
+    shape: MadeUpShape | None = None,
+    *,
+    std: float = 0.3,
+    dtype: torch.dtype = torch.float32,
 ) -> MadeUpPair:
     """Write a random target with its tokenizer, a drafter that fits it, and their manifests.
 
@@ -86,7 +91,11 @@ def write_tokenizer(folder: Path, vocab: int) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True), AddedToken("<|mask|>", special=True)])
     tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "chat_template": _CHAT_TEMPLATE}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|endoftext|>",
+        "chat_template": _CHAT_TEMPLATE,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
@@ -136,8 +145,10 @@ def _drafter_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     config = read_drafter_config(folder)
     width = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {
-        "fc.weight": (width, len(config.target_layer_ids) * width), "hidden_norm.weight": (width,), "norm.weight": (width,)
-    }  # fmt: skip
+        "fc.weight": (width, len(config.target_layer_ids) * width),
+        "hidden_norm.weight": (width,),
+        "norm.weight": (width,),
+    }
     for index in range(config.num_hidden_layers):
         shapes.update(layer_shapes(config, f"layers.{index}"))
     return shapes

@@ -13,7 +13,14 @@ from services.common.kernels.span_attention import Span, attend_span
 from services.common.kernels.write_kv import write_kv
 from services.common.model.checkpoint import Checkpoint, resolve_folder
 from services.common.model.config import TargetConfig, read_target_config
-from services.common.model.layers import LayerWeights, finish_block, layer_shapes, project_qkv, read_layer, rotation_table
+from services.common.model.layers import (
+    LayerWeights,
+    finish_block,
+    layer_shapes,
+    project_qkv,
+    read_layer,
+    rotation_table,
+)
 
 _EMBED = "model.embed_tokens.weight"
 _NORM = "model.norm.weight"
@@ -81,15 +88,15 @@ class Qwen3:
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
             q_THD, k_THD, v_THD = project_qkv(normed_TD, layer, config, rotation)
             write_kv(kv_L2NSHD[index], k_THD, v_THD, span.slots_T)
-            attended_BWF = attend_span(q_THD.unflatten(0, ids_BW.shape), kv_L2NSHD[index], span)
+            attended_BWF = attend_span(q_THD.view(*ids_BW.shape, *q_THD.shape[1:]), kv_L2NSHD[index], span)
             branch_TD, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, eps)
             normed_TD, stream_TD = add_rms_norm(branch_TD, stream_TD, next_norm_D, eps)
             if index in taps:
                 tapped[index] = stream_TD
-        hidden_BWD = normed_TD.unflatten(0, ids_BW.shape)
+        hidden_BWD = normed_TD.view(*ids_BW.shape, -1)
         if not taps:
             return hidden_BWD, None
-        return hidden_BWD, torch.cat([tapped[index] for index in taps], -1).unflatten(0, ids_BW.shape)
+        return hidden_BWD, torch.cat([tapped[index] for index in taps], -1).view(*ids_BW.shape, -1)
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -98,9 +105,7 @@ class Qwen3:
         return logits if logits.dtype == torch.float64 else logits.float()
 
 
-def load_target(
-    path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> Qwen3:
+def load_target(path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Qwen3:
     """Read a Qwen3 checkpoint in the Hugging Face layout.
 
     Raises:

@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import torch
 from torch import Tensor
 
 _NO_LIMIT = 1 << 40
+_INTEGERS = (
+    "length_S", "anchor_S", "generated_S", "max_tokens_S", "min_tokens_S", "limit_S", "draft_limit_S", "top_k_S", "seed_S",
+)  # fmt: skip
+_FLOATS = ("temperature_S", "top_p_S", "min_p_S", "repetition_S", "presence_S", "frequency_S")
+_FLAGS = ("active_S", "penalised_S", "biased_S")
 
 
 class End(IntEnum):
@@ -91,17 +97,19 @@ class SlotState:
         def make(dtype: torch.dtype, *shape: int) -> Tensor:
             return torch.zeros((count, *shape), dtype=dtype, device=device)
 
-        integers = {f"{name}_S": make(torch.int64) for name in (
-            "length", "anchor", "generated", "max_tokens", "min_tokens", "limit", "draft_limit", "top_k", "seed")}  # fmt: skip
-        floats = {f"{name}_S": make(torch.float32) for name in (
-            "temperature", "top_p", "min_p", "repetition", "presence", "frequency")}  # fmt: skip
-        flags = {f"{name}_S": make(torch.bool) for name in ("active", "penalised", "biased")}
-        history_SC = make(torch.int32, context) if history_SC is None else history_SC
+        scalars: dict[str, Any] = {
+            **{name: make(torch.int64) for name in _INTEGERS},
+            **{name: make(torch.float32) for name in _FLOATS},
+            **{name: make(torch.bool) for name in _FLAGS},
+        }
         return cls(
-            **integers, **floats, **flags, history_SC=history_SC, bias_SV=make(torch.float32, vocab),
-            prompt_seen_SV=make(torch.bool, vocab), counts_SV=make(torch.int32, vocab),
+            **scalars,
+            bias_SV=make(torch.float32, vocab),
+            prompt_seen_SV=make(torch.bool, vocab),
+            counts_SV=make(torch.int32, vocab),
             stop_ids_SM=make(torch.int64, stop_ids).fill_(-1),
-        )  # fmt: skip
+            history_SC=make(torch.int32, context) if history_SC is None else history_SC,
+        )
 
     def admit(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int] = ()) -> None:
         """Fill a slot for prompt and output so far; length and anchor are set as before its first accepted token.

@@ -1,16 +1,16 @@
 """Head norm and rotary embedding in torch."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.rms_norm.reference import rms_norm
 from services.common.kernels.rope.tables import Rotation
 
 
 def norm_rope(x_THD: Tensor, weight_HD: Tensor, rotation: Rotation, eps: float) -> Tensor:
     """Normalise every head of every row, scale by its weight, rotate to the row's position."""
     size = x_THD.shape[-1]
-    normed_THD = F.rms_norm(x_THD, (size,), None, eps) * weight_HD
+    normed_THD = rms_norm(x_THD, None, eps) * weight_HD
     wide_THD = normed_THD.to(rotation.cos_T1D.dtype)
     turned_THD = torch.addcmul(wide_THD * rotation.cos_T1D, wide_THD.roll(size // 2, -1), rotation.sin_T1D)
     return turned_THD.to(x_THD.dtype)

@@ -57,7 +57,9 @@ def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_si
         if len(lengths_B) > 1:
             context_B11T = _bias(gather_BT.shape[1], lengths_B[:, None, None, None] - 1)
             bias_B1WT = torch.nn.functional.pad(context_B11T, (0, width)).expand(-1, -1, width, -1)
-    return Span(block_table_BN, lengths_B, width, block_size, positions_BW, positions_BW.flatten()[:0], gather_BT, bias_B1WT)
+    return Span(
+        block_table_BN, lengths_B, width, block_size, positions_BW, positions_BW.flatten()[:0], gather_BT, bias_B1WT
+    )
 
 
 def _flat_slots(block_table_BN: Tensor, positions_BT: Tensor, block_size: int) -> Tensor:
