@@ -75,7 +75,7 @@ livenessProbe:
 {{- end }}
 
 {{- define "paceline.workerPod" -}}
-{{- $pairs := max 1 (int .Values.workers.gpusPerPod) -}}
+{{- $pairs := int (max 1 (int .Values.workers.gpusPerPod)) -}}
 serviceAccountName: {{ include "paceline.serviceAccount" . }}
 automountServiceAccountToken: false
 terminationGracePeriodSeconds: {{ add .Values.workers.graceSeconds 30 }}
