@@ -36,4 +36,3 @@ def check_room(
     # One long prompt may always wait alone, else it could never be served.
     if len(queue) and queue.tokens + len(spec.token_ids) > max_queued_tokens:
         raise overloaded(f"{queue.tokens} prompt tokens wait already", rate.retry_after_s(len(queue)))
-
