@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -73,7 +74,11 @@ def _stream(behaviour: Callable[..., Any] | None) -> Callable[..., Any]:
 
     async def wrapped(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async for response in behaviour(_checked(request), context):
+            responses = behaviour(_checked(request), context)
+            if inspect.isawaitable(responses):
+                await responses
+                return
+            async for response in responses:
                 yield response
         except BaseException as error:
             await _abort(error, context)

@@ -5,9 +5,6 @@ from dataclasses import asdict, dataclass
 PROTOCOL_VERSION = 1
 """Version of the contracts under proto/paceline/v1 that Hello, Attach and Watch state."""
 
-SESSION_FRAME_BYTES = 16 << 20
-"""Longest frame between a gateway and a target: a Round of many requests with log-probabilities fits."""
-
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
@@ -22,7 +19,6 @@ class RequestLimits:
     idempotency_key_bytes: int = 128
     prompt_bytes: int = 1 << 20
     chat_messages: int = 1024
-    request_bytes: int = 4 << 20
 
     def as_mapping(self) -> dict[str, int]:
         """The caps by name with the prefix max_, as ModelInfo.limits carries them."""

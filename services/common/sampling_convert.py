@@ -5,9 +5,7 @@ from services.common.pb.paceline.v1 import types_pb2
 from services.common.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.common.validation import check_count
 
-_FINISH_TO_PB = {
-    reason: types_pb2.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason
-}
+_FINISH_TO_PB = {reason: types_pb2.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason}
 _FINISH_FROM_PB = {number: reason for reason, number in _FINISH_TO_PB.items()}
 
 

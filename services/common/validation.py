@@ -76,7 +76,9 @@ def check_stopping(stopping: StopParams, vocab_size: int) -> None:
     for text in stopping.stop:
         size = len(text.encode(errors="surrogatepass"))
         if not (1 <= size <= LIMITS.stop_string_bytes):
-            raise invalid_field("stopping.stop", f"a string of {size} bytes, 1 to {LIMITS.stop_string_bytes} are allowed")
+            raise invalid_field(
+                "stopping.stop", f"a string of {size} bytes, 1 to {LIMITS.stop_string_bytes} are allowed"
+            )
     check_count("stopping.stop_token_ids", len(stopping.stop_token_ids), LIMITS.stop_token_ids)
     check_token_ids(stopping.stop_token_ids, vocab_size, "stopping.stop_token_ids")
 

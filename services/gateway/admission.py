@@ -1,0 +1,113 @@
+"""Decides whether a request may enter, before its prompt is tokenised; pure, with the clock handed in."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.common.errors import Code, PacelineError, Reason, overloaded
+
+BYTES_PER_TOKEN = 3
+"""Bytes of text counted as one token until the tokeniser has the exact number; low, so that estimates are high."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Most requests inside and most prompt tokens that wait for their first output token."""
+
+    requests: int
+    queued_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who asks; `salt` separates prefix caches, `bound` is the tenant's own (None: only the gateway's)."""
+
+    name: str = ""
+    salt: bytes = b""
+    bound: Bound | None = None
+
+
+def estimated_tokens(text_bytes: int) -> int:
+    """Tokens of a text by its size."""
+    return -(-text_bytes // BYTES_PER_TOKEN)
+
+
+class Ticket:
+    """A request inside; closed exactly once, extra calls do nothing."""
+
+    def __init__(self, admission: "Admission", tenant: Tenant, tokens: int, since: float) -> None:
+        """Made by Admission.enter."""
+        self._admission = admission
+        self._tenant = tenant
+        self._tokens = tokens
+        self._since = since
+        self._open = True
+
+    def settle(self, tokens: int) -> None:
+        """Replaces the estimate by the exact number of prompt tokens."""
+        if self._open:
+            self._admission.shift(self._tenant, 0, tokens - self._tokens)
+            self._tokens = tokens
+
+    def started(self) -> None:
+        """The first output token is there: the prompt waits no more."""
+        self.settle(0)
+
+    def close(self) -> None:
+        """The request left."""
+        if self._open:
+            self._admission.shift(self._tenant, -1, -self._tokens)
+            self._admission.observe(self._since)
+            self._open = False
+
+
+class Admission:
+    """Counts requests and queued prompt tokens, in all and by tenant."""
+
+    def __init__(self, bound: Bound, clock: Callable[[], float]) -> None:
+        """Starts empty; `clock` gives seconds."""
+        self._bound = bound
+        self._clock = clock
+        self._requests: Counter[str] = Counter()
+        self._tokens: Counter[str] = Counter()
+        self._mean_s = 1.0
+        self.requests = 0
+        self.queued_tokens = 0
+
+    def enter(self, tenant: Tenant, tokens: int) -> Ticket:
+        """Lets a request in.
+
+        A request whose prompt alone exceeds the token bound enters while no other prompt waits.
+
+        Raises:
+            PacelineError: OVERLOADED or TENANT_LIMIT, with the time after which to retry.
+        """
+        if _full(self._bound, self.requests, self.queued_tokens, tokens):
+            raise overloaded("the gateway is full", self._retry_after())
+        name = tenant.name
+        if tenant.bound and _full(tenant.bound, self._requests[name], self._tokens[name], tokens):
+            text = "the tenant's limit is reached"
+            raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT, text, retry_after_s=self._retry_after())
+        self.shift(tenant, 1, tokens)
+        return Ticket(self, tenant, tokens, self._clock())
+
+    def shift(self, tenant: Tenant, requests: int, tokens: int) -> None:
+        """Moves the counts; for tickets."""
+        self.requests += requests
+        self.queued_tokens += tokens
+        self._requests[tenant.name] += requests
+        self._tokens[tenant.name] += tokens
+        if not self._requests[tenant.name]:
+            del self._requests[tenant.name], self._tokens[tenant.name]
+
+    def observe(self, since: float) -> None:
+        """Learns how long requests stay; for tickets."""
+        self._mean_s += 0.1 * (self._clock() - since - self._mean_s)
+
+    def _retry_after(self) -> float:
+        """The time in which one of the requests inside leaves on average."""
+        return min(max(self._mean_s / max(self.requests, 1), 0.1), 30.0)
+
+
+def _full(bound: Bound, requests: int, queued: int, tokens: int) -> bool:
+    return requests >= bound.requests or (queued > 0 and queued + tokens > bound.queued_tokens)

@@ -1,0 +1,112 @@
+"""The gateway as one object: what `python -m services.gateway` and other hosts run."""
+
+import asyncio
+import os
+import random
+import socket
+import time
+from pathlib import Path
+
+import grpc
+from prometheus_client import CollectorRegistry
+
+from services.common.metrics.catalogue import gateway_metrics
+from services.common.metrics.loop_lag import observe_loop_lag
+from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
+from services.common.serving import Bound, Listeners, Server
+from services.common.tls import TlsFiles, channel_credentials, server_credentials
+from services.gateway import admission
+from services.gateway.auth import AuthInterceptor, load_tenants
+from services.gateway.fleet.directory import Directory
+from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
+from services.gateway.front import Front
+from services.gateway.router import Router, RouterSettings
+from services.gateway.service import InferenceService
+from services.gateway.settings import GatewaySettings
+from services.gateway.targets.link import Dial
+from services.gateway.targets.pool import Pool
+from services.gateway.tokenizer import load_tokenizer
+
+SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+
+
+class GatewayApp:
+    """Runs on the caller's event loop and installs no signal handlers.
+
+    Raises:
+        TokenizerError, TenantsError, OSError: a file of the settings cannot be used.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        """Reads the files; nothing runs before `start`."""
+        self._settings = settings
+        registry = CollectorRegistry()
+        self.metrics = gateway_metrics(registry, settings.model)
+        tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        outgoing = TlsFiles(settings.target_tls_cert, settings.target_tls_key, settings.target_tls_ca)
+        self._credentials = channel_credentials(outgoing) if outgoing else None
+        gateway_id = f"{socket.gethostname()}-{os.getpid()}"
+        self._pool = Pool(
+            Dial(gateway_id, settings.model, self._credentials),
+            Router(RouterSettings(), random.Random()),
+            self.metrics,
+        )
+        self._front = Front(settings, load_tokenizer(Path(settings.tokenizer)), self._pool, self.metrics)
+        self._server = Server(
+            "gateway",
+            Listeners(settings.grpc, settings.health, settings.metrics),
+            self._register,
+            (SERVICE,),
+            registry,
+            server_credentials(tls) if tls else None,
+            [AuthInterceptor(load_tenants(Path(settings.tenants)))] if settings.tenants else [],
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._draining = False
+
+    @property
+    def ready(self) -> bool:
+        """A target takes work and the gateway does not drain."""
+        return self._pool.ready and not self._draining
+
+    async def start(self) -> Bound:
+        """Binds the listeners and begins to look for targets; health follows `ready`."""
+        bound = await self._server.start()
+        directory = Directory(self._sources(), self._pool.listen, self.metrics)
+        work = (directory.run(), self._follow_readiness(), observe_loop_lag(self.metrics))
+        self._tasks = [asyncio.create_task(one) for one in work]
+        return bound
+
+    async def drain(self) -> None:
+        """NOT_SERVING, waits until callers know, lets running streams finish within the grace, ends everything."""
+        self._draining = True
+        await self._server.set_serving(False)
+        await asyncio.sleep(self._settings.propagation_s)
+        await self._server.stop(self._settings.drain_grace_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pool.close()
+        self._front.close()
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        settings = self._settings
+        bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
+        admitting = admission.Admission(bound, time.monotonic)
+        service = InferenceService(self._front, admitting, settings, self.metrics)
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
+
+    def _sources(self) -> list[Source]:
+        settings = self._settings
+        sources: list[Source] = [WatchSource(address, self._credentials) for address in settings.watch]
+        if settings.dns:
+            sources.append(DnsSource(settings.dns, settings.dns_interval_s))
+        if settings.targets:
+            sources.append(StaticSource(settings.targets))
+        return sources
+
+    async def _follow_readiness(self) -> None:
+        while not self._draining:
+            change = self._pool.change()
+            await self._server.set_serving(self.ready)
+            await change.wait()

@@ -1,0 +1,148 @@
+"""The clients' protobuf to and from plain values; sizes are checked before contents are read."""
+
+from services.common.error_convert import duration
+from services.common.errors import invalid_field, unsupported
+from services.common.limits import LIMITS
+from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+from services.common.sampling_convert import finish_to_pb, sampling_from_pb, speculation_from_pb, stopping_from_pb
+from services.common.validation import check_count
+from services.gateway.generation import Delta, Final
+from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.targets.news import Model, PositionLogprobs, ScoredToken, Speculation
+
+
+def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Query:
+    """One call of Generate; the default counts where the client gave no max_tokens.
+
+    Raises:
+        PacelineError: a field is too large, missing or reserved.
+    """
+    _check_reserved(request)
+    return Query(
+        model=request.model,
+        prompt=prompt(request.prompt),
+        sampling=sampling_from_pb(request.sampling),
+        seed_given=request.sampling.HasField("seed"),
+        stopping=stopping_from_pb(request.stopping, max(default_max_tokens, request.stopping.min_tokens)),
+        speculation=speculation_from_pb(request.speculation),
+        logprobs=request.logprobs if request.HasField("logprobs") else None,
+        priority=request.priority,
+        timeout_s=_timeout(request),
+        key=request.idempotency_key,
+        migration=request.migration if request.HasField("migration") else True,
+    )
+
+
+def prompt(message: inference_pb2.Prompt) -> Prompt:
+    """One prompt, its size known.
+
+    Raises:
+        PacelineError: it is missing, or too large to look at.
+    """
+    form = message.WhichOneof("form")
+    if form == "text":
+        return TextPrompt(message.text, _size(message.text))
+    if form == "tokens":
+        check_count("prompt.tokens", len(message.tokens.ids), LIMITS.prompt_bytes)
+        return TokenPrompt(tuple(message.tokens.ids))
+    if form == "chat":
+        check_count("prompt.chat.messages", len(message.chat.messages), LIMITS.chat_messages)
+        if not message.chat.messages:
+            raise invalid_field("prompt.chat.messages", "the chat is empty")
+        messages = tuple({"role": one.role, "content": one.content} for one in message.chat.messages)
+        return ChatPrompt(messages, sum(_size(one["role"]) + _size(one["content"]) for one in messages))
+    raise invalid_field("prompt", "one of text, tokens and chat is needed")
+
+
+def delta(request_id: str, event: Delta) -> inference_pb2.GenerateResponse:
+    """A piece of the output."""
+    return inference_pb2.GenerateResponse(
+        request_id=request_id,
+        delta=inference_pb2.Delta(
+            position=event.position,
+            token_ids=event.token_ids,
+            text=event.text,
+            logprobs=[_position(one) for one in event.logprobs],
+        ),
+    )
+
+
+def final(request_id: str, event: Final) -> inference_pb2.GenerateResponse:
+    """The end of the output."""
+    usage = event.totals.usage
+    return inference_pb2.GenerateResponse(
+        request_id=request_id,
+        final=inference_pb2.Final(
+            finish_reason=finish_to_pb(event.reason),
+            usage=types_pb2.Usage(
+                prompt_tokens=event.prompt_tokens,
+                cached_tokens=usage.cached_tokens,
+                completion_tokens=event.completion_tokens,
+                queue_time=duration(usage.queue_s),
+                prefill_time=duration(usage.prefill_s),
+                decode_time=duration(usage.decode_s),
+                migrations=event.totals.migrations,
+            ),
+            model_revision=event.revision,
+            speculation=_speculation(event.totals.speculation),
+            seed=event.seed,
+        ),
+    )
+
+
+def model_info(model: Model, limits: dict[str, int]) -> types_pb2.ModelInfo:
+    """What is served."""
+    return types_pb2.ModelInfo(
+        name=model.name,
+        revision=model.revision,
+        context_limit=model.context_limit,
+        max_draft=model.max_draft,
+        vocab_size=model.vocab_size,
+        eos_token_ids=model.eos_token_ids,
+        dtype=model.dtype,
+        limits=limits,
+        proposer=model.proposer,
+    )
+
+
+def _check_reserved(request: inference_pb2.GenerateRequest) -> None:
+    if request.constraint:
+        raise unsupported("constraint", "grammars are not built yet")
+    if request.HasField("forced_tokens"):
+        raise unsupported("forced_tokens", "forced output is not built yet")
+
+
+def _timeout(request: inference_pb2.GenerateRequest) -> float | None:
+    if not request.HasField("timeout"):
+        return None
+    seconds = request.timeout.seconds + request.timeout.nanos / 1e9
+    if not (0.0 < seconds <= 315_576_000_000.0):
+        raise invalid_field("timeout", f"{seconds:g} s is not a positive time")
+    return seconds
+
+
+def _size(text: str) -> int:
+    """Bytes of a text; its characters are enough to refuse it."""
+    size = len(text) if len(text) > LIMITS.prompt_bytes else len(text.encode())
+    if size > LIMITS.prompt_bytes:
+        raise invalid_field("prompt", f"more than {LIMITS.prompt_bytes} bytes")
+    return size
+
+
+def _scored(token: ScoredToken) -> types_pb2.TokenLogprob:
+    return types_pb2.TokenLogprob(token_id=token[0], logprob=token[1])
+
+
+def _position(one: PositionLogprobs) -> types_pb2.PositionLogprobs:
+    return types_pb2.PositionLogprobs(chosen=_scored(one.chosen), top=[_scored(token) for token in one.top])
+
+
+def _speculation(found: Speculation) -> types_pb2.SpeculationStats:
+    longest = max(found.histogram, default=-1)
+    return types_pb2.SpeculationStats(
+        rounds=found.rounds,
+        drafted=found.drafted,
+        accepted=found.accepted,
+        accepted_histogram=[found.histogram[accepted] for accepted in range(longest + 1)],
+        rounds_by_width=dict(found.by_width),
+    )

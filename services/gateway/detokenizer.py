@@ -1,0 +1,49 @@
+"""Token ids to text, token by token, without ever showing part of a character.
+
+Byte-level BPE tokens are byte strings, so the text is an incremental UTF-8 decoding of their concatenation. Invalid
+sequences become U+FFFD by maximal subparts, in Python as in the tokenizers library: the pieces join to its full decode.
+"""
+
+import codecs
+from collections.abc import Sequence
+
+
+class TokenBytes:
+    """The bytes of every token; special tokens and ids without a token have none."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        """Takes the bytes by token id."""
+        self._pieces = tuple(pieces)
+
+    def __len__(self) -> int:
+        """Number of ids known."""
+        return len(self._pieces)
+
+    def of(self, token_id: int) -> bytes:
+        """The bytes of a token; empty for ids beyond the table, as a padded vocabulary has."""
+        return self._pieces[token_id] if token_id < len(self._pieces) else b""
+
+
+class Detokenizer:
+    """The text of one request's output."""
+
+    def __init__(self, token_bytes: TokenBytes) -> None:
+        """Starts with no output."""
+        self._token_bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        """The characters that this token completes; may be empty."""
+        return self._decoder.decode(self._token_bytes.of(token_id))
+
+    def finish(self) -> str:
+        """U+FFFD when the output ends inside a character, as a full decode shows it; else empty."""
+        return self._decoder.decode(b"", final=True)
+
+
+def byte_alphabet() -> dict[str, int]:
+    """The characters by which byte-level tokenizers spell bytes (GPT-2's table)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
+    return {chr(byte): byte for byte in printable} | shifted

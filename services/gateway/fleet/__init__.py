@@ -1,0 +1,1 @@
+"""Where the pairs are: sources, and their merge."""

@@ -1,0 +1,63 @@
+"""Runs all sources and tells one listener the merged list."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from services.common.metrics.family import Family
+from services.gateway.fleet.pairs import PairEntry, SourceList, merge
+from services.gateway.fleet.sources import Source
+
+Listener = Callable[[Mapping[str, PairEntry]], None]
+log = logging.getLogger(__name__)
+
+
+class Directory:
+    """The merged fleet; `listener` gets the pairs by key whenever a source publishes."""
+
+    def __init__(self, sources: Sequence[Source], listener: Listener, metrics: Family) -> None:
+        """Takes sources that do not run yet."""
+        self._seats = [Seat(source, self._gather) for source in sources]
+        self._listener = listener
+        self._metrics = metrics
+        self._version = 0
+
+    async def run(self) -> None:
+        """Runs the sources until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for seat in self._seats:
+                group.create_task(seat.source.run(seat))
+
+    def _gather(self, seat: "Seat", entries: Sequence[PairEntry] | None) -> None:
+        live = sum(one.live for one in self._seats)
+        self._metrics["gateway_fleet_sources"].set(live, "live")
+        self._metrics["gateway_fleet_sources"].set(len(self._seats) - live, "stale")
+        if entries is not None:
+            self._version += 1
+            seat.listed = SourceList(self._version, tuple(entries))
+            self._listener(merge(one.listed for one in self._seats))
+
+
+class Seat:
+    """One source and its last list."""
+
+    def __init__(self, source: Source, gather: Callable[["Seat", Sequence[PairEntry] | None], None]) -> None:
+        """Starts with an empty list."""
+        self.source = source
+        self.listed = SourceList(0, ())
+        self.live = False
+        self._gather = gather
+
+    def publish(self, entries: Sequence[PairEntry]) -> None:
+        """The source works and has this list."""
+        self.live = True
+        self._gather(self, entries)
+
+    def lost(self, error: Exception) -> None:
+        """The source fails; its last list stays."""
+        if self.live:
+            log.warning(
+                "fleet source lost", extra={"data": {"source": type(self.source).__name__, "error": str(error)}}
+            )
+        self.live = False
+        self._gather(self, None)

@@ -1,0 +1,132 @@
+"""Turns a client's query into a running generation: checks, tokenises, fixes the seed. Knows no protobuf."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from services.common.errors import Code, PacelineError, Reason
+from services.common.limits import LIMITS
+from services.common.metrics.family import Family
+from services.common.validation import Bounds, check_options, check_prompt
+from services.gateway.admission import Tenant, Ticket
+from services.gateway.generation import Generation
+from services.gateway.job import Job
+from services.gateway.migration import Journey, JourneySettings
+from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.settings import GatewaySettings
+from services.gateway.targets.news import Model
+from services.gateway.targets.pool import Pool
+from services.gateway.text import TextStream
+from services.gateway.tokenizer import Tokenizer
+
+INLINE_BYTES = 2048
+"""Prompts up to this size are tokenised at once, a fraction of a millisecond; longer ones in a thread."""
+
+
+class Front:
+    """Makes generations; shared by every interface that the gateway offers."""
+
+    def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: Family) -> None:
+        """Starts one thread for long prompts."""
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._pool = pool
+        self._metrics = metrics
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
+        self._journey = JourneySettings(settings.attempts, settings.wait_target_s, settings.outbox_tokens)
+
+    async def generation(
+        self,
+        request_id: str,
+        query: Query,
+        tenant: Tenant,
+        ticket: Ticket,
+        deadline: float,
+        traceparent: str,
+        on_overflow: Callable[[], None],
+    ) -> Generation:
+        """Checks the query against the model and prepares its way; nothing is sent yet.
+
+        Args:
+            request_id: the gateway's id.
+            query: what the client asks.
+            tenant: who asks.
+            ticket: its admission, told the exact number of prompt tokens.
+            deadline: seconds of the monotonic clock.
+            traceparent: trace context; empty without.
+            on_overflow: called when the client falls too far behind.
+
+        Raises:
+            PacelineError: the query is invalid, or no target came in time.
+        """
+        model = await self.model(query.model)
+        stopping = query.stopping
+        vocabulary = model.vocab_size
+        check_options(
+            query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
+        )
+        ids = await self.tokens(query.prompt, model)
+        ticket.settle(len(ids))
+        seed = query.sampling.seed if query.seed_given else secrets.randbits(64)
+        job = Job(
+            request_id=request_id,
+            tenant=tenant,
+            prompt=ids,
+            sampling=replace(query.sampling, seed=seed),
+            stopping=stopping,
+            speculation=query.speculation,
+            logprobs=query.logprobs,
+            priority=query.priority,
+            deadline=deadline,
+            key=query.key,
+            migration=query.migration,
+            traceparent=traceparent,
+        )
+        journey = Journey(job, self._pool, self._journey, self._metrics, on_overflow)
+        text = TextStream(self._tokenizer.token_bytes, stopping.stop, stopping.min_tokens)
+        return Generation(job, journey, text)
+
+    async def model(self, name: str) -> Model:
+        """The model served, checked against the name asked for.
+
+        Raises:
+            PacelineError: UNKNOWN_MODEL, or NO_TARGET when no target has said yet what it serves.
+        """
+        model = await self._pool.model(self._settings.wait_target_s)
+        if name and name != model.name:
+            text = f"model: {name[:64]!r} is not served, {model.name!r} is"
+            raise PacelineError(Code.NOT_FOUND, Reason.UNKNOWN_MODEL, text, field="model")
+        return model
+
+    async def tokens(self, prompt: Prompt, model: Model) -> tuple[int, ...]:
+        """Token ids of a prompt, checked against the model.
+
+        Raises:
+            PacelineError: the prompt is empty, too long, or holds ids outside the vocabulary.
+        """
+        if isinstance(prompt, TokenPrompt):
+            ids = prompt.ids
+        elif prompt.size <= INLINE_BYTES:
+            ids = self._encode(prompt)
+        else:
+            ids = await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, prompt)
+        check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
+        return ids
+
+    def limits(self) -> dict[str, int]:
+        """Every limit of a request by name."""
+        return LIMITS.as_mapping() | {
+            "default_max_tokens": self._settings.default_max_tokens,
+            "max_request_seconds": int(self._settings.max_request_s),
+        }
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _encode(self, prompt: TextPrompt | ChatPrompt) -> tuple[int, ...]:
+        if isinstance(prompt, TextPrompt):
+            return tuple(self._tokenizer.encode(prompt.text))
+        return tuple(self._tokenizer.encode_chat([*prompt.messages]))

@@ -1,0 +1,106 @@
+"""One generation as its client sees it: deltas of tokens and final text, then one final event."""
+
+from dataclasses import dataclass, replace
+
+from services.common.errors import Code, PacelineError, Reason
+from services.common.sampling import FinishReason
+from services.gateway.job import Job
+from services.gateway.migration import Journey, Totals
+from services.gateway.targets.news import Finished, PositionLogprobs
+from services.gateway.text import TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Tokens from `position` of the output on, and the text that became final with them."""
+
+    position: int
+    token_ids: tuple[int, ...]
+    text: str
+    logprobs: tuple[PositionLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The end of the output."""
+
+    reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    totals: Totals
+    revision: str
+    seed: int
+
+
+class Generation:
+    """Yields events through `next`; `delivered` counts the tokens handed over so far."""
+
+    def __init__(self, job: Job, journey: Journey, text: TextStream) -> None:
+        """Nothing runs before the first `next`."""
+        self.delivered = 0
+        self._job = job
+        self._journey = journey
+        self._text = text
+        self._position = 0
+        self._finish: FinishReason | None = None
+        self._tail = ""
+
+    async def next(self) -> Delta | Final:
+        """The next event; asking for it says that the one before was delivered.
+
+        Raises:
+            PacelineError: the request failed.
+        """
+        self.delivered = self._position
+        while self._finish is None:
+            delta = await self._advance()
+            if delta.token_ids or delta.text:
+                return delta
+        if self._tail:
+            tail, self._tail = self._tail, ""
+            return Delta(self._position, (), tail)
+        if self._finish is FinishReason.STOP_STRING:
+            await self._journey.stop(self.delivered, "stop_string")
+        return self._final(self._finish)
+
+    async def expire(self) -> None:
+        """The deadline passed: what `next` still yields is the rest of the text and the final event."""
+        self.delivered = self._position
+        await self._journey.stop(self.delivered, "deadline")
+        self._tail = self._text.finish().text
+        self._finish = FinishReason.DEADLINE
+
+    def close(self, reason: str) -> None:
+        """Cancels what still runs on a target; tokens not delivered count as discarded."""
+        self._journey.abandon(self.delivered, reason)
+
+    async def _advance(self) -> Delta:
+        update = await self._journey.next()
+        end = update.end
+        hidden = int(isinstance(end, Finished) and end.reason is FinishReason.STOP_TOKEN and bool(update.token_ids))
+        piece = self._text.push(update.token_ids, hidden)
+        if isinstance(end, Finished) and not piece.stopped:
+            rest = self._text.finish()
+            piece = replace(piece, text=piece.text + rest.text, stopped=rest.stopped)
+        if piece.stopped:
+            self._finish = FinishReason.STOP_STRING
+        elif isinstance(end, Finished):
+            self._finish = _checked(end.reason)
+        position, self._position = self._position, self._position + piece.kept
+        return Delta(position, update.token_ids[: piece.kept], piece.text, update.logprobs[: piece.kept])
+
+    def _final(self, reason: FinishReason) -> Final:
+        return Final(
+            reason=reason,
+            prompt_tokens=len(self._job.prompt),
+            completion_tokens=self._position,
+            totals=self._journey.totals,
+            revision=self._journey.revision,
+            seed=self._job.sampling.seed,
+        )
+
+
+def _checked(reason: FinishReason) -> FinishReason:
+    if reason is FinishReason.ERROR:
+        raise PacelineError(Code.INTERNAL, Reason.INTERNAL, "the target failed the request")
+    return reason

@@ -1,0 +1,20 @@
+"""Makes an API key: `python -m services.gateway.make_key NAME` prints the key once, and its entry for the tenants file."""
+
+import secrets
+import sys
+
+from services.gateway.auth import digest
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a new key and its table; returns the exit code."""
+    if len(arguments) != 1:
+        print("usage: python -m services.gateway.make_key NAME", file=sys.stderr)
+        return 2
+    key = secrets.token_urlsafe(32)
+    print(f"key: {key}\n\n[[tenant]]\nname = {arguments[0]!r}\nkey_sha256 = ['{digest(key)}']")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,198 @@
+"""One request over all its targets: when one dies or drains, the next goes on from prompt plus committed tokens.
+
+The same seed and positions give the same tokens anywhere (invariant I1), so the client sees one unbroken stream in
+which each position comes once.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from services.common.errors import Code, PacelineError, Reason, unavailable
+from services.common.metrics.family import Family
+from services.common.sampling import FinishReason
+from services.gateway.job import Job
+from services.gateway.outbox import Outbox
+from services.gateway.router import prefix_digests
+from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.news import End, Finished, Lost, Moved, Refused, Speculation, Update, Usage
+from services.gateway.targets.pool import Pool
+
+log = logging.getLogger(__name__)
+TRY_ELSEWHERE = frozenset({Reason.OVERLOADED, Reason.DRAINING, Reason.NO_TARGET})
+LAST_WORD_S = 1.0
+"""Longest wait for the statistics that answer a cancellation."""
+
+
+@dataclass(frozen=True, slots=True)
+class JourneySettings:
+    """Bounds of one request's way: targets tried, waiting for one, tokens that a client may be behind."""
+
+    attempts: int
+    wait_target_s: float
+    outbox_tokens: int
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the targets of one request."""
+
+    usage: Usage
+    speculation: Speculation
+    migrations: int = 0
+
+    def add(self, usage: Usage, speculation: Speculation) -> None:
+        """Adds one target; cached tokens are those of the first, later ones reuse what was computed before."""
+        self.usage = Usage(
+            cached_tokens=self.usage.cached_tokens or (0 if self.migrations else usage.cached_tokens),
+            queue_s=self.usage.queue_s + usage.queue_s,
+            prefill_s=self.usage.prefill_s + usage.prefill_s,
+            decode_s=self.usage.decode_s + usage.decode_s,
+        )
+        self.speculation.add(speculation)
+
+
+class Journey:
+    """A request's way through the fleet; one task at a time uses it."""
+
+    def __init__(
+        self, job: Job, pool: Pool, settings: JourneySettings, metrics: Family, on_overflow: Callable[[], None]
+    ) -> None:
+        """Nothing happens before the first `next`."""
+        self.totals = Totals(Usage(), Speculation())
+        self.revision = ""
+        self.overflowed = False
+        self._job = job
+        self._pool = pool
+        self._settings = settings
+        self._metrics = metrics
+        self._on_overflow = on_overflow
+        self._digests = prefix_digests(job.prompt, job.tenant.salt)
+        self._committed: list[int] = []
+        self._arithmetic: tuple[str, str] | None = None
+        self._attempt: Attempt | None = None
+        self._ended: Attempt | None = None
+        self._pair_id = ""
+        self._visited: set[str] = set()
+        self._tries = 0
+
+    async def next(self) -> Update:
+        """The next tokens, the end, or both; `end` is Finished or None.
+
+        Raises:
+            PacelineError: the request was refused, or lost for good.
+        """
+        while True:
+            attempt = self._attempt or await self._place()
+            update = await attempt.next()
+            self._committed += update.token_ids
+            if update.end is None:
+                return update
+            self._attempt, self._ended = None, attempt
+            self._count(attempt, update.end)
+            end = self._verdict(update.end)
+            if end is not None or update.token_ids:
+                return replace(update, end=end)
+            await self._pause(update.end)
+
+    async def stop(self, tokens_kept: int, reason: str) -> None:
+        """Cancels on the target and waits a moment for its statistics; tokens beyond those kept are discarded."""
+        attempt = self._attempt
+        self.abandon(tokens_kept, reason)
+        if attempt is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                while (end := (await attempt.next()).end) is None:
+                    pass
+        except TimeoutError:
+            end = Lost("no answer to the cancellation")
+        self._count(attempt, end)
+
+    def abandon(self, tokens_kept: int, reason: str) -> None:
+        """Cancels on the target without waiting.
+
+        A target whose request has ended is told too when the client did not get all of it: it settles the rest.
+        """
+        running, self._attempt = self._attempt, None
+        ended, self._ended = self._ended, None
+        if running is not None:
+            running.cancel(tokens_kept, reason)
+        elif ended is not None and tokens_kept < len(self._committed):
+            ended.cancel(tokens_kept, reason)
+
+    async def _place(self) -> Attempt:
+        """Finds a target and starts there."""
+        job = self._job
+        key = f"{job.tenant.name}\0{job.key}" if job.key else ""
+        while True:
+            left_s = max(job.deadline - time.monotonic(), 0.0)
+            avoid = {self._pair_id} if self._pair_id else ()
+            wait_s = min(left_s, self._settings.wait_target_s)
+            link = await self._pool.place(self._digests, key, avoid, self._arithmetic, wait_s)
+            # The target that holds the key for this very request must not refuse its return as a duplicate.
+            held = "" if link.pair_id in self._visited else job.key
+            outbox = Outbox(self._settings.outbox_tokens, self._overflow)
+            attempt = link.start(job, self._committed, held, left_s, outbox)
+            if attempt is None or link.model is None:
+                continue
+            self._pair_id, self._arithmetic = link.pair_id, link.model.arithmetic
+            self._visited.add(self._pair_id)
+            self.revision = link.model.revision
+            self._tries += 1
+            self._attempt = attempt
+            return attempt
+
+    def _count(self, attempt: Attempt, end: End) -> None:
+        if isinstance(end, Lost):
+            self.totals.add(Usage(), attempt.observed)
+        elif not isinstance(end, Refused):
+            self.totals.add(end.usage, end.speculation)
+
+    def _verdict(self, end: End) -> Finished | None:
+        """The end if it is one; None when the request goes on elsewhere.
+
+        Raises:
+            PacelineError: it cannot go on.
+        """
+        if isinstance(end, Finished):
+            return end
+        if len(self._committed) >= self._job.stopping.max_tokens:
+            return Finished(FinishReason.LENGTH)
+        if isinstance(end, Refused):
+            if end.error.reason not in TRY_ELSEWHERE or self._exhausted:
+                raise end.error
+        elif self._exhausted or not (self._job.migration or not self._committed):
+            self._metrics["gateway_migration_failures"].inc()
+            raise unavailable(Reason.TARGET_LOST, f"the target was lost: {_why(end)}")
+        else:
+            self.totals.migrations += 1
+            self._metrics["gateway_migrations"].inc("drain" if isinstance(end, Moved) else "lost")
+        log.info("request goes on elsewhere", extra={"data": {"cause": _why(end)}})
+        return None
+
+    async def _pause(self, end: End) -> None:
+        """Waits before another try when all targets may be full."""
+        if isinstance(end, Refused):
+            await asyncio.sleep(min(end.error.retry_after_s or 0.05, 0.05 * 2**self._tries, 1.0))
+
+    @property
+    def _exhausted(self) -> bool:
+        return self._tries >= self._settings.attempts
+
+    def _overflow(self) -> None:
+        self.overflowed = True
+        self._on_overflow()
+
+
+def _why(end: End) -> str:
+    if isinstance(end, Lost):
+        return end.why
+    return end.error.message if isinstance(end, Refused) else "it drains"
+
+
+def slow_client() -> PacelineError:
+    """The client does not read its stream."""
+    return PacelineError(Code.RESOURCE_EXHAUSTED, Reason.SLOW_CLIENT, "the client does not read its stream")

@@ -1,0 +1,54 @@
+"""What a client asks, as plain values, before anything of it was checked against the model."""
+
+from dataclasses import dataclass
+
+from services.common.sampling import SamplingParams, SpeculationParams, StopParams
+from services.gateway.admission import estimated_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Plain text of `size` bytes."""
+
+    text: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Token ids."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages with role and content, `size` bytes in all."""
+
+    messages: tuple[dict[str, str], ...]
+    size: int
+
+
+Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One call of Generate; `seed_given` tells a seed of 0 from none, `timeout_s` is None without one."""
+
+    model: str
+    prompt: Prompt
+    sampling: SamplingParams
+    seed_given: bool
+    stopping: StopParams
+    speculation: SpeculationParams
+    logprobs: int | None
+    priority: int
+    timeout_s: float | None
+    key: str
+    migration: bool
+
+
+def prompt_cost(prompt: Prompt) -> int:
+    """Prompt tokens: exact for ids, estimated from the size otherwise."""
+    return len(prompt.ids) if isinstance(prompt, TokenPrompt) else estimated_tokens(prompt.size)

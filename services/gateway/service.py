@@ -1,0 +1,184 @@
+"""InferenceService: protobuf at the edge, deadlines, and the life of one stream."""
+
+import asyncio
+import re
+import secrets
+import time
+from typing import Any
+
+import grpc
+
+from services.common import logs
+from services.common.errors import Code, PacelineError, Reason, deadline
+from services.common.metrics.family import Family
+from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
+from services.common.sampling import FinishReason
+from services.gateway import convert
+from services.gateway.admission import Admission, Ticket
+from services.gateway.auth import current_tenant
+from services.gateway.front import Front
+from services.gateway.generation import Delta, Generation
+from services.gateway.migration import slow_client
+from services.gateway.query import Query, prompt_cost
+from services.gateway.settings import GatewaySettings
+
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+DEADLINE_GRACE_S = 0.2
+"""The target knows the deadline too and ends with its statistics; the gateway acts when it did not."""
+
+LAST_WRITE_S = 1.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
+    """The clients' edge."""
+
+    def __init__(self, front: Front, admission: Admission, settings: GatewaySettings, metrics: Family) -> None:
+        """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
+        self._front = front
+        self._admission = admission
+        self._settings = settings
+        self._metrics = metrics
+
+    async def Generate(self, request: inference_pb2.GenerateRequest, context: Context) -> None:  # type: ignore[override]
+        """Generates text for one prompt and streams it."""
+        code = Code.INTERNAL
+        began = time.monotonic()
+        try:
+            await self._admitted(convert.query(request, self._settings.default_max_tokens), context, began)
+            code = Code.OK
+        except PacelineError as error:
+            code = error.code
+            raise
+        except asyncio.CancelledError:
+            code = Code.CANCELLED
+            raise
+        finally:
+            self._metrics["gateway_requests"].inc(code.name)
+            self._metrics["request_seconds"].observe(time.monotonic() - began)
+
+    async def GetModel(
+        self, request: inference_pb2.GetModelRequest, context: Context
+    ) -> inference_pb2.GetModelResponse:
+        """Describes the served model and every limit."""
+        model = await self._front.model(request.model)
+        return inference_pb2.GetModelResponse(model=convert.model_info(model, self._front.limits()))
+
+    async def Tokenize(
+        self, request: inference_pb2.TokenizeRequest, context: Context
+    ) -> inference_pb2.TokenizeResponse:
+        """Turns a prompt into token ids as Generate would."""
+        prompt = convert.prompt(request.prompt)
+        ids = await self._front.tokens(prompt, await self._front.model(request.model))
+        return inference_pb2.TokenizeResponse(tokens={"ids": ids})
+
+    async def _admitted(self, query: Query, context: Context, began: float) -> None:
+        tenant = current_tenant()
+        try:
+            ticket = self._admission.enter(tenant, prompt_cost(query.prompt))
+        except PacelineError as error:
+            self._metrics["gateway_rejects"].inc(error.reason.value)
+            raise
+        self._metrics["gateway_inflight_requests"].set(self._admission.requests)
+        try:
+            await self._run(query, context, ticket, began)
+        finally:
+            ticket.close()
+            self._metrics["gateway_inflight_requests"].set(self._admission.requests)
+
+    async def _run(self, query: Query, context: Context, ticket: Ticket, began: float) -> None:
+        stream = Stream(context, ticket, self._metrics, began)
+        left_s = (query.timeout_s, context.time_remaining(), self._settings.max_request_s)
+        until = began + min(seconds for seconds in left_s if seconds is not None)
+        try:
+            async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
+                stream.generation = await self._front.generation(
+                    stream.request_id, query, current_tenant(), ticket, until, _traceparent(context), stream.overflow
+                )
+                await stream.pump()
+        except TimeoutError:
+            await stream.expire()
+        except asyncio.CancelledError:
+            if not stream.overflowed:
+                raise
+            self._metrics["gateway_slow_clients"].inc()
+            raise slow_client() from None
+        finally:
+            stream.close()
+
+
+class Stream:
+    """One client's stream while it runs."""
+
+    def __init__(self, context: Context, ticket: Ticket, metrics: Family, began: float) -> None:
+        """Belongs to the present task."""
+        self.request_id = secrets.token_hex(8)
+        logs.request_id.set(self.request_id)
+        self.generation: Generation | None = None
+        self.overflowed = False
+        self._context = context
+        self._ticket = ticket
+        self._metrics = metrics
+        self._last = began
+        self._begun = False
+        self._task = asyncio.current_task()
+
+    def overflow(self) -> None:
+        """The client fell too far behind: the write that waits for it is ended."""
+        self.overflowed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def pump(self) -> None:
+        """Writes every event up to the final one."""
+        generation = self._running()
+        while True:
+            event = await generation.next()
+            if isinstance(event, Delta):
+                await self._context.write(convert.delta(self.request_id, event))
+                self._observe(len(event.token_ids))
+                continue
+            if event.reason is FinishReason.DEADLINE and not event.completion_tokens:
+                raise deadline("the deadline passed before the first token")
+            await self._context.write(convert.final(self.request_id, event))
+            return
+
+    async def expire(self) -> None:
+        """The deadline passed: ends the stream as far as its client still reads it."""
+        if self.generation is None:
+            raise deadline("the deadline passed before the request reached a target")
+        await self.generation.expire()
+        try:
+            async with asyncio.timeout(LAST_WRITE_S):
+                await self.pump()
+        except TimeoutError:
+            raise deadline("the deadline passed and the client does not read") from None
+
+    def close(self) -> None:
+        """Frees whatever a target still holds for this client."""
+        if self.generation is not None:
+            self.generation.close("slow_client" if self.overflowed else "cancel")
+
+    def _running(self) -> Generation:
+        if self.generation is None:
+            raise PacelineError(Code.INTERNAL, Reason.INTERNAL, "the stream has no generation")
+        return self.generation
+
+    def _observe(self, tokens: int) -> None:
+        now = time.monotonic()
+        self._metrics["gateway_delivered_tokens"].inc(by=tokens)
+        if self._begun:
+            self._metrics["inter_token_seconds"].observe((now - self._last) / max(tokens, 1))
+        else:
+            self._begun = True
+            self._ticket.started()
+            self._metrics["time_to_first_token_seconds"].observe(now - self._last)
+        self._last = now
+
+
+def _traceparent(context: Context) -> str:
+    for name, value in context.invocation_metadata() or ():
+        if name == "traceparent" and isinstance(value, str) and TRACEPARENT.fullmatch(value):
+            return value
+    return ""

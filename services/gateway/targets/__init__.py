@@ -1,0 +1,1 @@
+"""The targets: one session each, its health, and the requests that run over it."""

@@ -1,0 +1,65 @@
+"""One request on one target."""
+
+from collections.abc import Callable
+
+from services.gateway.outbox import Outbox
+from services.gateway.targets.news import Lost, Speculation, Update
+
+Cancel = Callable[["Attempt", int, str], None]
+
+
+class Attempt:
+    """News of the request come in through `deliver` and go out through `next`.
+
+    `observed` counts rounds as the gateway saw them: what is known when a target dies without its own statistics, so
+    drafts that were rejected are missing from it.
+    """
+
+    def __init__(self, name: str, resumed: int, outbox: Outbox, cancel: Cancel) -> None:
+        """`name` identifies it in its session; `resumed` output tokens were committed before."""
+        self.name = name
+        self.ended = False
+        self.observed = Speculation()
+        self._next_position = resumed
+        self._first = True
+        self._epoch = 0
+        self._outbox = outbox
+        self._cancel = cancel
+
+    async def next(self) -> Update:
+        """News since the last call as one update; waits for the first."""
+        return await self._outbox.take()
+
+    def cancel(self, tokens_kept: int, reason: str) -> None:
+        """Tells the target to stop; the end that it answers still comes through `next`."""
+        self._cancel(self, tokens_kept, reason)
+
+    def deliver(self, epoch: int, update: Update) -> bool:
+        """Takes news from the session; those of an earlier owner of the slot are stale. True when it is the end."""
+        if epoch < self._epoch:
+            return False
+        self._epoch = epoch
+        if update.token_ids:
+            self._observe(len(update.token_ids))
+            if update.position != self._next_position:
+                self.cancel(self._next_position, "cancel")
+                self.lose(Lost(f"tokens from {update.position} came where {self._next_position} was next"))
+                return True
+            self._next_position += len(update.token_ids)
+        self.ended = update.end is not None
+        self._outbox.put(update)
+        return self.ended
+
+    def lose(self, lost: Lost) -> None:
+        """The target is gone."""
+        self.ended = True
+        self._outbox.end(lost)
+
+    def _observe(self, tokens: int) -> None:
+        if self._first:
+            self._first = False
+            return
+        self.observed.rounds += 1
+        self.observed.drafted += tokens - 1
+        self.observed.accepted += tokens - 1
+        self.observed.histogram[tokens - 1] += 1

@@ -1,0 +1,111 @@
+"""Session frames to and from plain values: the only place where a target's protobuf is read or written."""
+
+from google.protobuf import duration_pb2
+
+from services.common.error_convert import from_pb
+from services.common.limits import PROTOCOL_VERSION
+from services.common.pb.paceline.v1 import target_pb2, types_pb2
+from services.common.sampling import FinishReason
+from services.common.sampling_convert import finish_from_pb, sampling_to_pb, speculation_to_pb, stopping_to_pb
+from services.gateway.job import Job
+from services.gateway.targets.news import (
+    End,
+    Finished,
+    Load,
+    Model,
+    Moved,
+    PositionLogprobs,
+    Refused,
+    Speculation,
+    Update,
+    Usage,
+)
+
+
+def hello(gateway_id: str) -> target_pb2.SessionRequest:
+    """The first frame."""
+    return target_pb2.SessionRequest(hello=target_pb2.Hello(protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id))
+
+
+def start(name: str, job: Job, committed: list[int], key: str, timeout_s: float) -> target_pb2.SessionRequest:
+    """Starts `job` under a name of this session, after `committed` tokens of output."""
+    timeout = duration_pb2.Duration()
+    timeout.FromNanoseconds(max(int(timeout_s * 1e9), 0))
+    return target_pb2.SessionRequest(
+        start=target_pb2.Start(
+            request_id=name,
+            token_ids=[*job.prompt, *committed],
+            prompt_length=len(job.prompt),
+            sampling=sampling_to_pb(job.sampling),
+            stopping=stopping_to_pb(job.stopping),
+            speculation=speculation_to_pb(job.speculation),
+            logprobs=job.logprobs,
+            priority=job.priority,
+            timeout=timeout,
+            tenant_salt=job.tenant.salt,
+            tenant=job.tenant.name,
+            idempotency_key=key,
+            traceparent=job.traceparent,
+        )
+    )
+
+
+def cancel(name: str, tokens_kept: int, reason: str) -> target_pb2.SessionRequest:
+    """Cancels a request of this session."""
+    return target_pb2.SessionRequest(cancel=target_pb2.Cancel(request_id=name, tokens_kept=tokens_kept, reason=reason))
+
+
+def update(message: target_pb2.RequestUpdate) -> Update:
+    """News of one request."""
+    logprobs = tuple(_position(one) for one in message.logprobs) if message.logprobs else ()
+    end = _end(message.end) if message.HasField("end") else None
+    return Update(message.position, tuple(message.token_ids), logprobs, end)
+
+
+def load(message: target_pb2.Load) -> Load:
+    """Load of a target."""
+    return Load(message.running, message.waiting, message.slots, message.queued_tokens, message.speculating)
+
+
+def model(message: types_pb2.ModelInfo) -> Model:
+    """What a target serves."""
+    return Model(
+        name=message.name,
+        revision=message.revision,
+        context_limit=message.context_limit,
+        max_draft=message.max_draft,
+        vocab_size=message.vocab_size,
+        eos_token_ids=tuple(message.eos_token_ids),
+        dtype=message.dtype,
+        proposer=message.proposer,
+    )
+
+
+def _position(message: types_pb2.PositionLogprobs) -> PositionLogprobs:
+    chosen = (message.chosen.token_id, message.chosen.logprob)
+    return PositionLogprobs(chosen, tuple((one.token_id, one.logprob) for one in message.top))
+
+
+def _end(message: target_pb2.RequestEnd) -> End:
+    if message.HasField("error"):
+        return Refused(from_pb(message.error))
+    usage, speculation = _usage(message.usage), _speculation(message.speculation)
+    if message.moved:
+        return Moved(usage, speculation)
+    return Finished(finish_from_pb(message.finish_reason) or FinishReason.ERROR, usage, speculation)
+
+
+def _usage(message: types_pb2.Usage) -> Usage:
+    return Usage(
+        cached_tokens=message.cached_tokens,
+        queue_s=message.queue_time.ToNanoseconds() / 1e9,
+        prefill_s=message.prefill_time.ToNanoseconds() / 1e9,
+        decode_s=message.decode_time.ToNanoseconds() / 1e9,
+    )
+
+
+def _speculation(message: types_pb2.SpeculationStats) -> Speculation:
+    found = Speculation(message.rounds, message.drafted, message.accepted)
+    found.histogram.update({accepted: count for accepted, count in enumerate(message.accepted_histogram) if count})
+    found.by_width.update(dict(message.rounds_by_width))
+    return found

@@ -1,0 +1,106 @@
+"""The lasting connection to one target: opens sessions one after another and tells whether the target takes work."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from services.common.channel import connect
+from services.gateway.backoff import Backoff
+from services.gateway.fleet.pairs import PairEntry
+from services.gateway.job import Job
+from services.gateway.outbox import Outbox
+from services.gateway.router import Candidate
+from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.news import Model
+from services.gateway.targets.session import Session, SessionLostError, open_session
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """How this gateway connects to targets; `model` is the name they must serve, empty takes any."""
+
+    gateway_id: str
+    model: str
+    credentials: grpc.ChannelCredentials | None
+
+
+class Link:
+    """One target as its sources name it; `entry` may be replaced while the address stays."""
+
+    def __init__(self, entry: PairEntry, dial: Dial, on_change: Callable[[], None]) -> None:
+        """`on_change` is called whenever the target begins or ceases to take work."""
+        self.entry = entry
+        self.retired = False
+        self._dial = dial
+        self._on_change = on_change
+        self._session: Session | None = None
+
+    @property
+    def pair_id(self) -> str:
+        """The id that the target itself stated, else that of its source."""
+        return self._session.pair_id if self._session else self.entry.key
+
+    @property
+    def model(self) -> Model | None:
+        """What the target serves, while the session stands."""
+        return self._session.model if self._session else None
+
+    def candidate(self) -> Candidate | None:
+        """The target as the router sees it; None while it takes nothing new."""
+        session = self._session
+        if session is None or session.draining or self.retired or self.entry.draining:
+            return None
+        load = session.load
+        return Candidate(
+            pair_id=session.pair_id,
+            running=load.running,
+            waiting=load.waiting,
+            slots=load.slots,
+            queued_tokens=load.queued_tokens,
+            speculating=load.speculating,
+            dispatched=session.dispatched,
+        )
+
+    def start(self, job: Job, committed: list[int], key: str, timeout_s: float, outbox: Outbox) -> Attempt | None:
+        """Starts a request; None when the session was lost meanwhile."""
+        return self._session.start(job, committed, key, timeout_s, outbox) if self._session else None
+
+    async def run(self) -> None:
+        """Keeps a session until the link is retired and idle."""
+        backoff = Backoff()
+        while not self.retired:
+            try:
+                async with connect(self.entry.address, self._dial.credentials) as channel:
+                    await self._hold(await open_session(channel, self._dial.gateway_id, self._on_change), backoff)
+            except (grpc.RpcError, SessionLostError, TimeoutError) as error:
+                log.warning("target lost", extra={"data": {"target": self.entry.address, "error": str(error)}})
+            if not self.retired:
+                await backoff.wait()
+
+    async def _hold(self, session: Session, backoff: Backoff) -> None:
+        if self._dial.model and session.model.name != self._dial.model:
+            raise SessionLostError(f"the target serves {session.model.name!r}, not {self._dial.model!r}")
+        self._session = session
+        self._on_change()
+        retirement = asyncio.create_task(self._retirement(session))
+        running = asyncio.create_task(session.run())
+        try:
+            await asyncio.wait((running, retirement), return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running
+        finally:
+            backoff.reset()
+            self._session = None
+            retirement.cancel()
+            running.cancel()
+            await asyncio.gather(running, retirement, return_exceptions=True)
+            self._on_change()
+
+    async def _retirement(self, session: Session) -> None:
+        while not (self.retired and not session.busy):
+            await asyncio.sleep(0.2)

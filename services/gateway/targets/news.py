@@ -1,0 +1,121 @@
+"""What targets report about requests, as plain values; knows no protobuf."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from services.common.errors import PacelineError
+from services.common.sampling import FinishReason
+
+ScoredToken = tuple[int, float]
+"""A token id and the natural logarithm of its probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLogprobs:
+    """Log-probabilities at one position of the output: of the token chosen and of the best ones, best first."""
+
+    chosen: ScoredToken
+    top: tuple[ScoredToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and times of a request on one target."""
+
+    cached_tokens: int = 0
+    queue_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Speculation:
+    """Speculation of a request; `histogram[a]` counts rounds that accepted exactly `a` draft tokens."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    histogram: Counter[int] = field(default_factory=Counter)
+    by_width: Counter[int] = field(default_factory=Counter)
+
+    def add(self, other: "Speculation") -> None:
+        """Adds what another target counted."""
+        self.rounds += other.rounds
+        self.drafted += other.drafted
+        self.accepted += other.accepted
+        self.histogram.update(other.histogram)
+        self.by_width.update(other.by_width)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The request ended on its target; usage and speculation are those of this target only."""
+
+    reason: FinishReason
+    usage: Usage = Usage()
+    speculation: Speculation = field(default_factory=Speculation)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The target drains; the request continues elsewhere."""
+
+    usage: Usage = Usage()
+    speculation: Speculation = field(default_factory=Speculation)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The target refused the request or failed it."""
+
+    error: PacelineError
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The target is gone; nobody knows how far it came beyond what it said."""
+
+    why: str
+
+
+End = Finished | Moved | Refused | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """News of one request: tokens from `position` of the output on, and the end if it came."""
+
+    position: int
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[PositionLogprobs, ...] = ()
+    end: End | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load of a target as of its last frame."""
+
+    running: int = 0
+    waiting: int = 0
+    slots: int = 1
+    queued_tokens: int = 0
+    speculating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a target serves."""
+
+    name: str
+    revision: str
+    context_limit: int
+    max_draft: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    dtype: str
+    proposer: str
+
+    @property
+    def arithmetic(self) -> tuple[str, str]:
+        """Requests continue only on targets that compute the same: same checkpoint, same data type."""
+        return (self.revision, self.dtype)

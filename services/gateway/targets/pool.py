@@ -1,0 +1,139 @@
+"""All links of this gateway: follows the fleet's list and places requests."""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from services.common.errors import Reason, unavailable
+from services.common.metrics.family import Family
+from services.gateway.fleet.pairs import PairEntry
+from services.gateway.router import Candidate, Router
+from services.gateway.targets.link import Dial, Link
+from services.gateway.targets.news import Model
+
+
+class Pool:
+    """Links by the key of their pair; a link whose pair left the list ends when its requests have."""
+
+    def __init__(self, dial: Dial, router: Router, metrics: Family) -> None:
+        """Starts empty."""
+        self._dial = dial
+        self._router = router
+        self._metrics = metrics
+        self._links: dict[str, Link] = {}
+        self._tasks: dict[asyncio.Task[None], Link] = {}
+        self._changed = asyncio.Event()
+        self._model: Model | None = None
+
+    @property
+    def ready(self) -> bool:
+        """A target takes work."""
+        return bool(self._candidates(None))
+
+    def listen(self, pairs: Mapping[str, PairEntry]) -> None:
+        """Takes the merged list: opens links to pairs that are new or moved, retires those that left."""
+        for key in [*self._links]:
+            entry = pairs.get(key)
+            if entry is None or entry.address != self._links[key].entry.address:
+                self._links.pop(key).retired = True
+        for key, entry in pairs.items():
+            if key in self._links:
+                self._links[key].entry = entry
+            else:
+                self._open(key, entry)
+        self._metrics["gateway_known_pairs"].set(len(pairs))
+        self._notify()
+
+    async def place(
+        self,
+        digests: Sequence[bytes],
+        key: str,
+        avoid: Collection[str],
+        arithmetic: tuple[str, str] | None,
+        wait_s: float,
+    ) -> Link:
+        """The link that the router chooses; waits while no target takes work.
+
+        Args:
+            digests: prefix digests of the prompt.
+            key: what requests that must meet share; empty when they need not.
+            avoid: pairs to take only when nothing else is left.
+            arithmetic: take only targets that compute this; None takes any.
+            wait_s: longest wait.
+
+        Raises:
+            PacelineError: NO_TARGET when the wait is over.
+        """
+        until = time.monotonic() + wait_s
+        while True:
+            candidates = self._candidates(arithmetic)
+            chosen = self._router.choose([*candidates.values()], digests, key, avoid)
+            if chosen is not None:
+                return next(link for link, one in candidates.items() if one.pair_id == chosen.pair_id)
+            await self._change(until)
+
+    async def model(self, wait_s: float) -> Model:
+        """The model served; known from the first target on, also while none is there.
+
+        Raises:
+            PacelineError: NO_TARGET when none came within the wait.
+        """
+        until = time.monotonic() + wait_s
+        while self._model is None:
+            await self._change(until)
+        return self._model
+
+    async def wait_ready(self, wait_s: float) -> None:
+        """Waits until a target takes work.
+
+        Raises:
+            PacelineError: NO_TARGET when the wait is over.
+        """
+        until = time.monotonic() + wait_s
+        while not self.ready:
+            await self._change(until)
+
+    def change(self) -> asyncio.Event:
+        """Is set when a target next begins or ceases to take work, or the list changes."""
+        return self._changed
+
+    async def close(self) -> None:
+        """Ends all links at once."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _open(self, key: str, entry: PairEntry) -> None:
+        link = Link(entry, self._dial, self._notify)
+        task = asyncio.create_task(link.run())
+        self._links[key] = link
+        self._tasks[task] = link
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    def _candidates(self, arithmetic: tuple[str, str] | None) -> dict[Link, Candidate]:
+        """Links that take work; of two that lead to one pair the first."""
+        found: dict[Link, Candidate] = {}
+        seen: set[str] = set()
+        for link in self._links.values():
+            candidate, model = link.candidate(), link.model
+            if candidate is None or model is None or candidate.pair_id in seen:
+                continue
+            if arithmetic is None or model.arithmetic == arithmetic:
+                seen.add(candidate.pair_id)
+                found[link] = candidate
+        return found
+
+    def _notify(self) -> None:
+        ready = self._candidates(None)
+        self._metrics["gateway_ready_targets"].set(len(ready))
+        self._model = next((link.model for link in ready), self._model)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _change(self, until: float) -> None:
+        try:
+            async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
+                await self._changed.wait()
+        except TimeoutError:
+            raise unavailable(Reason.NO_TARGET, "no target is ready") from None

@@ -1,0 +1,136 @@
+"""One open Session stream with a target: writes frames, reads rounds, hands each request its own news."""
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+
+from services.common.limits import PROTOCOL_VERSION
+from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
+from services.gateway.job import Job
+from services.gateway.outbox import Outbox
+from services.gateway.targets import frames
+from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.heartbeat import Heartbeat
+from services.gateway.targets.news import Load, Lost, Model
+
+WELCOME_S = 4.0
+"""Longest wait for a target's first frame."""
+
+Call = grpc.aio.StreamStreamCall[target_pb2.SessionRequest, target_pb2.SessionResponse]
+
+
+class SessionLostError(Exception):
+    """The stream ended or went silent, or the target speaks another version."""
+
+
+class Session:
+    """A session after its Welcome; `pair_id` and `model` are what the target stated."""
+
+    def __init__(self, call: Call, welcome: target_pb2.Welcome, on_drain: Callable[[], None]) -> None:
+        """Made by `open_session`."""
+        self.pair_id = welcome.pair_id
+        self.model: Model = frames.model(welcome.model)
+        self.load = Load()
+        self.dispatched = 0
+        self.draining = False
+        self._call = call
+        self._on_drain = on_drain
+        self._names = 0
+        self._attempts: dict[str, Attempt] = {}
+        self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
+        self._heartbeat = Heartbeat()
+
+    @property
+    def busy(self) -> bool:
+        """Requests are running over this session."""
+        return bool(self._attempts)
+
+    async def run(self) -> None:
+        """Reads and writes until the session is lost; then every request on it learns that.
+
+        Raises:
+            SessionLostError: always, with the cause.
+        """
+        tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self._heartbeat.watch())]
+        why = "closed by the gateway"
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            error = next(iter(done)).exception()
+            why = _cause(error)
+            raise SessionLostError(why) from error
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._call.cancel()
+            self._lose(why)
+
+    def start(self, job: Job, committed: list[int], key: str, timeout_s: float, outbox: Outbox) -> Attempt:
+        """Sends a request; names are never used twice in a session, so late news cannot reach another request."""
+        self._names += 1
+        attempt = Attempt(f"{job.request_id}/{self._names}", len(committed), outbox, self._cancel)
+        self._attempts[attempt.name] = attempt
+        self.dispatched += 1
+        self._outgoing.put_nowait(frames.start(attempt.name, job, committed, key, timeout_s))
+        return attempt
+
+    def _cancel(self, attempt: Attempt, tokens_kept: int, reason: str) -> None:
+        self._outgoing.put_nowait(frames.cancel(attempt.name, tokens_kept, reason))
+
+    async def _write(self) -> None:
+        while True:
+            await self._call.write(await self._outgoing.get())
+
+    async def _read(self) -> None:
+        while True:
+            response = await self._call.read()
+            if response is grpc.aio.EOF:
+                raise SessionLostError("the target ended the session")
+            self._heartbeat.beat()
+            if response.HasField("round"):
+                self._round(response.round)
+            elif response.HasField("go_away"):
+                self.draining = True
+                self._on_drain()
+
+    def _round(self, message: target_pb2.Round) -> None:
+        if message.HasField("load"):
+            self.load = frames.load(message.load)
+            self.dispatched = 0
+        for update in message.updates:
+            attempt = self._attempts.get(update.request_id)
+            if attempt is not None and attempt.deliver(update.epoch, frames.update(update)):
+                del self._attempts[update.request_id]
+
+    def _lose(self, why: str) -> None:
+        attempts, self._attempts = self._attempts, {}
+        for attempt in attempts.values():
+            attempt.lose(Lost(why))
+
+
+async def open_session(channel: grpc.aio.Channel, gateway_id: str, on_drain: Callable[[], None]) -> Session:
+    """Says Hello and waits for the Welcome; `on_drain` is called when the target says that it will go.
+
+    Raises:
+        SessionLostError: the target does not answer in time or speaks another version.
+        grpc.RpcError: the stream failed.
+    """
+    call: Call = target_pb2_grpc.TargetServiceStub(channel).Session()
+    try:
+        async with asyncio.timeout(WELCOME_S):
+            await call.write(frames.hello(gateway_id))
+            response = await call.read()
+        if response is grpc.aio.EOF:
+            raise SessionLostError(f"the target refused the session: {await call.details()}")
+        if response.welcome.protocol_version != PROTOCOL_VERSION:
+            raise SessionLostError(f"the target speaks version {response.welcome.protocol_version}")
+    except BaseException:
+        call.cancel()
+        raise
+    return Session(call, response.welcome, on_drain)
+
+
+def _cause(error: BaseException | None) -> str:
+    if isinstance(error, grpc.RpcError):
+        return f"the session failed: {getattr(error, 'code', lambda: 'no code')()}"
+    return str(error) or type(error).__name__
