@@ -5,14 +5,14 @@ from __future__ import annotations
 from services.common.errors import PacelineError, invalid_field
 from services.common.sampling import FinishReason
 from services.target.emit import Emitter, totals
-from services.target.inbox import Cancel, CloseSession, Drain, MoveAll, Start
+from services.target.inbox import Cancel, CloseSession, Drain, MoveAll, Refuse, Start
 from services.target.keys import KeyStore
 from services.target.meter import Meter
 from services.target.request import Request
 from services.target.scheduler import Scheduler
 from services.target.updates import End
 
-RequestCommand = Start | Cancel | CloseSession | Drain | MoveAll
+RequestCommand = Start | Refuse | Cancel | CloseSession | Drain | MoveAll
 
 
 class CommandDesk:
@@ -30,6 +30,8 @@ class CommandDesk:
         """Obeys one command; a refusal is reported to the request's session, never raised."""
         if isinstance(command, Start):
             self._start(command, now)
+        elif isinstance(command, Refuse):
+            self._refuse(command.session, command.request_id, command.error)
         elif isinstance(command, Cancel):
             self._cancel(command, now)
         elif isinstance(command, CloseSession):
@@ -66,10 +68,13 @@ class CommandDesk:
                 self._scheduler.cancel(request.uid, now)
                 raise
         except PacelineError as error:
-            self._emitter.refuse(session, spec.request_id, error)
-            self._meter.refused(error)
+            self._refuse(session, spec.request_id, error)
             return
         self._emitter.add(session, request)
+
+    def _refuse(self, session: int, request_id: str, error: PacelineError) -> None:
+        self._emitter.refuse(session, request_id, error)
+        self._meter.refused(error)
 
     def _cancel(self, cancel: Cancel, now: float) -> None:
         request = self._emitter.find(cancel.session, cancel.request_id)

@@ -43,7 +43,7 @@ class EngineParts:
     desk: CommandDesk
     meter: Meter
     recorder: FlightRecorder
-    deliver: Callable[[RoundNews], None]
+    deliver: Callable[[RoundNews], object]
     points: SyncPoints = field(default_factory=SyncPoints)
     clock: Callable[[], float] = monotonic
 

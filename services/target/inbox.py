@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from dataclasses import dataclass
 
+from services.common.errors import PacelineError
 from services.target.drafts import Drafts
 from services.target.request import RequestSpec
 
@@ -15,6 +16,15 @@ class Start:
 
     session: int
     spec: RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Reports a request that was found invalid before it reached the engine."""
+
+    session: int
+    request_id: str
+    error: PacelineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,7 @@ class MoveAll:
     """Ends every live request with "moved"."""
 
 
-Command = Start | Cancel | CloseSession | Attach | Detach | Drain | MoveAll
+Command = Start | Refuse | Cancel | CloseSession | Attach | Detach | Drain | MoveAll
 
 
 class Inbox:

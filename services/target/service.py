@@ -15,13 +15,11 @@ from services.common.errors import Code, PacelineError, Reason, invalid_field, p
 from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
-from services.target.inbox import Cancel, Command, Start
-from services.target.load import Load
+from services.target.inbox import Cancel, Command, Refuse, Start
 from services.target.served import ServedModel
-from services.target.session import GatewaySession, RoundFrame, SlowGatewayError
+from services.target.session import GatewaySession, SlowGatewayError
 from services.target.session_convert import MAX_REQUEST_ID_BYTES, frame_to_pb, start_from_pb
 from services.target.sessions import Sessions
-from services.target.updates import End, Update
 
 _LOG = logging.getLogger(__name__)
 _HELLO_TIMEOUT_S = 10.0
@@ -35,7 +33,6 @@ class ServiceParts:
     sessions: Sessions
     submit: Callable[[Command], None]
     describe: Callable[[], pb.TargetServiceDescribeResponse]
-    load: Callable[[], Load]
     model: ServedModel
     proposer: Callable[[], str]
     pair_id: str
@@ -126,8 +123,7 @@ class TargetService(rpc.TargetServiceServicer):
         try:
             spec = start_from_pb(start, parts.model.bounds, parts.default_max_tokens, parts.max_request_s, now)
         except PacelineError as error:
-            refusal = Update(start.request_id, end=End(error=error))
-            session.put(RoundFrame(0, parts.load(), False, (refusal,)), now)
+            parts.submit(Refuse(session.number, start.request_id, error))
             return
         parts.submit(Start(session.number, spec))
 

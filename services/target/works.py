@@ -87,7 +87,6 @@ def build_works(
         sessions=sessions,
         submit=inbox.put,
         describe=describer.describe,
-        load=lambda: engine.load,
         model=machine.model,
         proposer=lambda: describer.proposer,
         pair_id=settings.pair_id,

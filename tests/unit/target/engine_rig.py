@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
@@ -111,7 +112,8 @@ def rig(
     specification: str = "",
     runner: FakeRunner | None = None,
     max_waiting: int = 64,
-    prepare: Callable[[Engine], None] = lambda engine: None,
+    deliver: Callable[[RoundNews], object] | None = None,
+    real_time: bool = False,
 ) -> Rig:
     """Builds an engine with a pool of ``blocks`` blocks of 4 tokens."""
     runner = runner or FakeRunner()
@@ -134,10 +136,9 @@ def rig(
             desk=CommandDesk(scheduler, emitter, KeyStore(), meter),
             meter=meter,
             recorder=recorder,
-            deliver=news.append,
+            deliver=deliver or news.append,
             points=SyncPoints(specification),
-            clock=lambda: clock[0],
+            clock=monotonic if real_time else lambda: clock[0],
         )
     )
-    prepare(engine)
     return Rig(runner, engine, ledger, recorder, scheduler, metrics, news, clock)

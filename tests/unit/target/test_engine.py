@@ -17,10 +17,6 @@ from tests.unit.target.specs import prompt, request
 VOCAB = 97
 
 
-def spec(name: str, tokens: int = 20, length: int = 9, **options: object):  # type: ignore[no-untyped-def]
-    return request(name, prompt(hash(name) % 1000, length, VOCAB), tokens, **options)  # type: ignore[arg-type]
-
-
 def test_plain_rounds_deliver_every_token_once() -> None:
     it = rig()
     specs = [request(f"r{n}", prompt(n, 5 + 7 * n, VOCAB), 10 + n) for n in range(4)]
