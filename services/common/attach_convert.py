@@ -17,9 +17,7 @@ def offer_to_pb(offer: AttachOffer) -> pb.AttachRequest:
         pb.SharedTensor(name=entry.name, segment=0, offset=entry.offset, shape=entry.shape, dtype=entry.dtype)
         for entry in offer.layout.tensors
     ]
-    arena = pb.ArenaLayout(
-        segments=[segment], tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid
-    )
+    arena = pb.ArenaLayout(segments=[segment], tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid)
     return pb.AttachRequest(
         protocol_version=offer.protocol_version,
         generation=offer.generation,

@@ -118,7 +118,9 @@ def fetch_descriptors(
         peer.connect(path)
         pid = _peer_pid(peer)
         peer.sendall(_CLAIM.pack(generation, nonce))
-        answer, descriptors, _, _ = socket.recv_fds(peer, 1, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        answer, descriptors, _, _ = socket.recv_fds(peer, 1, _MAX_DESCRIPTORS)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
     if answer != _GRANTED or len(descriptors) != count:
         close_descriptors(descriptors)
         raise PermissionError("the side socket refused the claim" if answer != _GRANTED else "wrong descriptor count")

@@ -22,4 +22,4 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
         return NgramProposer(settings.ngram_max, settings.ngram_min)
     dtype: torch.dtype = getattr(torch, settings.dtype)
     block = load_block(settings.model, dtype=dtype, device=settings.device)
-    return DflashProposer(block, settings.short_blocks)
+    return DflashProposer(block, dtype, settings.short_blocks)

@@ -1,5 +1,6 @@
 """DFlash: one non-causal forward over [anchor, MASK, ...] that attends to the mapped draft context."""
 
+import torch
 from torch import Tensor
 
 from services.common.kernels.span_attention import plan_context
@@ -12,9 +13,10 @@ class DflashProposer:
 
     kind = "dflash"
 
-    def __init__(self, block: DflashBlock, short_blocks: bool = False) -> None:
+    def __init__(self, block: DflashBlock, dtype: torch.dtype, short_blocks: bool = False) -> None:
         """With `short_blocks` the block is as wide as the round: only right for checkpoints trained for that."""
         self._block = block
+        self._dtype = dtype
         self._short_blocks = short_blocks
 
     @property
@@ -38,6 +40,8 @@ class DflashProposer:
             raise ValueError("the arena holds no embedding or no draft context, which dflash needs")
         if shared.embed_VD.shape[1] != config.hidden_size:
             raise ValueError(f"embed is {shared.embed_VD.shape[1]} wide, the drafter {config.hidden_size}")
+        if shared.embed_VD.dtype != self._dtype or shared.draft_kv.dtype != self._dtype:
+            raise ValueError(f"embed and draft_kv are {shared.embed_VD.dtype}, the drafter {self._dtype}")
         layers, heads, head_dim = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
         found = tuple(shared.draft_kv.shape)
         if len(found) != 6 or (found[0], found[4], found[5]) != (layers, heads, head_dim):

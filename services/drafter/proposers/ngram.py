@@ -32,7 +32,7 @@ class NgramProposer:
     def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens; a row without a repeated suffix gets NO_DRAFT throughout."""
         history_BC = shared.history_SC.index_select(0, rows_B)
-        length_B = shared.history_length_S.index_select(0, rows_B)
+        length_B = shared.history_length_S.index_select(0, rows_B).clamp(0, history_BC.shape[1])
         return lookup(history_BC, length_B, width - 1, self._longest, self._shortest)
 
 

@@ -1,0 +1,88 @@
+"""A real drafter service on a Unix socket, and the target's calls to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from services.common.attach import AttachOffer
+from services.common.attach_convert import offer_to_pb
+from services.common.channel import connect
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.common.pb.paceline.v1.drafter_pb2_grpc import DrafterServiceStub
+from services.drafter.app import DrafterApp
+from services.drafter.settings import DrafterSettings
+
+PATIENCE_S = 40.0
+
+
+class Drafter:
+    """What a target may call; `app` is the service behind it."""
+
+    def __init__(self, app: DrafterApp, stub: Any) -> None:
+        self.app = app
+        self._stub = stub
+
+    async def attach(self, offer: AttachOffer, **changes: Any) -> pb.AttachResponse:
+        """Attaches with the offer, some of its fields changed."""
+        answer: pb.AttachResponse = await self._stub.Attach(offer_to_pb(replace(offer, **changes)), timeout=PATIENCE_S)
+        return answer
+
+    def pace(self) -> "grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse]":
+        """Opens a Pace stream."""
+        stream: grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse] = self._stub.Pace(timeout=PATIENCE_S)
+        return stream
+
+    async def generation(self, version: int = 1) -> int:
+        """The generation attached, as Describe tells it."""
+        answer = await self._stub.Describe(
+            pb.DrafterServiceDescribeRequest(protocol_version=version), timeout=PATIENCE_S
+        )
+        return int(answer.generation)
+
+
+@asynccontextmanager
+async def running(folder: Path, **settings: Any) -> AsyncIterator[Drafter]:
+    """Starts a drafter, waits until it is ready, and drains it in the end."""
+    address = f"unix:{folder}/drafter.sock"
+    app = DrafterApp(DrafterSettings(**({"proposer": "ngram", "grpc": address} | settings)))
+    await app.start()
+    try:
+        await until(lambda: app.ready)
+        async with connect(address) as channel:
+            yield Drafter(app, DrafterServiceStub(channel))
+    finally:
+        await app.drain()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition.
+
+    Raises:
+        TimeoutError: it does not come true.
+    """
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def freed(drafter: Drafter) -> None:
+    """Waits until nothing is attached."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await drafter.generation():
+            await asyncio.sleep(0.01)
+
+
+async def ask(
+    stream: "grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse]", number: int, **fields: int
+) -> pb.PaceResponse:
+    """Asks for one round and waits for it."""
+    request = {"generation": 1, "bucket": 1, "width": 4, "rows": 1} | fields
+    await stream.write(pb.PaceRequest(round=number, **request))
+    answer = await stream.read()
+    assert isinstance(answer, pb.PaceResponse), f"the stream ended: {await stream.code()}: {await stream.details()}"
+    return answer

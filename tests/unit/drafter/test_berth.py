@@ -1,0 +1,93 @@
+"""The berth's bookkeeping, with attachments that hold nothing."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from services.common.attach import AttachOffer
+from services.common.errors import PacelineError
+from services.drafter.attachment import Attachment
+from services.drafter.berth import Berth
+from tests.unit.drafter.running import until
+
+
+class _Empty:
+    """An attachment without memory."""
+
+    def __init__(self, offer: AttachOffer) -> None:
+        self.offer = offer
+        self.watched_pid = 0
+        self.closed = False
+
+    @property
+    def live(self) -> bool:
+        return not self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Offer:
+    generation = 1
+
+
+def _open(offer: AttachOffer) -> Attachment:
+    return cast(Attachment, _Empty(offer))
+
+
+OFFER = cast(AttachOffer, _Offer())
+
+
+async def test_an_open_stream_may_be_quiet_for_longer_than_the_timeout() -> None:
+    berth = Berth(_open, pace_timeout_s=0.05)
+    attachment = await berth.attach(OFFER)
+    with berth.pacing():
+        await asyncio.sleep(0.3)
+        assert attachment.live
+        assert berth.attachment is attachment
+    assert not attachment.live
+
+
+async def test_an_attachment_without_a_stream_does_not_outlive_the_timeout() -> None:
+    berth = Berth(_open, pace_timeout_s=0.05)
+    attachment = await berth.attach(OFFER)
+    await until(lambda: not attachment.live)
+    assert berth.attachment is None
+
+
+async def test_freeing_ends_the_stream_with_a_reason() -> None:
+    berth = Berth(_open, pace_timeout_s=30)
+    await berth.attach(OFFER)
+
+    async def stream() -> None:
+        with berth.pacing():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(stream())
+    await asyncio.sleep(0)
+    berth.free("for the test")
+    with pytest.raises(PacelineError, match="not attached any more"):
+        await task
+
+
+async def test_an_attach_that_is_given_up_is_closed_when_it_opens() -> None:
+    opened: list[Attachment] = []
+    gate, entered = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(offer: AttachOffer) -> Attachment:
+        loop.call_soon_threadsafe(entered.set)
+        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
+        opened.append(_open(offer))
+        return opened[0]
+
+    berth = Berth(slow, pace_timeout_s=30)
+    task = asyncio.create_task(berth.attach(OFFER))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gate.set()
+    await until(lambda: bool(opened) and not opened[0].live)
+    assert berth.attachment is None

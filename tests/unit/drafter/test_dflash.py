@@ -1,0 +1,112 @@
+"""The dflash proposer over an arena: equal to the block alone, whatever the batch and the padding hold (I3)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common import attach
+from services.common.graph import StepGraphs
+from services.common.kernels.span_attention import plan_context
+from services.common.model import DflashBlock, load_block
+from services.common.model.made_up import write_made_up
+from services.drafter.pacer import Pacer
+from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.shared import Shared
+from tests.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
+
+SEED = 5
+BLOCKS = 1 + SLOTS * SHAPE.max_blocks
+BLOCK_SIZE = 16
+
+
+@pytest.fixture(scope="module")
+def block(tmp_path_factory: pytest.TempPathFactory) -> DflashBlock:
+    pair = write_made_up(tmp_path_factory.mktemp("pair"), seed=SEED)
+    return load_block(pair.drafter, dtype=torch.float64)
+
+
+@pytest.fixture
+def weighted(folder: Path, block: DflashBlock) -> Iterator[FakeArena]:
+    config, random = block.config, torch.Generator().manual_seed(SEED)
+    embed_VD = torch.randn(320, config.hidden_size, generator=random, dtype=torch.float64)
+    shape = (config.num_hidden_layers, 2, BLOCKS, BLOCK_SIZE, config.num_key_value_heads, config.head_dim)
+    context = torch.randn(shape, generator=random, dtype=torch.float64)
+    with fake_arena(folder / "side", embed_VD, context, block.revision) as fake:
+        for slot, length in enumerate((3, 17, 40, 64)):
+            owned = range(1 + slot * SHAPE.max_blocks, 1 + (slot + 1) * SHAPE.max_blocks)
+            fake.put(slot, [(slot * 50 + place) % 320 for place in range(length)], epoch=slot + 1, blocks=owned)
+        yield fake
+
+
+def _pacer(fake: FakeArena, block: DflashBlock) -> Pacer:
+    shared = Shared.of(fake.arena, BLOCK_SIZE)
+    proposer = DflashProposer(block, torch.float64)
+    proposer.check(shared)
+    pacer = Pacer(shared, proposer, 1, StepGraphs("cpu"))
+    pacer.warm_up((1, 2, 4), (4, 8))
+    return pacer
+
+
+def _alone(fake: FakeArena, block: DflashBlock, slot: int, context: Tensor) -> list[int]:
+    """The block over private copies of one slot's state."""
+    table_1N = fake.arena[attach.BLOCK_TABLE][slot : slot + 1].clone()
+    length_1 = fake.arena[attach.LENGTH][slot : slot + 1].clone()
+    span = plan_context(table_1N, length_1, block.config.block_size, BLOCK_SIZE)
+    embed_VD = fake.arena[attach.EMBED].clone()
+    anchor_1 = fake.arena[attach.ANCHOR][slot : slot + 1].clone()
+    return [int(token) for token in block.propose(anchor_1, span, context, embed_VD, embed_VD)[0]]
+
+
+@pytest.mark.parametrize("rows", [[2], [1, 0], [3, 0, 2], [0, 1, 2, 3]])
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_batch_drafts_what_each_row_drafts_alone(
+    weighted: FakeArena, block: DflashBlock, rows: list[int], width: int
+) -> None:
+    bucket = {1: 1, 2: 2}.get(len(rows), 4)
+    weighted.rows(rows, bucket)
+    _pacer(weighted, block).draft(9, bucket, width)
+    context = weighted.arena[attach.DRAFT_KV].clone()
+    for slot in rows:
+        assert weighted.drafts(slot, width - 1) == _alone(weighted, block, slot, context)[: width - 1]
+        assert weighted.tag(slot) == (9, slot + 1, 1)
+
+
+def test_only_its_own_context_matters(weighted: FakeArena, block: DflashBlock) -> None:
+    expected = _alone(weighted, block, 1, weighted.arena[attach.DRAFT_KV].clone())
+    pacer = _pacer(weighted, block)
+    owned = weighted.arena[attach.BLOCK_TABLE][1, :1].long()
+    kept = weighted.arena[attach.DRAFT_KV][:, :, owned].clone()
+    weighted.arena[attach.DRAFT_KV].fill_(float("nan"))
+    weighted.arena[attach.DRAFT_KV][:, :, owned] = kept
+    weighted.rows([1], bucket=4)
+    pacer.draft(1, 4, 8)
+    assert weighted.drafts(1, 7) == expected
+
+
+def test_one_position_of_context_does_matter(weighted: FakeArena, block: DflashBlock) -> None:
+    context = weighted.arena[attach.DRAFT_KV].clone()
+    expected = _alone(weighted, block, 1, context)
+    block_id = int(weighted.arena[attach.BLOCK_TABLE][1, 0])
+    context[:, :, block_id, 15] *= -5
+    assert _alone(weighted, block, 1, context) != expected
+
+
+@pytest.mark.parametrize(
+    ("embed", "context", "message"),
+    [
+        (None, None, "no embedding"),
+        (torch.zeros(8, 33, dtype=torch.float64), torch.zeros(1, 2, 1, 16, 1, 1), "33 wide"),
+        (torch.zeros(8, 32), torch.zeros(2, 2, 1, 16, 2, 16), "float32"),
+        (torch.zeros(8, 32, dtype=torch.float64), torch.zeros(1, 2, 1, 16, 1, 1, dtype=torch.float64), "has shape"),
+    ],
+)
+def test_an_arena_made_for_another_drafter_is_refused(
+    folder: Path, block: DflashBlock, embed: Tensor | None, context: Tensor | None, message: str
+) -> None:
+    with fake_arena(folder / "side", embed, context) as fake:
+        shared = Shared.of(fake.arena, BLOCK_SIZE)
+        with pytest.raises(ValueError, match=message):
+            DflashProposer(block, torch.float64).check(shared)

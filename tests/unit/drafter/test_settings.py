@@ -1,0 +1,37 @@
+"""Settings that cannot run are refused by name; a checkpoint that cannot be used ends the drafter."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.common.model import ModelError
+from services.drafter.app import DrafterApp
+from services.drafter.settings import DrafterSettings
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"proposer": "dflash"}, "model"),
+        ({"proposer": "eagle"}, "proposer"),
+        ({"proposer": "ngram", "dtype": "int8"}, "dtype"),
+        ({"proposer": "ngram", "ngram_min": 5}, "ngram_min"),
+        ({"proposer": "ngram", "pace_timeout_s": float("nan")}, "pace_timeout_s"),
+        ({"proposer": "ngram", "threads": -1}, "threads"),
+    ],
+)
+def test_a_combination_that_cannot_run_is_refused(values: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        DrafterSettings(**values)
+
+
+async def test_a_missing_checkpoint_is_fatal_and_never_ready(tmp_path: Path) -> None:
+    app = DrafterApp(DrafterSettings(model=str(tmp_path / "absent")))
+    await app.start()
+    assert app.fatal is not None
+    with pytest.raises(ModelError):
+        await asyncio.wait_for(app.fatal, 40)
+    assert not app.ready
+    await app.drain()
