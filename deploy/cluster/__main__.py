@@ -1,8 +1,11 @@
 """python -m deploy.cluster: Ray, the controller and its pairs, until SIGTERM."""
 
+import dataclasses
 import sys
+import tempfile
+from pathlib import Path
 
-from deploy.cluster.app import ClusterApp
+from deploy.cluster import environment
 from deploy.cluster.settings import ClusterSettings
 from services.common import lifecycle, settings
 
@@ -10,7 +13,15 @@ from services.common import lifecycle, settings
 def main() -> int:
     """Runs the controller; returns its exit code."""
     chosen = settings.load(ClusterSettings, sys.argv[1:])
-    return lifecycle.run("cluster", ClusterApp(chosen))
+    with tempfile.TemporaryDirectory(prefix="paceline-", ignore_cleanup_errors=True) as folder:
+        chosen = dataclasses.replace(chosen, run_dir=chosen.run_dir or folder)
+        run_dir = Path(chosen.run_dir)
+        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment.prepare(run_dir)
+        # Imported only now: ray reads the environment when it is imported.
+        from deploy.cluster.app import ClusterApp
+
+        return lifecycle.run("cluster", ClusterApp(chosen))
 
 
 if __name__ == "__main__":

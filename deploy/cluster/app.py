@@ -1,9 +1,6 @@
 """The controller as a process: Ray runtime, pairs, FleetService."""
 
 import asyncio
-import contextlib
-import shutil
-import tempfile
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -24,8 +21,7 @@ class ClusterApp:
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
-        self._own_folder = not settings.run_dir
-        self.run_dir = Path(settings.run_dir or tempfile.mkdtemp(prefix="paceline-"))
+        self.run_dir = Path(settings.run_dir)
         self._registry = Registry()
         self._controller: Controller | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -46,7 +42,6 @@ class ClusterApp:
 
     async def start(self) -> Bound:
         """Starts Ray and the listeners; pairs come up in the background."""
-        self.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._start_ray)
         self._controller = Controller(
@@ -78,6 +73,3 @@ class ClusterApp:
         await asyncio.get_running_loop().run_in_executor(None, runtime.stop)
         if self._settings.mps:
             await asyncio.to_thread(mps.stop)
-        if self._own_folder:
-            with contextlib.suppress(FileNotFoundError):
-                await asyncio.to_thread(shutil.rmtree, self.run_dir, ignore_errors=True)

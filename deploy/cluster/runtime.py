@@ -1,31 +1,10 @@
 """Starts and stops the Ray runtime that places the pairs."""
 
-import os
-import secrets
 from pathlib import Path
 
 import ray
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 STAND_IN = "paceline_pair"
-
-
-def prepare_environment(run_dir: Path) -> None:
-    """Sets what Ray reads from the environment: a token in run_dir, no usage statistics, our import root.
-
-    Ray would otherwise write its token to the home folder, which may be read-only.
-    """
-    token = run_dir / "ray.token"
-    if not token.exists():
-        descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(token))
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
 
 
 def start(run_dir: Path, pairs: int, address: str = "", fake_gpus: int | None = None) -> None:
@@ -33,8 +12,8 @@ def start(run_dir: Path, pairs: int, address: str = "", fake_gpus: int | None = 
 
     The stand-in resource lets machines without GPUs hold as many pairs as asked for. Object store and CPU
     figures are small because only control messages travel through Ray. fake_gpus is for tests of placement.
+    environment.prepare must have run before ray was imported.
     """
-    prepare_environment(run_dir)
     if address:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         return

@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
-from deploy.cluster import runtime
-from deploy.cluster.actors import ActorReport, ServiceHost
-from deploy.cluster.pair import ActorKinds, PairSpec, PlacedPair
-from services.common.serving import Bound
-from services.drafter.settings import DrafterSettings
-from services.target.settings import TargetSettings
+from deploy.cluster import environment
+
+FOLDER = tempfile.TemporaryDirectory(prefix="pl-")
+environment.prepare(Path(FOLDER.name))
+
+import ray  # noqa: E402 - reads the environment when it is imported
+
+from deploy.cluster import runtime  # noqa: E402
+from deploy.cluster.actors import ActorReport, ServiceHost  # noqa: E402
+from deploy.cluster.pair import ActorKinds, PairSpec, PlacedPair  # noqa: E402
+from services.common.serving import Bound  # noqa: E402
+from services.drafter.settings import DrafterSettings  # noqa: E402
+from services.target.settings import TargetSettings  # noqa: E402
 
 GPUS = 3
 WAIT_S = 60.0
@@ -49,10 +55,10 @@ LightActor = ray.remote(max_restarts=-1, max_concurrency=8)(LightHost)
 
 @pytest.fixture(scope="module")
 def fake_gpus() -> Iterator[None]:
-    with tempfile.TemporaryDirectory(prefix="pl-") as folder:
-        runtime.start(Path(folder), pairs=1, fake_gpus=GPUS)
-        yield
-        runtime.stop()
+    runtime.start(Path(FOLDER.name), pairs=1, fake_gpus=GPUS)
+    yield
+    runtime.stop()
+    FOLDER.cleanup()
 
 
 def light_pair(index: int) -> PlacedPair:

@@ -1,0 +1,26 @@
+"""What Ray reads from the environment; imports no ray."""
+
+import os
+import secrets
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def prepare(run_dir: Path) -> None:
+    """Sets what Ray reads from the environment: a token in run_dir, no usage statistics, our import root.
+
+    Must run before ray is imported, because Ray reads its mode of authentication then. Ray would otherwise write its
+    token to the home folder, which may be read-only.
+    """
+    token = run_dir / "ray.token"
+    if not token.exists():
+        descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(token))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
