@@ -53,16 +53,18 @@ class _Logprobs:
     def __init__(
         self, state: DeviceState, rows: Sequence[int], result: RoundResult, logits_BWV: Tensor, most: int
     ) -> None:
-        self._tables: tuple[list[list[float]], list[list[list[int]]], list[list[list[float]]]] | None = None
+        self._chosen: list[list[float]] = []
+        self._ids: list[list[list[int]]] = []
+        self._values: list[list[list[float]]] = []
         if any(state.seat(slot).spec.logprobs is not None for slot in rows):
             chosen_BW, ids_BWN, values_BWN = logprobs(logits_BWV, result.tokens_BW, most)
-            self._tables = chosen_BW.tolist(), ids_BWN.tolist(), values_BWN.tolist()
+            self._chosen, self._ids, self._values = chosen_BW.tolist(), ids_BWN.tolist(), values_BWN.tolist()
 
     def row(self, row: int, count: int, asked: int | None) -> tuple[PositionLogprobs, ...] | None:
         """The first `count` positions of a row, with `asked` alternatives; None when it asked for none."""
-        if asked is None or self._tables is None:
+        if asked is None:
             return None
-        chosen, ids, values = (table[row] for table in self._tables)
+        chosen, ids, values = self._chosen[row], self._ids[row], self._values[row]
         return tuple(
             PositionLogprobs(chosen[j], tuple(zip(ids[j][:asked], values[j][:asked], strict=True)))
             for j in range(count)

@@ -21,7 +21,7 @@ def arena_spec(
 
     Without a DFlash drafter (`drafter` is None) neither embeddings nor draft context are shared.
     """
-    spec: ArenaSpec = dict(
+    spec = dict(
         attach.control_tensors(
             attach.ControlShape(
                 slots=settings.slots,

@@ -39,9 +39,7 @@ class RoundTimes:
 class Runner:
     """The target's device side: truth about every slot, K/V, prefill and verify."""
 
-    def __init__(
-        self, model: Qwen3, context: DflashContext | None, arena: Arena, settings: RunnerSettings
-    ) -> None:
+    def __init__(self, model: Qwen3, context: DflashContext | None, arena: Arena, settings: RunnerSettings) -> None:
         if model.device.type == "cpu" and settings.threads > 0:
             torch.set_num_threads(settings.threads)
         vocab = model.config.vocab_size

@@ -1,4 +1,4 @@
-"""One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept and commit on the device (I2, I3).
+"""One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept and commit (I2, I3, I6).
 
 Row j of a span sits at position n + j and predicts position n + j + 1; row 0 is the anchor. Pad rows point at the pad
 slot: they write to the pad block, are never active and commit nothing.

@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20261)
     asked = parser.parse_args()
     report = _run(_pair(asked), asked.prompts, asked.tokens, asked.seed)
-    print(json.dumps(report))  # noqa: T201
+    print(json.dumps(report))
     return 0 if report["mismatches"] == 0 else 1
 
 

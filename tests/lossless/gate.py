@@ -1,4 +1,4 @@
-"""The lossless gate (I1): the same requests under every width, proposer and batch must say the same as plain decoding."""
+"""The lossless gate (I1): under every width, proposer and batch a request must say what plain decoding says."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,9 +76,7 @@ def make_specs(vocab: int, prompts: int, tokens: int, temperature: float, seed: 
     return specs
 
 
-def run_gate(
-    pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1
-) -> Tally:
+def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1) -> Tally:
     """Runs plain decoding once per data type and temperature, then every case against it."""
     tally, oracle = Tally(), Oracle(pair.target)
     plain: dict[tuple[str, float], list[Done]] = {}
@@ -87,9 +85,7 @@ def run_gate(
         key = (case.dtype, case.temperature)
         if key not in plain:
             plain[key] = run_case(pair, Case(*key, 1, "none", 1), specs, {}, seed)
-        truth = {
-            spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, plain[key], strict=True)
-        }
+        truth = {spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, plain[key], strict=True)}
         done = run_case(pair, case, specs, truth, seed)
         tally.cases += 1
         for spec, expected, got in zip(specs, plain[key], done, strict=True):

@@ -18,7 +18,9 @@ class Mailbox:
         self._tag_S3 = rig.arena.tensor(attach.TAG)
         self._epoch_S = rig.arena.tensor(attach.EPOCH)
 
-    def write(self, slot: int, round_number: int, drafts: Sequence[int], shift: tuple[int, int, int] = (0, 0, 0)) -> None:
+    def write(
+        self, slot: int, round_number: int, drafts: Sequence[int], shift: tuple[int, int, int] = (0, 0, 0)
+    ) -> None:
         """Puts `drafts` into a slot's row; `shift` spoils (round, epoch, generation) of its tag."""
         tag = (round_number + shift[0], int(self._epoch_S[slot]) + shift[1], GENERATION + shift[2])
         self._tokens_SK[slot, : len(drafts)] = torch.tensor(drafts, dtype=torch.int32)

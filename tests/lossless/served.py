@@ -35,7 +35,7 @@ def dflash(drafter: Path) -> ProposerFactory:
     """The DFlash drafter of a folder, in the data type of the rig's target."""
 
     def build(rig: Rig) -> Proposer:
-        return Served(rig, DflashProposer(load_block(drafter, dtype=rig.settings.dtype)))
+        return Served(rig, DflashProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype))
 
     return build
 

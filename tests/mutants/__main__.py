@@ -38,14 +38,14 @@ def main(names: list[str]) -> int:
         "killed_by": {mutant.name: mutant.killed_by for mutant in chosen if verdicts[mutant.name] == "killed"},
         "seconds": round(time.monotonic() - start, 1),
     }
-    print(json.dumps(report))  # noqa: T201
+    print(json.dumps(report))
     return 0 if green and not survived else 1
 
 
 def _verdict(mutant: Mutant) -> str:
     status = _status([sys.executable, "-m", "tests.mutants.one", mutant.name])
     verdict = {FAILED: "killed", 0: "survived"}.get(status, f"broken (exit status {status})")
-    print(f"{verdict:10} {mutant.name}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"{verdict:10} {mutant.name}", file=sys.stderr, flush=True)
     return verdict
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from services.common.sampling import FinishReason, StopParams
+from services.common.sampling import FinishReason, SamplingParams, StopParams
 from services.target.request import RequestSpec
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import made_up_pair
@@ -91,7 +91,7 @@ def test_min_tokens_masks_stops_until_reached() -> None:
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, PROCESSED], ids=["greedy", "sampled", "processed"])
 @pytest.mark.parametrize("cut", [1, 5, 16, 23])
-def test_a_resumed_request_says_the_rest(sampling: object, cut: int) -> None:
+def test_a_resumed_request_says_the_rest(sampling: SamplingParams, cut: int) -> None:
     stops = StopParams(max_tokens=24, min_tokens=20, ignore_eos=True)
     whole_spec = replace(request("w", IDS, stopping=stops, logprobs=2), sampling=sampling)
     whole = run(FLOAT64, [whole_spec])[0]

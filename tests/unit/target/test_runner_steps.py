@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from services.common import attach
+from services.target.plan import Plan
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import Perfect, adversarial
 from tests.lossless.rig import Rig, RigSettings
@@ -40,7 +41,7 @@ def test_the_drafter_sees_what_was_committed() -> None:
 
         seen = 0
 
-        def draft(self, plan: object) -> bool:
+        def draft(self, plan: Plan) -> bool:
             for slot in plan.rows:
                 known = truth[rig.request_of_slot[slot]]
                 length = int(rig.arena.tensor(attach.LENGTH)[slot])
@@ -56,8 +57,7 @@ def test_the_drafter_sees_what_was_committed() -> None:
     specs = [request(f"r{i}", prompt(i, 20 + i), 20) for i in range(3)]
     with Rig(pair.target, pair.drafter, RigSettings(dtype=torch.float64)) as plain:
         truth = {
-            spec.request_id: [*spec.token_ids, *done.tokens]
-            for spec, done in zip(specs, plain.run(specs), strict=True)
+            spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, plain.run(specs), strict=True)
         }
     settings = RigSettings(dtype=torch.float64, width=4)
     with Rig(pair.target, pair.drafter, settings, lambda rig: Watching(rig, truth)) as rig:

@@ -1,0 +1,53 @@
+"""A sample of the lossless gate (I1); `make test-lossless` runs every case on 100 prompts."""
+
+from itertools import product
+
+import pytest
+
+from services.target.request import RequestSpec
+from tests.lossless.gate import Case, Tally, make_specs, run_gate
+from tests.lossless.oracle import Oracle
+from tests.lossless.pairs import made_up_pair
+from tests.lossless.rig import Done
+
+SEED = 20261
+PROPOSERS = ("dflash", "ngram", "adversarial", "perfect")
+
+
+def specs_of(temperature: float) -> list[RequestSpec]:
+    return make_specs(320, 4, 64, temperature, SEED)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_case_says_anything_else_than_plain_decoding(dtype: str) -> None:
+    shapes = ((4, 1), (8, 4), (8, 1), (4, 4))
+    cases = [Case(dtype, temperature, 1, "none", 4) for temperature in (0.0, 0.8)]
+    for index, (temperature, proposer) in enumerate(product((0.0, 0.8), PROPOSERS)):
+        width, batch = shapes[(index + index // 4) % 4]
+        cases.append(Case(dtype, temperature, width, proposer, batch))
+    tally = run_gate(made_up_pair(), cases, specs_of, SEED)
+    assert tally.cases == len(cases)
+    assert tally.tokens == len(cases) * 4 * 64
+    assert tally.accepted > tally.tokens // 5
+    assert (tally.mismatches, tally.excused, tally.failures) == (0, 0, [])
+
+
+def test_only_near_ties_of_the_two_best_are_excused() -> None:
+    oracle = Oracle(made_up_pair().target)
+    spec = specs_of(0.8)[0]
+    scores_V = oracle.scores(spec.token_ids, spec)
+    first, second = scores_V.topk(2).indices.tolist()
+    assert not oracle.excuses(spec, [first], [second])
+    assert not oracle.excuses(spec, [first], [first])
+    tied_V = scores_V.clone()
+    tied_V[second] = tied_V[first] - 1e-6
+    oracle.scores = lambda prefix, spec: tied_V  # type: ignore[method-assign]
+    assert oracle.excuses(spec, [first], [second])
+    assert not oracle.excuses(spec, [first], [(first + 1) % 320 if (first + 1) % 320 != second else (first + 2) % 320])
+
+
+def test_a_request_that_stops_early_is_a_mismatch() -> None:
+    tally, spec = Tally(), specs_of(0.0)[0]
+    oracle = Oracle(made_up_pair().target)
+    tally.add(Case("float32", 0.0, 4, "ngram", 1), spec, Done([1, 2, 3]), Done([1, 2]), oracle)
+    assert (tally.mismatches, tally.excused) == (1, 0)
