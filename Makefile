@@ -42,7 +42,7 @@ test: setup  ## the default suite: no GPU, no network, no skip
 	@$(PY) -m pytest tests $(ARGS)
 
 test-lossless: setup  ## the full sweep: speculation on and off give the same text
-	@$(PY) -m pytest --full tests/lossless $(ARGS)
+	@$(PY) -m tests.lossless $(ARGS)
 
 test-mutants: setup  ## plant bugs one by one; each must turn a test red
 	@$(PY) -m tests.mutants $(ARGS)
