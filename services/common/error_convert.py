@@ -9,6 +9,8 @@ from services.common.pb.paceline.v1 import target_pb2, types_pb2
 
 DOMAIN = "paceline"
 _PREFIX = "ERROR_REASON_"
+_CODES = {int(code): code for code in Code}
+_REASONS: dict[int, Reason] = {types_pb2.ErrorReason.Value(_PREFIX + reason.value): reason for reason in Reason}
 
 
 def to_status(error: PacelineError) -> status_pb2.Status:
@@ -40,7 +42,7 @@ def from_status(status: status_pb2.Status) -> PacelineError:
             field = bad.field_violations[0].field
         elif detail.Unpack(wait):
             retry = wait.retry_delay.ToTimedelta().total_seconds()
-    return PacelineError(Code(status.code), reason, status.message, field, retry)
+    return PacelineError(_CODES.get(status.code, Code.UNKNOWN), reason, status.message, field, retry)
 
 
 def to_pb(error: PacelineError) -> target_pb2.RequestError:
@@ -57,11 +59,9 @@ def to_pb(error: PacelineError) -> target_pb2.RequestError:
 
 
 def from_pb(converted: target_pb2.RequestError) -> PacelineError:
-    """The refusal of one request as an error."""
-    name = types_pb2.ErrorReason.Name(converted.reason).removeprefix(_PREFIX)
-    reason = Reason[name] if name in Reason.__members__ else Reason.INTERNAL
-    known = {int(code) for code in Code}
-    code = Code(converted.code) if converted.code in known else Code.INTERNAL
+    """The refusal of one request as an error; codes and reasons newer than this build are INTERNAL."""
+    reason = _REASONS.get(converted.reason, Reason.INTERNAL)
+    code = _CODES.get(converted.code, Code.INTERNAL)
     retry = converted.retry_after.ToTimedelta().total_seconds() if converted.HasField("retry_after") else None
     return PacelineError(code, reason, converted.message, converted.field, retry)
 

@@ -1,0 +1,95 @@
+"""The catalogue of metrics: one page, bounded labels, the names the field knows (I10)."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from services.common.metrics.catalogue import (
+    DRAFTER,
+    EVERY_SERVICE,
+    GATEWAY,
+    TARGET,
+    drafter_metrics,
+    gateway_metrics,
+    target_metrics,
+)
+from services.common.metrics.family import Family
+from services.common.metrics.page import page
+
+ROOT = Path(__file__).resolve().parents[3]
+EVERY = (*TARGET, *DRAFTER, *GATEWAY, *EVERY_SERVICE)
+# What a label may hold: each has few values, none of which a client chooses.
+BOUNDED = {"position", "reason", "finish_reason", "width", "mode", "state", "code", "cause", "file", "version"}
+
+
+def target() -> tuple[CollectorRegistry, Family]:
+    registry = CollectorRegistry()
+    return registry, target_metrics(registry, "m", "p")
+
+
+def test_the_page_is_current() -> None:
+    text = (ROOT / "docs/metrics.md").read_text()
+    assert text == page(), "run `python -m services.common.metrics.page > docs/metrics.md`"
+
+
+def test_names_are_unique_and_plain() -> None:
+    names = [spec.name for spec in EVERY]
+    assert len(names) == len(set(names))
+    assert all(name.replace("_", "").isalnum() and name == name.lower() for name in names)
+    assert all(not spec.name.endswith("_total") for spec in EVERY)
+    assert all(spec.name.endswith("_seconds") for spec in EVERY if spec.kind == "histogram")
+
+
+def test_labels_are_bounded() -> None:
+    assert {label for spec in EVERY for label in spec.labels} <= BOUNDED
+
+
+def test_the_four_counters_of_speculation_have_the_names_the_field_uses() -> None:
+    registry, metrics = target()
+    metrics["spec_decode_num_accepted_tokens_per_pos"].inc("0")
+    text = generate_latest(registry).decode()
+    for name in ("drafts", "draft_tokens", "accepted_tokens"):
+        assert f'paceline_spec_decode_num_{name}_total{{model_name="m",pair="p"}} 0.0' in text
+    wanted = 'paceline_spec_decode_num_accepted_tokens_per_pos_total{model_name="m",pair="p",position="0"} 1.0'
+    assert wanted in text
+
+
+def test_counters_without_labels_exist_before_they_count() -> None:
+    registry, _ = target()
+    text = generate_latest(registry).decode()
+    silent = [s.name for s in (*TARGET, *EVERY_SERVICE) if s.kind == "counter" and not s.labels]
+    assert silent
+    assert all(f"paceline_{name}_total{{" in text for name in silent)
+
+
+def test_histograms_resolve_below_a_millisecond() -> None:
+    assert all(min(spec.buckets) <= 0.0005 for spec in EVERY if spec.kind == "histogram")
+
+
+def test_counters_gauges_and_histograms_take_only_their_own_verbs() -> None:
+    _, metrics = target()
+    metrics["rounds"].inc("8", by=3)
+    metrics["ready"].set(1)
+    metrics["round_seconds"].observe(0.002)
+    assert (metrics["rounds"].value("8"), metrics["ready"].value()) == (3, 1)
+    with pytest.raises(TypeError):
+        metrics["rounds"].observe(1.0, "8")
+    with pytest.raises(TypeError):
+        metrics["rounds"].set(1.0, "8")
+    with pytest.raises(TypeError):
+        metrics["round_seconds"].inc()
+    with pytest.raises(TypeError):
+        metrics["round_seconds"].value()
+    with pytest.raises(KeyError):
+        metrics["no_such_metric"]
+
+
+def test_each_service_has_its_own_and_the_common_ones() -> None:
+    drafter = drafter_metrics(CollectorRegistry(), "m", "p")
+    gateway = gateway_metrics(CollectorRegistry(), "m")
+    drafter["drafter_rounds"].inc()
+    gateway["gateway_delivered_tokens"].inc(by=4)
+    for family in (drafter, gateway):
+        family["build_info"].set(1, "0.1.0")
+    assert gateway["gateway_delivered_tokens"].value() == 4

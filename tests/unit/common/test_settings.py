@@ -1,0 +1,89 @@
+"""One order of sources, and no silent mistake."""
+
+import json
+from dataclasses import FrozenInstanceError, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from services.common import settings
+
+
+@dataclass(frozen=True)
+class Example:
+    grpc: str = "127.0.0.1:0"
+    slots: int = 8
+    share: float = 0.5
+    eager: bool = False
+    watch: tuple[str, ...] = ()
+    widths: tuple[int, ...] = (1, 4, 8)
+    device: Literal["cpu", "cuda"] = "cpu"
+    limit: int | None = None
+    api_key: str = field(default="", metadata={"secret": True})
+
+
+def load(*argv: str, **environ: str) -> Example:
+    return settings.load(Example, argv, environ)
+
+
+def test_defaults() -> None:
+    assert load() == Example()
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('slots = 1\nshare = 0.1\ngrpc = "a:1"\n')
+    got = load("--config", str(file), "--slots=3", PACELINE_SLOTS="2", PACELINE_SHARE="0.2")
+    assert (got.slots, got.share, got.grpc) == (3, 0.2, "a:1")
+
+
+def test_types(tmp_path: Path) -> None:
+    got = load("--watch", "a:1,b:2", "--widths", "1,16", "--eager", "true", "--limit", "5", "--device=cuda")
+    assert got == Example(watch=("a:1", "b:2"), widths=(1, 16), eager=True, limit=5, device="cuda")
+    file = tmp_path / "x.toml"
+    file.write_text("widths = [1, 2]\neager = true\n")
+    assert load("--config", str(file)) == Example(widths=(1, 2), eager=True)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--no-such", "1"),
+        ("--slots", "many"),
+        ("--slots", "1.5"),
+        ("--eager", "perhaps"),
+        ("--device", "tpu"),
+        ("slots", "1"),
+        ("--config", "/no/such/file.toml"),
+        ("--slot", "1"),
+    ],
+)
+def test_mistakes_end_with_one_line_and_code_2(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        load(*argv)
+    assert raised.value.code == 2
+    assert capsys.readouterr().err.startswith("settings: ")
+
+
+def test_an_unknown_variable_fails_but_only_ours_are_read() -> None:
+    with pytest.raises(SystemExit):
+        load(PACELINE_SLOTZ="1")
+    assert load(SLOTS="1") == Example()
+
+
+def test_a_secret_comes_from_a_file_and_is_never_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "key"
+    file.write_text("hunter2\n")
+    assert load("--api-key-file", str(file)).api_key == "hunter2"
+    with pytest.raises(SystemExit) as raised:
+        load("--api-key-file", str(file), "--print-config")
+    assert raised.value.code == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["api_key"] == "***"
+    assert shown["slots"] == 8
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        load().slots = 1  # type: ignore[misc]
