@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
@@ -84,7 +84,8 @@ class SessionClient:
 
     def __init__(self, address: str, version: int = PROTOCOL_VERSION) -> None:
         self._channel = connect(address)
-        self._call = rpc.TargetServiceStub(self._channel).Session()
+        stub: Any = rpc.TargetServiceStub(self._channel)  # the same class over asyncio channels
+        self._call = stub.Session()
         self._version = version
         self._reader: asyncio.Task[None] | None = None
         self.requests: dict[str, Received] = {}
@@ -138,7 +139,8 @@ class SessionClient:
     async def closed(self) -> grpc.StatusCode:
         """Waits until the target has ended the stream; its status."""
         async with asyncio.timeout(WAIT_S):
-            return await self._call.code()
+            code: grpc.StatusCode = await self._call.code()
+            return code
 
     async def _read(self) -> None:
         try:

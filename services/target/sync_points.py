@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 VARIABLE = "PACELINE_SYNC_POINTS"
 NAMES = ("plan", "draft", "verify", "commit", "emit")
-_ACTIONS = ("sleep", "raise", "kill", "stop")
+_ACTIONS = ("sleep", "pace", "raise", "kill", "stop")
 
 
 class SyncPointError(RuntimeError):
@@ -28,7 +28,7 @@ class SyncPoints:
     """Counts visits of each named point and acts at the visit asked for.
 
     The specification is ``name:action[=seconds][@visit]``, comma separated: ``verify:sleep=30@20,emit:kill@5``.
-    The first visit is 1; without ``@visit`` the action happens at the first one.
+    The first visit is 1; without ``@visit`` the action happens at the first one. ``pace=seconds`` sleeps at every visit.
     """
 
     def __init__(self, specification: str = "") -> None:
@@ -51,7 +51,9 @@ class SyncPoints:
         if action is None:
             return
         self._visits[name] += 1
-        if self._visits[name] == action.at_visit:
+        if action.kind == "pace":
+            time.sleep(action.seconds)
+        elif self._visits[name] == action.at_visit:
             _act(name, action)
 
 
