@@ -1,0 +1,71 @@
+"""The whole system on one machine: started, used, and gone without a trace."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.client import Client, Job
+from deploy.stack import ServiceProcess, Stack, StackError, StackSettings
+
+PROMPT = "def add(a, b):\n"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(StackSettings(ready_s=110.0)) as running:
+        yield running
+
+
+def test_text_comes_back_the_same_with_speculation_on_and_off(stack: Stack) -> None:
+    with Client(stack.gateway_address) as client:
+        for temperature in (0.0, 0.8):
+            spec = client.generate(Job(PROMPT, 48, temperature, seed=3))
+            plain = client.generate(Job(PROMPT, 48, temperature, seed=3, speculation=False))
+            assert spec.tokens == plain.tokens
+            assert spec.text == plain.text
+            assert len(spec.tokens) == 48
+            assert spec.finish == "FINISH_REASON_LENGTH"
+            assert plain.rounds == 47
+
+
+def test_the_controller_announces_the_pair(stack: Stack) -> None:
+    (pair,) = stack.pairs()
+    assert pair.pair_id == "pair-0"
+    assert pair.target_address
+    assert pair.metrics_address
+
+
+def test_nothing_is_left_behind() -> None:
+    with Stack(StackSettings(ready_s=110.0)) as stack:
+        run_dir = stack.run_dir
+    assert not run_dir.exists()
+    end = time.monotonic() + 30.0
+    while (left := processes_naming(str(run_dir))) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left
+
+
+def processes_naming(text: str) -> list[str]:
+    """Command lines of live processes that hold the text; a dead one that nobody reaped has none."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line)
+    return found
+
+
+def test_a_model_that_cannot_load_is_reported_with_its_log(tmp_path: Path) -> None:
+    process = ServiceProcess(
+        "target", ["services.target", "--model", str(tmp_path / "nowhere")], tmp_path, {"PYTHONUNBUFFERED": "1"}
+    )
+    with pytest.raises(StackError, match=r"nowhere|config\.json"):
+        process.bound(60.0)
+        process.process.wait(60.0)
+        process.check()
+    assert process.process.returncode not in (0, None)
