@@ -4,7 +4,6 @@ Every FakeTarget continues a request with the same tokens, as real targets do by
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -40,7 +39,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self._running = asyncio.Event()
         self._running.set()
         self._draining = False
-        self._calls: set[Session] = set()
+        self._calls: set[FakeSession] = set()
         self._server: grpc.aio.Server | None = None
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> str:
@@ -48,10 +47,10 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self._server = grpc.aio.server(options=list(SERVER_OPTIONS))
         target_pb2_grpc.add_TargetServiceServicer_to_server(self, self._server)
         where = f"127.0.0.1:{self.port}"
-        secure = credentials is not None
-        self.port = (
-            self._server.add_secure_port(where, credentials) if secure else self._server.add_insecure_port(where)
-        )
+        if credentials is None:
+            self.port = self._server.add_insecure_port(where)
+        else:
+            self.port = self._server.add_secure_port(where, credentials)
         await self._server.start()
         return f"127.0.0.1:{self.port}"
 
@@ -84,14 +83,18 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         """Makes every round this much longer."""
         self.lag_s = seconds
 
-    async def Session(self, request_iterator: AsyncIterator[target_pb2.SessionRequest], context: Any) -> None:
+    async def Describe(self, request: Any, context: Any) -> target_pb2.TargetServiceDescribeResponse:
+        """Says as little as it knows."""
+        return target_pb2.TargetServiceDescribeResponse(protocol_version=1, pair_id=self.pair_id, model=self.info)
+
+    async def Session(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
         """Serves one gateway."""
         hello = await context.read()
         welcome = target_pb2.Welcome(
             protocol_version=hello.hello.protocol_version, pair_id=self.pair_id, model=self.info
         )
         await context.write(target_pb2.SessionResponse(welcome=welcome))
-        session = Session(self)
+        session = FakeSession(self)
         self._calls.add(session)
         reading = asyncio.create_task(session.read(context))
         try:
@@ -100,7 +103,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             reading.cancel()
             self._calls.discard(session)
 
-    async def _rounds(self, session: "Session", context: Any) -> None:
+    async def _rounds(self, session: "FakeSession", context: Any) -> None:
         quiet_s, told = HEARTBEAT_S, False
         while True:
             await self._running.wait()
@@ -119,7 +122,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             await asyncio.sleep(pause_s)
 
 
-class Session:
+class FakeSession:
     """Requests of one gateway."""
 
     def __init__(self, target: FakeTarget) -> None:

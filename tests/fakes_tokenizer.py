@@ -29,7 +29,7 @@ def build_tokenizer(vocab_size: int = 512) -> Tokenizer:
     )
     tokenizer.train_from_iterator(TEXT * 4, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
-    tokenizer.add_tokens([AddedToken("<näh>", special=False)])
+    tokenizer.add_tokens([AddedToken("<日>", special=False)])
     return tokenizer
 
 

@@ -1,4 +1,4 @@
-"""Protobuf to and from services.common.sampling; counts of repeated fields are checked before their contents are read."""
+"""Protobuf to and from services.common.sampling; counts of repeated fields are checked before contents are read."""
 
 from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import types_pb2
@@ -78,6 +78,6 @@ def finish_to_pb(reason: FinishReason | None) -> types_pb2.FinishReason.ValueTyp
     return types_pb2.FINISH_REASON_UNSPECIFIED if reason is None else _FINISH_TO_PB[reason]
 
 
-def finish_from_pb(number: int) -> FinishReason | None:
+def finish_from_pb(number: types_pb2.FinishReason.ValueType) -> FinishReason | None:
     """UNSPECIFIED and numbers this version does not know become None."""
     return _FINISH_FROM_PB.get(number)

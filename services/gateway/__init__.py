@@ -1,0 +1,1 @@
+"""The gateway: the clients' edge; stateless, and without torch."""

@@ -24,7 +24,7 @@ _current: ContextVar[Tenant] = ContextVar("tenant", default=ANYBODY)
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
-    Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
+    Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
 
 
 class TenantsError(ValueError):
@@ -80,7 +80,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         """Takes the tenants."""
         self._tenants = tenants
 
-    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Handler:
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Handler | None:
         """Lets the call pass, or replaces its handler by a refusal."""
         handler = await continuation(details)
         tenant = self._tenants.find(_bearer(details))

@@ -1,4 +1,4 @@
-"""Makes an API key: `python -m services.gateway.make_key NAME` prints the key once, and its entry for the tenants file."""
+"""`python -m services.gateway.make_key NAME`: prints a new API key once, and its entry for the tenants file."""
 
 import secrets
 import sys
@@ -9,10 +9,10 @@ from services.gateway.auth import digest
 def main(arguments: list[str]) -> int:
     """Prints a new key and its table; returns the exit code."""
     if len(arguments) != 1:
-        print("usage: python -m services.gateway.make_key NAME", file=sys.stderr)
+        sys.stderr.write("usage: python -m services.gateway.make_key NAME\n")
         return 2
     key = secrets.token_urlsafe(32)
-    print(f"key: {key}\n\n[[tenant]]\nname = {arguments[0]!r}\nkey_sha256 = ['{digest(key)}']")
+    sys.stdout.write(f"key: {key}\n\n[[tenant]]\nname = {arguments[0]!r}\nkey_sha256 = ['{digest(key)}']\n")
     return 0
 
 

@@ -11,7 +11,7 @@ import grpc
 from services.common import logs
 from services.common.errors import Code, PacelineError, Reason, deadline
 from services.common.metrics.family import Family
-from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
+from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 from services.common.sampling import FinishReason
 from services.gateway import convert
 from services.gateway.admission import Admission, Ticket
@@ -71,7 +71,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         """Turns a prompt into token ids as Generate would."""
         prompt = convert.prompt(request.prompt)
         ids = await self._front.tokens(prompt, await self._front.model(request.model))
-        return inference_pb2.TokenizeResponse(tokens={"ids": ids})
+        return inference_pb2.TokenizeResponse(tokens=types_pb2.TokenIds(ids=ids))
 
     async def _admitted(self, query: Query, context: Context, began: float) -> None:
         tenant = current_tenant()

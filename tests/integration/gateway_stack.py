@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -86,7 +86,8 @@ async def harness(
     bound = await app.start()
     try:
         async with connect(bound.grpc, client, client_options) as channel:
-            yield Harness(app, bound, fakes, inference_pb2_grpc.InferenceServiceStub(channel))
+            stub = inference_pb2_grpc.InferenceServiceStub(channel)
+            yield Harness(app, bound, fakes, cast("inference_pb2_grpc.InferenceServiceAsyncStub", stub))
     finally:
         await app.drain()
         for fake in fakes:

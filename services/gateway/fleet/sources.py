@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import grpc
 
@@ -84,10 +84,8 @@ class WatchSource:
         while True:
             try:
                 async with connect(self._address, self._credentials) as channel:
-                    call = fleet_pb2_grpc.FleetServiceStub(channel).Watch(
-                        fleet_pb2.WatchRequest(protocol_version=PROTOCOL_VERSION)
-                    )
-                    async for response in call:
+                    stub = cast("fleet_pb2_grpc.FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
+                    async for response in stub.Watch(fleet_pb2.WatchRequest(protocol_version=PROTOCOL_VERSION)):
                         backoff.reset()
                         self._take(response, report)
             except grpc.RpcError as error:

@@ -14,7 +14,7 @@ class Heartbeat:
     """Counts ticks without a frame.
 
     Targets send a frame at least every second. Ticks are counted instead of time measured, so that a gateway which was
-    itself stopped or starved does not take its own sleep for the target's silence: every tick gives the reader its turn.
+    itself stopped or starved does not take its own sleep for the target's silence: each tick gives the reader a turn.
     """
 
     def __init__(self, ticks: int = TICKS) -> None:

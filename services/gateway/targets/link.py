@@ -15,7 +15,7 @@ from services.gateway.outbox import Outbox
 from services.gateway.router import Candidate
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.news import Model
-from services.gateway.targets.session import Session, SessionLostError, open_session
+from services.gateway.targets.session import Session, SessionLostError, cause, open_session
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class Link:
         self._dial = dial
         self._on_change = on_change
         self._session: Session | None = None
+        self._failing = False
 
     @property
     def pair_id(self) -> str:
@@ -78,14 +79,19 @@ class Link:
                 async with connect(self.entry.address, self._dial.credentials) as channel:
                     await self._hold(await open_session(channel, self._dial.gateway_id, self._on_change), backoff)
             except (grpc.RpcError, SessionLostError, TimeoutError) as error:
-                log.warning("target lost", extra={"data": {"target": self.entry.address, "error": str(error)}})
+                self._report(error)
             if not self.retired:
                 await backoff.wait()
+
+    def _report(self, error: Exception) -> None:
+        """Logs the first failure of a row; the next ones of a target that stays away are for debugging."""
+        level, self._failing = logging.DEBUG if self._failing else logging.WARNING, True
+        log.log(level, "target lost", extra={"data": {"target": self.entry.address, "error": cause(error)}})
 
     async def _hold(self, session: Session, backoff: Backoff) -> None:
         if self._dial.model and session.model.name != self._dial.model:
             raise SessionLostError(f"the target serves {session.model.name!r}, not {self._dial.model!r}")
-        self._session = session
+        self._session, self._failing = session, False
         self._on_change()
         retirement = asyncio.create_task(self._retirement(session))
         running = asyncio.create_task(session.run())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import grpc
 
@@ -57,7 +58,7 @@ class Session:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             error = next(iter(done)).exception()
-            why = _cause(error)
+            why = cause(error)
             raise SessionLostError(why) from error
         finally:
             for task in tasks:
@@ -83,8 +84,8 @@ class Session:
 
     async def _read(self) -> None:
         while True:
-            response = await self._call.read()
-            if response is grpc.aio.EOF:
+            response = _frame(await self._call.read())
+            if response is None:
                 raise SessionLostError("the target ended the session")
             self._heartbeat.beat()
             if response.HasField("round"):
@@ -115,12 +116,13 @@ async def open_session(channel: grpc.aio.Channel, gateway_id: str, on_drain: Cal
         SessionLostError: the target does not answer in time or speaks another version.
         grpc.RpcError: the stream failed.
     """
-    call: Call = target_pb2_grpc.TargetServiceStub(channel).Session()
+    stub = cast("target_pb2_grpc.TargetServiceAsyncStub", target_pb2_grpc.TargetServiceStub(channel))
+    call: Call = stub.Session()
     try:
         async with asyncio.timeout(WELCOME_S):
             await call.write(frames.hello(gateway_id))
-            response = await call.read()
-        if response is grpc.aio.EOF:
+            response = _frame(await call.read())
+        if response is None:
             raise SessionLostError(f"the target refused the session: {await call.details()}")
         if response.welcome.protocol_version != PROTOCOL_VERSION:
             raise SessionLostError(f"the target speaks version {response.welcome.protocol_version}")
@@ -130,7 +132,13 @@ async def open_session(channel: grpc.aio.Channel, gateway_id: str, on_drain: Cal
     return Session(call, response.welcome, on_drain)
 
 
-def _cause(error: BaseException | None) -> str:
-    if isinstance(error, grpc.RpcError):
-        return f"the session failed: {getattr(error, 'code', lambda: 'no code')()}"
+def _frame(read: object) -> target_pb2.SessionResponse | None:
+    """What was read, None at the end of the stream."""
+    return read if isinstance(read, target_pb2.SessionResponse) else None
+
+
+def cause(error: BaseException | None) -> str:
+    """An error in a few words."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
     return str(error) or type(error).__name__

@@ -1,0 +1,51 @@
+"""The merge of fleet sources, and what a lost source leaves behind."""
+
+import itertools
+import random
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry
+
+from services.common.metrics.catalogue import gateway_metrics
+from services.gateway.fleet.directory import Directory
+from services.gateway.fleet.pairs import PairEntry, SourceList, merge
+from services.gateway.fleet.sources import StaticSource
+
+
+def test_the_newest_list_that_names_a_pair_decides() -> None:
+    old, new = PairEntry("h:1", "a"), PairEntry("h:2", "a")
+    for lists in itertools.permutations([SourceList(1, (old,)), SourceList(2, (new,))]):
+        assert merge(lists) == {"a": new}
+
+
+def test_a_bare_address_yields_to_an_entry_with_an_id() -> None:
+    named, bare, other = PairEntry("h:1", "a"), PairEntry("h:1"), PairEntry("h:2")
+    for one, two in itertools.permutations([SourceList(1, (named,)), SourceList(2, (bare, other))]):
+        assert merge([one, two]) == {"a": named, "@h:2": other}
+
+
+def test_merging_neither_loses_nor_doubles_pairs() -> None:
+    random_numbers = random.Random(3)
+    for _ in range(500):
+        lists = []
+        for version in range(3):
+            ids = random_numbers.sample(range(6), random_numbers.randint(0, 6))
+            lists.append(SourceList(version, tuple(PairEntry(f"h:{index}", f"p{index}") for index in ids)))
+        named = {entry.pair_id for one in lists for entry in one.entries}
+        assert set(merge(lists)) == named
+
+
+def test_a_lost_source_keeps_its_last_list() -> None:
+    seen: list[Mapping[str, PairEntry]] = []
+    metrics = gateway_metrics(CollectorRegistry(), "m")
+    directory = Directory([StaticSource([]), StaticSource([])], seen.append, metrics)
+    first, second = directory._seats
+    first.publish([PairEntry("h:1", "a")])
+    second.publish([PairEntry("h:2", "b")])
+    first.lost(OSError("gone"))
+    second.publish([PairEntry("h:3", "c")])
+    assert set(seen[-1]) == {"a", "c"}
+    assert metrics["gateway_fleet_sources"].value("live") == 1
+    assert metrics["gateway_fleet_sources"].value("stale") == 1
+    first.publish([])
+    assert set(seen[-1]) == {"c"}

@@ -1,0 +1,179 @@
+"""A request over several targets: each position once, statistics summed, attempts bounded."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from services.common.errors import Code, PacelineError, Reason, overloaded
+from services.common.metrics.catalogue import gateway_metrics
+from services.common.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
+from services.gateway.admission import Tenant
+from services.gateway.job import Job
+from services.gateway.migration import Journey, JourneySettings
+from services.gateway.outbox import Outbox
+from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.news import Finished, Lost, Moved, Refused, Speculation, Update, Usage
+from services.gateway.targets.pool import Pool
+
+TEXT = tuple(range(100, 120))
+JOB = Job(
+    request_id="r", tenant=Tenant("t", b"salt"), prompt=(1, 2, 3), sampling=SamplingParams(seed=9),
+    stopping=StopParams(len(TEXT)), speculation=SpeculationParams(), logprobs=None, priority=0,
+    deadline=time.monotonic() + 1e6, key="", migration=True, traceparent="",
+)  # fmt: skip
+Script = Callable[[int], list[tuple[int, Update]]]
+
+
+def tokens(first: int, last: int, end: Any = None) -> Update:
+    return Update(first, TEXT[first:last], end=end)
+
+
+def stats(rounds: int) -> Speculation:
+    return Speculation(rounds, 3 * rounds, rounds, Counter({1: rounds}), Counter({4: rounds}))
+
+
+class FakePool:
+    """Hands out links that play one script each; a script maps the tokens committed before to updates."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.scripts = list(scripts)
+        self.starts: list[tuple[str, list[int], str]] = []
+        self.avoided: list[set[str]] = []
+        self.cancels: list[tuple[int, str]] = []
+
+    async def place(
+        self, digests: Sequence[bytes], key: str, avoid: Collection[str], arithmetic: Any, wait_s: float
+    ) -> Any:
+        self.avoided.append(set(avoid))
+        name = f"p{len(self.starts)}"
+        model = SimpleNamespace(arithmetic=("r", "float32"), revision="r")
+
+        def start(job: Job, committed: list[int], held: str, timeout_s: float, outbox: Outbox) -> Attempt:
+            self.starts.append((name, [*committed], held))
+            attempt = Attempt(name, len(committed), outbox, lambda _, kept, why: self.cancels.append((kept, why)))
+            for epoch, update in self.scripts.pop(0)(len(committed)):
+                attempt.deliver(epoch, update)
+            return attempt
+
+        return SimpleNamespace(pair_id=name, model=model, start=start)
+
+
+def journey(pool: FakePool, job: Job = JOB, attempts: int = 4) -> Journey:
+    metrics = gateway_metrics(CollectorRegistry(), "m")
+    settings = JourneySettings(attempts=attempts, wait_target_s=1.0, outbox_tokens=1000)
+    return Journey(job, cast("Pool", pool), settings, metrics, lambda: None)
+
+
+async def read(one: Journey) -> tuple[list[int], Finished]:
+    got: list[int] = []
+    while True:
+        update = await one.next()
+        if update.token_ids:
+            assert update.position == len(got)
+        got += update.token_ids
+        if update.end is not None:
+            assert isinstance(update.end, Finished)
+            return got, update.end
+
+
+def finishing(rounds: int) -> Script:
+    return lambda done: [(1, tokens(done, 20, Finished(FinishReason.LENGTH, Usage(0, 1.0, 2.0, 3.0), stats(rounds))))]
+
+
+async def test_lost_and_moved_requests_go_on_where_they_were() -> None:
+    pool = FakePool(
+        lambda done: [(1, tokens(0, 1)), (1, tokens(1, 4)), (1, Update(4, end=Lost("gone")))],
+        lambda done: [(1, tokens(4, 9)), (1, Update(9, end=Moved(Usage(5, 1.0, 1.0, 1.0), stats(2))))],
+        finishing(3),
+    )
+    one = journey(pool)
+    got, end = await read(one)
+    assert tuple(got) == TEXT
+    assert end.reason is FinishReason.LENGTH
+    assert [committed for _, committed, _ in pool.starts] == [[], [*TEXT[:4]], [*TEXT[:9]]]
+    assert pool.avoided == [set(), {"p0"}, {"p1"}]
+    totals = one.totals
+    assert totals.migrations == 2
+    # The lost target was seen to accept two drafts in one round after the token of its prefill.
+    assert totals.speculation.rounds == 1 + 2 + 3
+    assert totals.speculation.accepted == 2 + 2 + 3
+    assert totals.speculation.histogram == Counter({2: 1, 1: 5})
+    assert totals.usage == Usage(0, 2.0, 3.0, 4.0)
+
+
+async def test_a_tokens_position_that_does_not_follow_counts_as_a_lost_target() -> None:
+    pool = FakePool(lambda done: [(1, tokens(0, 2)), (1, tokens(3, 5))], finishing(1))
+    got, _ = await read(journey(pool))
+    assert tuple(got) == TEXT
+    assert pool.cancels == [(2, "cancel")]
+
+
+async def test_news_of_an_earlier_owner_of_the_slot_is_stale() -> None:
+    pool = FakePool(
+        lambda done: [(2, tokens(0, 2)), (1, Update(2, (7, 7))), (2, tokens(2, 20, Finished(FinishReason.LENGTH)))]
+    )
+    got, _ = await read(journey(pool))
+    assert tuple(got) == TEXT
+
+
+async def test_attempts_are_bounded() -> None:
+    lose: Script = lambda done: [(1, Update(done, end=Lost("gone")))]  # noqa: E731
+    pool = FakePool(*[lose] * 9)
+    with pytest.raises(PacelineError) as error:
+        await read(journey(pool, attempts=4))
+    assert error.value.reason is Reason.TARGET_LOST
+    assert error.value.code is Code.UNAVAILABLE
+    assert len(pool.starts) == 4
+
+
+async def test_without_migration_a_request_moves_only_before_its_first_token() -> None:
+    job = replace(JOB, migration=False)
+    early = FakePool(lambda done: [(1, Update(0, end=Lost("gone")))], finishing(1))
+    assert tuple((await read(journey(early, job)))[0]) == TEXT
+    late = FakePool(lambda done: [(1, tokens(0, 1)), (1, Update(1, end=Lost("gone")))], finishing(1))
+    with pytest.raises(PacelineError) as error:
+        await read(journey(late, job))
+    assert error.value.reason is Reason.TARGET_LOST
+
+
+async def test_a_full_target_is_left_for_another_and_other_refusals_are_final() -> None:
+    full = Refused(overloaded("full", 0.001))
+    pool = FakePool(lambda done: [(0, Update(0, end=full))], finishing(1))
+    one = journey(pool)
+    assert tuple((await read(one))[0]) == TEXT
+    assert one.totals.migrations == 0
+    bad = Refused(PacelineError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, "no", "token_ids"))
+    with pytest.raises(PacelineError) as error:
+        await read(journey(FakePool(lambda done: [(0, Update(0, end=bad))])))
+    assert error.value.field == "token_ids"
+
+
+async def test_a_target_that_dies_after_the_last_token_loses_nothing() -> None:
+    pool = FakePool(lambda done: [(1, tokens(0, 20)), (1, Update(20, end=Lost("gone")))])
+    got, end = await read(journey(pool))
+    assert tuple(got) == TEXT
+    assert end.reason is FinishReason.LENGTH
+
+
+async def test_the_key_is_not_sent_again_to_a_target_that_holds_it() -> None:
+    job = replace(JOB, key="k")
+    pool = FakePool(lambda done: [(1, Update(0, end=Lost("gone")))], finishing(1))
+    one = journey(pool, job)
+    one._visited.add("p1")
+    await read(one)
+    assert [held for _, _, held in pool.starts] == ["k", ""]
+
+
+async def test_a_client_that_lacks_tokens_of_an_ended_request_has_them_discarded() -> None:
+    pool = FakePool(finishing(1))
+    one = journey(pool)
+    await read(one)
+    one.abandon(17, "cancel")
+    one.abandon(17, "cancel")
+    assert pool.cancels == [(17, "cancel")]

@@ -1,0 +1,104 @@
+"""Routing is a pure function of candidates, prompts and a random generator."""
+
+import random
+from collections import Counter
+
+from services.gateway.router import (
+    PREFIX_BLOCK,
+    Candidate,
+    PrefixMemory,
+    Router,
+    RouterSettings,
+    prefix_digests,
+    rendezvous,
+    score,
+)
+
+SETTINGS = RouterSettings()
+
+
+def router(seed: int = 1) -> Router:
+    return Router(SETTINGS, random.Random(seed))
+
+
+def test_no_candidate_is_no_choice() -> None:
+    assert router().choose([], ()) is None
+
+
+def test_of_two_the_less_loaded_is_chosen() -> None:
+    busy, idle = Candidate("a", running=8, slots=8), Candidate("b", running=1, slots=8)
+    assert all(router(seed).choose([busy, idle], ()) is idle for seed in range(20))
+
+
+def test_power_of_two_choices_spreads_and_spares_the_fullest() -> None:
+    candidates = [Candidate(f"p{load}", running=load, slots=8) for load in range(4)]
+    one = router()
+    picks = Counter(one.choose(candidates, ()).pair_id for _ in range(4000))  # type: ignore[union-attr]
+    assert picks["p3"] == 0
+    assert picks["p0"] > picks["p1"] > picks["p2"] > 0
+
+
+def test_requests_sent_since_the_last_report_count_as_load() -> None:
+    fresh, sent = Candidate("a", slots=8), Candidate("b", slots=8, dispatched=3)
+    assert score(fresh, SETTINGS) < score(sent, SETTINGS)
+
+
+def test_a_target_that_decodes_plainly_counts_as_fuller() -> None:
+    plain, fast = Candidate("a", slots=8, speculating=False), Candidate("b", running=2, slots=8)
+    assert router().choose([plain, fast], ()) is fast
+
+
+def test_a_prompt_returns_to_the_target_that_holds_its_beginning() -> None:
+    candidates = [Candidate(f"p{index}", slots=8) for index in range(8)]
+    one, digests = router(), prefix_digests(range(PREFIX_BLOCK * 4), b"")
+    first = one.choose(candidates, digests)
+    assert all(one.choose(candidates, digests) is first for _ in range(50))
+
+
+def test_affinity_is_bounded_by_load() -> None:
+    one, digests = router(), prefix_digests(range(PREFIX_BLOCK * 4), b"")
+    first = one.choose([Candidate("a", slots=8)], digests)
+    assert first is not None
+    full = Candidate("a", running=8, waiting=4, slots=8)
+    idle = Candidate("b", slots=8)
+    assert one.choose([full, idle], digests) is idle
+
+
+def test_tenants_do_not_share_prefixes() -> None:
+    tokens = range(PREFIX_BLOCK * 2)
+    assert not set(prefix_digests(tokens, b"one")) & set(prefix_digests(tokens, b"two"))
+
+
+def test_prompts_share_the_digests_of_what_they_share() -> None:
+    one = prefix_digests([1] * PREFIX_BLOCK + [2] * PREFIX_BLOCK, b"")
+    two = prefix_digests([1] * PREFIX_BLOCK + [3] * PREFIX_BLOCK, b"")
+    assert one[0] == two[0]
+    assert one[1] != two[1]
+    assert prefix_digests([1] * (PREFIX_BLOCK - 1), b"") == ()
+
+
+def test_the_memory_of_prefixes_is_bounded_and_forgets_the_oldest() -> None:
+    memory = PrefixMemory(3)
+    for index in range(5):
+        memory.note([bytes([index])], f"p{index}")
+    assert len(memory) == 3
+    assert memory.find([b"\x00"]) is None
+    assert memory.find([b"\x04"]) == ("p4", 1.0)
+
+
+def test_equal_keys_meet_and_keep_their_target_when_others_come_and_go() -> None:
+    candidates = [Candidate(f"p{index}") for index in range(6)]
+    for number in range(200):
+        key = f"tenant\0{number}"
+        chosen = rendezvous(key, candidates)
+        shuffled = random.Random(number).sample(candidates, 6)
+        assert router(number).choose(shuffled, (), key) == chosen
+        without_another = [one for one in candidates if one is chosen or one.pair_id != f"p{number % 6}"]
+        assert rendezvous(key, without_another) == chosen
+
+
+def test_a_pair_to_avoid_is_taken_only_when_alone() -> None:
+    candidates = [Candidate("a"), Candidate("b", running=1)]
+    one = router()
+    assert all(one.choose(candidates, (), avoid={"a"}) is candidates[1] for _ in range(20))
+    assert one.choose(candidates[:1], (), avoid={"a"}) is candidates[0]
