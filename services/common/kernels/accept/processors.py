@@ -22,8 +22,10 @@ def process(logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState
     early_B = state.generated_S.numpy()[rows_B] < state.min_tokens_S.numpy()[rows_B]
     if penalised_B.any() or biased_B.any() or early_B.any():
         scores_BWV = logits_BWV.copy()
-    for index in np.flatnonzero(penalised_B):
-        _penalise(scores_BWV[index], drafts_BK[index], int(rows_B[index]), state)
+    if penalised_B.any():
+        scores_BWV[penalised_B] = _penalised(
+            scores_BWV[penalised_B], drafts_BK[penalised_B], rows_B[penalised_B], state
+        )
     for index in np.flatnonzero(biased_B):
         scores_BWV[index] += state.bias_SV.numpy()[rows_B[index]]
     for index in np.flatnonzero(early_B):
@@ -34,36 +36,38 @@ def process(logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState
     return scores_BWV
 
 
-def _penalise(scores_WV: Array, drafts_K: Array, slot: int, state: SlotState) -> None:
-    """Apply repetition (prompt and output), then frequency and presence (output) penalties to one request's rows."""
-    kind = scores_WV.dtype.type
-    counts_WV = np.repeat(state.counts_SV.numpy()[slot][None], len(scores_WV), 0)
-    for offset, token in enumerate(drafts_K):
-        if token < 0:
-            break
-        counts_WV[offset + 1 :, token] += 1
-    made_WV = counts_WV > 0
-    repetition = kind(state.repetition_S.numpy()[slot])
-    if repetition != 1:
-        seen_WV = made_WV | state.prompt_seen_SV.numpy()[slot]
-        damped_WV = np.where(scores_WV > 0, scores_WV / repetition, scores_WV * repetition)
-        np.copyto(scores_WV, damped_WV, where=seen_WV)
-    scores_WV -= kind(state.frequency_S.numpy()[slot]) * counts_WV.astype(kind)
-    scores_WV -= kind(state.presence_S.numpy()[slot]) * made_WV
+def _penalised(scores_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
+    """Apply repetition (prompt and output), then frequency and presence (output) penalties."""
+    kind = scores_BWV.dtype
+    repetition_B11, frequency_B11, presence_B11 = (
+        parameter_S.numpy()[rows_B, None, None].astype(kind)
+        for parameter_S in (state.repetition_S, state.frequency_S, state.presence_S)
+    )
+    counts_BWV = np.repeat(state.counts_SV.numpy()[rows_B, None], scores_BWV.shape[1], 1)
+    known_BK = np.logical_and.accumulate(drafts_BK >= 0, axis=1)
+    for offset in range(drafts_BK.shape[1]):
+        known = np.flatnonzero(known_BK[:, offset])
+        counts_BWV[known, offset + 1 :, drafts_BK[known, offset]] += 1
+    made_BWV = counts_BWV > 0
+    seen_BWV = made_BWV | state.prompt_seen_SV.numpy()[rows_B, None]
+    damped_BWV = np.where(scores_BWV > 0, scores_BWV / repetition_B11, scores_BWV * repetition_B11)
+    scores_BWV = np.where(seen_BWV, damped_BWV, scores_BWV)
+    scores_BWV -= frequency_B11 * counts_BWV.astype(kind)
+    scores_BWV -= presence_B11 * made_BWV
+    return scores_BWV
 
 
-def truncate(scaled_BWV: Array, sampled_B1: Array, rows_B: Array, state: SlotState) -> None:
-    """Set to -inf, in place, what top-k, then top-p, then min-p leave out."""
-    sampled_B = sampled_B1[:, 0] > 0
+def truncate(scaled_BWV: Array, sampled_B: Array, rows_B: Array, state: SlotState) -> None:
+    """Set to -inf, in place, what top-k, then top-p, then min-p leave out in the rows that sample."""
     top_k_B, top_p_B = state.top_k_S.numpy()[rows_B], state.top_p_S.numpy()[rows_B]
     sorting_B = sampled_B & ((top_k_B > 0) | (top_p_B < 1))
     if sorting_B.any():
         scaled_BWV[sorting_B] = _nucleus(scaled_BWV[sorting_B], top_k_B[sorting_B], top_p_B[sorting_B])
-    min_p_B = state.min_p_S.numpy()[rows_B]
-    for index in np.flatnonzero(sampled_B & (min_p_B > 0)):
-        scores_WV = scaled_BWV[index]
-        floor_W1 = scores_WV.max(-1, keepdims=True) + np.log(min_p_B[index].astype(scores_WV.dtype))
-        scores_WV[scores_WV < floor_W1] = -np.inf
+    min_p_B = np.where(sampled_B, state.min_p_S.numpy()[rows_B], 0)
+    if (min_p_B > 0).any():
+        with np.errstate(divide="ignore"):
+            margin_B11 = np.log(min_p_B[:, None, None].astype(scaled_BWV.dtype))
+        scaled_BWV[scaled_BWV < scaled_BWV.max(-1, keepdims=True) + margin_B11] = -np.inf
 
 
 def _nucleus(scores_RWV: Array, top_k_R: Array, top_p_R: Array) -> Array:

@@ -32,7 +32,8 @@ def accept(
         chosen_BW = logits.argmax(-1)
         sane_BW = np.isfinite(np.take_along_axis(logits, chosen_BW[..., None], -1)[..., 0])
     else:
-        chosen_BW, sane_BW = _choose(logits, drafts, rows, state, None if noise_BWV is None else noise_BWV.numpy())
+        with np.errstate(invalid="ignore"):
+            chosen_BW, sane_BW = _choose(logits, drafts, rows, state, None if noise_BWV is None else noise_BWV.numpy())
     _commit(chosen_BW, sane_BW, drafts, rows, state, result)
 
 
@@ -47,7 +48,7 @@ def _choose(
     if sampled_B.any():
         divisor_B = np.where(sampled_B, temperature_B, 1).astype(scores_BWV.dtype)
         scaled_BWV = scores_BWV / divisor_B[:, None, None]
-        truncate(scaled_BWV, np.where(sampled_B[:, None], 1, 0), rows_B, state)
+        truncate(scaled_BWV, sampled_B, rows_B, state)
         if noise_BWV is None:
             positions_BW = state.length_S.numpy()[rows_B, None] + 1 + np.arange(logits_BWV.shape[1])
             noise_BWV = gumbel_array(state.seed_S.numpy()[rows_B], positions_BW, logits_BWV.shape[2], logits_BWV.dtype)

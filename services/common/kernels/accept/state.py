@@ -10,7 +10,8 @@ from torch import Tensor
 
 _NO_LIMIT = 1 << 40
 _INTEGERS = (
-    "length_S", "anchor_S", "generated_S", "max_tokens_S", "min_tokens_S", "limit_S", "draft_limit_S", "top_k_S", "seed_S",
+    "length_S", "anchor_S", "generated_S", "max_tokens_S", "min_tokens_S",
+    "limit_S", "draft_limit_S", "top_k_S", "seed_S",
 )  # fmt: skip
 _FLOATS = ("temperature_S", "top_p_S", "min_p_S", "repetition_S", "presence_S", "frequency_S")
 _FLAGS = ("active_S", "penalised_S", "biased_S")

@@ -1,0 +1,52 @@
+"""Made-up checkpoints and small helpers that the model tests share."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.span_attention import Span, plan_context, plan_span
+from services.common.model import DflashBlock, DflashContext, Qwen3, load_block, load_context, load_target
+from services.common.model.made_up import MadeUpShape, write_made_up
+
+BLOCK_SIZE = 4
+
+
+def load_pair(
+    folder: Path, shape: MadeUpShape | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
+) -> tuple[Qwen3, DflashContext, DflashBlock]:
+    """Write a made-up pair and load its three parts."""
+    pair = write_made_up(folder, seed, shape, std=0.25)
+    target = load_target(pair.target, dtype)
+    return target, load_context(pair.drafter, target), load_block(pair.drafter, dtype)
+
+
+def tables(counts: list[int], columns: int) -> Tensor:
+    """Return block tables [B, N] whose blocks are interleaved, so that no row's blocks are in order."""
+    table_BN = torch.zeros(len(counts), columns, dtype=torch.int32)
+    free = list(range(sum(counts), 0, -1))
+    for column in range(max(counts)):
+        for row, count in enumerate(counts):
+            if column < count:
+                table_BN[row, column] = free.pop(0)
+    return table_BN
+
+
+def span_at(table_BN: Tensor, lengths: list[int], width: int, valid: list[int] | None = None) -> Span:
+    """Plan a span with the tests' block size."""
+    return plan_span(table_BN, torch.tensor(lengths), width, BLOCK_SIZE, None if valid is None else torch.tensor(valid))
+
+
+def context_at(table_BN: Tensor, lengths: list[int], width: int) -> Span:
+    """Plan a drafter's block with the tests' block size."""
+    return plan_context(table_BN, torch.tensor(lengths), width, BLOCK_SIZE)
+
+
+def poisoned(kv: Tensor) -> Tensor:
+    """Fill K/V with NaN: whatever is read without having been written shows."""
+    return kv.fill_(float("nan"))
+
+
+def ids_like(*shape: int, vocab: int = 320, seed: int = 3) -> Tensor:
+    """Return random ordinary token ids."""
+    return torch.randint(2, vocab, shape, generator=torch.Generator().manual_seed(seed))

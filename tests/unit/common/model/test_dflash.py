@@ -1,0 +1,134 @@
+"""Both halves of the drafter against a plain implementation, and a test for each way to get it silently wrong."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.common.model import DflashBlock, DflashContext, ModelError, Qwen3, load_context, load_target
+from services.common.model.made_up import MadeUpShape, write_made_up
+from tests.unit.common.model.pairs import context_at, ids_like, load_pair, poisoned, span_at, tables
+from tests.unit.common.model.plain_dflash import PlainDflash
+
+BLOCK = 8
+Pair = tuple[Qwen3, DflashContext, DflashBlock, PlainDflash]
+
+
+@pytest.fixture(scope="module", params=[MadeUpShape(), MadeUpShape(tied=False, heads=6, kv_heads=3, draft_layers=3)])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    folder = tmp_path_factory.mktemp("pair")
+    return *load_pair(folder, request.param, torch.float64), PlainDflash(folder / "drafter", torch.float64)
+
+
+def features_of(target: Qwen3, taps: tuple[int, ...], ids: torch.Tensor) -> torch.Tensor:
+    kv = target.new_kv(40, 4)
+    features = target.forward_span(ids, span_at(tables([20], 20), [0], ids.shape[1]), kv, taps)[1]
+    assert features is not None
+    return features
+
+
+def test_block_equals_the_plain_implementation(pair: Pair) -> None:
+    target, context, block, plain = pair
+    ids, table = ids_like(1, 23), tables([9], 20)
+    features, draft_kv = features_of(target, context.taps, ids), poisoned(context.new_kv(40, 4))
+    context.write(features, span_at(table, [0], 23), draft_kv)
+    got = block.hidden(torch.tensor([77]), context_at(table, [23], BLOCK), draft_kv, target.embed_VD)
+    expected = plain.hidden(features[0], 77, target.embed_VD, BLOCK)
+    torch.testing.assert_close(got[0], expected, atol=1e-10, rtol=1e-10)
+    tokens = block.propose(
+        torch.tensor([77]), context_at(table, [23], BLOCK), draft_kv, target.embed_VD, target.lm_head_VD
+    )
+    assert tokens[0].tolist() == (expected[1:] @ target.lm_head_VD.T).argmax(-1).tolist()
+
+
+def test_context_written_in_pieces_and_a_batch_equal_one_at_a_time(pair: Pair) -> None:
+    target, context, block, plain = pair
+    lengths, anchors, table = [5, 21, 12], torch.tensor([9, 80, 33]), tables([4, 8, 6], 10)
+    draft_kv, expected = poisoned(context.new_kv(40, 4)), []
+    for row, length in enumerate(lengths):
+        features = features_of(target, context.taps, ids_like(1, length, seed=row))
+        for start in range(0, length, 4):
+            piece = features[:, start : start + 4]
+            context.write(piece, span_at(table[row : row + 1], [start], piece.shape[1]), draft_kv)
+        expected.append(plain.hidden(features[0], int(anchors[row]), target.embed_VD, BLOCK))
+    got = block.hidden(anchors, context_at(table, lengths, BLOCK), draft_kv, target.embed_VD)
+    torch.testing.assert_close(got, torch.stack(expected), atol=1e-10, rtol=1e-10)
+
+
+def test_rejected_context_rows_and_stale_blocks_never_matter(pair: Pair) -> None:
+    target, context, block, plain = pair
+    ids, table = ids_like(1, 18), tables([9], 20)
+    features, draft_kv = features_of(target, context.taps, ids), poisoned(context.new_kv(40, 4))
+    context.write(features, span_at(table, [0], 18), draft_kv)
+    context.write(torch.full_like(features[:, :6], float("nan")), span_at(table, [12], 6), draft_kv)
+    got = block.hidden(torch.tensor([4]), context_at(table, [12], BLOCK), draft_kv, target.embed_VD)
+    torch.testing.assert_close(
+        got[0], plain.hidden(features[0, :12], 4, target.embed_VD, BLOCK), atol=1e-10, rtol=1e-10
+    )
+
+
+def test_pad_rows_never_reach_a_row(pair: Pair) -> None:
+    target, context, block, plain = pair
+    table = torch.cat((tables([6], 10), torch.zeros(1, 10, dtype=torch.int32)))
+    features, draft_kv = features_of(target, context.taps, ids_like(1, 14)), poisoned(context.new_kv(40, 4))
+    context.write(features, span_at(table[:1], [0], 14), draft_kv)
+    got = block.hidden(torch.tensor([4, 0]), context_at(table, [14, 0], BLOCK), draft_kv, target.embed_VD)
+    torch.testing.assert_close(got[0], plain.hidden(features[0], 4, target.embed_VD, BLOCK), atol=1e-10, rtol=1e-10)
+
+
+class TestPortBugs:
+    """Each of these costs acceptance and nothing else, so each must change the block's output by far."""
+
+    @pytest.fixture
+    def right(self, pair: Pair) -> torch.Tensor:
+        target, context, _, plain = pair
+        return plain.hidden(features_of(target, context.taps, ids_like(1, 16))[0], 7, target.embed_VD, BLOCK)
+
+    def served(self, pair: Pair, **changed: object) -> torch.Tensor:
+        target, context, block, _ = pair
+        taps = tuple(changed.get("taps", context.taps))  # type: ignore[call-overload]
+        table, draft_kv = tables([9], 20), poisoned(context.new_kv(40, 4))
+        features = features_of(target, taps, ids_like(1, 16))
+        context.write(features, span_at(table, [0], 16), draft_kv)
+        anchor = torch.tensor([changed.get("anchor", 7)])
+        embed = target.embed_VD.flip(0) if changed.get("embed") == "other" else target.embed_VD
+        span = context_at(table, [int(changed.get("length", 16))], BLOCK)  # type: ignore[call-overload]
+        return block.hidden(anchor, span, draft_kv, embed)[0]
+
+    def test_as_served_is_right(self, pair: Pair, right: torch.Tensor) -> None:
+        torch.testing.assert_close(self.served(pair), right, atol=1e-10, rtol=1e-10)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"taps": (1, 2, 3)}, {"taps": (2, 1, 0)}, {"anchor": 1}, {"length": 15}, {"embed": "other"}],
+        ids=["taps one later", "taps out of order", "mask at the anchor", "length off by one", "another embedding"],
+    )
+    def test_a_wrong_input_shows(self, pair: Pair, right: torch.Tensor, wrong: dict[str, object]) -> None:
+        assert float((self.served(pair, **wrong) - right).abs().max()) > 1e-2
+
+    def test_the_block_is_bidirectional(self, pair: Pair) -> None:
+        target, context, _, plain = pair
+        features = features_of(target, context.taps, ids_like(1, 16))[0]
+        short = plain.hidden(features, 7, target.embed_VD, BLOCK - 1)
+        assert float((self.served(pair)[: BLOCK - 1] - short).abs().max()) > 1e-3
+
+    def test_row_j_predicts_its_own_position(self, pair: Pair, right: torch.Tensor) -> None:
+        target, context, block, _ = pair
+        table, draft_kv = tables([9], 20), context.new_kv(40, 4)
+        context.write(features_of(target, context.taps, ids_like(1, 16)), span_at(table, [0], 16), draft_kv)
+        span = context_at(table, [16], BLOCK)
+        tokens = block.propose(torch.tensor([7]), span, draft_kv, target.embed_VD, target.lm_head_VD, count=3)
+        assert tokens[0].tolist() == (right[1:4] @ target.lm_head_VD.T).argmax(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    "other", [MadeUpShape(hidden=48), MadeUpShape(vocab=330), MadeUpShape(layers=5)], ids=["width", "vocab", "layers"]
+)
+def test_a_drafter_of_another_target_is_refused(other: MadeUpShape, tmp_path: Path) -> None:
+    target = load_target(write_made_up(tmp_path / "own").target)
+    with pytest.raises(ModelError, match="differs from the target's"):
+        load_context(write_made_up(tmp_path / "other", 1, other).drafter, target)
+
+
+def test_both_halves_share_a_revision(pair: Pair) -> None:
+    assert pair[1].revision == pair[2].revision != pair[0].revision

@@ -1,0 +1,125 @@
+"""The target's forward: against transformers, and invariant to chunks, widths, neighbours and stale memory."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from services.common.model import Qwen3, load_target
+from services.common.model.made_up import MadeUpShape, write_made_up
+from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at, tables
+
+SHAPES = {
+    "tied": MadeUpShape(),
+    "untied": MadeUpShape(tied=False, layers=3, taps=(0, 2)),
+    "many_queries": MadeUpShape(heads=8, kv_heads=1, head_dim=8, layers=4),
+    "no_groups": MadeUpShape(heads=3, kv_heads=3, head_dim=12, hidden=48, layers=4),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_logits_and_features_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    target, context, _ = load_pair(tmp_path, SHAPES[name])
+    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "target").eval()
+    ids = ids_like(2, 21)
+    with torch.no_grad():
+        expected = reference(ids, output_hidden_states=True)
+    kv = poisoned(target.new_kv(13, 4))
+    hidden, features = target.forward_span(ids, span_at(tables([6, 6], 6), [0, 0], 21), kv, context.taps)
+    assert features is not None
+    streams = [expected.hidden_states[tap + 1] for tap in context.taps]
+    torch.testing.assert_close(target.logits(hidden), expected.logits, atol=1e-4, rtol=0)
+    torch.testing.assert_close(features, torch.cat(streams, -1), atol=1e-4, rtol=1e-5)
+
+
+def run_whole(target: Qwen3, ids: torch.Tensor) -> torch.Tensor:
+    length = ids.shape[1]
+    kv = poisoned(target.new_kv(40, 4))
+    return target.forward_span(ids, span_at(tables([20], 20), [0], length), kv)[0]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Qwen3:
+    return load_target(write_made_up(tmp_path_factory.mktemp("pair"), 5, std=0.25).target, torch.float64)
+
+
+def test_chunks_and_single_steps_equal_one_pass(target: Qwen3) -> None:
+    ids = ids_like(1, 40)
+    whole, kv, table = run_whole(target, ids), poisoned(target.new_kv(40, 4)), tables([12], 20)
+    start = 0
+    for width in (13, 1, 8, 4, 1, 1, 12):
+        hidden, _ = target.forward_span(ids[:, start : start + width], span_at(table, [start], width), kv)
+        torch.testing.assert_close(hidden, whole[:, start : start + width], atol=1e-12, rtol=1e-12)
+        start += width
+
+
+def test_padded_chunk_writes_only_its_valid_rows(target: Qwen3) -> None:
+    ids, table = ids_like(1, 30), tables([5], 20)
+    whole, kv = run_whole(target, ids), poisoned(target.new_kv(40, 4))
+    padded = torch.cat((ids[:, :17], torch.zeros(1, 15, dtype=torch.int64)), 1)
+    hidden, _ = target.forward_span(padded, span_at(table, [0], 32, valid=[17]), kv)
+    torch.testing.assert_close(hidden[:, :17], whole[:, :17], atol=1e-12, rtol=1e-12)
+    owned = set(table[0, :5].tolist())
+    written = {block for block in range(40) if not bool(kv[0, 0, block].isnan().all())}
+    assert written <= owned | {0}
+    assert bool(kv[:, :, table[0, 4].item(), 1:].isnan().all())
+
+
+def test_rejected_rows_are_overwritten_and_never_seen(target: Qwen3) -> None:
+    ids, wrong = ids_like(1, 20), ids_like(1, 8, seed=9)
+    whole, kv, table = run_whole(target, ids), poisoned(target.new_kv(40, 4)), tables([9], 20)
+    target.forward_span(ids[:, :11], span_at(table, [0], 11), kv)
+    target.forward_span(torch.cat((ids[:, 11:13], wrong[:, 2:]), 1), span_at(table, [11], 8), kv)
+    for position in range(13, 20):
+        hidden, _ = target.forward_span(ids[:, position : position + 1], span_at(table, [position], 1), kv)
+        torch.testing.assert_close(hidden[0, 0], whole[0, position], atol=1e-12, rtol=1e-12)
+
+
+def test_neighbours_pad_rows_and_stale_blocks_never_reach_a_row(target: Qwen3) -> None:
+    ids, kv = ids_like(1, 30), poisoned(target.new_kv(40, 4))
+    whole = run_whole(target, ids)
+    table = torch.cat((tables([9, 4], 20), torch.zeros(2, 20, dtype=torch.int32)))
+    target.forward_span(ids[:, :26], span_at(table[:1], [0], 26), kv)
+    target.forward_span(ids_like(1, 3, seed=8), span_at(table[1:2], [0], 3), kv)
+    poisoned(kv[:, :, 0])
+    span_ids = torch.cat((ids[:, 26:30], ids_like(1, 4, seed=4), torch.zeros(2, 4, dtype=torch.int64)))
+    hidden, _ = target.forward_span(span_ids, span_at(table, [26, 3, 0, 70], 4), kv)
+    torch.testing.assert_close(hidden[0], whole[0, 26:30], atol=1e-12, rtol=1e-12)
+    assert bool(hidden[1].isfinite().all())
+
+
+def test_positions_past_the_block_table_write_to_the_pad_block(target: Qwen3) -> None:
+    kv, table = poisoned(target.new_kv(5, 4)), torch.tensor([[3, 1]], dtype=torch.int32)
+    target.forward_span(ids_like(1, 6), span_at(table, [0], 6), kv)
+    before = kv[:, :, 1:].clone()
+    hidden, _ = target.forward_span(ids_like(1, 8), span_at(table, [6], 8), kv)
+    assert bool(hidden[0, :2].isfinite().all())
+    assert torch.equal(kv[:, :, 3], before[:, :, 2])
+    assert torch.equal(kv[:, :, 1, :2], before[:, :, 0, :2])
+    assert bool(kv[:, :, [2, 4]].isnan().all())
+
+
+def test_an_off_by_one_in_positions_is_noticed(target: Qwen3) -> None:
+    ids = ids_like(1, 12)
+    whole, kv, table = run_whole(target, ids), target.new_kv(40, 4), tables([6], 20)
+    target.forward_span(ids[:, :10], span_at(table, [0], 10), kv)
+    hidden, _ = target.forward_span(ids[:, 10:11], span_at(table, [11], 1), kv)
+    assert float((hidden[0, 0] - whole[0, 10]).abs().max()) > 1e-3
+
+
+def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
+    pair = write_made_up(tmp_path, 5, std=0.25)
+    narrow, wide = load_target(pair.target, torch.bfloat16), load_target(pair.target)
+    ids = ids_like(1, 20)
+    torch.testing.assert_close(
+        narrow.logits(run_whole(narrow, ids)), wide.logits(run_whole(wide, ids)), atol=0.6, rtol=0.1
+    )
+    assert narrow.logits(run_whole(narrow, ids)).dtype == torch.float32
+
+
+def test_shared_embeddings_replace_the_own_ones(target: Qwen3, tmp_path: Path) -> None:
+    own = load_target(write_made_up(tmp_path, 5, std=0.25).target, torch.float64)
+    own.use_shared(own.embed_VD.clone(), None)
+    assert own.lm_head_VD is own.embed_VD
+    assert torch.equal(own.logits(run_whole(own, ids_like(1, 9))), target.logits(run_whole(target, ids_like(1, 9))))
