@@ -15,6 +15,7 @@ from services.target.plan import Plan
 
 LATE = "late"
 LOST = "lost"
+_LEAST_WAIT_S = 0.05
 
 
 class Attachment:
@@ -36,7 +37,7 @@ class Attachment:
         self.generation = generation
         self.info = info
         self.fallback = ""
-        self._watchdog_s = watchdog_s
+        self.watchdog_s = watchdog_s
         self._process = process
         self._clock = clock
         self._deadline = 0.0
@@ -50,7 +51,7 @@ class Attachment:
 
     def ask(self, plan: Plan) -> None:
         """Sends the round; the watchdog's time starts."""
-        self._deadline = self._clock() + self._watchdog_s
+        self._deadline = self._clock() + self.watchdog_s
         self._stream.send(
             pb.PaceRequest(
                 generation=self.generation,
@@ -65,7 +66,7 @@ class Attachment:
         """Waits for the answer to this round; False ends the attachment."""
         while self.speculating:
             try:
-                reply = self._stream.receive(self._deadline - self._clock())
+                reply = self._stream.receive(max(self._deadline - self._clock(), _LEAST_WAIT_S))
             except TimeoutError:
                 self._end(LATE)
                 return False

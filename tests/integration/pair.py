@@ -72,9 +72,9 @@ class PairProcesses:
         with connect_sync(self.bound["health"]) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             try:
-                return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=2.0).status
+                return int(stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=2.0).status)
             except grpc.RpcError:
-                return health_pb2.HealthCheckResponse.UNKNOWN
+                return int(health_pb2.HealthCheckResponse.UNKNOWN)
 
     def describe(self) -> pb.TargetServiceDescribeResponse:
         """The target's state."""

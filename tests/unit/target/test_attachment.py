@@ -1,0 +1,152 @@
+"""Attaching, pacing and quarantining, against a drafter that misbehaves on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from services.common.arena import Layout
+from services.common.attach import AttachOffer
+from services.target.attacher import Attacher, AttacherSettings, AttachState
+from services.target.attachment import Attachment
+from services.target.drafts import Drafts
+from services.target.inbox import Attach, Command, Detach
+from services.target.plan import Plan
+from tests.fakes_drafter import Behaviour, FakeDrafter
+
+WAIT_S = 30.0
+
+
+class FakeOffers:
+    """Offers of an arena that does not exist."""
+
+    claimed_by = 0
+
+    @contextlib.contextmanager
+    def offer(self, generation: int) -> Iterator[AttachOffer]:
+        yield AttachOffer(
+            generation=generation,
+            nonce=41,
+            layout=Layout("memfd", 4096, ()),
+            embedding_sha256="",
+            drafter_sha256="",
+            slots=4,
+            buckets=(1, 2, 4),
+            widths=(4, 8),
+            block_size=16,
+        )
+
+
+class Bench:
+    """An attacher over a fake drafter, and the commands it sent."""
+
+    def __init__(self, folder: Path, watchdog_s: float = 20.0, behaviour: Behaviour | None = None) -> None:
+        self.drafter = FakeDrafter(folder, behaviour)
+        self.commands: queue.Queue[Command] = queue.Queue()
+        settings = AttacherSettings(self.drafter.address, watchdog_s, kill_quarantined=True)
+        self.attacher = Attacher(settings, FakeOffers(), self.commands.put)
+
+    def attached(self) -> Drafts:
+        command = self.commands.get(timeout=WAIT_S)
+        assert isinstance(command, Attach)
+        return command.drafts
+
+    def detached(self) -> Detach:
+        command = self.commands.get(timeout=WAIT_S)
+        assert isinstance(command, Detach)
+        return command
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+
+        def make(**options: object) -> Bench:
+            made.append(Bench(Path(name), **options))  # type: ignore[arg-type]
+            made[-1].attacher.start()
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.attacher.close()
+            each.drafter.stop()
+
+
+def plan(number: int) -> Plan:
+    return Plan(number, 4, (0, 2), 2, (), (), (), ())
+
+
+def rounds(drafts: Drafts, numbers: range) -> list[bool]:
+    results = []
+    for number in numbers:
+        drafts.ask(plan(number))
+        results.append(drafts.wait(plan(number)))
+    return results
+
+
+def test_rounds_are_asked_and_answered(bench: Callable[..., Bench]) -> None:
+    it = bench()
+    drafts = it.attached()
+    assert rounds(drafts, range(1, 21)) == [True] * 20
+    assert it.drafter.rounds == list(range(1, 21))
+    assert it.attacher.state is AttachState.ATTACHED
+    assert it.attacher.generation == drafts.generation == it.drafter.attaches[0].generation
+
+
+def test_answers_of_other_rounds_are_skipped(bench: Callable[..., Bench]) -> None:
+    it = bench(behaviour=Behaviour(garbage=True))
+    assert rounds(it.attached(), range(1, 9)) == [True] * 8
+
+
+def test_a_late_drafter_is_quarantined_and_the_next_generation_attaches(bench: Callable[..., Bench]) -> None:
+    it = bench()
+    drafts = it.attached()
+    assert rounds(drafts, range(1, 3)) == [True] * 2
+    assert isinstance(drafts, Attachment)
+    drafts.watchdog_s = 0.2
+    it.drafter.behaviour.hang.set()
+    assert rounds(drafts, range(3, 6)) == [False] * 3
+    assert not drafts.speculating
+    assert drafts.fallback == "late"
+    assert it.detached() == Detach(drafts.generation, "late")
+    it.drafter.behaviour.hang.clear()
+    fresh = it.attached()
+    assert fresh.generation > drafts.generation
+    assert rounds(fresh, range(6, 8)) == [True] * 2
+    assert (it.attacher.attached, it.attacher.quarantined) == (2, 1)
+
+
+def test_an_ended_stream_is_noticed_without_a_round(bench: Callable[..., Bench]) -> None:
+    it = bench()
+    drafts = it.attached()
+    assert rounds(drafts, range(1, 3)) == [True] * 2
+    it.drafter.stop()
+    assert it.detached() == Detach(drafts.generation, "lost")
+    assert rounds(drafts, range(3, 4)) == [False]
+
+
+def test_a_stream_that_ends_in_mid_round_is_lost(bench: Callable[..., Bench]) -> None:
+    it = bench(behaviour=Behaviour(end_after=2))
+    assert rounds(it.attached(), range(1, 5)) == [True, True, False, False]
+    assert it.detached().fallback == "lost"
+
+
+@pytest.mark.parametrize("wrong", [{"refuse": True}, {"wrong_nonce": True}, {"version": 9}])
+def test_a_refused_handshake_is_tried_again(bench: Callable[..., Bench], wrong: dict[str, object]) -> None:
+    it = bench(behaviour=Behaviour(**wrong))  # type: ignore[arg-type]
+    end = time.monotonic() + WAIT_S
+    while len(it.drafter.attaches) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert it.attacher.state is AttachState.NONE
+    assert it.commands.empty()
+    generations = [each.generation for each in it.drafter.attaches]
+    assert generations == sorted(set(generations)), "a generation is used once"
+    it.drafter.behaviour = Behaviour()
+    assert it.attached().generation > generations[-1]
