@@ -76,8 +76,7 @@ class PositionLogprobs(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a round committed for one row or one last chunk; a stop token that ends the request is included.
 
     `drafted` counts the valid drafts of the row, `accepted` those that matched.
@@ -92,8 +91,7 @@ class Outcome:
     logprobs: tuple[PositionLogprobs, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """News of one request; `position` is the output index of the first of `tokens`."""
 
     request: Request

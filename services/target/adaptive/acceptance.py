@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+_REFRESHED_AT_ONCE = 32
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptanceSettings:
     """`optimism` is the chance assumed before anything is known, as strong as `optimism_weight` observations.
@@ -17,9 +20,9 @@ class AcceptanceSettings:
     the two `forget` factors apply per observation of a position.
     """
 
-    optimism: float = 0.7
+    optimism: float = 0.8
     optimism_weight: float = 2.0
-    shared_weight: float = 16.0
+    shared_weight: float = 32.0
     request_forget: float = 0.98
     shared_forget: float = 0.998
 
@@ -90,8 +93,8 @@ class Acceptance:
         self._shared.add(accepted, missed, self._settings.shared_forget)
         row.chances.add(accepted, missed, self._settings.request_forget)
         row.rounds += 1
-        # A settled request moves little in one round, so it is refreshed in every fourth only.
-        if row.rounds <= 16 or row.rounds % 4 == 0:
+        # One row moves the sum over many by little, so with many rows each is refreshed now and then, in turn.
+        if (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
             self._refresh(row)
 
     def expected(self) -> list[float]:

@@ -65,7 +65,8 @@ class AdaptiveSettings:
     """`hysteresis` is the gain that a switch must promise at first; it halves after `patience` rounds.
 
     Probes of another width may cost `probe_budget` of all time; the gap between them grows from `probe_first` to
-    `probe_last` rounds while they change nothing.
+    `probe_last` rounds while they change nothing, but stays at `probe_close` while the other width promises at
+    least the share `close` of what the one in use yields.
     """
 
     hysteresis: float = 0.03
@@ -73,6 +74,8 @@ class AdaptiveSettings:
     probe_budget: float = 0.01
     probe_first: int = 16
     probe_last: int = 1024
+    close: float = 0.85
+    probe_close: int = 8
 
 
 @dataclass(slots=True)
@@ -154,14 +157,16 @@ class AdaptiveWidth:
             state.gap = 1 if lost < 0.0 else min(self._settings.probe_last, max(2 * state.gap, 16))
 
     def _probe(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
-        if state.quiet < state.gap or len(rates) == 1:
-            return None
         others = [index for index in range(len(rates)) if index != current]
+        if not others:
+            return None
         # Mostly the next best; every fourth time another in turn, for an estimate may be too low as well.
         turn, rest = divmod(state.probes, 4)
         other = others[turn % len(others)] if rest == 3 else max(others, key=rates.__getitem__)
-        loss = self.costs.cost(bucket, self.widths[other]) * max(0.0, 1.0 - rates[other] / rates[current])
-        if self._lost + loss > self._settings.probe_budget * self._spent:
+        worth = rates[other] / rates[current]
+        gap = min(state.gap, self._settings.probe_close) if worth > self._settings.close else state.gap
+        loss = self.costs.cost(bucket, self.widths[other]) * max(0.0, 1.0 - worth)
+        if state.quiet < gap or self._lost + loss > self._settings.probe_budget * self._spent:
             return None
         state.quiet = 0
         state.probes += 1

@@ -1,0 +1,52 @@
+"""Order in the queue: first come first served, priorities honoured, nobody starved."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.target.request import Request
+from tests.unit.target.scheduling import Rig, spec
+
+
+def served(rig: Rig, asked: list[Request]) -> list[int]:
+    """Indices of the requests in the order in which they were admitted."""
+    rig.finish()
+    return sorted(range(len(asked)), key=lambda index: (asked[index].admitted, asked[index].order))
+
+
+@given(st.lists(st.integers(1, 12), min_size=2, max_size=8))
+def test_equals_are_served_in_order_of_arrival(lengths: list[int]) -> None:
+    """However long their prompts are; a small one does not slip past a large one that waits for blocks."""
+    rig = Rig(blocks=8, slots=2, buckets=(2,))
+    asked = [rig.scheduler.add(spec(length, seed=index), None, float(index)) for index, length in enumerate(lengths)]
+    assert served(rig, asked) == list(range(len(lengths)))
+    admitted = [request.admitted or 0.0 for request in asked]
+    assert admitted == sorted(admitted)
+
+
+def test_higher_priority_goes_first() -> None:
+    """Among requests that came together."""
+    rig = Rig(slots=1, buckets=(1,))
+    asked = [rig.scheduler.add(spec(seed=index, priority=index), None, 0.0) for index in range(4)]
+    assert served(rig, asked) == [3, 2, 1, 0]
+
+
+def test_a_low_priority_request_is_served_under_a_flood_of_high_ones() -> None:
+    """It waits at most the ageing time for each level it is below, then it is the oldest."""
+    rig = Rig(slots=1, buckets=(1,), ageing_s=20.0)
+    low = rig.scheduler.add(spec(tokens=2, seed=999), None, 0.0)
+    for index in range(200):
+        rig.scheduler.add(spec(tokens=2, seed=index, priority=2), None, rig.now)
+        rig.round()
+    assert low.admitted is not None and 40.0 <= low.admitted <= 90.0
+
+
+def test_prefill_of_a_flood_does_not_starve_decoding() -> None:
+    """A stream that decodes gets a row in every round while prompts keep coming."""
+    rig = Rig(blocks=128)
+    stream = rig.scheduler.add(spec(prompt=4, tokens=50), None, 0.0)
+    rig.round()
+    slot = stream.slot
+    for index in range(12):
+        rig.scheduler.add(spec(prompt=40, tokens=2, seed=index + 2), None, rig.now)
+        plan, _ = rig.round(matched=0)
+        assert slot in plan.rows and plan.chunks
