@@ -53,7 +53,10 @@ test-faults: setup  ## kill, hang and starve every process in turn
 test-gpu: setup  ## needs a GPU
 	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu $(ARGS)
 
-test-deploy: setup  ## charts, images, dashboards and alerts with the real tools
+.venv/.deploy: .venv/.installed requirements/deploy.txt
+	@$(PY) -m pip install --quiet --requirement requirements/deploy.txt && touch $@
+
+test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the real tools
 	@$(PY) -m pytest --full tests/deploy $(ARGS)
 
 soak: setup  ## run under load with faults for hours
