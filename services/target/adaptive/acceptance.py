@@ -8,7 +8,6 @@ that was not drafted, so neither is counted; a request that ended in mid-span co
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 _REFRESHED_AT_ONCE = 32
 
 
