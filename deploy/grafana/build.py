@@ -11,7 +11,8 @@ from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat,
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import DashboardLink, DashboardLinkType, DataSourceRef
 
-from deploy.grafana.panels import BOARDS, Board, Panel
+from deploy.grafana.boards import BOARDS
+from deploy.grafana.panels import Board, Panel
 
 FOLDER = Path(__file__).parent / "dashboards"
 RUNBOOKS = "https://github.com/paceline/paceline/blob/main/docs/operate"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from deploy.cluster.settings import ClusterSettings
-from deploy.grafana.panels import BOARDS
+from deploy.grafana.boards import BOARDS
 from services.common.metrics.catalogue import DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
 from services.gateway.settings import GatewaySettings
 

@@ -1,0 +1,57 @@
+"""The fleet dashboard."""
+
+from deploy.grafana.panels import Board, Panel
+from deploy.grafana.promql import MODEL, SELECT, quantile, rate
+
+FLEET = Board(
+    "paceline-fleet",
+    "paceline / Fleet",
+    "Which pairs are there, and how stable are they?",
+    (
+        Panel(
+            "Pairs ready",
+            "short",
+            "1 while the target of a pair takes work.",
+            ((f"max by (pair) (paceline_ready{{{SELECT}}})", "{{pair}}"),),
+            "no-ready-pair",
+        ),
+        Panel(
+            "Drafters attached",
+            "short",
+            "1 while a drafter is attached.",
+            ((f"max by (pair) (paceline_drafter_attached{{{SELECT}}})", "{{pair}}"),),
+            "pair-degraded",
+        ),
+        Panel(
+            "Attachments",
+            "short",
+            "Drafters attached so far: steps are restarts.",
+            ((f"sum by (pair) (paceline_drafter_attaches_total{{{SELECT}}})", "{{pair}}"),),
+            "restart-loop",
+        ),
+        Panel(
+            "Quarantines",
+            "short",
+            "Attachments dropped, by reason.",
+            ((f"sum by (pair, reason) (paceline_drafter_quarantines_total{{{SELECT}}})", "{{pair}} {{reason}}"),),
+        ),
+        Panel(
+            "Migrations",
+            "short",
+            "Requests per second that continued on another target, by cause.",
+            ((rate("paceline_gateway_migrations_total", MODEL, "cause"), "{{cause}}"),),
+        ),
+        Panel(
+            "Event loop lag",
+            "s",
+            "How late event loops run, p99.",
+            ((quantile(0.99, "paceline_event_loop_lag_seconds", MODEL, "job"), "{{job}}"),),
+        ),
+        Panel(
+            "Versions",
+            "short",
+            "Services by version.",
+            ((f"count by (version) (paceline_build_info{{{MODEL}}})", "{{version}}"),),
+        ),
+    ),
+)
