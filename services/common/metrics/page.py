@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from services.common.metrics.catalogue import DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
 from services.common.metrics.family import COMMON_LABELS, Spec
 
+LABELS = " and ".join(f"`{label}`" for label in COMMON_LABELS)
+
 HEAD = f"""# Metrics
 
 Made from `services/common/metrics/catalogue.py` by `python -m services.common.metrics.page`; edit the catalogue, not
-this page. Names are never renamed. Every metric carries the labels {" and ".join(f"`{label}`" for label in COMMON_LABELS)};
-no label holds anything a client chooses, so the number of series is bounded. Times are in seconds.
+this page. Names are never renamed. Every metric carries the labels {LABELS}; no label
+holds anything a client chooses, so the number of series is bounded. Times are in seconds.
 
 Two laws hold at every scrape of an idle system: `committed_tokens = emitted_tokens + discarded_tokens` (I10), and the
 `spec_decode_num_*` counters equal the sums of what `Final.speculation` told clients.

@@ -46,7 +46,7 @@ class NoApp:
 class LightHost(ServiceHost):
     """An actor of the real kind around a service that does nothing."""
 
-    async def __init__(self, settings: Any) -> None:
+    async def __init__(self, settings: Any) -> None:  # type: ignore[misc]  # Ray awaits it
         await super().__init__(NoApp(), "cpu")
 
 

@@ -1,6 +1,7 @@
 """The list of pairs and its service on the wire."""
 
 import asyncio
+from typing import cast
 
 import grpc
 import pytest
@@ -52,7 +53,7 @@ async def test_the_service_streams_the_list_and_refuses_another_version() -> Non
     )
     bound = await server.start()
     async with grpc.aio.insecure_channel(bound.grpc) as channel:
-        stub = fleet_pb2_grpc.FleetServiceStub(channel)
+        stub = cast("fleet_pb2_grpc.FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
         call = stub.Watch(fleet_pb2.WatchRequest(protocol_version=PROTOCOL_VERSION), timeout=30)
         first = await call.read()
         assert [p.pair_id for p in first.pairs] == ["pair-0"]
