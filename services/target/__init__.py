@@ -1,0 +1,1 @@
+"""The target: verifies drafts, owns all state of its requests."""

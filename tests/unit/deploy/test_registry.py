@@ -1,7 +1,7 @@
 """The list of pairs and its service on the wire."""
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -55,11 +55,12 @@ async def test_the_service_streams_the_list_and_refuses_another_version() -> Non
     async with grpc.aio.insecure_channel(bound.grpc) as channel:
         stub = cast("fleet_pb2_grpc.FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
         call = stub.Watch(fleet_pb2.WatchRequest(protocol_version=PROTOCOL_VERSION), timeout=30)
-        first = await call.read()
+        first: Any = await call.read()
         assert [p.pair_id for p in first.pairs] == ["pair-0"]
         assert first.pairs[0].state == fleet_pb2.PAIR_STATE_READY
         await registry.publish([ONE, TWO])
-        assert len((await call.read()).pairs) == 2
+        second: Any = await call.read()
+        assert len(second.pairs) == 2
         call.cancel()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Watch(fleet_pb2.WatchRequest(protocol_version=99), timeout=30).read()
