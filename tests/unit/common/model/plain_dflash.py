@@ -43,7 +43,8 @@ class PlainDflash:
         for index in range(q_BHD.shape[1]):
             scores_BT = q_BHD[:, index] @ k_THD[:, index // group].T / head**0.5
             outs.append(scores_BT.softmax(-1) @ v_THD[:, index // group])
-        return torch.cat(outs, -1) @ w[own + "o_proj.weight"].T
+        mixed: Tensor = torch.cat(outs, -1) @ w[own + "o_proj.weight"].T
+        return mixed
 
     def heads(self, flat: Tensor, weight: Tensor, positions_T: Tensor) -> Tensor:
         """Split into heads, normalise, and turn pairs (i, i + D / 2) as complex numbers."""
@@ -56,4 +57,5 @@ class PlainDflash:
         return torch.cat((pair.real, pair.imag), -1)
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return weight * x / (x.square().mean(-1, keepdim=True) + self.config["rms_norm_eps"]).sqrt()
+        eps: float = self.config["rms_norm_eps"]
+        return weight * x / (x.square().mean(-1, keepdim=True) + eps).sqrt()

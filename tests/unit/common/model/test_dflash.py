@@ -1,6 +1,7 @@
 """Both halves of the drafter against a plain implementation, and a test for each way to get it silently wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,26 +85,25 @@ class TestPortBugs:
         target, context, _, plain = pair
         return plain.hidden(features_of(target, context.taps, ids_like(1, 16))[0], 7, target.embed_VD, BLOCK)
 
-    def served(self, pair: Pair, **changed: object) -> torch.Tensor:
+    def served(
+        self, pair: Pair, taps: tuple[int, ...] = (), anchor: int = 7, length: int = 16, flipped: bool = False
+    ) -> torch.Tensor:
         target, context, block, _ = pair
-        taps = tuple(changed.get("taps", context.taps))  # type: ignore[call-overload]
         table, draft_kv = tables([9], 20), poisoned(context.new_kv(40, 4))
-        features = features_of(target, taps, ids_like(1, 16))
+        features = features_of(target, taps or context.taps, ids_like(1, 16))
         context.write(features, span_at(table, [0], 16), draft_kv)
-        anchor = torch.tensor([changed.get("anchor", 7)])
-        embed = target.embed_VD.flip(0) if changed.get("embed") == "other" else target.embed_VD
-        span = context_at(table, [int(changed.get("length", 16))], BLOCK)  # type: ignore[call-overload]
-        return block.hidden(anchor, span, draft_kv, embed)[0]
+        embed = target.embed_VD.flip(0) if flipped else target.embed_VD
+        return block.hidden(torch.tensor([anchor]), context_at(table, [length], BLOCK), draft_kv, embed)[0]
 
     def test_as_served_is_right(self, pair: Pair, right: torch.Tensor) -> None:
         torch.testing.assert_close(self.served(pair), right, atol=1e-10, rtol=1e-10)
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"taps": (1, 2, 3)}, {"taps": (2, 1, 0)}, {"anchor": 1}, {"length": 15}, {"embed": "other"}],
+        [{"taps": (1, 2, 3)}, {"taps": (2, 1, 0)}, {"anchor": 1}, {"length": 15}, {"flipped": True}],
         ids=["taps one later", "taps out of order", "mask at the anchor", "length off by one", "another embedding"],
     )
-    def test_a_wrong_input_shows(self, pair: Pair, right: torch.Tensor, wrong: dict[str, object]) -> None:
+    def test_a_wrong_input_shows(self, pair: Pair, right: torch.Tensor, wrong: dict[str, Any]) -> None:
         assert float((self.served(pair, **wrong) - right).abs().max()) > 1e-2
 
     def test_the_block_is_bidirectional(self, pair: Pair) -> None:

@@ -12,7 +12,7 @@ from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at
 
 SHAPES = {
     "tied": MadeUpShape(),
-    "untied": MadeUpShape(tied=False, layers=3, taps=(0, 2)),
+    "untied": MadeUpShape(tied=False, layers=3, taps=(0, 1)),
     "many_queries": MadeUpShape(heads=8, kv_heads=1, head_dim=8, layers=4),
     "no_groups": MadeUpShape(heads=3, kv_heads=3, head_dim=12, hidden=48, layers=4),
 }
@@ -63,7 +63,7 @@ def test_padded_chunk_writes_only_its_valid_rows(target: Qwen3) -> None:
     owned = set(table[0, :5].tolist())
     written = {block for block in range(40) if not bool(kv[0, 0, block].isnan().all())}
     assert written <= owned | {0}
-    assert bool(kv[:, :, table[0, 4].item(), 1:].isnan().all())
+    assert bool(kv[:, :, int(table[0, 4]), 1:].isnan().all())
 
 
 def test_rejected_rows_are_overwritten_and_never_seen(target: Qwen3) -> None:

@@ -1,0 +1,178 @@
+"""Damaged and foreign checkpoints: each is refused by an error that names the file and what is wrong in it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from services.common.model import ModelError, load_block, load_context, load_target
+from services.common.model.checkpoint import resolve_folder
+from services.common.model.made_up import write_made_up
+from services.common.model.manifest import MANIFEST_FILE, write_manifest
+
+WEIGHTS = "model.safetensors"
+GATE = "model.layers.1.mlp.gate_proj.weight"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    write_made_up(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    """A private copy of the target's checkpoint."""
+    return Path(shutil.copytree(original / "target", tmp_path / "target"))
+
+
+def edit(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    change(tensors)
+    save_file(tensors, folder / WEIGHTS)
+    write_manifest(folder)
+
+
+def shard(folder: Path, parts: int = 3) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    weight_map = {name: f"model-{index % parts:05}.safetensors" for index, name in enumerate(sorted(tensors))}
+    for file in sorted(set(weight_map.values())):
+        save_file({name: tensors[name].clone() for name in weight_map if weight_map[name] == file}, folder / file)
+    (folder / WEIGHTS).unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    write_manifest(folder)
+
+
+def set_bits(folder: Path, offset: int, mask: int = 0x10) -> None:
+    data = bytearray((folder / WEIGHTS).read_bytes())
+    data[offset] ^= mask
+    (folder / WEIGHTS).write_bytes(bytes(data))
+
+
+def test_shards_hold_the_same_model(folder: Path, original: Path) -> None:
+    shard(folder)
+    assert torch.equal(load_target(folder).embed_VD, load_target(original / "target").embed_VD)
+
+
+def test_a_flipped_bit_is_found_by_the_manifest(folder: Path) -> None:
+    set_bits(folder, -1000)
+    with pytest.raises(ModelError, match=r"model\.safetensors: sha256 differs"):
+        load_target(folder)
+
+
+def test_a_truncated_file_is_named(folder: Path) -> None:
+    path = folder / WEIGHTS
+    path.write_bytes(path.read_bytes()[:-100])
+    (folder / MANIFEST_FILE).unlink()
+    with pytest.raises(ModelError, match=r"model\.safetensors: is not a complete safetensors file"):
+        load_target(folder)
+
+
+@pytest.mark.parametrize("size", [0, 4, 40])
+def test_a_stump_is_refused(folder: Path, size: int) -> None:
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:size])
+    write_manifest(folder)
+    with pytest.raises(ModelError, match=r"model\.safetensors"):
+        load_target(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_tensor_that_is_not_finite_is_named(folder: Path, value: float) -> None:
+    edit(folder, lambda tensors: tensors[GATE].view(-1).__setitem__(77, value))
+    with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.gate_proj\.weight holds NaN or infinity"):
+        load_target(folder)
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    edit(folder, lambda tensors: tensors.pop(GATE))
+    with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.gate_proj\.weight is missing"):
+        load_target(folder)
+
+
+def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
+    edit(folder, lambda tensors: tensors.update({GATE: tensors[GATE].T.contiguous()}))
+    with pytest.raises(ModelError, match=r"gate_proj\.weight has shape \(32, 64\), expected \(64, 32\)"):
+        load_target(folder)
+
+
+def test_an_integer_tensor_is_refused(folder: Path) -> None:
+    edit(folder, lambda tensors: tensors.update({GATE: tensors[GATE].to(torch.int32)}))
+    with pytest.raises(ModelError, match="has dtype"):
+        load_target(folder)
+
+
+def test_a_tensor_of_another_architecture_is_named(folder: Path) -> None:
+    edit(folder, lambda tensors: tensors.update({"model.layers.0.self_attn.q_proj.bias": torch.zeros(64)}))
+    with pytest.raises(ModelError, match=r"q_proj\.bias is not part of this architecture"):
+        load_target(folder)
+
+
+def test_an_index_that_disagrees_with_its_shards_is_refused(folder: Path) -> None:
+    shard(folder)
+    index = folder / "model.safetensors.index.json"
+    values = json.loads(index.read_text())
+    values["weight_map"][GATE] = (
+        "model-00000.safetensors" if "00000" not in values["weight_map"][GATE] else "model-00001.safetensors"
+    )
+    index.write_text(json.dumps(values))
+    write_manifest(folder)
+    with pytest.raises(ModelError, match="but not in the file"):
+        load_target(folder)
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    shard(folder)
+    (folder / "model-00001.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"model-00001\.safetensors"):
+        load_target(folder)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}'])
+def test_a_malformed_index_is_refused(folder: Path, text: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ModelError, match=r"index\.json"):
+        load_target(folder)
+
+
+def test_manifest_must_list_what_is_read_and_be_well_formed(folder: Path) -> None:
+    manifest = folder / MANIFEST_FILE
+    lines = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join(line for line in lines if "config.json" not in line or "tokenizer" in line))
+    with pytest.raises(ModelError, match=r"config\.json is not listed"):
+        load_target(folder)
+    manifest.write_text("".join(lines) + "0" * 64 + "  ../secret\n")
+    with pytest.raises(ModelError, match="line"):
+        load_target(folder)
+    manifest.write_text("".join(lines) + "0" * 64 + "  more.txt\n")
+    with pytest.raises(ModelError, match=r"more\.txt: listed"):
+        load_target(folder)
+
+
+def test_revision_follows_the_contents(folder: Path) -> None:
+    first = load_target(folder).revision
+    edit(folder, lambda tensors: tensors[GATE].mul_(2))
+    assert load_target(folder).revision != first
+    (folder / MANIFEST_FILE).unlink()
+    assert len(load_target(folder).revision) == len(first) == 64
+
+
+def test_a_damaged_drafter_is_refused_by_both_halves(original: Path, tmp_path: Path) -> None:
+    drafter = Path(shutil.copytree(original / "drafter", tmp_path / "drafter"))
+    edit(drafter, lambda tensors: tensors.update({"fc.weight": tensors["fc.weight"][:, :64].contiguous()}))
+    with pytest.raises(ModelError, match=r"fc\.weight has shape \(32, 64\), expected \(32, 96\)"):
+        load_context(drafter, load_target(original / "target"))
+    edit(drafter, lambda tensors: tensors.pop("hidden_norm.weight"))
+    with pytest.raises(ModelError, match=r"hidden_norm\.weight is missing"):
+        load_block(drafter)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such folder"):
+        resolve_folder(tmp_path / "nothing")
+    with pytest.raises(ModelError, match="no such folder"):
+        load_target("just-a-name")

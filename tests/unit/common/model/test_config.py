@@ -1,0 +1,128 @@
+"""config.json is read strictly: what would change the arithmetic and is not implemented is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.common.model import ModelError, read_drafter_config, read_target_config
+from services.common.model.config import default_layer_ids
+from services.common.model.made_up import write_made_up
+
+# As published for a 4 B target and its 16-token drafter.
+PUBLISHED_DRAFTER: dict[str, Any] = {
+    "architectures": ["DFlashDraftModel"], "attention_bias": False, "attention_dropout": 0.0, "block_size": 16,
+    "dflash_config": {"mask_token_id": 151669, "target_layer_ids": [1, 9, 17, 25, 33]}, "dtype": "bfloat16",
+    "head_dim": 128, "hidden_act": "silu", "hidden_size": 2560, "initializer_range": 0.02, "intermediate_size": 9728,
+    "layer_types": ["full_attention"] * 5, "max_position_embeddings": 40960, "max_window_layers": 5,
+    "model_type": "qwen3", "num_attention_heads": 32, "num_hidden_layers": 5, "num_key_value_heads": 8,
+    "num_target_layers": 36, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 1000000,
+    "sliding_window": None, "tie_word_embeddings": False, "use_cache": True, "use_sliding_window": False,
+    "vocab_size": 151936,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = write_made_up(tmp_path_factory.mktemp("pair")).target
+    values: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return values
+
+
+def write(folder: Path, values: object) -> Path:
+    (folder / "config.json").write_text(json.dumps(values))
+    return folder
+
+
+def test_the_published_drafter_layout_is_read(tmp_path: Path) -> None:
+    config = read_drafter_config(write(tmp_path, PUBLISHED_DRAFTER))
+    assert (config.block_size, config.mask_token_id) == (16, 151669)
+    assert config.target_layer_ids == (1, 9, 17, 25, 33)
+    assert config.rope_theta == 1e6
+
+
+def test_block_size_may_stand_inside(tmp_path: Path) -> None:
+    values = {name: value for name, value in PUBLISHED_DRAFTER.items() if name != "block_size"}
+    values["dflash_config"] = {**values["dflash_config"], "block_size": 8}
+    assert read_drafter_config(write(tmp_path, values)).block_size == 8
+
+
+def test_layers_that_are_not_named_follow_the_published_rule(tmp_path: Path) -> None:
+    values = PUBLISHED_DRAFTER | {"dflash_config": {"mask_token_id": 1}}
+    assert read_drafter_config(write(tmp_path, values)).target_layer_ids == (1, 9, 17, 25, 33)
+    assert default_layer_ids(8, 1) == (4,)
+    assert default_layer_ids(8, 3) == (1, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"is_causal": True}, "is_causal"),
+        ({"layer_types": ["sliding_attention"] * 5}, "layer_types"),
+        ({"draft_vocab_size": 32000}, "draft_vocab_size"),
+        ({"block_size": 1}, "block_size"),
+        ({"dflash_config": {"mask_token_id": 151936}}, "dflash_config.mask_token_id"),
+        ({"dflash_config": {}}, "dflash_config.mask_token_id"),
+        ({"dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 36]}}, "dflash_config.target_layer_ids"),
+        ({"dflash_config": {"mask_token_id": 1, "selector_rank": 256}}, "dflash_config.selector_rank"),
+        ({"dflash_config": {"mask_token_id": 1, "sample_from_anchor": True}}, "dflash_config.sample_from_anchor"),
+        ({"dflash_config": {"mask_token_id": 1, "something_new": 0}}, "dflash_config.something_new"),
+        ({"num_target_layers": 0}, "num_target_layers"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "architectures"),
+    ],
+)
+def test_a_drafter_that_asks_for_more_is_refused(change: dict[str, Any], named: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=rf"config\.json: {named}:"):
+        read_drafter_config(write(tmp_path, PUBLISHED_DRAFTER | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_parameters.rope_type"),
+        ({"rope_parameters": {"rope_theta": 5.0}, "rope_theta": 6.0}, "rope_theta"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"num_experts": 8}, "num_experts"),
+        ({"head_dim": 15}, "head_dim"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"vocab_size": "many"}, "vocab_size"),
+        ({"vocab_size": True}, "vocab_size"),
+        ({"hidden_size": -1}, "hidden_size"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
+        ({"eos_token_id": 320}, "eos_token_id"),
+    ],
+)
+def test_a_target_that_asks_for_more_is_refused(
+    change: dict[str, Any], named: str, base: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=rf"config\.json: {named}:"):
+        read_target_config(write(tmp_path, base | change))
+
+
+def test_what_newer_writers_add_is_read(base: dict[str, Any], tmp_path: Path) -> None:
+    nested = {name: value for name, value in base.items() if name != "rope_theta"}
+    nested |= {
+        "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"},
+        "eos_token_id": [0, 5],
+        "dtype": "float32",
+    }
+    config = read_target_config(write(tmp_path, nested))
+    assert config.rope_theta == 5e5
+    assert config.eos_token_ids == (0, 5)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "\udcff"])
+def test_a_malformed_file_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ModelError, match=r"config\.json"):
+        read_target_config(tmp_path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
+        read_target_config(tmp_path)
