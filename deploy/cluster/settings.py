@@ -34,6 +34,8 @@ class ClusterSettings:
     """torch device of both services; empty: cuda when placed on GPUs, else cpu."""
     dtype: str = ""
     """Data type of the weights; empty takes the device's default."""
+    adaptive: bool = True
+    """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     slots: int = 16
     """Requests that one target runs at once."""
     listen: str = "127.0.0.1:0"

@@ -42,6 +42,7 @@ def _target(
         device=device,
         dtype=settings.dtype or default_dtype(device),
         slots=settings.slots,
+        adaptive=settings.adaptive,
         run_dir=str(folder),
         grpc=f"{settings.host}:{port}",
         health=f"{settings.host}:0",
