@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from services.common.metrics.family import ROUND, Family, Spec
+from services.common.version import VERSION
 
 TARGET = (
     Spec("spec_decode_num_drafts", "counter", "Drafts verified: requests times speculative rounds."),
@@ -86,14 +87,20 @@ EVERY_SERVICE = (
 
 def target_metrics(registry: CollectorRegistry, model_name: str, pair: str) -> Family:
     """Metrics of a target."""
-    return Family((*TARGET, *EVERY_SERVICE), registry, model_name, pair)
+    return _family(TARGET, registry, model_name, pair)
 
 
 def drafter_metrics(registry: CollectorRegistry, model_name: str, pair: str) -> Family:
     """Metrics of a drafter."""
-    return Family((*DRAFTER, *EVERY_SERVICE), registry, model_name, pair)
+    return _family(DRAFTER, registry, model_name, pair)
 
 
 def gateway_metrics(registry: CollectorRegistry, model_name: str) -> Family:
     """Metrics of a gateway; its pair label is empty."""
-    return Family((*GATEWAY, *EVERY_SERVICE), registry, model_name, "")
+    return _family(GATEWAY, registry, model_name, "")
+
+
+def _family(specs: tuple[Spec, ...], registry: CollectorRegistry, model_name: str, pair: str) -> Family:
+    family = Family((*specs, *EVERY_SERVICE), registry, model_name, pair)
+    family["build_info"].set(1, VERSION)
+    return family

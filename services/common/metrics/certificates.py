@@ -18,7 +18,7 @@ def observe_certificates(metrics: Family, files: TlsFiles) -> None:
 
 
 async def follow_certificates(metrics: Family, files: TlsFiles, interval_s: float = 60.0) -> None:
-    """Observes again and again, because the files may be rotated; runs until cancelled."""
-    while True:
-        observe_certificates(metrics, files)
+    """Observes again and again, because the files may be rotated; runs until cancelled, or not at all without TLS."""
+    while files:
+        await asyncio.to_thread(observe_certificates, metrics, files)
         await asyncio.sleep(interval_s)

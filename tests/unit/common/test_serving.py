@@ -158,3 +158,16 @@ async def test_stop_can_be_called_twice() -> None:
     await made.start()
     await made.stop(0)
     await made.stop(0)
+
+
+async def test_a_client_that_pings_every_second_is_kept() -> None:
+    async def ponder(request: fleet_pb2.WatchRequest, context: Any) -> fleet_pb2.WatchResponse:
+        await asyncio.sleep(4.5)
+        return await echo(request, context)
+
+    made = server(ponder)
+    bound = await made.start()
+    eager = [("grpc.keepalive_time_ms", 1000), ("grpc.http2.max_pings_without_data", 0)]
+    async with connect(bound.grpc, options=eager) as channel:
+        assert await watch(channel, 3) == 3
+    await made.stop(0)
