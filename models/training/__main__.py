@@ -1,29 +1,16 @@
 """Run the training stages: python -m models.training --preset cpu [stage ...]."""
 
 import argparse
-import json
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-from tokenizers import Tokenizer
-from torch import Tensor
-
-from models.training.corpus import load_corpus
-from models.training.drafter import load_drafter, train_drafter
-from models.training.export import export_pair
-from models.training.generate import generate
-from models.training.offline_tau import measure_tau
-from models.training.prompts import choose_prompts, save_prompts
-from models.training.settings import PRESETS, Settings, with_minutes
-from models.training.target import held_out_loss, load_target, train_target
-from models.training.tokenizer import encode_sources, save_tokenizer, train_tokenizer
-
-EMBEDDED = Path(__file__).resolve().parents[1] / "embedded"
+from models.training.settings import PRESETS, with_minutes
+from models.training.stages import SHARED, STAGES
+from models.training.workers import run_stage
 
 
 def main() -> None:
+    """Run the chosen stages in order; each finds the work of the earlier ones on disk."""
     arguments = _parser().parse_args()
     settings = with_minutes(
         replace(
@@ -35,68 +22,11 @@ def main() -> None:
         arguments.target_minutes,
         arguments.drafter_minutes,
     )
-    torch.set_num_threads(arguments.threads)
     for stage in arguments.stages or STAGES:
-        STAGES[stage](settings)
-
-
-def _tokenize(settings: Settings) -> None:
-    texts = (source.text for source in load_corpus().train)
-    save_tokenizer(train_tokenizer(texts, settings.shape), settings.work / "tokenizer", settings.shape)
-
-
-def _target(settings: Settings) -> None:
-    train, held_out = _streams(settings)
-    print(f"corpus: {len(train)} training tokens, {len(held_out)} held out", flush=True)
-    train_target(settings, train)
-    loss = held_out_loss(load_target(settings), held_out, settings.device)
-    print(f"target: held-out loss {loss:.4f}", flush=True)
-
-
-def _generate(settings: Settings) -> None:
-    train, _ = _streams(settings)
-    generate(settings, load_target(settings), train)
-
-
-def _drafter(settings: Settings) -> None:
-    train_drafter(settings, load_target(settings))
-
-
-def _export(settings: Settings) -> None:
-    prompts = choose_prompts(
-        _tokenizer(settings), load_corpus().held_out, settings.tau.prompts, settings.seed
-    )
-    export_pair(settings, load_target(settings), load_drafter(settings), EMBEDDED)
-    save_prompts(prompts, EMBEDDED)
-
-
-def _tau(settings: Settings) -> None:
-    prompts: list[str] = json.loads((EMBEDDED / "heldout_prompts.json").read_text(encoding="utf-8"))
-    lines = measure_tau(
-        settings, load_target(settings), load_drafter(settings), _tokenizer(settings), prompts
-    )
-    report = json.dumps([asdict(line) for line in lines], indent=1)
-    (settings.work / "tau.json").write_text(report + "\n")
-    print(report, flush=True)
-
-
-def _tokenizer(settings: Settings) -> Tokenizer:
-    return Tokenizer.from_file(str(settings.work / "tokenizer" / "tokenizer.json"))
-
-
-def _streams(settings: Settings) -> tuple[Tensor, Tensor]:
-    tokenizer, corpus, eos = _tokenizer(settings), load_corpus(), settings.shape.eos_token_id
-    return encode_sources(tokenizer, corpus.train, eos), encode_sources(tokenizer, corpus.held_out, eos)
-
-
-STAGES: dict[str, Callable[[Settings], None]] = {
-    "tokenizer": _tokenize,
-    "target": _target,
-    "generate": _generate,
-    "drafter": _drafter,
-    "export": _export,
-    "tau": _tau,
-}
+        if stage in SHARED and settings.workers > 1:
+            run_stage(STAGES[stage], settings)
+        else:
+            STAGES[stage](replace(settings, workers=1))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,7 +37,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, default=Path("build/embedded"))
     parser.add_argument("--target-minutes", type=float)
     parser.add_argument("--drafter-minutes", type=float)
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     return parser
 

@@ -20,6 +20,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Corpus:
+    """The two sides of the split."""
+
     train: tuple[Source, ...]
     held_out: tuple[Source, ...]
 

@@ -1,5 +1,6 @@
 """The DFlash drafter: one non-causal forward over [anchor, mask x K], and its training."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from models.training.network import (
     Projections,
     RMSNorm,
     Rotation,
+    fold,
     init_weights,
     rotation_at,
     round_weights,
@@ -21,6 +23,7 @@ from models.training.network import (
 from models.training.optimizer import Optimizer
 from models.training.settings import Settings, Shape
 from models.training.target import CHECKPOINT_SECONDS, LOG_SECONDS, Target
+from models.training.workers import rank
 
 
 class Drafter(nn.Module):
@@ -42,7 +45,7 @@ class Drafter(nn.Module):
         features [batch, context, fused width], anchors [batch, blocks] (positions),
         embeddings [batch, blocks * block_size, hidden] -> [batch, blocks, K, hidden].
         """
-        size, blocks = self.shape.block_size, anchors.shape[1]
+        size = self.shape.block_size
         context = self.hidden_norm(self.fc(features))
         places = torch.arange(features.shape[1], device=anchors.device)
         rows = (anchors[..., None] + torch.arange(size, device=anchors.device)).flatten(1)
@@ -57,7 +60,7 @@ class Drafter(nn.Module):
             assert isinstance(layer, Layer)
             x = x + _attend(layer, layer.input_layernorm(x), context, view)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
-        return self.norm(x).unflatten(1, (blocks, size))[:, :, 1:]
+        return fold(self.norm(x), 1, size)[:, :, 1:]
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class View:
 
     def split(self, rows: Tensor) -> Tensor:
         """Fold [batch, heads, blocks * size, ...] into blocks."""
-        return rows.unflatten(2, (-1, self.size))
+        return fold(rows, 2, self.size)
 
 
 def _attend(layer: Layer, x: Tensor, context: Tensor, view: View) -> Tensor:
@@ -83,7 +86,7 @@ def _attend(layer: Layer, x: Tensor, context: Tensor, view: View) -> Tensor:
     inside = view.split(q) @ view.split(own_k).transpose(-1, -2)
     before = (q @ seen_k.transpose(-1, -2)).masked_fill(~view.visible, -torch.inf)
     scores = torch.cat((before, inside.flatten(2, 3)), dim=-1).float().softmax(-1).to(q.dtype)
-    among, within = scores.split((seen_k.shape[2], view.size), dim=-1)
+    among, within = torch.split(scores, [seen_k.shape[2], view.size], dim=-1)
     mixed = among @ seen_v + (view.split(within) @ view.split(own_v)).flatten(2, 3)
     out: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(-2))
     return out
@@ -110,7 +113,7 @@ def cut_blocks(ids: Tensor, features: Tensor, anchors: Tensor, size: int) -> Blo
     places = anchors[..., None] + torch.arange(size, device=ids.device)
     inside = places < ids.shape[1]
     clipped = places.clamp(max=ids.shape[1] - 1).flatten(1)
-    tokens = ids.gather(1, clipped).unflatten(1, (-1, size))
+    tokens = fold(ids.gather(1, clipped), 1, size)
     return Blocks(features, anchors, tokens, inside)
 
 
@@ -139,27 +142,28 @@ def train_drafter(settings: Settings, target: Target) -> Drafter:
     drafter.norm.load_state_dict(target.model.norm.state_dict())
     optimizer = Optimizer(drafter, options.muon_lr, options.adam_lr, options.clip)
     batches = _batches(load_shards(settings.work), settings)
-    model = torch.compile(drafter, dynamic=False)
+    model = torch.compile(drafter, dynamic=False, disable=not settings.compiled)
     started = saved = logged = time.monotonic()
-    step, average = 0, float("nan")
-    while (progress := options.budget.progress(step, time.monotonic() - started)) < 1.0:
+    step, progress, average = 0, 0.0, float("nan")
+    while progress < 1.0:
         blocks = next(batches)
         with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
             embedded = block_embeddings(target, blocks.tokens)
             hidden = model(blocks.features, blocks.anchors, embedded)
             loss = block_loss(hidden, blocks, target, options.gamma)
-        optimizer.step(loss, _schedule(progress, options.warmup))
-        step += 1
-        average = loss.item() if average != average else 0.97 * average + 0.03 * loss.item()
-        now = time.monotonic()
-        if now - logged > LOG_SECONDS:
+        step, now = step + 1, time.monotonic()
+        reached = options.budget.progress(step, now - started)
+        progress = optimizer.step(loss, _schedule(progress, options.warmup), reached)
+        average = loss.item() if math.isnan(average) else 0.97 * average + 0.03 * loss.item()
+        if rank() == 0 and now - logged > LOG_SECONDS:
             print(f"drafter step {step} progress {progress:.3f} loss {average:.3f}", flush=True)
             logged = now
-        if now - saved > CHECKPOINT_SECONDS:
+        if rank() == 0 and now - saved > CHECKPOINT_SECONDS:
             torch.save(drafter.state_dict(), settings.work / "drafter.pt")
             saved = now
-    torch.save(drafter.state_dict(), settings.work / "drafter.pt")
-    print(f"drafter done: steps {step} loss {average:.4f}", flush=True)
+    if rank() == 0:
+        torch.save(drafter.state_dict(), settings.work / "drafter.pt")
+        print(f"drafter done: steps {step} loss {average:.4f}", flush=True)
     return drafter
 
 
@@ -173,18 +177,17 @@ def load_drafter(settings: Settings) -> Drafter:
 
 def _batches(shards: list[Shard], settings: Settings) -> Iterator[Blocks]:
     options, device = settings.drafter, settings.device
-    generator = torch.Generator().manual_seed(settings.seed)
-    pieces = [(shard, rows) for shard in shards for rows in torch.arange(len(shard.ids)).split(1)]
+    share = options.batch // settings.workers
+    generator = torch.Generator().manual_seed(settings.seed + 1_000_003 * rank())
+    pieces = [(shard, rows) for shard in shards for rows in torch.split(torch.arange(len(shard.ids)), 1)]
     while True:
-        order = torch.randperm(len(pieces), generator=generator).split(options.batch)
+        order = torch.split(torch.randperm(len(pieces), generator=generator), share)
         for chosen in order:
-            if len(chosen) == options.batch:
+            if len(chosen) == share:
                 yield _gather([pieces[i] for i in chosen.tolist()], generator, settings, device)
 
 
-def _gather(
-    pieces: list[tuple[Shard, Tensor]], generator: torch.Generator, settings: Settings, device: str
-) -> Blocks:
+def _gather(pieces: list[tuple[Shard, Tensor]], generator: torch.Generator, settings: Settings, device: str) -> Blocks:
     ids = torch.cat([shard.ids[rows] for shard, rows in pieces]).long()
     features = torch.cat([shard.features[rows] for shard, rows in pieces])
     starts = torch.tensor([[shard.start] for shard, _ in pieces])

@@ -34,6 +34,7 @@ def export_pair(settings: Settings, target: Target, drafter: Drafter, folder: Pa
 
 
 def target_config(shape: Shape) -> dict[str, object]:
+    """Describe the target as Hugging Face's Qwen3."""
     return {
         "architectures": ["Qwen3ForCausalLM"],
         **_common(shape),
@@ -48,6 +49,7 @@ def target_config(shape: Shape) -> dict[str, object]:
 
 
 def drafter_config(shape: Shape) -> dict[str, object]:
+    """Describe the drafter in the published DFlash fields."""
     return {
         "architectures": ["DFlashDraftModel"],
         **_common(shape),
@@ -64,6 +66,7 @@ def drafter_config(shape: Shape) -> dict[str, object]:
 
 
 def generation_config(shape: Shape) -> dict[str, object]:
+    """Name the token that ends a text; decoding is greedy unless asked otherwise."""
     return {"eos_token_id": shape.eos_token_id, "pad_token_id": shape.eos_token_id, "do_sample": False}
 
 
@@ -99,8 +102,7 @@ def _common(shape: Shape) -> dict[str, object]:
 
 def _save_weights(module: nn.Module, folder: Path) -> None:
     tensors = {
-        name: weight.detach().to("cpu", torch.bfloat16).contiguous()
-        for name, weight in module.state_dict().items()
+        name: weight.detach().to("cpu", torch.bfloat16).contiguous() for name, weight in module.state_dict().items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from models.training.settings import Settings
 from models.training.target import Target
+from models.training.workers import rank
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,17 @@ class Shard:
     features: Tensor
 
     def save(self, path: Path) -> None:
+        """Write the shard where `load_shards` finds it."""
         torch.save({"ids": self.ids, "start": self.start, "features": self.features}, path)
 
 
 def load_shards(work: Path) -> list[Shard]:
     """Return every shard of the work folder, memory-mapped."""
-    return [
-        Shard(**torch.load(path, weights_only=True, mmap=True))
-        for path in sorted(work.glob("shard-*.pt"))
-    ]
+    return [Shard(**torch.load(path, weights_only=True, mmap=True)) for path in sorted(work.glob("shard-*.pt"))]
 
 
 @torch.no_grad()
-def continue_prompts(
-    target: Target, prompts: Tensor, lengths: Tensor, total: int, sampling: Sampling
-) -> Shard:
+def continue_prompts(target: Target, prompts: Tensor, lengths: Tensor, total: int, sampling: Sampling) -> Shard:
     """Extend right-padded prompts [rows, tokens] to a total length, keeping all features."""
     rows, start = prompts.shape[0], int(lengths.min())
     ids = torch.zeros((rows, total), dtype=torch.long, device=prompts.device)
@@ -65,25 +62,24 @@ def continue_prompts(
 def generate(settings: Settings, target: Target, stream: Tensor) -> int:
     """Write shards of greedy and of sampled text until the budget is spent."""
     options, device = settings.generate, settings.device
-    chooser = torch.Generator().manual_seed(settings.seed)
+    rows, seed = options.batch // settings.workers, settings.seed + 1_000_003 * rank()
+    chooser = torch.Generator().manual_seed(seed)
     sampling = Sampling(
-        int(options.batch * options.greedy_share),
+        int(rows * options.greedy_share),
         options.temperature,
-        torch.Generator(device).manual_seed(settings.seed),
+        torch.Generator(device).manual_seed(seed),
     )
     writer = copy.deepcopy(target).bfloat16()
     started, tokens, index = time.monotonic(), 0, 0
-    while tokens < options.tokens and time.monotonic() - started < 60.0 * options.minutes:
-        size = int(
-            torch.randint(options.shortest_prompt, options.longest_prompt + 1, (1,), generator=chooser)
-        )
-        places = torch.randint(len(stream) - size, (options.batch, 1), generator=chooser)
+    while tokens < options.tokens // settings.workers and time.monotonic() - started < 60.0 * options.minutes:
+        size = int(torch.randint(options.shortest_prompt, options.longest_prompt + 1, (1,), generator=chooser))
+        places = torch.randint(len(stream) - size, (rows, 1), generator=chooser)
         prompts = stream[places + torch.arange(size)].long().to(device)
-        lengths = torch.full((options.batch,), size, device=device)
+        lengths = torch.full((rows,), size, device=device)
         shard = continue_prompts(writer, prompts, lengths, options.length, sampling)
         cpu = Shard(shard.ids.cpu(), shard.start, shard.features.cpu())
-        cpu.save(settings.work / f"shard-{index:04d}.pt")
-        tokens, index = tokens + options.batch * (options.length - size), index + 1
+        cpu.save(settings.work / f"shard-{rank()}-{index:04d}.pt")
+        tokens, index = tokens + rows * (options.length - size), index + 1
         print(f"generated {tokens} tokens, {time.monotonic() - started:.0f} s", flush=True)
     return tokens
 

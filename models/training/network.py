@@ -10,18 +10,23 @@ Rotation = tuple[Tensor, Tensor]
 
 
 class RMSNorm(nn.Module):
+    """Root-mean-square norm, computed in float32."""
+
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension."""
         wide = x.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
         return (self.weight * wide).to(x.dtype)
 
 
 class FeedForward(nn.Module):
+    """SwiGLU."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
@@ -29,6 +34,7 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the update of the residual stream."""
         out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return out
 
@@ -50,13 +56,13 @@ class Projections(nn.Module):
 
     def queries(self, x: Tensor, rotation: Rotation) -> Tensor:
         """Return [batch, heads, rows, head_dim]."""
-        q = self.q_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        q = fold(self.q_proj(x), -1, self.head_dim).transpose(1, 2)
         return rotate(self.q_norm(q), rotation)
 
     def keys_values(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
         """Return keys and values, each [batch, kv_heads, rows, head_dim]."""
-        k = self.k_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        k = fold(self.k_proj(x), -1, self.head_dim).transpose(1, 2)
+        v = fold(self.v_proj(x), -1, self.head_dim).transpose(1, 2)
         return rotate(self.k_norm(k), rotation), v
 
     def attend_causal(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -70,15 +76,17 @@ class Projections(nn.Module):
     def attend_cached(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Attend without copying the keys: the heads of a group become query rows."""
         rows = q.shape[2]
-        q = q.unflatten(1, (-1, self.groups)).flatten(2, 3)
+        q = fold(q, 1, self.groups).flatten(2, 3)
         mask = None if mask is None else mask.repeat(self.groups, 1)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        out = out.unflatten(2, (self.groups, rows)).flatten(1, 2)
+        out = fold(out, 2, rows).flatten(1, 2)
         mixed: Tensor = self.o_proj(out.transpose(1, 2).flatten(-2))
         return mixed
 
 
 class Layer(nn.Module):
+    """The weights of one pre-norm block; its owner runs it."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.self_attn = Projections(shape)
@@ -87,10 +95,17 @@ class Layer(nn.Module):
         self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
 
+def fold(x: Tensor, dim: int, size: int) -> Tensor:
+    """Split a dimension into groups of the given size."""
+    shape = list(x.shape)
+    shape[dim : dim + 1 or None] = [shape[dim] // size, size]
+    return x.reshape(shape)
+
+
 def rotation_at(positions: Tensor, shape: Shape) -> Rotation:
     """Return the cosines and sines [..., 1, rows, head_dim] of the given positions [..., rows]."""
     exponents = torch.arange(0, shape.head_dim, 2, device=positions.device) / shape.head_dim
-    angles = positions[..., None].float() / shape.rope_theta**exponents.float()
+    angles = positions[..., None].float() / shape.rope_theta ** exponents.float()
     angles = torch.cat((angles, angles), dim=-1).unsqueeze(-3)
     return angles.cos(), angles.sin()
 
@@ -114,7 +129,3 @@ def round_weights(module: nn.Module) -> None:
     with torch.no_grad():
         for weight in module.parameters():
             weight.copy_(weight.bfloat16().float())
-
-
-def count_parameters(module: nn.Module) -> int:
-    return sum(weight.numel() for weight in module.parameters())

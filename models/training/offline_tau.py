@@ -62,22 +62,16 @@ def _measure(text: Text, temperature: float, target: Target, drafter: Drafter) -
     return Tau(
         temperature=temperature,
         dflash=_replay(text, [_table(hit, span) for hit, span in zip(hits, text.spans, strict=True)]),
-        shuffled_features=_replay(
-            text, [_table(hit, span) for hit, span in zip(blind, text.spans, strict=True)]
-        ),
+        shuffled_features=_replay(text, [_table(hit, span) for hit, span in zip(blind, text.spans, strict=True)]),
         ngram=_replay(text, [_lookup(ids, size) for ids in text.shard.ids.tolist()]),
-        distinct_4grams=sum(
-            _distinct(row[span[0] :], 4) for row, span in zip(rows, text.spans, strict=True)
-        )
+        distinct_4grams=sum(_distinct(row[span[0] :], 4) for row, span in zip(rows, text.spans, strict=True))
         / len(rows),
         position_recall=tuple(torch.cat(hits).float().mean(0).tolist()),
     )
 
 
 @torch.no_grad()
-def _write(
-    settings: Settings, target: Target, encoded: list[list[int]], temperature: float
-) -> Text:
+def _write(settings: Settings, target: Target, encoded: list[list[int]], temperature: float) -> Text:
     """Continue the prompts; a response ends before an end-of-text token."""
     options, device = settings.tau, settings.device
     lengths = torch.tensor([len(ids) for ids in encoded], device=device)

@@ -15,13 +15,13 @@ SHORTEST, LONGEST = 24, 60
 
 @dataclass(frozen=True)
 class Prompt:
+    """A prompt and the held-out file it was cut from."""
+
     text: str
     path: str
 
 
-def choose_prompts(
-    tokenizer: Tokenizer, sources: Sequence[Source], count: int, seed: int
-) -> list[Prompt]:
+def choose_prompts(tokenizer: Tokenizer, sources: Sequence[Source], count: int, seed: int) -> list[Prompt]:
     """Draw prompts at random line starts, spread over the held-out files."""
     chooser = random.Random(seed)
     prompts: list[Prompt] = []

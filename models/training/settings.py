@@ -45,6 +45,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class TargetSettings:
+    """Sequences are short until `long_from`, a share of the budget; the rates decay from `decay_from`."""
+
     budget: Budget
     batch_tokens: int
     lengths: tuple[int, int] = (256, 512)
@@ -58,6 +60,8 @@ class TargetSettings:
 
 @dataclass(frozen=True)
 class GenerateSettings:
+    """How much text the target writes for its drafter, greedily and at a temperature."""
+
     tokens: int
     minutes: float
     batch: int
@@ -70,6 +74,8 @@ class GenerateSettings:
 
 @dataclass(frozen=True)
 class DrafterSettings:
+    """Blocks per sequence, and the decay of the loss along a block."""
+
     budget: Budget
     batch: int
     anchors: int
@@ -82,6 +88,8 @@ class DrafterSettings:
 
 @dataclass(frozen=True)
 class TauSettings:
+    """The held-out measurement."""
+
     prompts: int = 40
     new_tokens: int = 256
     temperature: float = 0.8
@@ -89,12 +97,16 @@ class TauSettings:
 
 @dataclass(frozen=True)
 class Settings:
+    """One whole run."""
+
     target: TargetSettings
     generate: GenerateSettings
     drafter: DrafterSettings
     tau: TauSettings = field(default_factory=TauSettings)
     shape: Shape = field(default_factory=Shape)
     device: str = "cpu"
+    workers: int = 1
+    compiled: bool = True
     work: Path = Path("build/embedded")
     seed: int = 1
 
@@ -104,8 +116,10 @@ UNLIMITED = 10**9
 PRESETS: dict[PresetName, Settings] = {
     "cpu": Settings(
         target=TargetSettings(Budget(UNLIMITED, 45.0), batch_tokens=8192),
-        generate=GenerateSettings(tokens=2_500_000, minutes=8.0, batch=512),
-        drafter=DrafterSettings(Budget(UNLIMITED, 30.0), batch=16, anchors=64),
+        generate=GenerateSettings(tokens=2_500_000, minutes=6.0, batch=256),
+        drafter=DrafterSettings(Budget(UNLIMITED, 30.0), batch=8, anchors=64),
+        workers=2,
+        compiled=False,
     ),
     "gpu": Settings(
         target=TargetSettings(Budget(3000, 4.0), batch_tokens=65536, long_from=0.0),

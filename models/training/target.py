@@ -1,5 +1,6 @@
 """The target: a small dense Qwen3 and its training loop."""
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from models.training.network import Layer, RMSNorm, init_weights, rotation_at, round_weights
 from models.training.optimizer import Optimizer
 from models.training.settings import Settings, Shape
+from models.training.workers import rank
 
 CHECKPOINT_SECONDS = 120.0
 LOG_SECONDS = 20.0
@@ -18,6 +20,8 @@ Cache = tuple[Tensor, Tensor]
 
 
 class Backbone(nn.Module):
+    """Embeddings, layers and the final norm."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
@@ -35,9 +39,11 @@ class Target(nn.Module):
         init_weights(self)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Return the logits of every row of whole sequences."""
         return self.head(self.model.norm(self.residuals(ids)[-1]))
 
     def head(self, normed: Tensor) -> Tensor:
+        """Return the logits of final-normed rows."""
         return F.linear(normed, self.model.embed_tokens.weight)
 
     def residuals(self, ids: Tensor) -> list[Tensor]:
@@ -93,30 +99,31 @@ def train_target(settings: Settings, train: Tensor) -> Target:
     optimizer = Optimizer(target, options.muon_lr, options.adam_lr, options.clip)
     checkpoint = settings.work / "target.pt"
     step, tokens, used = _restore(checkpoint, target, optimizer)
-    short, long = (
-        _batches(train, options.batch_tokens // length, length, settings.seed + step)
-        for length in options.lengths
-    )
-    model = torch.compile(target, dynamic=False)
+    share = options.batch_tokens // settings.workers
+    seed = settings.seed + step + 1_000_003 * rank()
+    short, long = (_batches(train, share // length, length, seed) for length in options.lengths)
+    model = torch.compile(target, dynamic=False, disable=not settings.compiled)
     started = saved = logged = time.monotonic()
-    average = float("nan")
-    while (progress := options.budget.progress(step, time.monotonic() - started + used)) < 1.0:
+    progress, average = options.budget.progress(step, used), float("nan")
+    while progress < 1.0:
         ids = next(long if progress >= options.long_from else short).to(device)
         with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
             logits = model(ids[:, :-1])
             loss = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
-        optimizer.step(loss, _schedule(progress, options.warmup, options.decay_from))
-        step, tokens = step + 1, tokens + ids.numel() - len(ids)
-        average = loss.item() if average != average else 0.95 * average + 0.05 * loss.item()
+        step, tokens = step + 1, tokens + options.batch_tokens
         now = time.monotonic()
-        if now - logged > LOG_SECONDS:
+        reached = options.budget.progress(step, now - started + used)
+        progress = optimizer.step(loss, _schedule(progress, options.warmup, options.decay_from), reached)
+        average = loss.item() if math.isnan(average) else 0.95 * average + 0.05 * loss.item()
+        if rank() == 0 and now - logged > LOG_SECONDS:
             print(f"target step {step} tokens {tokens} progress {progress:.3f} loss {average:.3f}", flush=True)
             logged = now
-        if now - saved > CHECKPOINT_SECONDS:
+        if rank() == 0 and now - saved > CHECKPOINT_SECONDS:
             _save(checkpoint, target, optimizer, (step, tokens, now - started + used))
             saved = now
-    _save(checkpoint, target, optimizer, (step, tokens, time.monotonic() - started + used))
-    print(f"target done: steps {step} tokens {tokens} loss {average:.4f}", flush=True)
+    if rank() == 0:
+        _save(checkpoint, target, optimizer, (step, tokens, time.monotonic() - started + used))
+        print(f"target done: steps {step} tokens {tokens} loss {average:.4f}", flush=True)
     return target
 
 
@@ -125,7 +132,7 @@ def held_out_loss(target: Target, stream: Tensor, device: str, length: int = 512
     """Return the mean cross-entropy per token over windows of the held-out stream."""
     windows = stream[: len(stream) // (length + 1) * (length + 1)].view(-1, length + 1).long()
     total = 0.0
-    for chunk in windows.split(16):
+    for chunk in torch.split(windows, 16):
         ids = chunk.to(device)
         logits = target(ids[:, :-1])
         total += F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum").item()
@@ -147,7 +154,7 @@ def _batches(stream: Tensor, batch: int, length: int, seed: int) -> Iterator[Ten
         offset = int(torch.randint(span, (1,), generator=generator))
         count = (len(stream) - offset) // span
         windows = stream[offset : offset + count * span].view(count, span)
-        for rows in torch.randperm(count, generator=generator).split(batch):
+        for rows in torch.split(torch.randperm(count, generator=generator), batch):
             if len(rows) == batch:
                 yield windows[rows].long()
 

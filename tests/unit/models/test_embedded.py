@@ -83,9 +83,7 @@ def test_no_text_encodes_to_the_mask(tokenizer: Tokenizer, prompts: list[str]) -
         assert mask not in tokenizer.encode(text).ids
 
 
-def test_prompts_are_short_and_survive_the_tokenizer(
-    tokenizer: Tokenizer, prompts: list[str]
-) -> None:
+def test_prompts_are_short_and_survive_the_tokenizer(tokenizer: Tokenizer, prompts: list[str]) -> None:
     assert len(prompts) == len(set(prompts)) == len(json.loads(_read("heldout_sources.json"))) == 40
     for prompt in prompts:
         ids = tokenizer.encode(prompt).ids
@@ -144,7 +142,8 @@ def _dflash_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def _tensors(folder: str) -> dict[str, Tensor]:
-    return load_file(EMBEDDED / folder / "model.safetensors")
+    tensors: dict[str, Tensor] = load_file(EMBEDDED / folder / "model.safetensors")
+    return tensors
 
 
 def _config(folder: str) -> dict[str, Any]:
