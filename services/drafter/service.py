@@ -83,5 +83,5 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
 
     def _ready_proposer(self) -> Proposer:
         if self.proposer is None:
-            raise unavailable(Reason.DRAINING, "the drafter is still loading its checkpoint")
+            raise unavailable(Reason.ATTACH_REFUSED, "the drafter is still loading its checkpoint")
         return self.proposer

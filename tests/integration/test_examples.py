@@ -1,0 +1,73 @@
+"""The example clients against services started by hand, as docs/run-by-hand.md tells: no Ray."""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.stack import REPOSITORY, ServiceProcess
+from services.common.model.made_up import write_made_up
+from tests.integration.pair import ENVIRONMENT, WAIT_S, PairProcesses
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+        folder = Path(name)
+        models = write_made_up(folder / "models", seed=7)
+        pair = PairProcesses(folder, models)
+        started = [pair.target, *pair.drafters]
+        try:
+            pair.wait_ready()
+            flags = ["--targets", pair.bound["grpc"], "--tokenizer", str(models.target)]
+            gateway = ServiceProcess("gateway", ["services.gateway", *flags], folder, ENVIRONMENT)
+            started.insert(0, gateway)
+            yield gateway.bound(WAIT_S)["grpc"]
+        finally:
+            for process in started:
+                process.stop(0.0)
+
+
+def _run(name: str, *arguments: str, typed: str = "") -> str:
+    command = [sys.executable, "-m", f"examples.python.{name}", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, input=typed, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_stream_tells_how_it_ended(address: str) -> None:
+    output = _run("stream", address, "some words")
+    assert re.search(r"\[FINISH_REASON_\w+, seed 1\]\n\[\d+ tokens in \d+ rounds, [\d.]+ drafts accepted", output)
+    text, _ = output.rsplit("\n[", 1)
+    assert _run("stream", address, "some words").startswith(text), "one seed, one text"
+
+
+def test_chat_answers_every_line(address: str) -> None:
+    assert len(_run("chat", address, typed="hello\nand then?\n\nnot read\n")) > 2
+
+
+def test_cancel_stops_in_the_middle(address: str) -> None:
+    found = re.fullmatch(r"cancelled after (\d+) tokens\n", _run("cancel", address))
+    assert found
+    assert 16 <= int(found[1]) <= 400
+
+
+def test_deadline_takes_what_fits(address: str) -> None:
+    output = _run("deadline", address, "0.3")
+    assert re.fullmatch(r"(FINISH_REASON_(DEADLINE|LENGTH) after \d+ tokens|no token came in time)\n", output)
+
+
+def test_errors_name_reason_and_field(address: str) -> None:
+    lines = dict(line.split(": ", 1) for line in _run("errors", address).splitlines())
+    assert lines["temperature out of range"].startswith("INVALID_ARGUMENT INVALID_FIELD field=sampling.temperature")
+    assert lines["empty prompt"].startswith("INVALID_ARGUMENT INVALID_FIELD field=prompt")
+    assert lines["unknown model"].startswith("NOT_FOUND UNKNOWN_MODEL")
+    assert lines["option not built"].startswith("INVALID_ARGUMENT UNSUPPORTED field=constraint")
+
+
+def test_retry_gives_a_text(address: str) -> None:
+    assert _run("retry", address).strip()
