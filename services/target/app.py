@@ -122,6 +122,7 @@ class TargetApp:
             return
         self._service.open(self._works.service)
         self._works.start()
+        self._go(self._works.state.follow())
         watch = self._works.watch
         self._go(keep_health(watch, lambda: self.ready, self._server.set_serving, self._server.set_live, self._metrics))
 

@@ -51,11 +51,18 @@ class AttachError(RuntimeError):
 class Attacher:
     """A thread that attaches a drafter, watches it, and attaches the next one. Reading its fields is safe anywhere."""
 
-    def __init__(self, settings: AttacherSettings, offers: ArenaOffers, submit: Callable[[Command], None]) -> None:
-        """Does not start the thread yet."""
+    def __init__(
+        self,
+        settings: AttacherSettings,
+        offers: ArenaOffers,
+        submit: Callable[[Command], None],
+        observe: Callable[[float], object] = lambda seconds: None,
+    ) -> None:
+        """Does not start the thread yet; ``observe`` is told the hand-off time of each drafted round in seconds."""
         self._settings = settings
         self._offers = offers
         self._submit = submit
+        self._observe = observe
         self._generations = count(1)
         self._closing = threading.Event()
         self._attachment: Attachment | None = None
@@ -105,7 +112,9 @@ class Attacher:
             _connect(channel)
             stub = rpc.DrafterServiceStub(channel)
             info, pid = self._handshake(stub, generation)
-            attachment = Attachment(generation, info, stub, self._settings.watchdog_s, _watched(pid))
+            attachment = Attachment(
+                generation, info, stub, self._settings.watchdog_s, _watched(pid), observe=self._observe
+            )
             self._begin(attachment)
             try:
                 attachment.wait_over()

@@ -32,15 +32,20 @@ class Attachment:
         watchdog_s: float,
         process: Watched | None,
         clock: Callable[[], float] = time.monotonic,
+        observe: Callable[[float], object] = lambda seconds: None,
     ) -> None:
-        """Opens the Pace stream of an attachment that the drafter has accepted."""
+        """Opens the Pace stream of an attachment that the drafter has accepted.
+
+        ``observe`` is told the seconds that each answered round spent on its way, the drafter's own time taken off.
+        """
         self.generation = generation
         self.info = info
         self.fallback = ""
         self.watchdog_s = watchdog_s
         self._process = process
         self._clock = clock
-        self._deadline = 0.0
+        self._observe = observe
+        self._asked = 0.0
         self._over = threading.Event()
         self._stream = PaceStream(stub, self._stream_ended)
 
@@ -51,7 +56,7 @@ class Attachment:
 
     def ask(self, plan: Plan) -> None:
         """Sends the round; the watchdog's time starts."""
-        self._deadline = self._clock() + self.watchdog_s
+        self._asked = self._clock()
         self._stream.send(
             pb.PaceRequest(
                 generation=self.generation,
@@ -64,13 +69,15 @@ class Attachment:
 
     def wait(self, plan: Plan) -> bool:
         """Waits for the answer to this round; False ends the attachment."""
+        deadline = self._asked + self.watchdog_s
         while self.speculating:
             try:
-                reply = self._stream.receive(max(self._deadline - self._clock(), _LEAST_WAIT_S))
+                reply = self._stream.receive(max(deadline - self._clock(), _LEAST_WAIT_S))
             except TimeoutError:
                 self._end(LATE)
                 return False
             if reply is not None and (reply.generation, reply.round) == (self.generation, plan.number):
+                self._observe(max(self._clock() - self._asked - reply.draft_us / 1e6, 0.0))
                 return True
             if reply is None:
                 self._end(LOST)

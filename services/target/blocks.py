@@ -30,6 +30,7 @@ class BlockPool:
         self._cached = bytearray(blocks + 1)
         self._idle: OrderedDict[int, None] = OrderedDict()
         self._leaving: deque[tuple[int, tuple[int, ...]]] = deque()
+        self.evictions = 0
 
     @property
     def free(self) -> int:
@@ -144,6 +145,7 @@ class BlockPool:
     def _evict_oldest(self) -> None:
         block, _ = self._idle.popitem(last=False)
         self._cached[block] = 0
+        self.evictions += 1
         if self.evict is not None:
             self.evict(block)
         self._free.append(block)

@@ -23,6 +23,7 @@ from services.target.recorder import FlightRecorder
 from services.target.service import ServiceParts
 from services.target.sessions import Sessions
 from services.target.settings import TargetSettings
+from services.target.state_meter import StateMeter
 from services.target.sync_points import SyncPoints
 from services.target.watch import EngineWatch
 
@@ -38,6 +39,7 @@ class Works:
     sessions: Sessions
     service: ServiceParts
     watch: EngineWatch
+    state: StateMeter
     attacher: Attacher | None
     offers: MemfdOffers | None
 
@@ -79,7 +81,7 @@ def build_works(
     sessions = Sessions(inbox.put, settings.outbox_frames)
     recorder = FlightRecorder()
     engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver))
-    offers, attacher = _attacher(settings, machine, folder, inbox.put)
+    offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics["handoff_seconds"].observe)
     describer = Describer(
         pair_id=settings.pair_id, machine=machine, engine=engine, recorder=recorder, attacher=attacher
     )
@@ -99,6 +101,7 @@ def build_works(
         sessions=sessions,
         service=service,
         watch=EngineWatch(engine, settings.stall_s),
+        state=StateMeter(metrics, machine.runner.graphs, machine.pool, attacher),
         attacher=attacher,
         offers=offers,
     )
@@ -121,10 +124,14 @@ def _engine(machine: Machine, metrics: Family, recorder: FlightRecorder, deliver
 
 
 def _attacher(
-    settings: TargetSettings, machine: Machine, folder: Path, submit: Callable[[Command], None]
+    settings: TargetSettings,
+    machine: Machine,
+    folder: Path,
+    submit: Callable[[Command], None],
+    observe: Callable[[float], object],
 ) -> tuple[MemfdOffers | None, Attacher | None]:
     if not settings.speculates or not machine.terms.widths:
         return None, None
     offers = MemfdOffers(machine.arena, machine.terms, folder)
     where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined)
-    return offers, Attacher(where, offers, submit)
+    return offers, Attacher(where, offers, submit, observe)

@@ -1,5 +1,6 @@
 """The catalogue of metrics: one page, bounded labels, the names the field knows (I10)."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from services.common.metrics.catalogue import (
 )
 from services.common.metrics.family import Family
 from services.common.metrics.page import page
+from services.common.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERY = (*TARGET, *DRAFTER, *GATEWAY, *EVERY_SERVICE)
@@ -91,5 +93,15 @@ def test_each_service_has_its_own_and_the_common_ones() -> None:
     drafter["drafter_rounds"].inc()
     gateway["gateway_delivered_tokens"].inc(by=4)
     for family in (drafter, gateway):
-        family["build_info"].set(1, "0.1.0")
+        assert family["build_info"].value(VERSION) == 1
     assert gateway["gateway_delivered_tokens"].value() == 4
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
+
+
+def test_every_metric_is_used() -> None:
+    sources = [path.read_text() for path in (ROOT / "services").rglob("*.py") if "catalogue" not in path.name]
+    unused = [spec.name for spec in EVERY if not any(f'"{spec.name}"' in text for text in sources)]
+    assert unused == ["build_info"], "the catalogue itself sets build_info, everything else is set where it happens"
