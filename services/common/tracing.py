@@ -18,7 +18,9 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class Tracer(Protocol):
-    """Makes spans; a parent and what is yielded are traceparent texts, empty for none."""
+    """Makes spans; a parent and what is yielded are traceparent texts, empty for none. Inactive: records nothing."""
+
+    active: bool
 
     def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> AbstractContextManager[str]:
         """A span around a block; yields the traceparent for its children."""
@@ -35,6 +37,11 @@ def valid(traceparent: str) -> str:
     return traceparent if _FORM.fullmatch(traceparent) else ""
 
 
+def sampled(traceparent: str) -> bool:
+    """Whether whoever began the trace wants it kept."""
+    return bool(traceparent) and bool(int(traceparent[-2:], 16) & 1)
+
+
 def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     """The traceparent in the metadata of a call; empty when there is none or it is malformed."""
     for key, value in metadata or ():
@@ -45,6 +52,8 @@ def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
 
 class NoTracer:
     """Hands the caller's trace on and records nothing."""
+
+    active = False
 
     @contextmanager
     def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> Iterator[str]:
@@ -60,6 +69,8 @@ class NoTracer:
 
 class OtelTracer:
     """Spans by OpenTelemetry."""
+
+    active = True
 
     def __init__(self, provider: Any) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

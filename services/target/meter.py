@@ -10,13 +10,15 @@ from services.target.load import Load
 from services.target.plan import Commit
 from services.target.recorder import RoundEntry
 from services.target.request import Request
+from services.target.spans import Spans
 
 
 class Meter:
     """Counts what the engine does; every method is called on the engine's thread."""
 
-    def __init__(self, metrics: Family, ledger: TokenLedger, pool: BlockPool) -> None:
-        """Counts from zero."""
+    def __init__(self, metrics: Family, ledger: TokenLedger, pool: BlockPool, spans: Spans | None = None) -> None:
+        """Counts from zero; ``spans`` is told of every round and every end."""
+        self._spans = spans
         self._metrics = metrics
         self._ledger = ledger
         self._pool = pool
@@ -35,6 +37,8 @@ class Meter:
         metrics["verify_seconds"].observe(entry.verify_us / 1e6)
         metrics["host_seconds"].observe(entry.host_us / 1e6)
         metrics["round_seconds"].observe((entry.draft_us + entry.verify_us + entry.host_us) / 1e6)
+        if self._spans is not None:
+            self._spans.round(entry, commit)
 
     def failed_round(self) -> None:
         """Counts a round that raised."""
@@ -42,6 +46,8 @@ class Meter:
 
     def ended(self, request: Request, reason: str) -> None:
         """Counts a request that left."""
+        if self._spans is not None:
+            self._spans.ended(request, reason)
         metrics = self._metrics
         metrics["requests"].inc(reason)
         if reason == "error":

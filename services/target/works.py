@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.common import tracing
 from services.common.metrics.family import Family
 from services.target.assembly import Machine
 from services.target.attacher import Attacher, AttacherSettings
@@ -23,6 +24,7 @@ from services.target.recorder import FlightRecorder
 from services.target.service import ServiceParts
 from services.target.sessions import Sessions
 from services.target.settings import TargetSettings
+from services.target.spans import Spans
 from services.target.state_meter import StateMeter
 from services.target.sync_points import SyncPoints
 from services.target.watch import EngineWatch
@@ -42,6 +44,7 @@ class Works:
     state: StateMeter
     attacher: Attacher | None
     offers: MemfdOffers | None
+    tracer: tracing.Tracer
 
     def start(self) -> None:
         """Starts the engine, then looks for a drafter."""
@@ -57,6 +60,7 @@ class Works:
             self.offers.close()
         if self.thread.stop():
             self.machine.close()
+        self.tracer.close()
 
 
 def build_works(
@@ -80,7 +84,8 @@ def build_works(
     inbox = Inbox()
     sessions = Sessions(inbox.put, settings.outbox_frames)
     recorder = FlightRecorder()
-    engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver))
+    tracer = tracing.tracer("target")
+    engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver), Spans(tracer))
     offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics["handoff_seconds"].observe)
     describer = Describer(
         pair_id=settings.pair_id, machine=machine, engine=engine, recorder=recorder, attacher=attacher
@@ -104,12 +109,15 @@ def build_works(
         state=StateMeter(metrics, machine.runner.graphs, machine.pool, attacher),
         attacher=attacher,
         offers=offers,
+        tracer=tracer,
     )
 
 
-def _engine(machine: Machine, metrics: Family, recorder: FlightRecorder, deliver: Callable[..., None]) -> Engine:
+def _engine(
+    machine: Machine, metrics: Family, recorder: FlightRecorder, deliver: Callable[..., None], spans: Spans
+) -> Engine:
     ledger = TokenLedger()
-    emitter, meter = Emitter(ledger), Meter(metrics, ledger, machine.pool)
+    emitter, meter = Emitter(ledger), Meter(metrics, ledger, machine.pool, spans)
     parts = EngineParts(
         scheduler=machine.scheduler,
         runner=machine.runner,
