@@ -25,11 +25,17 @@ class PairProcesses:
     """One target whose drafter's address is a link that can be turned to another drafter process."""
 
     def __init__(
-        self, folder: Path, models: MadeUpPair, flags: Sequence[str] = (), environment: Mapping[str, str] = ENVIRONMENT
+        self,
+        folder: Path,
+        models: MadeUpPair,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] = ENVIRONMENT,
+        drafter_flags: Sequence[str] = (),
     ) -> None:
         """Starts the target and its first drafter; neither is ready yet. ``folder`` must have a short path."""
         self.folder = folder
         self._models = models
+        self._drafter_flags = drafter_flags
         self._link = folder / "drafter.sock"
         self.drafters: list[ServiceProcess] = []
         self.add_drafter()
@@ -44,6 +50,7 @@ class PairProcesses:
         """Starts another drafter process and returns its number."""
         number = len(self.drafters)
         command = ["services.drafter", "--model", str(self._models.drafter), "--grpc", f"unix:{self.folder}/d{number}"]
+        command += self._drafter_flags
         self.drafters.append(ServiceProcess(f"drafter-{number}", command, self.folder, ENVIRONMENT))
         return number
 

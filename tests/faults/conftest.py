@@ -1,0 +1,42 @@
+"""One fleet for all fault tests that put it back as they found it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.faults.fleet import Fleet, running_fleet
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def fleet() -> AsyncIterator[Fleet]:
+    """Two pairs and a gateway; rounds are slowed down so that faults meet live streams."""
+    async with running_fleet(2) as made:
+        yield made
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """Random times and victims, the same in every run."""
+    return random.Random(seed)
+
+
+class Size:
+    """How many trials: ``N`` from the environment, else few by default and more with ``--full``."""
+
+    def __init__(self, whole: bool) -> None:
+        self._whole = whole
+        self._asked = int(os.environ.get("N", "0"))
+
+    def __call__(self, sample: int, whole: int) -> int:
+        return self._asked or (whole if self._whole else sample)
+
+
+@pytest.fixture
+def size(full: bool) -> Size:
+    """Number of trials."""
+    return Size(full)

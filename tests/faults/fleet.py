@@ -1,0 +1,260 @@
+"""Pairs and a gateway as real processes, announced by a fleet service of the test, and what must hold after any fault."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import signal
+import tempfile
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from deploy.cluster.fleet_service import FleetService
+from deploy.cluster.registry import PairEntry, Registry
+from deploy.stack import ServiceProcess
+from services.common.channel import connect
+from services.common.model.made_up import MadeUpPair, write_made_up
+from services.common.pb.paceline.v1 import fleet_pb2_grpc, inference_pb2, inference_pb2_grpc, types_pb2
+from tests.integration.pair import ENVIRONMENT, PairProcesses
+
+WAIT_S = 90.0
+PACE = "plan:pace=0.01"
+SHAMEFUL = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+
+
+@dataclass
+class Answer:
+    """What one stream gave; positions must follow on one another."""
+
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    final: inference_pb2.Final | None = None
+    code: grpc.StatusCode = grpc.StatusCode.OK
+    longest_gap_s: float = 0.0
+    _last: float = 0.0
+
+    def take(self, response: inference_pb2.GenerateResponse) -> None:
+        """Adds a message."""
+        assert self.final is None, "nothing follows the end"
+        now = time.monotonic()
+        self.longest_gap_s = max(self.longest_gap_s, now - self._last if self._last else 0.0)
+        self._last = now
+        if response.HasField("final"):
+            self.final = response.final
+            return
+        assert response.delta.position == len(self.tokens), "each position once, in order"
+        self.tokens += response.delta.token_ids
+        self.text += response.delta.text
+
+
+@dataclass
+class Stream:
+    """A stream that is being read."""
+
+    answer: Answer
+    task: asyncio.Task[Answer]
+
+
+def request(number: int, tokens: int, *, off: bool = False) -> inference_pb2.GenerateRequest:
+    """Request ``number``: greedy or sampled, with a prompt of its own length; the same every time."""
+    ids = [2 + (number * 7919 + index * 104_729) % 318 for index in range(5 + number * 13 % 90)]
+    sampling = types_pb2.Sampling(temperature=0.8 * (number % 2), top_p=0.95, seed=1000 + number)
+    return inference_pb2.GenerateRequest(
+        prompt=inference_pb2.Prompt(tokens=types_pb2.TokenIds(ids=ids)),
+        sampling=sampling,
+        stopping=types_pb2.Stopping(max_tokens=tokens, ignore_eos=True),
+        speculation=types_pb2.Speculation(off=off),
+    )
+
+
+class Fleet:
+    """Pairs behind one gateway. Pair 0 drafts with the checkpoint's drafter, pair 1 from the text itself."""
+
+    def __init__(self, folder: Path, models: MadeUpPair, flags: Sequence[str], points: str) -> None:
+        self.pairs: dict[int, PairProcesses] = {}
+        self._folder = folder
+        self._models = models
+        self._flags = flags
+        self._points = points
+        self._starts = 0
+        self._registry = Registry()
+        self._server = grpc.aio.server()
+        self._gateway: ServiceProcess | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self.stub: Any = None
+
+    async def start(self, pairs: int) -> None:
+        """Starts everything and waits until all of it is ready."""
+        fleet_pb2_grpc.add_FleetServiceServicer_to_server(FleetService(self._registry), self._server)
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        self._watch = f"127.0.0.1:{port}"
+        for index in range(pairs):
+            self._launch(index)
+        self.start_gateway()
+        for index in range(pairs):
+            await self.wait_pair(index)
+        await self.connect()
+
+    def start_gateway(self) -> None:
+        """Starts a gateway process in place of the one before."""
+        self._starts += 1
+        flags = ["--watch", self._watch, "--tokenizer", str(self._models.target), "--propagation-s", "0.1"]
+        name = f"gateway-{self._starts}"
+        self._gateway = ServiceProcess(name, ["services.gateway", *flags], self._folder, ENVIRONMENT)
+
+    async def connect(self) -> None:
+        """Connects to the present gateway."""
+        assert self._gateway is not None
+        if self._channel is not None:
+            await self._channel.close()
+        bound = await asyncio.to_thread(self._gateway.bound, WAIT_S)
+        self._channel = connect(bound["grpc"])
+        self.stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
+
+    @property
+    def gateway(self) -> ServiceProcess:
+        """The present gateway process."""
+        assert self._gateway is not None
+        return self._gateway
+
+    async def replace_pair(self, index: int, points: str | None = None) -> None:
+        """Starts a pair anew in place of the one before, which may be dead; the gateway learns of it when ready."""
+        await asyncio.to_thread(self.pairs[index].stop)
+        self._launch(index, points)
+        await self.wait_pair(index)
+
+    async def wait_pair(self, index: int) -> None:
+        """Waits for a pair and announces all that run."""
+        await asyncio.to_thread(self.pairs[index].wait_ready)
+        entries = [
+            PairEntry(f"pair-{each}", pair.bound["grpc"], "paceline-embedded", "ready")
+            for each, pair in self.pairs.items()
+            if pair.bound
+        ]
+        await self._registry.publish(entries)
+
+    def begin(self, asked: inference_pb2.GenerateRequest) -> Stream:
+        """Starts a stream and returns at once."""
+        answer = Answer()
+        return Stream(answer, asyncio.create_task(self.ask(asked, answer=answer)))
+
+    async def begin_all(self, count: int, tokens: int, at_least: int = 1) -> list[Stream]:
+        """Starts requests 0..count-1 and waits until each has given some tokens."""
+        streams = [self.begin(request(number, tokens)) for number in range(count)]
+        async with asyncio.timeout(WAIT_S):
+            while not all(len(stream.answer.tokens) >= at_least or stream.task.done() for stream in streams):
+                await asyncio.sleep(0.01)
+        return streams
+
+    async def ask(
+        self, asked: inference_pb2.GenerateRequest, *, cancel_at: int = 1 << 30, answer: Answer | None = None
+    ) -> Answer:
+        """Reads a stream to its end, whatever that is; cancels it at a number of tokens."""
+        answer = Answer() if answer is None else answer
+        call = self.stub.Generate(asked, timeout=WAIT_S, wait_for_ready=True)
+        try:
+            async for response in call:
+                answer.take(response)
+                if len(answer.tokens) >= cancel_at:
+                    call.cancel()
+        except grpc.RpcError as error:
+            answer.code = error.code()
+        except asyncio.CancelledError:
+            if not call.cancelled():
+                raise
+            answer.code = grpc.StatusCode.CANCELLED
+        assert answer.code not in SHAMEFUL, answer.code
+        return answer
+
+    async def expected(self, count: int, tokens: int) -> list[Answer]:
+        """The answers of requests 0..count-1 without speculation and without faults."""
+        return list(await asyncio.gather(*(self.ask(request(number, tokens, off=True)) for number in range(count))))
+
+    async def quiet(self) -> None:
+        """Checks what must hold when no request is left: nothing held, every committed token accounted for."""
+        for pair in self.pairs.values():
+            if pair.target.process.poll() is None:
+                await self.until(lambda pair=pair: _at_rest(pair), "a target at rest")  # type: ignore[misc]
+                gauges = scrape(pair.bound["metrics"])
+                settled = gauges["paceline_emitted_tokens_total"] + gauges["paceline_discarded_tokens_total"]
+                assert gauges["paceline_committed_tokens_total"] == settled
+
+    async def until(self, done: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
+        """Polls in a thread, for ``done`` may block."""
+        async with asyncio.timeout(within_s):
+            while not await asyncio.to_thread(done):
+                await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """Ends everything."""
+        if self._channel is not None:
+            await self._channel.close()
+        processes = [pair.stop for pair in self.pairs.values()]
+        if self._gateway is not None:
+            gateway = self._gateway
+            processes.append(lambda: _kill(gateway))
+        await asyncio.gather(*(asyncio.to_thread(stop) for stop in processes))
+        await self._server.stop(0.0)
+
+    def _launch(self, index: int, points: str | None = None) -> None:
+        self._starts += 1
+        folder = self._folder / f"{index}.{self._starts}"
+        folder.mkdir()
+        environment = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": points or self._points}
+        flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *self._flags)
+        proposer = ("--proposer", "ngram") if index % 2 else ()
+        self.pairs[index] = PairProcesses(folder, self._models, flags, environment, proposer)
+
+
+@asynccontextmanager
+async def running_fleet(pairs: int, flags: Sequence[str] = (), points: str = PACE) -> AsyncIterator[Fleet]:
+    """A fleet in a folder of its own, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="pl-"))
+    fleet = Fleet(folder, write_made_up(folder / "models", seed=5), flags, points)
+    try:
+        await fleet.start(pairs)
+        yield fleet
+    finally:
+        await fleet.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def scrape(address: str) -> dict[str, float]:
+    """Metrics summed over labels but kv_blocks, which is by state."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    sums: dict[str, float] = {}
+    for line in lines:
+        if line.startswith("paceline_"):
+            name, labels, value = re.match(r"(\w+)(\{.*\})? (\S+)", line).groups()  # type: ignore[union-attr]
+            state = re.search(r'state="(\w+)"', labels or "")
+            key = f"{name}.{state[1]}" if state else name
+            sums[key] = sums.get(key, 0.0) + float(value)
+    return sums
+
+
+def same(answer: Answer, expected: Answer) -> bool:
+    """Same tokens, same text, ended well."""
+    assert answer.code is grpc.StatusCode.OK, answer.code
+    assert answer.final is not None
+    return answer.tokens == expected.tokens and answer.text == expected.text
+
+
+def _at_rest(pair: PairProcesses) -> bool:
+    gauges = scrape(pair.bound["metrics"])
+    names = ("paceline_running_requests", "paceline_waiting_requests", "paceline_kv_blocks.owned")
+    return all(gauges.get(name) == 0 for name in names)
+
+
+def _kill(process: ServiceProcess) -> None:
+    process.process.send_signal(signal.SIGCONT)
+    process.stop(0.0)
