@@ -53,12 +53,6 @@ class Runner:
         self._overlapped = -1
         self._first: list[Outcome] = []
         self._prepare_us = self._prefill_us = 0
-        self._forwards = 0
-
-    @property
-    def forwards(self) -> int:
-        """Verify forwards run so far; one a round (I2)."""
-        return self._forwards
 
     def graphs(self) -> Counters:
         """Captures, replays, recaptures and reallocations (I4)."""
@@ -119,7 +113,6 @@ class Runner:
         step = self._steps.verify(bucket, width, mode)
         if mode == "full":
             self._ring.point(step.noise_index_T, self._heads(rows), width)
-        self._forwards += 1
         return self._steps.run_verify(bucket, width, mode)
 
     def _prefill(self, chunk: Chunk) -> tuple[Outcome, ...]:

@@ -123,7 +123,10 @@ class Rig:
             return False
         drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False
         _, outcomes = self.runner.execute(plan, drafted)
-        self._note(self.scheduler.commit(plan, outcomes, 0.0))
+        commit = self.scheduler.commit(plan, outcomes, 0.0)
+        kept = [(progress.tokens, progress.end) for progress in commit.progress]
+        assert kept == [(outcome.tokens, outcome.end) for outcome in outcomes], "device and host end differently"
+        self._note(commit)
         self.scheduler.check()
         self.rounds += 1
         return True

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import CodeType, ModuleType
 
 
@@ -33,9 +34,6 @@ class _Loader(importlib.machinery.SourceFileLoader):
         """Compiles the mutated source; cached bytecode is neither read nor written."""
         path = self.get_filename(fullname)
         source = self.get_data(path).decode()
-        found = source.count(self._mutant.old)
-        if found != 1:
-            raise NotApplicableError(f"{self._mutant.name}: its text occurs {found} times in {path}")
         return compile(source.replace(self._mutant.old, self._mutant.new), path, "exec")
 
 
@@ -54,6 +52,13 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec.loader = _Loader(self._mutant, spec.origin)
         return spec
+
+
+def check(mutant: Mutant, root: Path) -> None:
+    """Raises NotApplicableError unless the text to replace is there exactly once."""
+    found = (root / mutant.module.replace(".", "/")).with_suffix(".py").read_text().count(mutant.old)
+    if found != 1:
+        raise NotApplicableError(f"{mutant.name}: its text occurs {found} times in {mutant.module}")
 
 
 def install(mutant: Mutant) -> None:

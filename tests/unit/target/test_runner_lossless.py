@@ -1,12 +1,14 @@
 """The runner says what the model says, whatever is drafted and whoever is beside (I1, I3, I6)."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from services.common import attach
+from services.common.model import Qwen3
 from services.common.sampling import SamplingParams, SpeculationParams
 from services.target.plan import Plan
 from services.target.request import RequestSpec
@@ -52,7 +54,9 @@ def test_speculation_changes_nothing(name: str, width: int) -> None:
 
 
 def test_neighbours_change_nothing() -> None:
-    specs = [request(f"r{i}", prompt(40 + i, 3 + 11 * i), 8 + 7 * i, SAMPLINGS[n]) for i, n in enumerate(SAMPLINGS)]
+    specs = [
+        request(f"r{i}", prompt(40 + i, 3 + 11 * i), 8 + 7 * i, SAMPLINGS[n]) for i, n in enumerate(reversed(SAMPLINGS))
+    ]
     alone = [run(replace(FLOAT64, width=1), [spec])[0].tokens for spec in specs]
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, FLOAT64) as rig:
@@ -112,9 +116,26 @@ def test_a_late_drafter_costs_speed_only() -> None:
     assert late[0].drafted == 0
 
 
-def test_one_forward_a_round() -> None:
+def test_one_forward_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = made_up_pair()
     specs = [request(f"r{i}", prompt(i, 8), 16) for i in range(3)]
+    spans: list[int] = []
+    forward_span = Qwen3.forward_span
+
+    def counted(model: Qwen3, ids_BW: torch.Tensor, *rest: Any) -> Any:
+        spans.append(ids_BW.shape[1])
+        return forward_span(model, ids_BW, *rest)
+
     with Rig(pair.target, pair.drafter, FLOAT64) as rig:
+        monkeypatch.setattr(Qwen3, "forward_span", counted)
         rig.run(specs)
-        assert rig.runner.forwards == max(done.rounds for done in rig.done.values())
+        assert spans.count(1) == max(done.rounds for done in rig.done.values()) == 15
+        assert len(spans) == 15 + len(specs)
+
+
+def test_a_slot_forgets_its_last_request() -> None:
+    specs = [request(f"r{seed}", prompt(2, 9), 4, SamplingParams(temperature=1.0, seed=seed)) for seed in range(4)]
+    one_slot = replace(FLOAT64, slots=1, buckets=(1,))
+    alone = [run(one_slot, [spec])[0].tokens for spec in specs]
+    assert len({tuple(tokens) for tokens in alone}) > 1
+    assert [done.tokens for done in run(one_slot, specs)] == alone

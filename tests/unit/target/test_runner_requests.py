@@ -89,6 +89,18 @@ def test_min_tokens_masks_stops_until_reached() -> None:
     assert (wide.tokens, wide.end) == (plain.tokens, plain.end)
 
 
+def test_a_stop_counts_in_the_span_that_reaches_min_tokens() -> None:
+    said = free_run()
+    place = next(place for place in range(10, 16) if said[place] not in said[:place])
+    stops = StopParams(max_tokens=24, min_tokens=10, stop_token_ids=(said[place],), ignore_eos=True)
+    for done in (
+        run(FLOAT64, [request("m", IDS, stopping=stops)]),
+        speculative([request("m", IDS, stopping=stops)], said),
+    ):
+        assert done[0].tokens == said[: place + 1]
+        assert done[0].end is FinishReason.STOP_TOKEN
+
+
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, PROCESSED], ids=["greedy", "sampled", "processed"])
 @pytest.mark.parametrize("cut", [1, 5, 16, 23])
 def test_a_resumed_request_says_the_rest(sampling: SamplingParams, cut: int) -> None:

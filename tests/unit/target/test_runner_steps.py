@@ -1,6 +1,6 @@
 """After warm-up nothing is captured or allocated anew, however requests come and go (I4); bad drafts change nothing."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 
@@ -14,12 +14,19 @@ from tests.unit.target.specs import GREEDY, PROCESSED, SAMPLED, prompt, request
 ROUNDS = 500
 
 
+def addresses(rig: Rig) -> list[int]:
+    """Where every static tensor of the runner is."""
+    slots = rig.runner.pool.state.slots
+    held = [value for field in fields(slots) if isinstance(value := getattr(slots, field.name), torch.Tensor)]
+    return [tensor.data_ptr() for tensor in (*rig.runner.pool.tensors, *held)]
+
+
 def test_500_rounds_capture_and_allocate_nothing() -> None:
     pair = made_up_pair()
     truth: dict[str, list[int]] = {}
     settings = RigSettings(width=4, widths=(1, 4))
     with Rig(pair.target, pair.drafter, settings, adversarial(truth, seed=6)) as rig:
-        before = rig.runner.graphs()
+        before, places = rig.runner.graphs(), addresses(rig)
         count = 0
         while rig.rounds < ROUNDS:
             while len(rig.scheduler.live()) < 1 + count % 5:
@@ -30,6 +37,7 @@ def test_500_rounds_capture_and_allocate_nothing() -> None:
                 count += 1
             rig.step()
         after = rig.runner.graphs()
+        assert addresses(rig) == places
     assert (after.recaptures, after.reallocations) == (0, 0)
     assert after.captures == before.captures
     assert after.replays - before.replays >= ROUNDS
@@ -80,4 +88,5 @@ def test_plain_rounds_keep_the_draft_context_complete() -> None:
             table = rig.runner.pool.state.block_table_SN[0].long()
             flat = rig.arena.tensor(attach.DRAFT_KV)[:, :, table].flatten(2, 3)
             pools.append(flat[:, :, :committed].clone())
+    assert bool((pools[0].abs().amax((0, 1, 3, 4)) > 0).all())
     assert torch.allclose(pools[0], pools[1], atol=1e-9)

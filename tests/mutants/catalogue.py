@@ -1,0 +1,210 @@
+"""The seeded bugs: each has been a real defect of some speculative or continuous-batching engine."""
+
+from tests.mutants.mutation import Mutant
+
+SPAN = "services.common.kernels.span_attention.span"
+ACCEPT = "services.common.kernels.accept.reference"
+PROCESSORS = "services.common.kernels.accept.processors"
+TAKE = "services.common.kernels.take_drafts.reference"
+NOISE = "services.common.noise"
+QWEN3 = "services.common.model.qwen3"
+STATE = "services.target.state"
+VERIFY = "services.target.verify"
+PREFILL = "services.target.prefill"
+RING = "services.target.noise_ring"
+RUNNER = "services.target.runner"
+PUBLISH = "services.target.publish"
+
+_LOSSLESS = "tests/unit/target/test_runner_lossless.py::"
+_REQUESTS = "tests/unit/target/test_runner_requests.py::"
+_STEPS = "tests/unit/target/test_runner_steps.py::"
+_KERNELS = "tests/unit/common/kernels/"
+
+TRANSFORMERS = f"{_LOSSLESS}test_greedy_equals_transformers"
+SPECULATION = f"{_LOSSLESS}test_speculation_changes_nothing"
+NEIGHBOURS = f"{_LOSSLESS}test_neighbours_change_nothing"
+FORGETS = f"{_LOSSLESS}test_a_slot_forgets_its_last_request"
+NO_DRAFTS = f"{_LOSSLESS}test_a_row_that_wants_no_drafts_gets_none"
+ONE_FORWARD = f"{_LOSSLESS}test_one_forward_a_round"
+STOPS = f"{_REQUESTS}test_a_stop_token_ends_at_every_offset_of_a_span"
+CONTEXT = f"{_REQUESTS}test_the_context_limit_is_reached_and_never_passed"
+MIN_TOKENS = f"{_REQUESTS}test_a_stop_counts_in_the_span_that_reaches_min_tokens"
+RESUME = f"{_REQUESTS}test_a_resumed_request_says_the_rest"
+LOGPROBS = f"{_REQUESTS}test_logprobs_are_the_models_own"
+PREFIX = f"{_REQUESTS}test_a_prefix_hit_says_the_same"
+PREEMPTED = f"{_REQUESTS}test_preempted_requests_wait_and_say_the_same"
+ROUNDS = f"{_STEPS}test_500_rounds_capture_and_allocate_nothing"
+PUBLISHED = f"{_STEPS}test_the_drafter_sees_what_was_committed"
+DRAFT_CONTEXT = f"{_STEPS}test_plain_rounds_keep_the_draft_context_complete"
+TAGS = f"{_KERNELS}test_take_drafts.py::test_a_foreign_round_epoch_or_generation_is_absent"
+RANGE = f"{_KERNELS}test_take_drafts.py::test_an_id_out_of_range_makes_its_row_absent"
+ACCEPTED = f"{_KERNELS}test_accept.py::test_ten_thousand_random_rows_equal_plain_decoding"
+TIES = f"{_KERNELS}test_accept.py::test_ties_go_to_the_lowest_id"
+LAW = f"{_KERNELS}test_sampling_law.py::test_draws_follow_the_exact_law"
+PHILOX = "tests/unit/common/test_noise.py::test_philox_gives_the_published_words"
+STOP_STRINGS = "tests/unit/gateway/test_stop_strings.py::test_every_split_cuts_at_the_same_character"
+
+FORWARD = (
+    Mutant(
+        "k-v-written-one-place-too-far",
+        SPAN,
+        "slots_BW = _flat_slots(block_table_BN, positions_BW, block_size)",
+        "slots_BW = _flat_slots(block_table_BN, positions_BW + 1, block_size)",
+        TRANSFORMERS,
+    ),
+    Mutant(
+        "row-sees-the-token-after-it",
+        SPAN,
+        "_bias(gather_BT.shape[1], positions_BW[:, None, :, None])",
+        "_bias(gather_BT.shape[1], positions_BW[:, None, :, None] + 1)",
+        TRANSFORMERS,
+    ),
+    Mutant(
+        "positions-start-anew-in-every-span",
+        QWEN3,
+        "self._table.at(span.positions_BW.flatten())",
+        "self._table.at((span.positions_BW - span.lengths_B[:, None]).flatten())",
+        TRANSFORMERS,
+    ),
+    Mutant(
+        "first-token-from-the-row-before-the-last",
+        PREFILL,
+        "self.last_B.fill_(count - 1)",
+        "self.last_B.fill_(max(count - 2, 0))",
+        TRANSFORMERS,
+    ),
+    Mutant("chunk-starts-at-zero", PREFILL, "self.start_B.fill_(chunk.start)", "self.start_B.fill_(0)", PREFIX),
+    Mutant(
+        "pad-rows-point-at-a-live-slot",
+        VERIFY,
+        "*[pad_slot] * (self.rows_B.shape[0] - len(rows))",
+        "*[0] * (self.rows_B.shape[0] - len(rows))",
+        NEIGHBOURS,
+    ),
+    Mutant("growth-overwrites-the-block-table", STATE, "seat.blocks : end]", "0 : len(blocks)]", PREEMPTED),
+    Mutant(
+        "draft-context-missing-in-plain-rounds",
+        VERIFY,
+        "if pool.context is not None and features_BWF",
+        "if self._width > 1 and pool.context is not None and features_BWF",
+        DRAFT_CONTEXT,
+    ),
+    Mutant(
+        "draft-context-missing-for-the-prompt",
+        PREFILL,
+        "if pool.context is not None and features_BWF",
+        "if not pool.taps and pool.context is not None and features_BWF",
+        DRAFT_CONTEXT,
+    ),
+    Mutant(
+        "features-tapped-one-layer-early",
+        QWEN3,
+        "if index in taps:\n                tapped[index] = stream_TD",
+        "if index in taps:\n                tapped[index] = stream_TD - branch_TD",
+        "tests/unit/common/model",
+    ),
+    Mutant(
+        "a-second-forward-every-round",
+        VERIFY,
+        "hidden_BWD, features_BWF = pool.model.forward_span(",
+        "pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)\n        hidden_BWD, features_BWF = pool.model.forward_span(",
+        ONE_FORWARD,
+    ),
+)
+
+ACCEPTANCE = (
+    Mutant(
+        "drafts-accepted-after-a-rejected-one",
+        ACCEPT,
+        "np.logical_and.accumulate(drafts_BK == chosen_BW[:, : width - 1], axis=1).sum(1)",
+        "(drafts_BK == chosen_BW[:, : width - 1]).sum(1)",
+        ACCEPTED,
+    ),
+    Mutant(
+        "anchor-from-the-row-before",
+        ACCEPT,
+        "chosen_BW[moving, counts - 1]",
+        "chosen_BW[moving, np.maximum(counts - 2, 0)]",
+        SPECULATION,
+    ),
+    Mutant(
+        "length-moves-by-accepted-drafts-only",
+        ACCEPT,
+        "= length_B[moving] + counts",
+        "= length_B[moving] + np.maximum(counts - 1, 1)",
+        SPECULATION,
+    ),
+    Mutant(
+        "last-of-equal-scores-wins",
+        ACCEPT,
+        "chosen_BW = logits.argmax(-1)",
+        "chosen_BW = logits.shape[-1] - 1 - logits[..., ::-1].argmax(-1)",
+        TIES,
+    ),
+    Mutant("draft-of-another-round-counts", TAKE, "(tags[:, 0] == round_number)", "(tags[:, 0] <= round_number)", TAGS),
+    Mutant("draft-for-another-epoch-counts", TAKE, "== epochs_S.numpy()[rows])", ">= 0)", TAGS),
+    Mutant("draft-of-another-attachment-counts", TAKE, "(tags[:, 2] == generation)", "(tags[:, 2] > 0)", TAGS),
+    Mutant("draft-ids-unchecked", TAKE, "(out < vocab)", "(out < 2**31)", RANGE),
+    Mutant(
+        "speculation-off-is-ignored",
+        STATE,
+        "draft_limit=0 if speculation.off else speculation.max_draft",
+        "draft_limit=speculation.max_draft",
+        NO_DRAFTS,
+    ),
+)
+
+SAMPLING = (
+    Mutant(
+        "one-noise-for-all-rows-of-a-span",
+        RING,
+        "(head.position + j) % span",
+        "head.position % span",
+        SPECULATION,
+    ),
+    Mutant("noise-depends-on-the-slot", RING, "_signed(seed) for _, seed, _", "_signed(seed + slot) for slot, seed, _",
+           NEIGHBOURS),
+    Mutant("noise-of-the-slots-last-request", RUNNER, "self._ring.forget(admission.slot)", "admission.slot",
+           FORGETS),
+    Mutant("philox-of-nine-rounds", NOISE, "_ROUNDS = 10", "_ROUNDS = 9", PHILOX),
+    Mutant("min-p-dropped", PROCESSORS, "if (min_p_B > 0).any():", "if (min_p_B > 1).any():", LAW),
+    Mutant(
+        "penalties-counted-by-step-not-by-token",
+        PROCESSORS,
+        "for offset in range(drafts_BK.shape[1]):",
+        "for offset in range(0):",
+        f"{SPECULATION}",
+    ),
+    Mutant("minimum-length-counted-by-step", PROCESSORS, "[:missing, stops[stops >= 0]]", "[:, stops[stops >= 0]]",
+           MIN_TOKENS),
+    Mutant(
+        "resumed-output-counts-as-prompt",
+        STATE,
+        "spec.token_ids[: spec.prompt_length], spec.token_ids[spec.prompt_length :]",
+        "spec.token_ids, ()",
+        RESUME,
+    ),
+)  # fmt: skip
+
+ENDS = (
+    Mutant(
+        "stop-token-seen-only-at-the-end-of-a-commit",
+        ACCEPT,
+        "code_BW[stop_BW] = End.STOP_TOKEN",
+        "code_BW[:, -1:][stop_BW[:, -1:]] = End.STOP_TOKEN",
+        STOPS,
+    ),
+    Mutant("one-token-too-many", ACCEPT, "offsets_W + 1 >= state.max_tokens_S", "offsets_W >= state.max_tokens_S", ACCEPTED),
+    Mutant("one-token-past-the-context", ACCEPT, "offsets_W + 2 >= state.limit_S", "offsets_W + 1 >= state.limit_S",
+           ACCEPTED),
+    Mutant("logprobs-of-the-first-row-for-all", "services.target.outcomes", "PositionLogprobs(chosen[j],",
+           "PositionLogprobs(chosen[0],", LOGPROBS),
+    Mutant("history-without-the-anchor", PUBLISH, "torch.add(state.slots.length_S, 1,",
+           "torch.add(state.slots.length_S, 0,", PUBLISHED),
+    Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot] = 0\n        self._seats[slot] = Seat(",
+           "        self.block_table_SN = self.block_table_SN.clone()\n        self._seats[slot] = Seat(", ROUNDS),
+    Mutant("stop-string-lost-between-tokens", "services.gateway.stop_strings", "pending = self._held + text",
+           "self._node, pending = 0, self._held + text", STOP_STRINGS),
+)  # fmt: skip
+
+MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS)
