@@ -1,6 +1,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults test-gpu test-deploy soak bench \
-        bench-gpu train-embedded check format proto proto-check proto-baseline
+        bench-gpu train-embedded check check-format check-lint check-types check-imports \
+        check-sizes check-proto format proto proto-baseline
 
 SHELL := /bin/bash
 PY := .venv/bin/python
@@ -71,12 +72,26 @@ bench-gpu: setup  ## rounds, kernels and pairs on a GPU
 train-embedded: setup  ## train the embedded pair again from fixed seeds
 	@$(PY) -m models.training $(ARGS)
 
-check: setup proto-check  ## formatting, lint, types, import contracts, wire contract, sizes
+check: setup .venv-proto/.installed  ## formatting, lint, types, import contracts, wire contract, sizes
+	@$(MAKE) --no-print-directory --keep-going check-format check-lint check-types check-imports check-sizes check-proto
+
+check-format:
 	@.venv/bin/ruff format --check .
+
+check-lint:
 	@.venv/bin/ruff check .
+
+check-types:
 	@$(PY) -m mypy
-	@.venv/bin/lint-imports --no-cache
+
+check-imports:
+	@.venv/bin/lint-imports --no-cache --no-logo
+
+check-sizes:
 	@$(PY) -m tests.checks.sizes
+
+check-proto: .venv-proto/.installed
+	@.venv-proto/bin/python -m tests.checks.stubs check
 	@.venv/bin/buf lint
 	@.venv/bin/buf format --diff --exit-code proto
 	@.venv/bin/buf breaking --against proto/baseline.binpb
@@ -86,9 +101,6 @@ format: setup  ## mend formatting and what the linter can mend
 
 proto: .venv-proto/.installed  ## generate the stubs again
 	@.venv-proto/bin/python -m tests.checks.stubs write
-
-proto-check: .venv-proto/.installed
-	@.venv-proto/bin/python -m tests.checks.stubs check
 
 proto-baseline: setup  ## accept the wire contract as it is; breaking changes are judged against this
 	@.venv/bin/buf build --output proto/baseline.binpb

@@ -50,7 +50,13 @@ TARGET = (
     Spec("round_seconds", "histogram", "Time of a round.", (), ROUND),
     Spec("verify_seconds", "histogram", "Time of verify in a round.", (), ROUND),
     Spec("draft_wait_seconds", "histogram", "Time the round waited for drafts: draft and hand-off.", (), ROUND),
-    Spec("handoff_seconds", "histogram", "From asking for drafts to their arrival, less the drafter's own time.", (), ROUND),
+    Spec(
+        "handoff_seconds",
+        "histogram",
+        "From asking for drafts to their arrival, less the drafter's own time.",
+        (),
+        ROUND,
+    ),
     Spec("host_seconds", "histogram", "Host time of a round outside draft and verify.", (), ROUND),
 )
 
