@@ -71,16 +71,19 @@ def _flat_slots(block_table_BN: Tensor, positions_BT: Tensor, block_size: int) -
 
 
 def _gather(block_table_BN: Tensor, reach_B: Tensor, block_size: int) -> Tensor:
-    """Index positions 0 .. max(reach) - 1; past a row's own reach its last written position is read again.
+    """Index positions 0 .. max(reach) - 1; what no row may see is read from position 0 instead.
 
-    So no stale K/V is ever read: a masked NaN would still poison a sum.
+    That are positions past a row's own reach and those without a block. So neither stale K/V nor the pad block is ever
+    read for a real row: a masked NaN would still poison a sum.
     """
     limit = block_table_BN.shape[1] * block_size
     reach_B = reach_B.clamp(1, limit)
     positions_T = torch.arange(int(reach_B.max()))
-    if len(reach_B) == 1:
-        return _flat_slots(block_table_BN, positions_T[None], block_size)
-    return _flat_slots(block_table_BN, torch.minimum(positions_T, reach_B[:, None] - 1), block_size)
+    positions_BT = positions_T[None]
+    if len(reach_B) > 1:
+        positions_BT = torch.where(positions_T < reach_B[:, None], positions_T, 0)
+    slots_BT = _flat_slots(block_table_BN, positions_BT, block_size)
+    return torch.where(slots_BT < block_size, slots_BT[:, :1], slots_BT)
 
 
 def _bias(count: int, last_B1W1: Tensor) -> Tensor:

@@ -100,6 +100,18 @@ def test_positions_past_the_block_table_write_to_the_pad_block(target: Qwen3) ->
     assert bool(kv[:, :, [2, 4]].isnan().all())
 
 
+def test_rows_without_a_block_never_poison_the_rows_before_them(target: Qwen3) -> None:
+    ids, kv = ids_like(1, 12), poisoned(target.new_kv(40, 4))
+    whole, table = run_whole(target, ids), tables([3], 20)
+    target.forward_span(ids[:, :9], span_at(table, [0], 9), kv)
+    poisoned(kv[:, :, 0])
+    span_ids = torch.cat((ids[:, 9:12], ids_like(1, 5)), 1)
+    batch = torch.cat((span_ids, torch.zeros(1, 8, dtype=torch.int64)))
+    pads = torch.cat((table, torch.zeros_like(table)))
+    hidden, _ = target.forward_span(batch, span_at(pads, [9, 0], 8), kv)
+    torch.testing.assert_close(hidden[0, :3], whole[0, 9:], atol=1e-12, rtol=1e-12)
+
+
 def test_an_off_by_one_in_positions_is_noticed(target: Qwen3) -> None:
     ids = ids_like(1, 12)
     whole, kv, table = run_whole(target, ids), target.new_kv(40, 4), tables([6], 20)
