@@ -42,7 +42,8 @@ class CommandDesk:
             self._move_all(now)
 
     def expire(self, now: float) -> None:
-        """Ends requests whose deadline has passed, waiting or running."""
+        """Ends requests whose deadline has passed, waiting or running; settles those that ended a while ago."""
+        self._emitter.settle(now)
         for request in self._scheduler.expire(now):
             self._emitter.end(request, End(reason=FinishReason.DEADLINE, totals=totals(request)))
             self.ended(request)
@@ -79,15 +80,15 @@ class CommandDesk:
     def _cancel(self, cancel: Cancel, now: float) -> None:
         request = self._emitter.find(cancel.session, cancel.request_id)
         if request is None:
+            self._emitter.kept(cancel.session, cancel.request_id, cancel.tokens_kept, cancel.reason)
             return
         self._scheduler.cancel(request.uid, now)
         self._emitter.cancel(request, cancel.tokens_kept, cancel.reason)
         self.ended(request)
 
     def _close(self, close: CloseSession, now: float) -> None:
-        for request in self._emitter.of_session(close.session):
+        for request in self._emitter.close(close.session, close.undelivered):
             self._scheduler.cancel(request.uid, now)
-            self._emitter.abandon(request, close.undelivered.get(request.spec.request_id, 0))
             self._gone(request, "cancelled")
 
     def _move_all(self, now: float) -> None:

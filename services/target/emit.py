@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from services.common.errors import PacelineError
 from services.common.sampling import FinishReason
 from services.target.ledger import TokenLedger
 from services.target.plan import Commit, Progress
 from services.target.request import Request
 from services.target.updates import End, Totals, Update
+
+SETTLE_S = 2.0
+"""Time in which the gateway may still say how many tokens of an ended request it kept."""
 
 _CANCEL_REASONS = {
     "stop_string": FinishReason.STOP_STRING,
@@ -22,6 +27,7 @@ class Emitter:
         """Starts without requests."""
         self.ledger = ledger
         self._live: dict[tuple[int, str], Request] = {}
+        self._ended: dict[tuple[int, str], Request] = {}
         self._updates: dict[int, list[Update]] = {}
 
     def __len__(self) -> int:
@@ -63,20 +69,48 @@ class Emitter:
         return [progress.request for progress in commit.progress if self._advance(progress)]
 
     def end(self, request: Request, end: End) -> None:
-        """Reports an end that no commit brought; every token sent counts as emitted."""
-        self._finish(request, end, committed_here(request), "cancel")
+        """Reports an end that no commit brought."""
+        self._leave(request)
+        self._report_end(request, end)
 
     def cancel(self, request: Request, tokens_kept: int, reason: str) -> None:
         """Reports a cancellation by the gateway, which kept ``tokens_kept`` output tokens in all."""
-        kept = tokens_kept - resumed(request)
-        end = End(reason=_CANCEL_REASONS.get(reason, FinishReason.CANCELLED), totals=totals(request))
-        self._finish(request, end, kept, reason)
+        self._leave(request)
+        self.kept(_key(request)[0], request.spec.request_id, tokens_kept, reason)
+        self._report_end(
+            request, End(reason=_CANCEL_REASONS.get(reason, FinishReason.CANCELLED), totals=totals(request))
+        )
 
-    def abandon(self, request: Request, undelivered: int) -> None:
-        """Settles a request whose session is gone; nobody is told."""
-        here = committed_here(request)
-        self._live.pop(_key(request), None)
-        self.ledger.settle(here, here - undelivered)
+    def kept(self, session: int, request_id: str, tokens_kept: int, reason: str) -> None:
+        """Settles a request that ended lately by what the gateway says; nothing for one that is settled."""
+        request = self._ended.pop((session, request_id), None)
+        if request is not None:
+            self.ledger.settle(committed_here(request), tokens_kept - resumed(request), reason)
+
+    def close(self, session: int, undelivered: Mapping[str, int]) -> list[Request]:
+        """Settles all requests of a session that is gone; nobody is told.
+
+        Returns:
+            Those that were live.
+        """
+        closed = self.of_session(session)
+        for request in closed:
+            self._leave(request)
+        for key in [key for key in self._ended if key[0] == session]:
+            request = self._ended.pop(key)
+            here = committed_here(request)
+            self.ledger.settle(here, here - undelivered.get(key[1], 0))
+        return closed
+
+    def settle(self, now: float) -> None:
+        """Counts the tokens of requests that ended a while ago as emitted."""
+        while self._ended:
+            key, request = next(iter(self._ended.items()))
+            if request.ended is not None and request.ended > now - SETTLE_S:
+                return
+            del self._ended[key]
+            here = committed_here(request)
+            self.ledger.settle(here, here)
 
     def take(self) -> dict[int, list[Update]]:
         """The updates gathered since the last call, by session."""
@@ -92,14 +126,14 @@ class Emitter:
         self._append(_key(request)[0], update)
         if end is None:
             return False
-        here = committed_here(request)
-        self._live.pop(_key(request), None)
-        self.ledger.settle(here, here)
+        self._leave(request)
         return True
 
-    def _finish(self, request: Request, end: End, kept: int, reason: str) -> None:
-        self._live.pop(_key(request), None)
-        self.ledger.settle(committed_here(request), kept, reason)
+    def _leave(self, request: Request) -> None:
+        del self._live[_key(request)]
+        self._ended[_key(request)] = request
+
+    def _report_end(self, request: Request, end: End) -> None:
         position = len(request.tokens) - request.spec.prompt_length
         self._append(_key(request)[0], Update(request.spec.request_id, request.epoch, position, end=end))
 

@@ -1,4 +1,4 @@
-"""Pairs and a gateway as real processes, announced by a fleet service of the test, and what must hold after any fault."""
+"""Pairs and a gateway as real processes, announced by a fleet service of the test; what must hold after a fault."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ class Fleet:
 
     def __init__(self, folder: Path, models: MadeUpPair, flags: Sequence[str], points: str) -> None:
         self.pairs: dict[int, PairProcesses] = {}
+        self.routes: dict[int, str] = {}
         self._folder = folder
         self._models = models
         self._flags = flags
@@ -135,8 +136,12 @@ class Fleet:
     async def wait_pair(self, index: int) -> None:
         """Waits for a pair and announces all that run."""
         await asyncio.to_thread(self.pairs[index].wait_ready)
+        await self.announce()
+
+    async def announce(self) -> None:
+        """Announces every pair that runs, at the address in `routes` where there is one."""
         entries = [
-            PairEntry(f"pair-{each}", pair.bound["grpc"], "paceline-embedded", "ready")
+            PairEntry(f"pair-{each}", self.routes.get(each, pair.bound["grpc"]), "paceline-embedded", "ready")
             for each, pair in self.pairs.items()
             if pair.bound
         ]
@@ -184,9 +189,6 @@ class Fleet:
         for pair in self.pairs.values():
             if pair.target.process.poll() is None:
                 await self.until(lambda pair=pair: _at_rest(pair), "a target at rest")  # type: ignore[misc]
-                gauges = scrape(pair.bound["metrics"])
-                settled = gauges["paceline_emitted_tokens_total"] + gauges["paceline_discarded_tokens_total"]
-                assert gauges["paceline_committed_tokens_total"] == settled
 
     async def until(self, done: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
         """Polls in a thread, for ``done`` may block."""
@@ -251,6 +253,9 @@ def same(answer: Answer, expected: Answer) -> bool:
 
 def _at_rest(pair: PairProcesses) -> bool:
     gauges = scrape(pair.bound["metrics"])
+    settled = gauges.get("paceline_emitted_tokens_total", 0) + gauges.get("paceline_discarded_tokens_total", 0)
+    if gauges.get("paceline_committed_tokens_total") != settled:
+        return False
     names = ("paceline_running_requests", "paceline_waiting_requests", "paceline_kv_blocks.owned")
     return all(gauges.get(name) == 0 for name in names)
 

@@ -40,6 +40,4 @@ async def test_f1_drafters_killed_under_live_streams(
         spares[index] = pair.add_drafter()
     await fleet.quiet()
     report_counts("drafter_kills", len(back))
-    print(
-        f"F1: {len(back)} kills; speculation back after median {statistics.median(back):.2f} s, max {max(back):.2f} s"
-    )
+    print(f"F1: {len(back)} kills; attached again after median {statistics.median(back):.2f} s, max {max(back):.2f} s")

@@ -35,9 +35,7 @@ async def test_f4_targets_killed_under_live_streams(
         await fleet.replace_pair(kill % 2)
     await fleet.quiet()
     report_counts("target_kills", len(gaps))
-    print(
-        f"F4: {len(gaps)} kills; longest pause of a stream: median {statistics.median(gaps):.2f} s, max {max(gaps):.2f} s"
-    )
+    print(f"F4: {len(gaps)} kills; longest pause: median {statistics.median(gaps):.2f} s, max {max(gaps):.2f} s")
 
 
 async def test_f5_a_stopped_target_and_a_stuck_engine_are_left_behind(fleet: Fleet, size: Size) -> None:

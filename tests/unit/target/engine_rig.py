@@ -87,7 +87,9 @@ class Rig:
         return Cancel(session, name, kept, reason)
 
     def reconciles(self) -> bool:
-        """I10 at idle."""
+        """I10 at idle, once gateways can have nothing more to say."""
+        self.clock[0] += 10.0
+        self.turn()
         return self.ledger.unsettled == 0
 
     def _gather(self) -> None:

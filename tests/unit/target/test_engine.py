@@ -210,3 +210,14 @@ def test_an_idle_engine_beats() -> None:
     it.engine.turn(())
     assert len(it.news) == 1
     assert it.news[0].by_session == {}
+
+
+def test_the_gateway_may_keep_less_of_a_request_that_has_just_ended() -> None:
+    it = rig()
+    it.run(it.start(request("a", prompt(1, 9, VOCAB), 12)))
+    assert it.ledger.unsettled == 12
+    it.turn(it.cancel("a", 7, "stop_string"))
+    assert (it.ledger.emitted, it.ledger.discarded["stop_string"]) == (7, 5)
+    assert len(it.ends[1, "a"]) == 1
+    it.turn(it.cancel("a", 3, "stop_string"))
+    assert it.reconciles()
