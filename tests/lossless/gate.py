@@ -100,7 +100,6 @@ def run_case(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth,
         width=case.width,
         slots=case.batch,
         dtype=DTYPES[case.dtype],
-        widths=tuple(sorted({1, case.width})),
         buckets=buckets,
     )
     with Rig(pair.target, pair.drafter, settings, _proposer(case.proposer, pair, truth, seed)) as rig:

@@ -43,19 +43,23 @@ class ProposerFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RigSettings:
-    """Shape of the rig; `width` is W of every round, 1 is plain."""
+    """Shape of the rig; `width` is W of every round, 1 is plain. Steps are captured for that width and for 1."""
 
     width: int = 1
     slots: int = 4
     context_limit: int = 256
     blocks: int = 96
-    widths: tuple[int, ...] = (1, 4, 8)
     buckets: tuple[int, ...] = (1, 2, 4)
     prefill_chunks: tuple[int, ...] = (16, 64)
     dtype: torch.dtype = torch.float32
     prefix_cache: bool = True
     preemption: bool = False
     eos_ids: tuple[int, ...] = ()
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Every width of the rig."""
+        return (1,) if self.width == 1 else (1, self.width)
 
 
 @dataclass(slots=True)
@@ -94,7 +98,9 @@ class Rig:
         self.runner.warm_up()
         self.runner.set_generation(GENERATION)
         self.arena.tensor(attach.TAG).fill_(-1)
-        self.scheduler = _scheduler(settings)
+        pool = BlockPool(settings.blocks, self.shapes.block_size)
+        self.cache = PrefixCache(pool, b"model", b"drafter") if settings.prefix_cache else None
+        self.scheduler = _scheduler(settings, pool, self.cache)
         self.proposer = None if propose is None else propose(self)
         self.done: dict[str, Done] = {}
         self.request_of_slot: dict[int, str] = {}
@@ -150,9 +156,7 @@ class Rig:
             done.drafted += progress.drafted
 
 
-def _scheduler(settings: RigSettings) -> Scheduler:
-    pool = BlockPool(settings.blocks, 16)
-    cache = PrefixCache(pool, b"model", b"drafter") if settings.prefix_cache else None
+def _scheduler(settings: RigSettings, pool: BlockPool, cache: PrefixCache | None) -> Scheduler:
     sizes = SchedulerSettings(
         slots=settings.slots,
         context_limit=settings.context_limit,

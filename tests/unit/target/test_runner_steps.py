@@ -24,7 +24,7 @@ def addresses(rig: Rig) -> list[int]:
 def test_500_rounds_capture_and_allocate_nothing() -> None:
     pair = made_up_pair()
     truth: dict[str, list[int]] = {}
-    settings = RigSettings(width=4, widths=(1, 4))
+    settings = RigSettings(width=4)
     with Rig(pair.target, pair.drafter, settings, adversarial(truth, seed=6)) as rig:
         before, places = rig.runner.graphs(), addresses(rig)
         count = 0
