@@ -1,7 +1,6 @@
 """InferenceService: protobuf at the edge, deadlines, and the life of one stream."""
 
 import asyncio
-import re
 import secrets
 import time
 from typing import Any
@@ -13,6 +12,7 @@ from services.common.errors import Code, PacelineError, Reason, deadline
 from services.common.metrics.family import Family
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 from services.common.sampling import FinishReason
+from services.common.tracing import from_metadata
 from services.gateway import convert
 from services.gateway.admission import Admission, Ticket
 from services.gateway.auth import current_tenant
@@ -22,7 +22,6 @@ from services.gateway.migration import slow_client
 from services.gateway.query import Query, prompt_cost
 from services.gateway.settings import GatewaySettings
 
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 DEADLINE_GRACE_S = 0.2
 """The target knows the deadline too and ends with its statistics; the gateway acts when it did not."""
 
@@ -93,8 +92,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         until = began + min(seconds for seconds in left_s if seconds is not None)
         try:
             async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
+                traceparent = from_metadata(context.invocation_metadata())
                 stream.generation = await self._front.generation(
-                    stream.request_id, query, current_tenant(), ticket, until, _traceparent(context), stream.overflow
+                    stream.request_id, query, current_tenant(), ticket, until, traceparent, stream.overflow
                 )
                 await stream.pump()
         except TimeoutError:
@@ -177,8 +177,3 @@ class Stream:
         self._last = now
 
 
-def _traceparent(context: Context) -> str:
-    for name, value in context.invocation_metadata() or ():
-        if name == "traceparent" and isinstance(value, str) and TRACEPARENT.fullmatch(value):
-            return value
-    return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,18 +71,16 @@ def ask_for(text: str = "hello", max_tokens: int = 32, seed: int = 5, **fields: 
 @asynccontextmanager
 async def harness(
     folder: Path,
-    targets: list[FakeTarget] | None = None,
+    fakes: list[FakeTarget] | None = None,
     client: grpc.ChannelCredentials | None = None,
     client_options: tuple[tuple[str, int | str], ...] = (),
     **changes: Any,
 ) -> AsyncIterator[Harness]:
     """Starts targets and a gateway, and stops them."""
-    fakes = [FakeTarget()] if targets is None else targets
+    fakes = [FakeTarget()] if fakes is None else fakes
     addresses = [await fake.start() for fake in fakes]
-    plain = GatewaySettings(
-        tokenizer=str(write_tokenizer(folder)), targets=tuple(addresses), propagation_s=0.0, drain_grace_s=2.0
-    )
-    app = GatewayApp(replace(plain, **changes))
+    fields: dict[str, Any] = {"targets": tuple(addresses), "propagation_s": 0.0, "drain_grace_s": 2.0} | changes
+    app = GatewayApp(GatewaySettings(tokenizer=str(write_tokenizer(folder)), **fields))
     bound = await app.start()
     try:
         async with connect(bound.grpc, client, client_options) as channel:

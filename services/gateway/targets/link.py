@@ -38,18 +38,25 @@ class Link:
         self.retired = False
         self._dial = dial
         self._on_change = on_change
-        self._session: Session | None = None
+        self._held: Session | None = None
         self._failing = False
+
+    @property
+    def _session(self) -> Session | None:
+        """The session while it stands; a lost one may be held for a moment longer."""
+        return None if self._held is None or self._held.lost else self._held
 
     @property
     def pair_id(self) -> str:
         """The id that the target itself stated, else that of its source."""
-        return self._session.pair_id if self._session else self.entry.key
+        session = self._session
+        return session.pair_id if session else self.entry.key
 
     @property
     def model(self) -> Model | None:
         """What the target serves, while the session stands."""
-        return self._session.model if self._session else None
+        session = self._session
+        return session.model if session else None
 
     def candidate(self) -> Candidate | None:
         """The target as the router sees it; None while it takes nothing new."""
@@ -69,7 +76,8 @@ class Link:
 
     def start(self, job: Job, committed: list[int], key: str, timeout_s: float, outbox: Outbox) -> Attempt | None:
         """Starts a request; None when the session was lost meanwhile."""
-        return self._session.start(job, committed, key, timeout_s, outbox) if self._session else None
+        session = self._session
+        return session.start(job, committed, key, timeout_s, outbox) if session else None
 
     async def run(self) -> None:
         """Keeps a session until the link is retired and idle."""
@@ -91,7 +99,7 @@ class Link:
     async def _hold(self, session: Session, backoff: Backoff) -> None:
         if self._dial.model and session.model.name != self._dial.model:
             raise SessionLostError(f"the target serves {session.model.name!r}, not {self._dial.model!r}")
-        self._session, self._failing = session, False
+        self._held, self._failing = session, False
         self._on_change()
         retirement = asyncio.create_task(self._retirement(session))
         running = asyncio.create_task(session.run())
@@ -101,7 +109,7 @@ class Link:
                 await running
         finally:
             backoff.reset()
-            self._session = None
+            self._held = None
             retirement.cancel()
             running.cancel()
             await asyncio.gather(running, retirement, return_exceptions=True)

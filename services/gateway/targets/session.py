@@ -35,6 +35,7 @@ class Session:
         self.load = Load()
         self.dispatched = 0
         self.draining = False
+        self.lost = False
         self._call = call
         self._on_drain = on_drain
         self._names = 0
@@ -104,6 +105,7 @@ class Session:
                 del self._attempts[update.request_id]
 
     def _lose(self, why: str) -> None:
+        self.lost = True
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
             attempt.lose(Lost(why))

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from services.common.errors import Code, PacelineError, Reason
-from services.gateway.admission import Admission, Bound, Tenant, estimated_tokens
+from services.gateway.admission import Admission, Bound, Tenant, Ticket, estimated_tokens
 
 
 class Clock:
@@ -76,7 +76,7 @@ def test_counts_return_to_zero_whatever_the_order() -> None:
     random_numbers = random.Random(4)
     admission = Admission(Bound(50, 5000), Clock())
     tenants = [Tenant(name, bound=Bound(30, 4000)) for name in "abc"]
-    tickets = []
+    tickets: list[Ticket] = []
     for _ in range(2000):
         action = random_numbers.random()
         if action < 0.5 or not tickets:
