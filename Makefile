@@ -63,7 +63,10 @@ test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the re
 soak: setup  ## run under load with faults for hours
 	@$(PY) -m tests.bench.soak $(ARGS)
 
-bench: setup  ## load curves of the embedded pair on this machine
+.venv/.bench: .venv/.installed requirements/bench.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/bench.txt && touch $@
+
+bench: .venv/.bench  ## load curves of the embedded pair on this machine
 	@$(PY) -m tests.bench.load $(ARGS)
 
 bench-gpu: setup  ## rounds, kernels and pairs on a GPU

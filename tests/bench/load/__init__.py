@@ -1,0 +1,1 @@
+"""Load generator: curves, arrivals, mixes and conversations against a running gateway."""
