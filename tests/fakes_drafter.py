@@ -65,11 +65,19 @@ class FakeDrafter(rpc.DrafterServiceServicer):
             time.sleep(self.behaviour.late_s)
             while self.behaviour.hang.is_set() and context.is_active():
                 time.sleep(0.01)
-            if self.behaviour.garbage:
-                yield pb.PaceResponse(generation=request.generation, round=request.round - 1)
-                yield pb.PaceResponse(generation=request.generation - 1, round=request.round)
-                yield pb.PaceResponse()
-            yield pb.PaceResponse(generation=request.generation, round=request.round, draft_us=5)
+            yield from self.answer(request)
+
+    def answer(self, request: pb.PaceRequest) -> list[pb.PaceResponse]:
+        """What is answered to one request."""
+        right = pb.PaceResponse(generation=request.generation, round=request.round, draft_us=5)
+        if not self.behaviour.garbage:
+            return [right]
+        return [
+            pb.PaceResponse(generation=request.generation, round=request.round - 1),
+            pb.PaceResponse(generation=request.generation - 1, round=request.round),
+            pb.PaceResponse(),
+            right,
+        ]
 
     def Describe(
         self, request: pb.DrafterServiceDescribeRequest, context: grpc.ServicerContext
