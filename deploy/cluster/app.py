@@ -12,6 +12,7 @@ from deploy.cluster.registry import Registry
 from deploy.cluster.settings import ClusterSettings
 from services.common.pb.paceline.v1 import fleet_pb2_grpc
 from services.common.serving import Bound, Listeners, Server
+from services.common.tls import TlsFiles, server_credentials
 
 FLEET = "paceline.v1.FleetService"
 
@@ -25,6 +26,7 @@ class ClusterApp:
         self._registry = Registry()
         self._controller: Controller | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         self._server = Server(
             name="cluster",
             listeners=Listeners(settings.listen, settings.health, settings.metrics),
@@ -33,6 +35,7 @@ class ClusterApp:
             ),
             service_names=(FLEET,),
             metrics=CollectorRegistry(),
+            credentials=server_credentials(tls) if tls else None,
         )
 
     @property

@@ -60,6 +60,12 @@ class ClusterSettings:
     """Time that running requests have when the controller stops."""
     mps: bool = False
     """Runs a CUDA MPS daemon for the pairs: the fastest hand-off, but a CUDA fault of a drafter ends its target too."""
+    tls_cert: str = ""
+    """Certificate of FleetService and of the targets; empty serves plaintext."""
+    tls_key: str = ""
+    """Key of tls_cert."""
+    tls_ca: str = ""
+    """When set, gateways must present a certificate that it signed."""
     watchdog_s: float = 0.0
     """Time without drafts after which a target drops its drafter; 0 takes the device's default."""
 

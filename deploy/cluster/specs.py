@@ -48,6 +48,9 @@ def _target(
         health=f"{settings.host}:0",
         metrics=f"{settings.host}:{port + 1 if port else 0}",
         watchdog_s=settings.watchdog_s,
+        tls_cert=settings.tls_cert,
+        tls_key=settings.tls_key,
+        tls_ca=settings.tls_ca,
     )
 
 

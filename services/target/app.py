@@ -14,9 +14,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import target_metrics
+from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.serving import Bound, Listeners, Server
+from services.common.tls import TlsFiles, server_credentials
 from services.target.assembly import Machine, assemble
 from services.target.drain import DrainParts, drain
 from services.target.service import TargetService
@@ -42,7 +44,9 @@ class TargetApp:
         self._metrics = target_metrics(registry, settings.model_name, settings.pair_id)
         self._service = TargetService()
         listeners = Listeners(settings.grpc, settings.health, settings.metrics)
-        self._server = Server("target", listeners, self._register, [_SERVICE], registry)
+        self._tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        credentials = server_credentials(self._tls) if self._tls else None
+        self._server = Server("target", listeners, self._register, [_SERVICE], registry, credentials)
         self._works: Works | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -67,6 +71,7 @@ class TargetApp:
         bound = await self._server.start()
         self._go(self._load())
         self._go(observe_loop_lag(self._metrics))
+        self._go(follow_certificates(self._metrics, self._tls))
         return bound
 
     async def wait_ready(self, timeout_s: float) -> None:

@@ -15,7 +15,8 @@ class TargetSettings:
     """Settings of one target; sizes are tokens, blocks or bytes as named, times are seconds.
 
     Zero means "derive it": ``threads`` from torch, ``context_limit`` from the model, ``blocks`` from ``memory_bytes``,
-    ``watchdog_s`` from the device.
+    ``watchdog_s`` from the device. With ``tls_cert`` and ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca``
+    gateways must present a certificate that it signed.
 
     Raises:
         PacelineError: A value is out of range; the field is named.
@@ -54,6 +55,9 @@ class TargetSettings:
     grpc: str = "127.0.0.1:0"
     health: str = "127.0.0.1:0"
     metrics: str = "127.0.0.1:0"
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
     log_level: str = "info"
 
     def __post_init__(self) -> None:

@@ -130,6 +130,11 @@ containers:
       - --mps=true
       {{- end }}
       - --drain-s={{ .Values.workers.graceSeconds }}
+      {{- if .Values.tls.internalSecretName }}
+      - --tls-cert=/tls/internal/tls.crt
+      - --tls-key=/tls/internal/tls.key
+      - --tls-ca=/tls/internal/ca.crt
+      {{- end }}
     env:
       - name: POD_IP
         valueFrom: {fieldRef: {fieldPath: status.podIP}}
