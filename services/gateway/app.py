@@ -19,6 +19,7 @@ from services.gateway import admission
 from services.gateway.auth import AuthInterceptor, load_tenants
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
+from services.gateway.fleet.watch_dns import WatchDnsSource
 from services.gateway.front import Front
 from services.gateway.router import Router, RouterSettings
 from services.gateway.service import InferenceService
@@ -98,12 +99,17 @@ class GatewayApp:
 
     def _sources(self) -> list[Source]:
         settings = self._settings
-        sources: list[Source] = [WatchSource(address, self._credentials) for address in settings.watch]
+        sources: list[Source] = [self._watch(address) for address in settings.watch]
+        if settings.watch_dns:
+            sources.append(WatchDnsSource(settings.watch_dns, settings.dns_interval_s, self._watch))
         if settings.dns:
             sources.append(DnsSource(settings.dns, settings.dns_interval_s))
         if settings.targets:
             sources.append(StaticSource(settings.targets))
         return sources
+
+    def _watch(self, address: str) -> Source:
+        return WatchSource(address, self._credentials)
 
     async def _follow_readiness(self) -> None:
         while not self._draining:

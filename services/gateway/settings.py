@@ -19,8 +19,8 @@ POSITIVE = (
 class GatewaySettings:
     """Settings of one gateway; times are seconds.
 
-    Pairs come from any of `watch` (addresses of fleet controllers), `targets` (addresses of targets) and `dns`
-    (a host:port that resolves to all targets). `model` empty serves whatever the first target does. `tenants` is a TOML
+    Pairs come from any of `watch` (addresses of fleet controllers), `watch_dns` (a host:port that resolves to all
+    controllers), `targets` (addresses of targets) and `dns` (a host:port that resolves to all targets). `model` empty serves whatever the first target does. `tenants` is a TOML
     file of tenants; empty means that everybody may call. The `tls` files are the gateway's own, with a `tls_ca` clients
     must present certificates; the `target_tls` files are for its connections to targets and controllers.
 
@@ -31,6 +31,7 @@ class GatewaySettings:
     tokenizer: str
     watch: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    watch_dns: str = ""
     dns: str = ""
     dns_interval_s: float = 5.0
     model: str = ""
@@ -59,10 +60,11 @@ class GatewaySettings:
         """Refuses values that no gateway can run with."""
         if not self.tokenizer:
             raise invalid_field("tokenizer", "a folder with tokenizer.json is needed")
-        if not (self.watch or self.targets or self.dns):
-            raise invalid_field("watch", "one of watch, targets and dns is needed")
-        if self.dns and not self.dns.rpartition(":")[2].isdigit():
-            raise invalid_field("dns", "must be host:port")
+        if not (self.watch or self.watch_dns or self.targets or self.dns):
+            raise invalid_field("watch", "one of watch, watch_dns, targets and dns is needed")
+        for name in ("dns", "watch_dns"):
+            if getattr(self, name) and not getattr(self, name).rpartition(":")[2].isdigit():
+                raise invalid_field(name, "must be host:port")
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise invalid_field("tls_cert", "needs tls_key beside, and tls_ca needs both")
         for name in POSITIVE:
