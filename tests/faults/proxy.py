@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on purpose: latency, bandwidth, slicing, partitions and resets, switched while it runs."""
+"""A TCP proxy that misbehaves on purpose: latency, bandwidth, slicing, partitions, resets; switched while it runs."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_the_end_of_a_stream_passes_too() -> None:
 async def test_latency_and_bandwidth_take_at_least_their_time() -> None:
     async with _proxied() as (proxy, reader, writer):
         proxy.set(latency_s=0.1)
-        assert await _round_trip(reader, writer) >= 0.2
+        assert await _round_trip(reader, writer) >= 0.19
         proxy.heal()
         proxy.set(bytes_per_s=50_000.0, slice_bytes=500)
         assert await _round_trip(reader, writer) >= 0.09
@@ -99,7 +99,11 @@ async def test_a_reset_is_seen_as_one_and_new_connections_work() -> None:
 
 
 async def test_a_server_that_is_gone_ends_the_connection() -> None:
-    proxy = FaultProxy("127.0.0.1", 1)
+    server = await asyncio.start_server(_echo, "127.0.0.1", 0)
+    port_of_nobody = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    proxy = FaultProxy("127.0.0.1", port_of_nobody)
     host, port = (await proxy.start()).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     async with asyncio.timeout(WAIT_S):
