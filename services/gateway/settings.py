@@ -20,9 +20,10 @@ class GatewaySettings:
     """Settings of one gateway; times are seconds.
 
     Pairs come from any of `watch` (addresses of fleet controllers), `watch_dns` (a host:port that resolves to all
-    controllers), `targets` (addresses of targets) and `dns` (a host:port that resolves to all targets). `model` empty serves whatever the first target does. `tenants` is a TOML
-    file of tenants; empty means that everybody may call. The `tls` files are the gateway's own, with a `tls_ca` clients
-    must present certificates; the `target_tls` files are for its connections to targets and controllers.
+    controllers), `targets` (addresses of targets) and `dns` (a host:port that resolves to all targets). `model` empty
+    serves whatever the first target does. `tenants` is a TOML file of tenants; empty means that everybody may call. The
+    `tls` files are the gateway's own, with a `tls_ca` clients must present certificates; the `target_tls` files are for
+    its connections to targets and controllers.
 
     Raises:
         PacelineError: a value is out of range; the field is named.
@@ -42,6 +43,7 @@ class GatewaySettings:
     target_tls_cert: str = ""
     target_tls_key: str = field(default="", metadata={"secret": True})
     target_tls_ca: str = ""
+    target_tls_name: str = ""
     max_requests: int = 512
     max_queued_tokens: int = 131072
     max_request_s: float = 600.0
