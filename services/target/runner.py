@@ -13,6 +13,7 @@ from services.common import attach
 from services.common.arena import Arena
 from services.common.graph import Counters
 from services.common.model import DflashContext, Qwen3
+from services.common.threads import use_threads
 from services.target.noise_ring import Head, NoiseRing
 from services.target.outcomes import read_outcomes
 from services.target.plan import Chunk, Outcome, Plan
@@ -41,7 +42,7 @@ class Runner:
 
     def __init__(self, model: Qwen3, context: DflashContext | None, arena: Arena, settings: RunnerSettings) -> None:
         if model.device.type == "cpu" and settings.threads > 0:
-            torch.set_num_threads(settings.threads)
+            use_threads(settings.threads)
         vocab = model.config.vocab_size
         self._settings = settings
         self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
