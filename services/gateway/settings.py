@@ -23,7 +23,7 @@ class GatewaySettings:
     controllers), `targets` (addresses of targets) and `dns` (a host:port that resolves to all targets). `model` empty
     serves whatever the first target does. `tenants` is a TOML file of tenants; empty means that everybody may call. The
     `tls` files are the gateway's own, with a `tls_ca` clients must present certificates; the `target_tls` files are for
-    its connections to targets and controllers.
+    its connections to targets and controllers, whose certificates state `target_tls_name` if that is not their address.
 
     Raises:
         PacelineError: a value is out of range; the field is named.
