@@ -49,7 +49,7 @@ def map_arena(offer: AttachOffer, device: torch.device) -> tuple[Arena, int]:
         if device.type == "cuda":
             return _map_cuda(offer), offer.target_pid
         return _map_memfd(offer)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise refused("the arena cannot be mapped: its handle or its layout is not as offered") from error
 
 
