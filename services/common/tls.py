@@ -6,6 +6,8 @@ from pathlib import Path
 import grpc
 from cryptography import x509
 
+from services.common.channel import connect
+
 
 @dataclass(frozen=True)
 class TlsFiles:
@@ -62,6 +64,26 @@ def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
         private_key=Path(files.key).read_bytes() if files.key else None,
         certificate_chain=Path(files.cert).read_bytes() if files.cert else None,
     )
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Peers of one kind as a client reaches them: plaintext without files.
+
+    ``name`` is what their certificates state when their addresses are not in them (pods found by IP).
+    """
+
+    files: TlsFiles = TlsFiles()
+    name: str = ""
+
+    def connect(self, address: str) -> grpc.aio.Channel:
+        """A channel with the files as they are now, so that a rotation holds from the next connection on.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        credentials = channel_credentials(self.files) if self.files else None
+        return connect(address, credentials, [("grpc.ssl_target_name_override", self.name)] if self.name else ())
 
 
 def expiry(path: str) -> float:

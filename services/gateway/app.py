@@ -10,11 +10,13 @@ from pathlib import Path
 import grpc
 from prometheus_client import CollectorRegistry
 
+from services.common import tracing
 from services.common.metrics.catalogue import gateway_metrics
+from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
 from services.common.serving import Bound, Listeners, Server
-from services.common.tls import TlsFiles, channel_credentials, server_credentials
+from services.common.tls import Peers, TlsFiles, server_credentials
 from services.gateway import admission
 from services.gateway.auth import AuthInterceptor, load_tenants
 from services.gateway.fleet.directory import Directory
@@ -45,10 +47,11 @@ class GatewayApp:
         self.metrics = gateway_metrics(registry, settings.model)
         tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         outgoing = TlsFiles(settings.target_tls_cert, settings.target_tls_key, settings.target_tls_ca)
-        self._credentials = channel_credentials(outgoing) if outgoing else None
+        self._peers = Peers(outgoing, settings.target_tls_name)
+        self._tls = tls
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
-            Dial(gateway_id, settings.model, self._credentials),
+            Dial(gateway_id, settings.model, self._peers),
             Router(RouterSettings(), random.Random()),
             self.metrics,
         )
@@ -62,6 +65,7 @@ class GatewayApp:
             server_credentials(tls) if tls else None,
             [AuthInterceptor(load_tenants(Path(settings.tenants)))] if settings.tenants else [],
         )
+        self._tracer = tracing.tracer("gateway")
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
 
@@ -74,7 +78,12 @@ class GatewayApp:
         """Binds the listeners and begins to look for targets; health follows `ready`."""
         bound = await self._server.start()
         directory = Directory(self._sources(), self._pool.listen, self.metrics)
-        work = (directory.run(), self._follow_readiness(), observe_loop_lag(self.metrics))
+        work = (
+            directory.run(),
+            self._follow_readiness(),
+            observe_loop_lag(self.metrics),
+            follow_certificates(self.metrics, self._tls),
+        )
         self._tasks = [asyncio.create_task(one) for one in work]
         return bound
 
@@ -89,12 +98,13 @@ class GatewayApp:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.close()
         self._front.close()
+        await asyncio.to_thread(self._tracer.close)
 
     def _register(self, server: grpc.aio.Server) -> None:
         settings = self._settings
         bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
         admitting = admission.Admission(bound, time.monotonic)
-        service = InferenceService(self._front, admitting, settings, self.metrics)
+        service = InferenceService(self._front, admitting, settings, self.metrics, self._tracer)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
 
     def _sources(self) -> list[Source]:
@@ -109,7 +119,7 @@ class GatewayApp:
         return sources
 
     def _watch(self, address: str) -> Source:
-        return WatchSource(address, self._credentials)
+        return WatchSource(address, self._peers)
 
     async def _follow_readiness(self) -> None:
         while not self._draining:

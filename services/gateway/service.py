@@ -12,7 +12,7 @@ from services.common.errors import Code, PacelineError, Reason, deadline
 from services.common.metrics.family import Family
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 from services.common.sampling import FinishReason
-from services.common.tracing import from_metadata
+from services.common.tracing import Tracer, from_metadata
 from services.gateway import convert
 from services.gateway.admission import Admission, Ticket
 from services.gateway.auth import current_tenant
@@ -33,9 +33,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """The clients' edge."""
 
-    def __init__(self, front: Front, admission: Admission, settings: GatewaySettings, metrics: Family) -> None:
+    def __init__(
+        self, front: Front, admission: Admission, settings: GatewaySettings, metrics: Family, tracer: Tracer
+    ) -> None:
         """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
         self._front = front
+        self._tracer = tracer
         self._admission = admission
         self._settings = settings
         self._metrics = metrics
@@ -90,13 +93,14 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         stream = Stream(context, ticket, self._metrics, began)
         left_s = (query.timeout_s, context.time_remaining(), self._settings.max_request_s)
         until = began + min(seconds for seconds in left_s if seconds is not None)
+        parent = from_metadata(context.invocation_metadata())
         try:
             async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
-                traceparent = from_metadata(context.invocation_metadata())
-                stream.generation = await self._front.generation(
-                    stream.request_id, query, current_tenant(), ticket, until, traceparent, stream.overflow
-                )
-                await stream.pump()
+                with self._tracer.span("paceline.generate", parent, {"request_id": stream.request_id}) as traceparent:
+                    stream.generation = await self._front.generation(
+                        stream.request_id, query, current_tenant(), ticket, until, traceparent, stream.overflow
+                    )
+                    await stream.pump()
         except TimeoutError:
             await stream.expire()
         except asyncio.CancelledError:
@@ -175,5 +179,3 @@ class Stream:
             self._ticket.started()
             self._metrics["time_to_first_token_seconds"].observe(now - self._last)
         self._last = now
-
-

@@ -8,9 +8,9 @@ from typing import Protocol, cast
 
 import grpc
 
-from services.common.channel import connect
 from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
+from services.common.tls import Peers
 from services.gateway.backoff import Backoff
 from services.gateway.fleet.pairs import PairEntry
 
@@ -73,22 +73,22 @@ class DnsSource:
 class WatchSource:
     """The fleet controller's Watch stream."""
 
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, address: str, peers: Peers) -> None:
         """Takes the controller's address."""
         self._address = address
-        self._credentials = credentials
+        self._peers = peers
 
     async def run(self, report: Report) -> None:
         """Publishes every list the controller sends; reconnects for ever."""
         backoff = Backoff()
         while True:
             try:
-                async with connect(self._address, self._credentials) as channel:
+                async with self._peers.connect(self._address) as channel:
                     stub = cast("fleet_pb2_grpc.FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
                     async for response in stub.Watch(fleet_pb2.WatchRequest(protocol_version=PROTOCOL_VERSION)):
                         backoff.reset()
                         self._take(response, report)
-            except grpc.RpcError as error:
+            except (grpc.RpcError, OSError) as error:
                 report.lost(error)
             await backoff.wait()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from services.common.channel import connect
+from services.common.tls import Peers
 from services.gateway.backoff import Backoff
 from services.gateway.fleet.pairs import PairEntry
 from services.gateway.job import Job
@@ -26,7 +26,7 @@ class Dial:
 
     gateway_id: str
     model: str
-    credentials: grpc.ChannelCredentials | None
+    peers: Peers
 
 
 class Link:
@@ -84,9 +84,9 @@ class Link:
         backoff = Backoff()
         while not self.retired:
             try:
-                async with connect(self.entry.address, self._dial.credentials) as channel:
+                async with self._dial.peers.connect(self.entry.address) as channel:
                     await self._hold(await open_session(channel, self._dial.gateway_id, self._on_change), backoff)
-            except (grpc.RpcError, SessionLostError, TimeoutError) as error:
+            except (grpc.RpcError, SessionLostError, TimeoutError, OSError) as error:
                 self._report(error)
             if not self.retired:
                 await backoff.wait()

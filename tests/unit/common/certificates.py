@@ -32,14 +32,12 @@ class Authority:
         path.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
         return str(path)
 
-    def issue(self, folder: Path, common_name: str, days: int = 10) -> tuple[str, str]:
-        """Writes cert.pem and key.pem for localhost; returns their paths."""
+    def issue(self, folder: Path, common_name: str, days: int = 10, host: str = "") -> tuple[str, str]:
+        """Writes cert.pem and key.pem for this machine, or for a host alone; returns their paths."""
         folder.mkdir(exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
-        hosts: list[x509.GeneralName] = [
-            x509.DNSName("localhost"),
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-        ]
+        addresses: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        hosts = [x509.DNSName(host)] if host else [x509.DNSName("localhost"), *addresses]
         builder = started(common_name, "authority", key, days)
         made = builder.add_extension(x509.SubjectAlternativeName(hosts), False).sign(self.key, hashes.SHA256())
         (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))

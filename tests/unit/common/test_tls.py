@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from services.common.channel import connect
 from services.common.metrics.catalogue import gateway_metrics
 from services.common.metrics.certificates import observe_certificates
-from services.common.tls import TlsFiles, channel_credentials, expiry, server_credentials
+from services.common.tls import Peers, TlsFiles, channel_credentials, expiry, server_credentials
 from tests.unit.common.certificates import NOW, Authority
 from tests.unit.common.fleet import server, watch
 
@@ -69,6 +69,21 @@ async def test_a_rotated_certificate_is_served_without_a_restart(tmp_path: Path)
     trusted = channel_credentials(TlsFiles(ca=authority.write(tmp_path / "ca.pem")))
     async with connect(bound.grpc, trusted) as channel:
         assert await watch(channel) == 1
+    await made.stop(0)
+
+
+async def test_peers_are_reached_by_address_and_known_by_name(tmp_path: Path) -> None:
+    authority = Authority.make()
+    ca = authority.write(tmp_path / "ca.pem")
+    issued = authority.issue(tmp_path / "target", "target", host="targets.internal")
+    made = server(credentials=server_credentials(TlsFiles(*issued, ca)))
+    bound = await made.start()
+    files = TlsFiles(*authority.issue(tmp_path / "gateway", "gateway"), ca)
+    async with Peers(files, "targets.internal").connect(bound.grpc) as channel:
+        assert await watch(channel, 9) == 9
+    async with Peers(files).connect(bound.grpc) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await watch(channel)
     await made.stop(0)
 
 
