@@ -74,6 +74,7 @@ class Scheduler:
         self._in_flight: deque[Plan] = deque()
         self._width_in_flight = 0
         self._number = 0
+        self._busy_since: float | None = None
 
     def add(self, spec: RequestSpec, session: object, now: float) -> Request:
         """Queues a request. Raises INVALID_FIELD, CONTEXT_LIMIT or OVERLOADED; then nothing has changed."""
@@ -124,6 +125,7 @@ class Scheduler:
         admissions = self._admit(now) if not grown.preempted else ()
         chunks = self._chunks()
         if not grown.rows and not chunks:
+            self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
         self._number += 1
         bucket = self._bucket(len(grown.rows)) if grown.rows else 0
@@ -134,8 +136,13 @@ class Scheduler:
         return plan
 
     def commit(self, plan: Plan, outcomes: Sequence[Outcome], now: float, micros: float | None = None) -> Commit:
-        """Takes in what the oldest planned round brought; `micros` is its whole duration, None when unusual."""
+        """Takes in what the oldest planned round brought; `micros` is its duration on the device, None when unusual.
+
+        The width policy learns the time since the round before was committed when it is longer: the host's share.
+        """
         self._landed(plan)
+        elapsed = 0.0 if self._busy_since is None else (now - self._busy_since) * 1e6
+        self._busy_since = now
         for chunk in plan.chunks:
             request = self._roster.at(chunk.slot, chunk.epoch)
             if request is not None:
@@ -152,7 +159,9 @@ class Scheduler:
                 progress.append(self._advance(request, outcome, width if outcome.slot in decoding else 0, now))
         if plan.rows and width == plan.width:
             committed = sum(len(news.tokens) for news in progress if news.width)
-            self._policy.landed(plan.bucket, width, committed, None if plan.chunks else micros)
+            self._policy.landed(
+                plan.bucket, width, committed, None if plan.chunks or micros is None else max(micros, elapsed)
+            )
         return Commit(tuple(progress), discarded)
 
     def abandon(self, plan: Plan, now: float) -> list[Request]:

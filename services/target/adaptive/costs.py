@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
+from statistics import median
 
 _SHARED_RATE = 0.1
 _CELL_RATE = 0.02
-_FIRST_ROUNDS = 4
+FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
+_LARGEST_FIRST = 2.0
 
 
 class CostTable:
@@ -30,20 +32,32 @@ class CostTable:
         }
         self._level = dict.fromkeys(buckets, 0.0)
         self._cell = dict.fromkeys(self._base, 0.0)
-        self._seen = dict.fromkeys(self._base, 0)
+        self._first: dict[tuple[int, int], list[float]] = {cell: [] for cell in self._base}
 
     def cost(self, bucket: int, width: int) -> float:
         """Microseconds that a round should take."""
         return self._base[bucket, width] * exp(self._level[bucket] + self._cell[bucket, width])
 
+    def live_rounds(self, bucket: int, width: int) -> int:
+        """Live rounds that were measured, counted up to FIRST_ROUNDS."""
+        return len(self._first[bucket, width])
+
     def measured(self, bucket: int, width: int, micros: float) -> None:
-        """A round took `micros`; one outlier moves the estimate by little."""
-        error = log(max(micros, 1e-3) / self.cost(bucket, width))
-        error = max(-_LARGEST_STEP, min(_LARGEST_STEP, error))
+        """A live round took `micros`.
+
+        The first rounds replace what warm-up said, which knew neither the drafter nor the host; they count by their
+        median. After them one outlier moves the estimate by little.
+        """
         cell = bucket, width
+        error = log(max(micros, 1e-3) / self.cost(bucket, width))
+        first = self._first[cell]
+        if len(first) < FIRST_ROUNDS:
+            first.append(self._cell[cell] + max(-_LARGEST_FIRST, min(_LARGEST_FIRST, error)))
+            self._cell[cell] = median(first)
+            return
+        error = max(-_LARGEST_STEP, min(_LARGEST_STEP, error))
         self._level[bucket] += _SHARED_RATE * error
-        self._cell[cell] += max(_CELL_RATE, 1.0 / (_FIRST_ROUNDS + self._seen[cell])) * error
-        self._seen[cell] += 1
+        self._cell[cell] += _CELL_RATE * error
 
     def table(self) -> dict[tuple[int, int], float]:
         """All costs by (bucket, width)."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from services.target.adaptive.acceptance import Acceptance
-from services.target.adaptive.costs import CostTable
+from services.target.adaptive.costs import FIRST_ROUNDS, CostTable
 
 
 class WidthPolicy(Protocol):
@@ -87,6 +87,8 @@ class _Bucket:
     quiet: int = 0
     gap: int = 0
     probes: int = 0
+    probing: bool = False
+    trials: int = 0
 
 
 class AdaptiveWidth:
@@ -127,18 +129,21 @@ class AdaptiveWidth:
 
     def choose(self, bucket: int, rows: int) -> int:
         """The width that pays best, or now and then the next best, to see whether it still is."""
-        rates = self.rates(bucket)
+        rates = self.rates(bucket)[: self._useful()]
         best = max(range(len(rates)), key=rates.__getitem__)
         state = self._buckets.get(bucket)
         if state is None:
             state = self._buckets[bucket] = _Bucket(self.widths[best], gap=self._settings.probe_first)
+        # No row drafts as far as the width in use any more: then the best of the rest replaces it.
+        if state.width > self.widths[len(rates) - 1]:
+            state.width, state.stayed = self.widths[best], 0
         current = self.widths.index(state.width)
         margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
         if best != current and rates[best] > rates[current] * (1.0 + margin):
             state.width, state.stayed, state.gap, current = self.widths[best], 0, self._settings.probe_first, best
         state.stayed += 1
         state.quiet += 1
-        return self._probe(bucket, state, rates, current) or state.width
+        return self._trial(bucket, state, rates) or self._probe(bucket, state, rates, current) or state.width
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
         """Learns the cost of a round, and what a probe lost against the width in use."""
@@ -149,12 +154,30 @@ class AdaptiveWidth:
             return
         cost = self.costs.cost(bucket, width)
         self._spent += cost
-        if width != state.width:
+        if state.probing and width != state.width:
+            state.probing = False
             rate = self.rates(bucket)[self.widths.index(state.width)]
             lost = cost - committed / rate if rate > 0.0 else 0.0
             self._lost += lost
             # A probe that paid is followed by another at once; one that did not makes the next wait longer.
             state.gap = 1 if lost < 0.0 else min(self._settings.probe_last, max(2 * state.gap, 16))
+
+    def _useful(self) -> int:
+        """How many of the widths, from plain on, let some row draft more than the one before."""
+        expected = self.acceptance.expected()
+        wider = [index for index in range(1, len(expected)) if expected[index] > expected[index - 1] * (1.0 + 1e-9)]
+        return 1 + max(wider, default=0)
+
+    def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float]) -> int | None:
+        """Plain or a promising width whose cost in this bucket is known from warm-up only."""
+        if state.trials >= 2 * FIRST_ROUNDS * len(self.widths):
+            return None
+        bar = self._settings.close * max(rates)
+        for width, rate in zip(self.widths, rates, strict=False):
+            if (width == 1 or rate >= bar) and self.costs.live_rounds(bucket, width) < FIRST_ROUNDS:
+                state.trials += 1
+                return width
+        return None
 
     def _probe(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
         others = [index for index in range(len(rates)) if index != current]
@@ -170,6 +193,7 @@ class AdaptiveWidth:
             return None
         state.quiet = 0
         state.probes += 1
+        state.probing = True
         return self.widths[other]
 
 
