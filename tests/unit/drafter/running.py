@@ -23,9 +23,10 @@ PATIENCE_S = 40.0
 class Drafter:
     """What a target may call; `app` is the service behind it."""
 
-    def __init__(self, app: DrafterApp, stub: Any) -> None:
+    def __init__(self, app: DrafterApp, channel: grpc.aio.Channel) -> None:
         self.app = app
-        self._stub = stub
+        self._channel = channel
+        self._stub: Any = DrafterServiceStub(channel)
 
     async def attach(self, offer: AttachOffer, **changes: Any) -> pb.AttachResponse:
         """Attaches with the offer, some of its fields changed."""
@@ -37,12 +38,21 @@ class Drafter:
         stream: grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse] = self._stub.Pace(timeout=PATIENCE_S)
         return stream
 
-    async def generation(self, version: int = 1) -> int:
+    async def describe(self, version: int = 1) -> pb.DrafterServiceDescribeResponse:
+        """The drafter's state."""
+        request = pb.DrafterServiceDescribeRequest(protocol_version=version)
+        answer: pb.DrafterServiceDescribeResponse = await self._stub.Describe(request, timeout=PATIENCE_S)
+        return answer
+
+    async def generation(self) -> int:
         """The generation attached, as Describe tells it."""
-        answer = await self._stub.Describe(
-            pb.DrafterServiceDescribeRequest(protocol_version=version), timeout=PATIENCE_S
-        )
-        return int(answer.generation)
+        return (await self.describe()).generation
+
+    async def raw(self, method: str, message: bytes) -> bytes:
+        """Sends bytes that may be no message."""
+        call = self._channel.unary_unary(f"/paceline.v1.DrafterService/{method}")
+        answer: bytes = await call(message, timeout=PATIENCE_S)
+        return answer
 
 
 @asynccontextmanager
@@ -54,7 +64,7 @@ async def running(folder: Path, **settings: Any) -> AsyncIterator[Drafter]:
     try:
         await until(lambda: app.ready)
         async with connect(address) as channel:
-            yield Drafter(app, DrafterServiceStub(channel))
+            yield Drafter(app, channel)
     finally:
         await app.drain()
 

@@ -88,6 +88,27 @@ async def test_checksums_decide(folder: Path) -> None:
             assert (answer.drafter.revision, answer.drafter.max_draft) == (block.revision, 7)
 
 
+async def test_describe_counts_rounds_and_refuses_another_version(folder: Path, fake: FakeArena) -> None:
+    fake.put(0, [3, 4, 3], epoch=1)
+    fake.rows([0], 1)
+    async with running(folder) as drafter:
+        await drafter.attach(fake.offer)
+        stream = drafter.pace()
+        for number in (1, 2, 3):
+            await ask(stream, number)
+        found = await drafter.describe()
+        assert (found.generation, found.rounds, found.drafter.proposer) == (1, 3, "ngram")
+        code, reason, _ = await _refusal(drafter.describe(version=2))
+        assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, Reason.PROTOCOL)
+
+
+async def test_bytes_that_are_no_message_are_refused(folder: Path) -> None:
+    async with running(folder) as drafter:
+        for method in ("Attach", "Describe"):
+            code, reason, _ = await _refusal(drafter.raw(method, b"\x0a\xff\xff"))
+            assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, Reason.MALFORMED)
+
+
 async def test_a_refusal_leaves_the_earlier_attachment(folder: Path, fake: FakeArena) -> None:
     fake.put(0, [3, 4, 3], epoch=1)
     fake.rows([0], 1)
