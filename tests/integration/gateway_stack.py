@@ -51,8 +51,8 @@ class Harness:
     stub: inference_pb2_grpc.InferenceServiceAsyncStub
 
     async def ask(self, request: inference_pb2.GenerateRequest, **options: Any) -> Answer:
-        """Reads a stream to its end."""
-        answer = Answer()
+        """Reads a stream to its end, into `into` when given."""
+        answer: Answer = options.pop("into", Answer())
         async for response in self.stub.Generate(request, timeout=options.pop("timeout", WAIT_S), **options):
             answer.take(response)
         return answer
