@@ -106,7 +106,7 @@ async def test_mtls_towards_targets(tmp_path: Path) -> None:
     theirs = TlsFiles(*authority.issue(tmp_path / "target", "target"), ca)
     address = await target.start(server_credentials(theirs))
     cert, key = authority.issue(tmp_path / "gateway", "gateway")
-    settings = {"target_tls_cert": cert, "target_tls_key": key, "target_tls_ca": ca}
+    settings: dict[str, Any] = {"target_tls_cert": cert, "target_tls_key": key, "target_tls_ca": ca}
     async with harness(tmp_path, [], targets=(address,), **settings) as one:
         assert (await one.ask(ask_for())).final is not None
     await target.stop()
