@@ -27,7 +27,7 @@ class NoiseRing:
     """Noise by slot and position; `ring_TV` is `[(slots + 1) * ring positions, vocabulary]`, indexed by `point`."""
 
     def __init__(self, slots: int, vocab: int, max_width: int, dtype: torch.dtype, device: torch.device) -> None:
-        self._pages = -(-max_width // PAGE) + 1
+        self._pages = _pages(max_width)
         self._vocab = vocab
         self.ring_TV = torch.zeros((slots + 1) * self._pages * PAGE, vocab, dtype=dtype, device=device)
         self._held: list[list[int]] = [[-1] * self._pages for _ in range(slots + 1)]
@@ -61,6 +61,16 @@ class NoiseRing:
         for (slot, _, page), noise_PV in zip(missing, noise_BPV, strict=True):
             start = (slot * self._pages + page % self._pages) * PAGE
             self.ring_TV[start : start + PAGE].copy_(noise_PV)
+
+
+def bytes_per_slot(vocab: int, max_width: int, dtype: torch.dtype) -> int:
+    """Bytes that the ring holds for one slot."""
+    return _pages(max_width) * PAGE * vocab * dtype.itemsize
+
+
+def _pages(max_width: int) -> int:
+    """Pages that a span of `max_width` positions can touch, wherever it starts."""
+    return -(-max_width // PAGE) + 1
 
 
 def _signed(seed: int) -> int:
