@@ -50,7 +50,7 @@ class Drafter:
 
     async def raw(self, method: str, message: bytes) -> bytes:
         """Sends bytes that may be no message."""
-        call = self._channel.unary_unary(f"/paceline.v1.DrafterService/{method}")
+        call: Any = self._channel.unary_unary(f"/paceline.v1.DrafterService/{method}")
         answer: bytes = await call(message, timeout=PATIENCE_S)
         return answer
 
@@ -96,3 +96,9 @@ async def ask(
     answer = await stream.read()
     assert isinstance(answer, pb.PaceResponse), f"the stream ended: {await stream.code()}: {await stream.details()}"
     return answer
+
+
+def mapped_arenas() -> list[str]:
+    """The inode of every mapping of an arena in this process."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split()[4] for line in lines if "paceline-arena" in line]

@@ -14,7 +14,7 @@ import pytest
 from services.common.attach_convert import offer_from_pb
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from tests.fakes_arena import FakeArena
-from tests.unit.drafter.running import PATIENCE_S, ask, freed, running
+from tests.unit.drafter.running import PATIENCE_S, ask, freed, mapped_arenas, running
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 REFUSED = grpc.StatusCode.FAILED_PRECONDITION
@@ -136,14 +136,16 @@ async def _target_process(folder: Path) -> AsyncIterator[tuple[asyncio.subproces
 
 async def test_the_death_of_the_target_frees_the_mapping(folder: Path) -> None:
     async with running(folder) as drafter, _target_process(folder) as (process, message):
+        before = set(mapped_arenas())
         await drafter.attach(offer_from_pb(message))
+        mine = set(mapped_arenas()) - before
+        assert mine
         stream = drafter.pace()
         await ask(stream, 1)
-        assert _mappings() > 0
         os.kill(process.pid, signal.SIGKILL)
         assert await stream.code() == REFUSED
         assert await drafter.generation() == 0
-        assert _mappings() == 0
+        assert not mine & set(mapped_arenas())
 
 
 async def test_a_pid_that_is_not_the_sharing_process_is_not_watched(folder: Path, filled: FakeArena) -> None:
@@ -155,7 +157,3 @@ async def test_a_pid_that_is_not_the_sharing_process_is_not_watched(folder: Path
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
         assert (await ask(stream, 2)).round == 2
-
-
-def _mappings() -> int:
-    return Path("/proc/self/maps").read_text().count("paceline-arena")
