@@ -26,9 +26,12 @@ from services.gateway.front import Front
 from services.gateway.router import Router, RouterSettings
 from services.gateway.service import InferenceService
 from services.gateway.settings import GatewaySettings
+from services.gateway.streams import Streams
 from services.gateway.targets.link import Dial
 from services.gateway.targets.pool import Pool
 from services.gateway.tokenizer import load_tokenizer
+from services.gateway.vllm import add_vllm_engine
+from services.gateway.vllm.service import VllmEngine
 
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 
@@ -104,8 +107,11 @@ class GatewayApp:
         settings = self._settings
         bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
         admitting = admission.Admission(bound, time.monotonic)
-        service = InferenceService(self._front, admitting, settings, self.metrics, self._tracer)
+        streams = Streams(self._front, admitting, settings, self.metrics, self._tracer)
+        service = InferenceService(self._front, streams, settings.default_max_tokens)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
+        if settings.vllm_engine:
+            add_vllm_engine(server, VllmEngine(self._front, streams, self._pool, settings))
 
     def _sources(self) -> list[Source]:
         settings = self._settings

@@ -41,7 +41,7 @@ def prompt(message: inference_pb2.Prompt) -> Prompt:
     """
     form = message.WhichOneof("form")
     if form == "text":
-        return TextPrompt(message.text, _size(message.text))
+        return text_prompt(message.text)
     if form == "tokens":
         check_count("prompt.tokens", len(message.tokens.ids), LIMITS.prompt_bytes)
         return TokenPrompt(tuple(message.tokens.ids))
@@ -52,6 +52,20 @@ def prompt(message: inference_pb2.Prompt) -> Prompt:
         messages = tuple({"role": one.role, "content": one.content} for one in message.chat.messages)
         return ChatPrompt(messages, sum(_size(one["role"]) + _size(one["content"]) for one in messages))
     raise invalid_field("prompt", "one of text, tokens and chat is needed")
+
+
+def text_prompt(text: str) -> TextPrompt:
+    """Plain text, its size known.
+
+    Raises:
+        PacelineError: it is too large to look at.
+    """
+    return TextPrompt(text, _size(text))
+
+
+def messages(request_id: str, event: Delta | Final) -> tuple[inference_pb2.GenerateResponse]:
+    """The one message of an event."""
+    return (delta(request_id, event) if isinstance(event, Delta) else final(request_id, event),)
 
 
 def delta(request_id: str, event: Delta) -> inference_pb2.GenerateResponse:

@@ -22,9 +22,11 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The end of the output."""
+    """The end of the output; `matched` is the stop string that ended it, `last_token` the last of its tokens."""
 
     reason: FinishReason
+    matched: str
+    last_token: int | None
     prompt_tokens: int
     completion_tokens: int
     totals: Totals
@@ -44,6 +46,7 @@ class Generation:
         self._position = 0
         self._finish: FinishReason | None = None
         self._tail = ""
+        self._last_token: int | None = None
 
     async def next(self) -> Delta | Final:
         """The next event; asking for it says that the one before was delivered.
@@ -87,11 +90,15 @@ class Generation:
         elif isinstance(end, Finished):
             self._finish = _checked(end.reason)
         position, self._position = self._position, self._position + piece.kept
-        return Delta(position, update.token_ids[: piece.kept], piece.text, update.logprobs[: piece.kept])
+        token_ids = update.token_ids[: piece.kept]
+        self._last_token = token_ids[-1] if token_ids else self._last_token
+        return Delta(position, token_ids, piece.text, update.logprobs[: piece.kept])
 
     def _final(self, reason: FinishReason) -> Final:
         return Final(
             reason=reason,
+            matched=self._text.matched,
+            last_token=self._last_token,
             prompt_tokens=len(self._job.prompt),
             completion_tokens=self._position,
             totals=self._journey.totals,

@@ -1,64 +1,23 @@
-"""InferenceService: protobuf at the edge, deadlines, and the life of one stream."""
+"""InferenceService: the gateway's own contract; protobuf at the edge."""
 
-import asyncio
-import secrets
-import time
-from typing import Any
-
-import grpc
-
-from services.common import logs
-from services.common.errors import Code, PacelineError, Reason, deadline
-from services.common.metrics.family import Family
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
-from services.common.sampling import FinishReason
-from services.common.tracing import Tracer, from_metadata
 from services.gateway import convert
-from services.gateway.admission import Admission, Ticket
-from services.gateway.auth import current_tenant
 from services.gateway.front import Front
-from services.gateway.generation import Delta, Generation
-from services.gateway.migration import slow_client
-from services.gateway.query import Query, prompt_cost
-from services.gateway.settings import GatewaySettings
-
-DEADLINE_GRACE_S = 0.2
-"""The target knows the deadline too and ends with its statistics; the gateway acts when it did not."""
-
-LAST_WRITE_S = 1.0
-
-Context = grpc.aio.ServicerContext[Any, Any]
+from services.gateway.streams import Context, Streams
 
 
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """The clients' edge."""
 
-    def __init__(
-        self, front: Front, admission: Admission, settings: GatewaySettings, metrics: Family, tracer: Tracer
-    ) -> None:
-        """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
+    def __init__(self, front: Front, streams: Streams, default_max_tokens: int) -> None:
+        """The default counts for requests that give no max_tokens."""
         self._front = front
-        self._tracer = tracer
-        self._admission = admission
-        self._settings = settings
-        self._metrics = metrics
+        self._streams = streams
+        self._default_max_tokens = default_max_tokens
 
     async def Generate(self, request: inference_pb2.GenerateRequest, context: Context) -> None:  # type: ignore[override]
         """Generates text for one prompt and streams it."""
-        code = Code.INTERNAL
-        began = time.monotonic()
-        try:
-            await self._admitted(convert.query(request, self._settings.default_max_tokens), context, began)
-            code = Code.OK
-        except PacelineError as error:
-            code = error.code
-            raise
-        except asyncio.CancelledError:
-            code = Code.CANCELLED
-            raise
-        finally:
-            self._metrics["gateway_requests"].inc(code.name)
-            self._metrics["request_seconds"].observe(time.monotonic() - began)
+        await self._streams.serve(lambda: convert.query(request, self._default_max_tokens), context, convert.messages)
 
     async def GetModel(
         self, request: inference_pb2.GetModelRequest, context: Context
@@ -70,112 +29,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Tokenize(
         self, request: inference_pb2.TokenizeRequest, context: Context
     ) -> inference_pb2.TokenizeResponse:
-        """Turns a prompt into token ids as Generate would."""
+        """Turns a prompt into token ids as Generate would; takes a place inside, for its work."""
         prompt = convert.prompt(request.prompt)
-        ids = await self._front.tokens(prompt, await self._front.model(request.model))
+        with self._streams.admitted(0):
+            ids = await self._front.tokens(prompt, await self._front.model(request.model))
         return inference_pb2.TokenizeResponse(tokens=types_pb2.TokenIds(ids=ids))
-
-    async def _admitted(self, query: Query, context: Context, began: float) -> None:
-        tenant = current_tenant()
-        try:
-            ticket = self._admission.enter(tenant, prompt_cost(query.prompt))
-        except PacelineError as error:
-            self._metrics["gateway_rejects"].inc(error.reason.value)
-            raise
-        self._metrics["gateway_inflight_requests"].set(self._admission.requests)
-        try:
-            await self._run(query, context, ticket, began)
-        finally:
-            ticket.close()
-            self._metrics["gateway_inflight_requests"].set(self._admission.requests)
-
-    async def _run(self, query: Query, context: Context, ticket: Ticket, began: float) -> None:
-        stream = Stream(context, ticket, self._metrics, began)
-        left_s = (query.timeout_s, context.time_remaining(), self._settings.max_request_s)
-        until = began + min(seconds for seconds in left_s if seconds is not None)
-        parent = from_metadata(context.invocation_metadata())
-        try:
-            async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
-                with self._tracer.span("paceline.generate", parent, {"request_id": stream.request_id}) as traceparent:
-                    stream.generation = await self._front.generation(
-                        stream.request_id, query, current_tenant(), ticket, until, traceparent, stream.overflow
-                    )
-                    await stream.pump()
-        except TimeoutError:
-            await stream.expire()
-        except asyncio.CancelledError:
-            if not stream.overflowed:
-                raise
-            self._metrics["gateway_slow_clients"].inc()
-            raise slow_client() from None
-        finally:
-            stream.close()
-
-
-class Stream:
-    """One client's stream while it runs."""
-
-    def __init__(self, context: Context, ticket: Ticket, metrics: Family, began: float) -> None:
-        """Belongs to the present task."""
-        self.request_id = secrets.token_hex(8)
-        logs.request_id.set(self.request_id)
-        self.generation: Generation | None = None
-        self.overflowed = False
-        self._context = context
-        self._ticket = ticket
-        self._metrics = metrics
-        self._last = began
-        self._begun = False
-        self._task = asyncio.current_task()
-
-    def overflow(self) -> None:
-        """The client fell too far behind: the write that waits for it is ended."""
-        self.overflowed = True
-        if self._task is not None:
-            self._task.cancel()
-
-    async def pump(self) -> None:
-        """Writes every event up to the final one."""
-        generation = self._running()
-        while True:
-            event = await generation.next()
-            if isinstance(event, Delta):
-                await self._context.write(convert.delta(self.request_id, event))
-                self._observe(len(event.token_ids))
-                continue
-            if event.reason is FinishReason.DEADLINE and not event.completion_tokens:
-                raise deadline("the deadline passed before the first token")
-            await self._context.write(convert.final(self.request_id, event))
-            return
-
-    async def expire(self) -> None:
-        """The deadline passed: ends the stream as far as its client still reads it."""
-        if self.generation is None:
-            raise deadline("the deadline passed before the request reached a target")
-        await self.generation.expire()
-        try:
-            async with asyncio.timeout(LAST_WRITE_S):
-                await self.pump()
-        except TimeoutError:
-            raise deadline("the deadline passed and the client does not read") from None
-
-    def close(self) -> None:
-        """Frees whatever a target still holds for this client."""
-        if self.generation is not None:
-            self.generation.close("slow_client" if self.overflowed else "cancel")
-
-    def _running(self) -> Generation:
-        if self.generation is None:
-            raise PacelineError(Code.INTERNAL, Reason.INTERNAL, "the stream has no generation")
-        return self.generation
-
-    def _observe(self, tokens: int) -> None:
-        now = time.monotonic()
-        self._metrics["gateway_delivered_tokens"].inc(by=tokens)
-        if self._begun:
-            self._metrics["inter_token_seconds"].observe((now - self._last) / max(tokens, 1))
-        else:
-            self._begun = True
-            self._ticket.started()
-            self._metrics["time_to_first_token_seconds"].observe(now - self._last)
-        self._last = now

@@ -60,13 +60,14 @@ class StopStrings:
 
 
 class StopCutter:
-    """Feeds text through the automaton and holds back what may become a stop string."""
+    """Feeds text through the automaton and holds back what may become a stop string; `matched` is the one found."""
 
     def __init__(self, stops: StopStrings) -> None:
         """Starts with no text."""
         self._stops = stops
         self._node = 0
         self._held = ""
+        self.matched = ""
 
     def push(self, text: str, armed: bool = True) -> tuple[str, bool]:
         """Adds text and returns the text that became final and whether a stop string ended in it.
@@ -80,7 +81,7 @@ class StopCutter:
             self._node = self._stops.step(self._node, character)
             length = self._stops.match(self._node)
             if length and armed:
-                self._held = ""
+                self._held, self.matched = "", pending[index - length : index]
                 return pending[: index - length], True
         keep = len(pending) - self._stops.hold[self._node]
         self._held = pending[keep:]

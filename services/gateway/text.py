@@ -47,6 +47,11 @@ class TextStream:
                 return Piece(index + 1, "".join(texts), True)
         return Piece(len(token_ids), "".join(texts), False)
 
+    @property
+    def matched(self) -> str:
+        """The stop string that ended the text; empty without."""
+        return self._cutter.matched if self._cutter else ""
+
     def finish(self) -> Piece:
         """What the end of the output makes final; a stop string may end in a character cut short."""
         tail = self._detokenizer.finish()

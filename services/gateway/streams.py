@@ -1,0 +1,188 @@
+"""The life of one stream, whatever contract its client speaks: admission, deadlines, slow clients, measurements."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from services.common import logs
+from services.common.errors import Code, PacelineError, Reason, deadline
+from services.common.metrics.family import Family
+from services.common.sampling import FinishReason
+from services.common.tracing import Tracer, from_metadata
+from services.gateway.admission import Admission, Ticket
+from services.gateway.auth import current_tenant
+from services.gateway.front import Front
+from services.gateway.generation import Delta, Final, Generation
+from services.gateway.migration import slow_client
+from services.gateway.query import Query, prompt_cost
+from services.gateway.settings import GatewaySettings
+
+DEADLINE_GRACE_S = 0.2
+"""The target knows the deadline too and ends with its statistics; the gateway acts when it did not."""
+
+LAST_WRITE_S = 1.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Encode = Callable[[str, Delta | Final], Iterable[object]]
+"""Messages of an event, given the id of the request."""
+
+
+class Streams:
+    """Serves generations; every interface of the gateway goes through it."""
+
+    def __init__(
+        self, front: Front, admission: Admission, settings: GatewaySettings, metrics: Family, tracer: Tracer
+    ) -> None:
+        """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
+        self._front = front
+        self._tracer = tracer
+        self._admission = admission
+        self._settings = settings
+        self._metrics = metrics
+
+    async def serve(self, ask: Callable[[], Query], context: Context, encode: Encode) -> None:
+        """Runs one call to its end.
+
+        Args:
+            ask: makes the query; its refusal counts as the call's.
+            context: where messages are written.
+            encode: messages of each event.
+
+        Raises:
+            PacelineError: the request was refused or failed.
+        """
+        code = Code.INTERNAL
+        began = time.monotonic()
+        try:
+            query = ask()
+            with self.admitted(prompt_cost(query.prompt)) as ticket:
+                await self._run(query, Stream(context, ticket, self._metrics, began, encode), began)
+            code = Code.OK
+        except PacelineError as error:
+            code = error.code
+            raise
+        except asyncio.CancelledError:
+            code = Code.CANCELLED
+            raise
+        finally:
+            self._metrics["gateway_requests"].inc(code.name)
+            self._metrics["request_seconds"].observe(time.monotonic() - began)
+
+    @contextmanager
+    def admitted(self, tokens: int) -> Iterator[Ticket]:
+        """A place inside for the present tenant while the block runs.
+
+        Raises:
+            PacelineError: OVERLOADED or TENANT_LIMIT.
+        """
+        try:
+            ticket = self._admission.enter(current_tenant(), tokens)
+        except PacelineError as error:
+            self._metrics["gateway_rejects"].inc(error.reason.value)
+            raise
+        self._metrics["gateway_inflight_requests"].set(self._admission.requests)
+        try:
+            yield ticket
+        finally:
+            ticket.close()
+            self._metrics["gateway_inflight_requests"].set(self._admission.requests)
+
+    async def _run(self, query: Query, stream: "Stream", began: float) -> None:
+        left_s = (query.timeout_s, stream.context.time_remaining(), self._settings.max_request_s)
+        until = began + min(seconds for seconds in left_s if seconds is not None)
+        parent = from_metadata(stream.context.invocation_metadata())
+        try:
+            async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
+                with self._tracer.span("paceline.generate", parent, {"request_id": stream.request_id}) as traceparent:
+                    stream.generation = await self._front.generation(
+                        stream.request_id, query, current_tenant(), stream.ticket, until, traceparent, stream.overflow
+                    )
+                    await stream.pump()
+        except TimeoutError:
+            await stream.expire()
+        except asyncio.CancelledError:
+            if not stream.overflowed:
+                raise
+            self._metrics["gateway_slow_clients"].inc()
+            raise slow_client() from None
+        finally:
+            stream.close()
+
+
+class Stream:
+    """One client's stream while it runs."""
+
+    def __init__(self, context: Context, ticket: Ticket, metrics: Family, began: float, encode: Encode) -> None:
+        """Belongs to the present task."""
+        self.request_id = secrets.token_hex(8)
+        logs.request_id.set(self.request_id)
+        self.generation: Generation | None = None
+        self.overflowed = False
+        self.context = context
+        self.ticket = ticket
+        self._encode = encode
+        self._metrics = metrics
+        self._last = began
+        self._begun = False
+        self._task = asyncio.current_task()
+
+    def overflow(self) -> None:
+        """The client fell too far behind: the write that waits for it is ended."""
+        self.overflowed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def pump(self) -> None:
+        """Writes every event up to the final one."""
+        generation = self._running()
+        while True:
+            event = await generation.next()
+            if isinstance(event, Delta):
+                await self._write(event)
+                self._observe(len(event.token_ids))
+                continue
+            if event.reason is FinishReason.DEADLINE and not event.completion_tokens:
+                raise deadline("the deadline passed before the first token")
+            await self._write(event)
+            return
+
+    async def expire(self) -> None:
+        """The deadline passed: ends the stream as far as its client still reads it."""
+        if self.generation is None:
+            raise deadline("the deadline passed before the request reached a target")
+        await self.generation.expire()
+        try:
+            async with asyncio.timeout(LAST_WRITE_S):
+                await self.pump()
+        except TimeoutError:
+            raise deadline("the deadline passed and the client does not read") from None
+
+    def close(self) -> None:
+        """Frees whatever a target still holds for this client."""
+        if self.generation is not None:
+            self.generation.close("slow_client" if self.overflowed else "cancel")
+
+    async def _write(self, event: Delta | Final) -> None:
+        for message in self._encode(self.request_id, event):
+            await self.context.write(message)
+
+    def _running(self) -> Generation:
+        if self.generation is None:
+            raise PacelineError(Code.INTERNAL, Reason.INTERNAL, "the stream has no generation")
+        return self.generation
+
+    def _observe(self, tokens: int) -> None:
+        now = time.monotonic()
+        self._metrics["gateway_delivered_tokens"].inc(by=tokens)
+        if self._begun:
+            self._metrics["inter_token_seconds"].observe((now - self._last) / max(tokens, 1))
+        else:
+            self._begun = True
+            self.ticket.started()
+            self._metrics["time_to_first_token_seconds"].observe(now - self._last)
+        self._last = now

@@ -1,0 +1,89 @@
+"""VllmEngine behind the gateway's own authentication, validator, admission and migration."""
+
+import asyncio
+import time
+from typing import Any
+
+from services.gateway.auth import current_tenant
+from services.gateway.front import Front
+from services.gateway.settings import GatewaySettings
+from services.gateway.streams import Context, Streams
+from services.gateway.targets.pool import Pool
+from services.gateway.vllm import vllm_pb2
+from services.gateway.vllm.convert import Encoder, query
+
+
+class VllmEngine:
+    """The methods of the contract that make sense here; `add_vllm_engine` leaves the others unimplemented."""
+
+    def __init__(self, front: Front, streams: Streams, pool: Pool, settings: GatewaySettings) -> None:
+        """Fails at once when the package of the messages is missing."""
+        self._pb2 = vllm_pb2()
+        self._front = front
+        self._streams = streams
+        self._pool = pool
+        self._settings = settings
+        self._began = time.monotonic()
+        self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
+
+    async def Generate(self, request: Any, context: Context) -> None:
+        """Generates for one prompt; tokens only, the caller turns them into text."""
+        name = (current_tenant().name, request.request_id)
+        task = asyncio.current_task()
+        if task is not None:
+            self._running[name] = task
+        try:
+            encoder = Encoder(self._pb2, request)
+            default = self._settings.default_max_tokens
+            await self._streams.serve(lambda: query(request, default), context, encoder.messages)
+        finally:
+            if self._running.get(name) is task:
+                del self._running[name]
+
+    async def Abort(self, request: Any, context: Context) -> Any:
+        """Ends running requests of the caller's tenant; unknown ids are no error."""
+        tenant = current_tenant().name
+        for request_id in request.request_ids:
+            task = self._running.get((tenant, request_id))
+            if task is not None:
+                task.cancel()
+        return self._pb2.AbortResponse()
+
+    async def HealthCheck(self, request: Any, context: Context) -> Any:
+        """Healthy while a target takes work."""
+        ready = self._pool.ready
+        return self._pb2.HealthCheckResponse(healthy=ready, message="" if ready else "no target is ready")
+
+    async def GetModelInfo(self, request: Any, context: Context) -> Any:
+        """What is served, and where its tokenizer lies."""
+        model = await self._front.model("")
+        return self._pb2.GetModelInfoResponse(
+            model_path=self._settings.tokenizer,
+            tokenizer_path=self._settings.tokenizer,
+            is_generation=True,
+            max_context_length=model.context_limit,
+            max_req_input_len=model.context_limit - 1,
+            vocab_size=model.vocab_size,
+            served_model_name=model.name,
+            eos_token_ids=model.eos_token_ids,
+        )
+
+    async def GetServerInfo(self, request: Any, context: Context) -> Any:
+        """That this is a server of this contract."""
+        return self._pb2.GetServerInfoResponse(
+            active_requests=len(self._running),
+            uptime_seconds=time.monotonic() - self._began,
+            server_type="vllm-grpc",
+            data_parallel_size=1,
+            max_num_seqs=self._settings.max_requests,
+        )
+
+    async def GetLoads(self, request: Any, context: Context) -> Any:
+        """Requests in hand, as one rank."""
+        loads = self._pb2.SchedulerLoad(
+            num_running_reqs=len(self._running),
+            num_total_reqs=len(self._running),
+            max_running_requests=self._settings.max_requests,
+            utilization=len(self._running) / self._settings.max_requests,
+        )
+        return self._pb2.GetLoadsResponse(dp_rank_count=1, loads=[loads])
