@@ -50,7 +50,7 @@ class TargetApp:
         self._works: Works | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._draining = False
+        self._draining = self._dead = False
         self.fatal: asyncio.Future[None] | None = None
 
     @property
@@ -88,7 +88,7 @@ class TargetApp:
         """Finishes or moves what runs, then ends everything; safe to call after a failure."""
         self._draining = True
         works = self._works
-        if works is not None and works.thread.alive:
+        if works is not None and not self._dead:
             await drain(
                 DrainParts(
                     set_serving=self._server.set_serving,
@@ -145,6 +145,7 @@ class TargetApp:
         return Path(self._folder.name)
 
     def _fail(self, error: BaseException) -> None:
+        self._dead = True
         if self._works is not None:
             self._works.sessions.close_all()
         if self.fatal is not None and not self.fatal.done():

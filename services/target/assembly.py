@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from services.common import attach
-from services.common.arena import MemfdArena
+from services.common.arena import Arena, ArenaSpec, MemfdArena
 from services.common.errors import invalid_field
 from services.common.model import DflashContext, Qwen3, load_context, load_target
 from services.target.adaptive.width import FixedWidth, WidthPolicy, adaptive_policy
@@ -37,7 +37,7 @@ class Machine:
     model: ServedModel
     scheduler: Scheduler
     runner: Runner
-    arena: MemfdArena
+    arena: Arena
     pool: BlockPool
     budget: MemoryBudget
     terms: OfferTerms
@@ -62,7 +62,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     budget = _plan(settings, model, context, limit)
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     drafter = context.config if context is not None else None
-    arena = MemfdArena.create(arena_spec(model.config, drafter, shapes, model.dtype))
+    arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype))
     runner = Runner(model, context, arena, shapes)
     micros = runner.warm_up()
     policy, costs = _policy(settings, shapes, micros)
@@ -77,6 +77,14 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
         terms=_terms(shapes, model, context, arena, pid),
         costs=costs,
     )
+
+
+def _arena(settings: TargetSettings, spec: ArenaSpec) -> Arena:
+    if settings.device == "cpu":
+        return MemfdArena.create(spec)
+    from services.common.arena.cuda import CudaArena  # needs cupy, which machines without a GPU lack
+
+    return CudaArena.create(spec)
 
 
 def _context_limit(settings: TargetSettings, model: Qwen3) -> int:
@@ -172,9 +180,7 @@ def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[in
     )
 
 
-def _terms(
-    shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: MemfdArena, pid: int
-) -> OfferTerms:
+def _terms(shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: Arena, pid: int) -> OfferTerms:
     """What every drafter is offered; the checksum is over the weights as they lie in the arena."""
     shared = attach.EMBED in arena
     head = arena.tensor(attach.LM_HEAD) if attach.LM_HEAD in arena else None

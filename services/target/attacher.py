@@ -19,6 +19,7 @@ from services.common.process import Watched
 from services.target.attachment import LATE, Attachment
 from services.target.inbox import Attach, Command, Detach
 from services.target.offer import ArenaOffers
+from services.target.peer import listener_pid
 
 _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.1
@@ -129,7 +130,8 @@ class Attacher:
             if answer.nonce_reply != offer.nonce + 1:
                 raise AttachError("the drafter does not see this arena")
             info = info_from_pb(answer.drafter)
-            return info, info.pid if info.pid == self._offers.claimed_by else 0
+            known = (self._offers.claimed_by, listener_pid(self._settings.address))
+            return info, info.pid if info.pid in known else 0
 
     def _begin(self, attachment: Attachment) -> None:
         self.generation, self.info = attachment.generation, attachment.info

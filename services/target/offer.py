@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
-from torch import Tensor
+import torch
 
-from services.common.arena import Layout
+from services.common.arena import Arena, MemfdArena
 from services.common.attach import NONCE, AttachOffer, new_nonce
 from services.common.side_socket import DescriptorListener
 
-
-class SharedArena(Protocol):
-    """The arena as far as an offer goes."""
-
-    @property
-    def descriptor(self) -> int:
-        """The memory's descriptor."""
-        ...
-
-    def tensor(self, name: str) -> Tensor:
-        """A tensor by name."""
-        ...
-
-    def layout(self) -> Layout:
-        """Where the tensors are."""
-        ...
+if TYPE_CHECKING:
+    from services.common.arena.cuda import CudaArena
 
 
 class ArenaOffers(Protocol):
@@ -58,10 +44,18 @@ class OfferTerms:
     target_pid: int
 
 
+class Offers(ArenaOffers, Protocol):
+    """Offers that hold something until closed."""
+
+    def close(self) -> None:
+        """Gives it back; no offer stands then."""
+        ...
+
+
 class MemfdOffers:
     """Offers of an arena in a memfd, passed over a side socket in a folder that only this user may enter."""
 
-    def __init__(self, arena: SharedArena, terms: OfferTerms, folder: Path) -> None:
+    def __init__(self, arena: MemfdArena, terms: OfferTerms, folder: Path) -> None:
         """Listens on the side socket.
 
         Raises:
@@ -83,22 +77,56 @@ class MemfdOffers:
         self._arena.tensor(NONCE)[0] = nonce
         self._listener.offer(generation, nonce, [self._arena.descriptor])
         try:
-            yield AttachOffer(
-                generation=generation,
-                nonce=nonce,
-                layout=self._arena.layout(),
-                side_socket=self._listener.path,
-                embedding_sha256=self._terms.embedding_sha256,
-                drafter_sha256=self._terms.drafter_sha256,
-                slots=self._terms.slots,
-                buckets=self._terms.buckets,
-                widths=self._terms.widths,
-                block_size=self._terms.block_size,
-                target_pid=self._terms.target_pid,
-            )
+            plain = _offer(generation, nonce, self._arena, self._terms)
+            yield replace(plain, side_socket=self._listener.path)
         finally:
             self._listener.withdraw()
 
     def close(self) -> None:
         """Stops listening and removes the socket."""
         self._listener.close()
+
+
+class CudaOffers:
+    """Offers of an arena on a GPU, by its IPC handle; nobody can tell who opens it."""
+
+    claimed_by = 0
+
+    def __init__(self, arena: CudaArena, terms: OfferTerms) -> None:
+        """Needs nothing but the arena."""
+        self._arena = arena
+        self._terms = terms
+
+    @contextlib.contextmanager
+    def offer(self, generation: int) -> Iterator[AttachOffer]:
+        """Puts the nonce into the arena."""
+        nonce = new_nonce()
+        self._arena.tensor(NONCE)[0] = nonce
+        torch.cuda.synchronize()
+        plain = _offer(generation, nonce, self._arena, self._terms)
+        yield replace(plain, cuda_handle=self._arena.handle, gpu_uuid=self._arena.gpu_uuid)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def make_offers(arena: Arena, terms: OfferTerms, folder: Path) -> Offers:
+    """Offers that fit the arena; ``folder`` is for the side socket of one in host memory."""
+    if isinstance(arena, MemfdArena):
+        return MemfdOffers(arena, terms, folder)
+    return CudaOffers(cast("CudaArena", arena), terms)
+
+
+def _offer(generation: int, nonce: int, arena: Arena, terms: OfferTerms) -> AttachOffer:
+    return AttachOffer(
+        generation=generation,
+        nonce=nonce,
+        layout=arena.layout(),
+        embedding_sha256=terms.embedding_sha256,
+        drafter_sha256=terms.drafter_sha256,
+        slots=terms.slots,
+        buckets=terms.buckets,
+        widths=terms.widths,
+        block_size=terms.block_size,
+        target_pid=terms.target_pid,
+    )

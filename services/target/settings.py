@@ -14,7 +14,7 @@ _DEVICES = ("cpu", "cuda")
 class TargetSettings:
     """Settings of one target; sizes are tokens, blocks or bytes as named, times are seconds.
 
-    Zero means "derive it": ``threads`` from torch, ``context_limit`` from the model, ``blocks`` from ``memory_bytes``,
+    Zero means "derive it": ``threads`` from the machine, ``context_limit`` from the model, ``blocks`` from the memory,
     ``watchdog_s`` from the device. With ``tls_cert`` and ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca``
     gateways must present a certificate that it signed.
 
@@ -29,7 +29,7 @@ class TargetSettings:
     model_name: str = "paceline-embedded"
     device: str = "cpu"
     dtype: str = "float32"
-    threads: int = 0
+    threads: int = 1
     slots: int = 8
     context_limit: int = 0
     blocks: int = 0
@@ -43,7 +43,6 @@ class TargetSettings:
     max_request_s: float = 600.0
     prefix_cache: bool = True
     adaptive: bool = True
-    eager: bool = False
     require_drafter: bool = True
     kill_quarantined: bool = True
     watchdog_s: float = 0.0

@@ -19,7 +19,7 @@ from services.target.inbox import Command, Inbox
 from services.target.keys import KeyStore
 from services.target.ledger import TokenLedger
 from services.target.meter import Meter
-from services.target.offer import MemfdOffers
+from services.target.offer import Offers, make_offers
 from services.target.recorder import FlightRecorder
 from services.target.service import ServiceParts
 from services.target.sessions import Sessions
@@ -43,7 +43,7 @@ class Works:
     watch: EngineWatch
     state: StateMeter
     attacher: Attacher | None
-    offers: MemfdOffers | None
+    offers: Offers | None
     tracer: tracing.Tracer
 
     def start(self) -> None:
@@ -137,9 +137,9 @@ def _attacher(
     folder: Path,
     submit: Callable[[Command], None],
     observe: Callable[[float], object],
-) -> tuple[MemfdOffers | None, Attacher | None]:
+) -> tuple[Offers | None, Attacher | None]:
     if not settings.speculates or not machine.terms.widths:
         return None, None
-    offers = MemfdOffers(machine.arena, machine.terms, folder)
+    offers = make_offers(machine.arena, machine.terms, folder)
     where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined)
     return offers, Attacher(where, offers, submit, observe)

@@ -78,7 +78,7 @@ class HostileDrafter(FakeDrafter):
         self._random = random.Random(seed)
         super().__init__(folder)
 
-    def Attach(self, request: pb.AttachRequest, context: object) -> pb.AttachResponse:  # type: ignore[override]  # noqa: N802
+    def Attach(self, request: pb.AttachRequest, context: object) -> pb.AttachResponse:  # noqa: N802
         offer = offer_from_pb(request)
         fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, 1)
         self.arena = MemfdArena.map(offer.layout, fetched.descriptors[0], attach.DRAFTER_WRITES)

@@ -99,6 +99,7 @@ class PairProcesses:
         """Polls; fails with the target's log."""
         end = time.monotonic() + within_s
         while not done():
+            self.target.check()
             if time.monotonic() > end:
                 raise AssertionError(f"no {what} within {within_s} s\n{self.target.tail()}")
             time.sleep(0.05)

@@ -141,3 +141,13 @@ async def test_a_broken_checkpoint_is_never_served(folder: Path, models: MadeUpP
         assert "safetensors" in pair.target.tail()
     finally:
         await asyncio.to_thread(pair.stop)
+
+
+async def test_a_dead_engine_ends_the_process(folder: Path, models: MadeUpPair) -> None:
+    broken = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": "commit:raise@20"}
+    async with running(PairProcesses(folder, models, environment=broken)) as pair:
+        async with SessionClient(pair.bound["grpc"]) as client:
+            received = await client.start(start("a", prompt(1, 9), 500))
+            await client.closed()
+            assert not received.ends, "a gateway takes it for a lost target and continues elsewhere"
+        assert await asyncio.to_thread(pair.target.process.wait, 60) == 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from services.target.attacher import Attacher, AttacherSettings, AttachState
 from services.target.attachment import Attachment
 from services.target.drafts import Drafts
 from services.target.inbox import Attach, Command, Detach
+from services.target.peer import listener_pid
 from services.target.plan import Plan
 from tests.fakes_drafter import Behaviour, FakeDrafter
 
@@ -150,3 +153,14 @@ def test_a_refused_handshake_is_tried_again(bench: Callable[..., Bench], wrong: 
     assert generations == sorted(set(generations)), "a generation is used once"
     it.drafter.behaviour = Behaviour()
     assert it.attached().generation > generations[-1]
+
+
+def test_the_kernel_tells_who_listens() -> None:
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+        path = f"{name}/s"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            assert listener_pid(f"unix:{path}") == os.getpid()
+        assert listener_pid(f"unix:{path}") == 0
+    assert listener_pid("127.0.0.1:1") == 0
