@@ -1,6 +1,7 @@
 """The seeded bugs: each has been a real defect of some speculative or continuous-batching engine."""
 
 from tests.mutants.mutation import Mutant
+from tests.mutants.scheduling import SCHEDULING
 
 SPAN = "services.common.kernels.span_attention.span"
 ACCEPT = "services.common.kernels.accept.reference"
@@ -207,4 +208,4 @@ ENDS = (
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip
 
-MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS)
+MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *SCHEDULING)

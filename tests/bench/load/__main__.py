@@ -11,7 +11,7 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from os import cpu_count
@@ -22,7 +22,7 @@ from typing import Any
 from tests.bench.load.client import LoadClient
 from tests.bench.load.pairs import Mode, Pairs, modes
 from tests.bench.load.plot import plot_curve
-from tests.bench.load.scenarios import Sizes, curve, mixes, replay
+from tests.bench.load.scenarios import Budget, Sizes, curve, mixes, replay
 from tests.bench.load.workload import Corpus
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -46,11 +46,11 @@ def main() -> int:
 
     if chosen.gateway:
         wanted = [Mode("plain", "given", speculate=False), Mode("adaptive", "given")]
-        result = asyncio.run(measure({"given": chosen.gateway}, wanted, sizes, chosen.scenario, say))
+        result = asyncio.run(measure({"given": chosen.gateway}, wanted, sizes, chosen.scenario, chosen.seconds, say))
     else:
         wanted = modes(chosen.widths)
         with Pairs(wanted, max(chosen.concurrency), say) as pairs:
-            result = asyncio.run(measure(pairs.addresses, wanted, sizes, chosen.scenario, say))
+            result = asyncio.run(measure(pairs.addresses, wanted, sizes, chosen.scenario, chosen.seconds, say))
     return report(result, chosen.out, perf_counter() - begun)
 
 
@@ -64,12 +64,18 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=96, help="output tokens of a stream of the curve")
     parser.add_argument("--rate", type=float, default=3.0, help="requests a second of the open loop")
+    parser.add_argument("--seconds", type=float, default=200.0, help="time to measure; a slow machine measures less")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args(words)
 
 
 async def measure(
-    addresses: dict[str, str], wanted: Sequence[Mode], sizes: Sizes, scenarios: Sequence[str], say: Any
+    addresses: dict[str, str],
+    wanted: Sequence[Mode],
+    sizes: Sizes,
+    scenarios: Sequence[str],
+    seconds: float,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Everything that was asked for, by scenario."""
     async with AsyncExitStack() as stack:
@@ -78,12 +84,13 @@ async def measure(
         adaptive = clients[wanted[-1].pair]
         corpus = await Corpus.read(adaptive)
         say("ready")
+        budget = Budget(seconds)
         result: dict[str, Any] = {"model": infos[0].name, "revision": infos[0].revision, "seed": sizes.seed}
         if "curve" in scenarios:
-            result["curve"] = await curve(clients, wanted, corpus, sizes, say)
+            result["curve"] = await curve(clients, wanted, corpus, sizes, budget, say)
             table(result["curve"], ("concurrency", "mode", "tok_s", "ratio", "ratio_low", "ratio_high", "tau"))
         if "mixes" in scenarios:
-            result["mixes"] = await mixes(adaptive, corpus, sizes, say)
+            result["mixes"] = await mixes(adaptive, corpus, sizes, budget, say)
             table(result["mixes"], ("loop", "mix", "tok_s", "ttft_ms_p50", "ttft_ms_p99", "gap_ms_p99", "good_share"))
         if "replay" in scenarios:
             result["replay"] = await replay(adaptive, corpus, sizes, say)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 from tests.bench.load.client import Ask, LoadClient
@@ -29,13 +30,31 @@ class Sizes:
     seed: int = 20_260_101
 
 
+class Budget:
+    """Time for everything; a slow machine measures less instead of taking longer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._begun = perf_counter()
+        self._seconds = seconds
+
+    def left(self, share: float = 1.0) -> bool:
+        """Whether less than this share of the time has passed."""
+        return perf_counter() - self._begun < share * self._seconds
+
+
 async def curve(
-    clients: Mapping[str, LoadClient], modes: Sequence[Mode], corpus: Corpus, sizes: Sizes, say: Progress
+    clients: Mapping[str, LoadClient],
+    modes: Sequence[Mode],
+    corpus: Corpus,
+    sizes: Sizes,
+    budget: Budget,
+    say: Progress,
 ) -> list[dict[str, Any]]:
     """Tokens per second of every mode at every concurrency; modes take turns, so that drift hits all alike."""
     rows = []
     objective = Objective()
-    for concurrency in sizes.concurrencies:
+    for index, concurrency in enumerate(sizes.concurrencies):
+        share = 0.6 * (index + 1) / len(sizes.concurrencies)
         speeds: dict[str, list[float]] = {mode.name: [] for mode in modes}
         taken: dict[str, list[Record]] = {mode.name: [] for mode in modes}
         for turn in range(sizes.alternations + 1):
@@ -48,6 +67,8 @@ async def curve(
                     speeds[mode.name].append(summary(records, objective)["tok_s"])
                     taken[mode.name] += records
             say(f"c={concurrency} turn {turn}/{sizes.alternations}")
+            if turn and not budget.left(share):
+                break
         rows += _rows(concurrency, speeds, taken)
     return rows
 
@@ -67,20 +88,33 @@ def _rows(
             for width, rounds in record.rounds_by_width.items():
                 widths[width] = widths.get(width, 0) + rounds
         row: dict[str, Any] = {"concurrency": concurrency, "mode": name, "tok_s": round(medians[name], 2)}
-        row |= {"against": best, "ratio": round(median(ratios), 4), "ratio_low": round(ratios[0], 4)}
+        row |= {
+            "turns": len(values),
+            "against": best,
+            "ratio": round(median(ratios), 4),
+            "ratio_low": round(ratios[0], 4),
+        }
         row |= {"ratio_high": round(ratios[-1], 4), "rounds_by_width": {str(w): widths[w] for w in sorted(widths)}}
         row |= {key: figures[key] for key in ("errors", "tau", "ttft_ms_p50", "gap_ms_p50", "gap_ms_p95", "gap_ms_p99")}
         rows.append(row)
     return rows
 
 
-async def mixes(client: LoadClient, corpus: Corpus, sizes: Sizes, say: Progress) -> list[dict[str, Any]]:
+async def mixes(
+    client: LoadClient, corpus: Corpus, sizes: Sizes, budget: Budget, say: Progress
+) -> list[dict[str, Any]]:
     """A closed loop of four for every mix of lengths, and Poisson arrivals of the mixed one."""
     rows: list[dict[str, Any]] = []
     for mix in MIXES.values():
+        if not budget.left():
+            say(f"out of time: mix {mix.name} left out")
+            continue
         say(f"closed loop, mix {mix.name}")
         records = await closed_loop(client, corpus.asks(mix, sizes.requests, sizes.seed), 4)
         rows.append({"loop": "closed", "mix": mix.name, "concurrency": 4, **summary(records, Objective())})
+    if not budget.left():
+        say("out of time: the open loop is left out")
+        return rows
     say(f"open loop, {sizes.rate} requests a second")
     asks = corpus.asks(MIXES["mixed"], sizes.arrivals, sizes.seed + 1)
     records = await open_loop(client, asks, poisson_arrivals(sizes.rate, sizes.arrivals, sizes.seed))

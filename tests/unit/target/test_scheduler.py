@@ -5,7 +5,7 @@ import pytest
 from services.common.errors import Code, PacelineError, Reason
 from services.common.sampling import FinishReason
 from services.target.request import State
-from tests.unit.target.scheduling import Rig, spec
+from tests.unit.target.scheduling import BLOCK, Rig, spec
 from tests.unit.target.simulated import unloaded_text
 
 
@@ -129,14 +129,18 @@ def test_preempted_requests_wait_and_resume_with_the_same_text() -> None:
 def test_rounds_in_flight_reserve_for_all_of_them() -> None:
     """With look-ahead, blocks cover the widest commit of every round planned; one round too many is refused."""
     rig = Rig(blocks=16, preemption=True, look_ahead=2)
-    request = rig.scheduler.add(spec(prompt=4, tokens=40), None, 0.0)
+    request = rig.scheduler.add(spec(prompt=4, tokens=60), None, 0.0)
     rig.round()
     plans = [rig.scheduler.plan(1.0) for _ in range(3)]
-    assert len(request.blocks) * 4 >= 4 + 3 * 4
     with pytest.raises(RuntimeError, match="not committed"):
         rig.scheduler.plan(1.0)
     with pytest.raises(RuntimeError, match="not the oldest"):
         rig.scheduler.commit(plans[1], (), 1.0)
+    for _ in range(10):
+        assert len(request.blocks) * BLOCK >= min(request.limit, request.computed + 3 * 4)
+        oldest = plans.pop(0)
+        rig.scheduler.commit(oldest, rig.device.execute(oldest, 3), 1.0)
+        plans.append(rig.scheduler.plan(1.0))
 
 
 @pytest.mark.parametrize(
