@@ -163,6 +163,7 @@ def _scheduler(
         chunk_tokens=settings.prefill_chunk,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.max_queued_tokens,
+        preemption=settings.preemption,
         eos=frozenset(shapes.eos_ids),
     )
     return Scheduler(limits, pool, cache, policy)

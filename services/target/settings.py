@@ -42,6 +42,7 @@ class TargetSettings:
     default_max_tokens: int = 256
     max_request_s: float = 600.0
     prefix_cache: bool = True
+    preemption: bool = False
     adaptive: bool = True
     require_drafter: bool = True
     kill_quarantined: bool = True

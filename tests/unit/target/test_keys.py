@@ -50,3 +50,15 @@ def test_retry_after_follows_the_queue_within_bounds() -> None:
     for second in range(200):
         rate.admitted(float(second))
     assert 9.0 < rate.retry_after_s(20) <= 10.0 and rate.retry_after_s(1000) == 30.0
+
+
+def test_a_request_that_left_without_an_end_frees_its_key_at_once() -> None:
+    """The gateway may bring it back here; a key that is ending stays held."""
+    keys = KeyStore()
+    keys.claim("t", "moved", 0.0)
+    keys.forget("t", "moved")
+    keys.claim("t", "moved", 0.0)
+    keys.release("t", "moved", 1.0)
+    keys.forget("t", "moved")
+    with pytest.raises(PacelineError):
+        keys.claim("t", "moved", 2.0)
