@@ -135,11 +135,15 @@ def block_loss(hidden: Tensor, blocks: Blocks, target: Target, gamma: float) -> 
 
 
 def train_drafter(settings: Settings, target: Target) -> Drafter:
-    """Train on the shards of the work folder until the budget is spent."""
+    """Train on the shards of the work folder until the budget is spent; starts from its checkpoint, if any."""
     options, device = settings.drafter, settings.device
     torch.manual_seed(settings.seed)
     drafter = Drafter(settings.shape).to(device)
-    drafter.norm.load_state_dict(target.model.norm.state_dict())
+    checkpoint = settings.work / "drafter.pt"
+    if checkpoint.exists():
+        drafter.load_state_dict(torch.load(checkpoint, weights_only=True))
+    else:
+        drafter.norm.load_state_dict(target.model.norm.state_dict())
     optimizer = Optimizer(drafter, options.muon_lr, options.adam_lr, options.clip)
     batches = _batches(load_shards(settings.work), settings)
     model = torch.compile(drafter, dynamic=False, disable=not settings.compiled)
@@ -159,10 +163,10 @@ def train_drafter(settings: Settings, target: Target) -> Drafter:
             print(f"drafter step {step} progress {progress:.3f} loss {average:.3f}", flush=True)
             logged = now
         if rank() == 0 and now - saved > CHECKPOINT_SECONDS:
-            torch.save(drafter.state_dict(), settings.work / "drafter.pt")
+            torch.save(drafter.state_dict(), checkpoint)
             saved = now
     if rank() == 0:
-        torch.save(drafter.state_dict(), settings.work / "drafter.pt")
+        torch.save(drafter.state_dict(), checkpoint)
         print(f"drafter done: steps {step} loss {average:.4f}", flush=True)
     return drafter
 
