@@ -91,6 +91,7 @@ class Fleet:
         self._gateway: ServiceProcess | None = None
         self._channel: grpc.aio.Channel | None = None
         self.stub: Any = None
+        self.gateway_address = ""
 
     async def start(self, pairs: int) -> None:
         """Starts everything and waits until all of it is ready."""
@@ -118,7 +119,8 @@ class Fleet:
         if self._channel is not None:
             await self._channel.close()
         bound = await asyncio.to_thread(self._gateway.bound, WAIT_S)
-        self._channel = connect(bound["grpc"])
+        self.gateway_address = bound["grpc"]
+        self._channel = connect(self.gateway_address)
         self.stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
     @property

@@ -1,4 +1,4 @@
-"""F2 and F3: drafters that hang, answer late, or write whatever they like. Drafts are advice: the text never changes."""
+"""F2 and F3: drafters that hang, answer late, or write whatever they like. Drafts are advice: the text stays."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class HostileDrafter(FakeDrafter):
         self._random = random.Random(seed)
         super().__init__(folder)
 
-    def Attach(self, request: pb.AttachRequest, context: object) -> pb.AttachResponse:  # noqa: N802
+    def Attach(self, request: pb.AttachRequest, context: object) -> pb.AttachResponse:
         offer = offer_from_pb(request)
         fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, 1)
         self.arena = MemfdArena.map(offer.layout, fetched.descriptors[0], attach.DRAFTER_WRITES)
