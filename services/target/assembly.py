@@ -14,6 +14,7 @@ from services.common.model import DflashContext, Qwen3, load_context, load_targe
 from services.target.adaptive.width import FixedWidth, WidthPolicy, adaptive_policy
 from services.target.blocks import BlockPool
 from services.target.budget import MemoryBudget, Terms, kv_token_bytes, plan_memory
+from services.target.noise_ring import bytes_per_slot
 from services.target.offer import OfferTerms
 from services.target.prefix_cache import PrefixCache
 from services.target.publish import arena_spec
@@ -112,6 +113,7 @@ def _plan(settings: TargetSettings, model: Qwen3, context: DflashContext | None,
         draft = context.config
         per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
     per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit}
+    per_slot["noise"] = bytes_per_slot(config.vocab_size, settings.widths[-1], model.dtype)
     request_blocks = -(-limit // settings.block_size)
     most = settings.blocks or 2 * settings.slots * request_blocks
     terms = Terms({}, per_slot, per_token)

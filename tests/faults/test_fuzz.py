@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import pytest
@@ -84,8 +85,8 @@ async def test_z1_random_bytes_are_refused(
     seeds = [request(number, 5).SerializeToString() for number in range(4)]
     frames = [pb.SessionRequest(hello=pb.Hello(protocol_version=1)).SerializeToString()]
     async with connect(fleet.gateway_address) as gateway, connect(fleet.pairs[0].bound["grpc"]) as target:
-        generate = gateway.unary_stream(METHOD)
-        session = target.stream_stream("/paceline.v1.TargetService/Session")
+        generate: Any = gateway.unary_stream(METHOD)
+        session: Any = target.stream_stream("/paceline.v1.TargetService/Session")
         for trial in range(count):
             data = _damaged(rng, rng.choice(seeds if trial % 2 else frames))
             call = generate(data, timeout=60.0) if trial % 2 else session(iter([data]), timeout=60.0)
