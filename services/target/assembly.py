@@ -112,8 +112,11 @@ def _plan(settings: TargetSettings, model: Qwen3, context: DflashContext | None,
     if context is not None:
         draft = context.config
         per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
-    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit}
-    per_slot["noise"] = bytes_per_slot(config.vocab_size, settings.widths[-1], model.dtype)
+    noise = torch.float64 if model.dtype == torch.float64 else torch.float32
+    per_slot = {
+        "state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit,
+        "noise": bytes_per_slot(config.vocab_size, settings.widths[-1], noise),
+    }
     request_blocks = -(-limit // settings.block_size)
     most = settings.blocks or 2 * settings.slots * request_blocks
     terms = Terms({}, per_slot, per_token)
