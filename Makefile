@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults test-gpu test-deploy soak bench \
+.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults test-gpu test-deploy test-interop soak bench \
         bench-gpu train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format proto proto-baseline
 
@@ -59,6 +59,15 @@ test-gpu: setup  ## needs a GPU
 
 test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the real tools
 	@$(PY) -m pytest --full tests/deploy $(ARGS)
+
+.venv-interop/.installed: .venv/.installed requirements/interop.txt
+	@$(PY) -m venv .venv-interop
+	@.venv-interop/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements/interop.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv-interop/messages smg-grpc-proto
+	@touch $@
+
+test-interop: .venv-interop/.installed  ## public gateways and clients in front of ours
+	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --override-ini norecursedirs=.venv tests/interop $(ARGS)
 
 soak: setup  ## run under load with faults for hours
 	@$(PY) -m tests.bench.soak $(ARGS)

@@ -41,7 +41,7 @@ def process(*arguments: str) -> Iterator[tuple[int, str]]:
 
 async def serve_target(pace_s: float) -> None:
     """The fake target's process."""
-    target = FakeTarget(pace_s=pace_s, slots=4096, context_limit=1 << 20)
+    target = FakeTarget(pace_s=pace_s, slots=4096, context_limit=8192)
     print(json.dumps({"grpc": await target.start()}), flush=True)
     await asyncio.Event().wait()
 
