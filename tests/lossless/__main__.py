@@ -2,16 +2,17 @@
 
 import argparse
 import json
+import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-from services.common.model import read_target_config
-from tests.lossless.gate import DTYPES, Case, arms, make_specs, run_gate
+from tests.lossless.gate import DTYPES, Tally, run_part
 from tests.lossless.pairs import Pair, made_up_pair
 
 EMBEDDED = Path("models/embedded")
-PROPOSERS = ("dflash", "ngram", "adversarial", "perfect")
 
 
 def main() -> int:
@@ -21,9 +22,10 @@ def main() -> int:
     parser.add_argument("--drafter", type=Path, default=EMBEDDED / "drafter")
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--seed", type=int, default=20261)
     asked = parser.parse_args()
-    report = _run(_pair(asked), asked.prompts, asked.tokens, asked.seed)
+    report = _run(_pair(asked), asked)
     print(json.dumps(report))
     return 0 if report["mismatches"] == 0 else 1
 
@@ -32,23 +34,25 @@ def _pair(asked: argparse.Namespace) -> Pair:
     return Pair(asked.target, asked.drafter) if (asked.target / "config.json").exists() else made_up_pair()
 
 
-def _run(pair: Pair, prompts: int, tokens: int, seed: int) -> dict[str, object]:
-    vocab = read_target_config(pair.target).vocab_size
-    start = time.monotonic()
-    cases: list[Case] = []
-    for dtype in DTYPES:
-        for temperature in (0.0, 0.8):
-            cases += arms(dtype, temperature, PROPOSERS, (4, 8))
-    tally = run_gate(pair, cases, lambda temperature: make_specs(vocab, prompts, tokens, temperature, seed))
+def _run(pair: Pair, asked: argparse.Namespace) -> dict[str, object]:
+    start, tally = time.monotonic(), Tally()
+    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as workers:
+        parts = [
+            workers.submit(run_part, pair, dtype, temperature, asked.prompts, asked.tokens, asked.seed)
+            for dtype in DTYPES
+            for temperature in (0.0, 0.8)
+        ]
+        for part in parts:
+            tally.merge(part.result())
     passed = tally.mismatches == 0
     return {
         "name": "test-lossless",
         "passed": tally.cases if passed else 0,
         "failed": 0 if passed else tally.cases,
         "skipped": 0,
-        "seed": seed,
+        "seed": asked.seed,
         "model": str(pair.target) if EMBEDDED in pair.target.parents else "made up",
-        "prompts": prompts,
+        "prompts": asked.prompts,
         "cases": tally.cases,
         "tokens": tally.tokens,
         "mismatches": tally.mismatches,

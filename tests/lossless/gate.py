@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
+from services.common.model import read_target_config
 from services.common.sampling import SamplingParams, StopParams
 from services.target.request import RequestSpec
 from tests.lossless.oracle import Oracle
@@ -15,6 +16,7 @@ from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
 from tests.lossless.served import dflash, ngram
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
+PROPOSERS = ("dflash", "ngram", "adversarial", "perfect")
 Truth = Mapping[str, Sequence[int]]
 
 
@@ -40,6 +42,11 @@ class Tally:
     mismatches: int = 0
     excused: int = 0
     failures: list[dict[str, object]] = field(default_factory=list)
+
+    def merge(self, other: "Tally") -> None:
+        """Adds the counts of another part of the gate."""
+        for name in ("cases", "tokens", "rounds", "accepted", "mismatches", "excused", "failures"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add(self, case: Case, spec: RequestSpec, expected: Done, got: Done, oracle: Oracle) -> None:
         """Compares one request of one case with plain decoding."""
@@ -74,6 +81,12 @@ def make_specs(vocab: int, prompts: int, tokens: int, temperature: float, seed: 
         stopping = StopParams(max_tokens=tokens, ignore_eos=True)
         specs.append(RequestSpec(f"r{index}", ids, len(ids), sampling, stopping))
     return specs
+
+
+def run_part(pair: Pair, dtype: str, temperature: float, prompts: int, tokens: int, seed: int) -> Tally:
+    """All cases of one data type and temperature: what one process of the whole gate does."""
+    specs = make_specs(read_target_config(pair.target).vocab_size, prompts, tokens, temperature, seed)
+    return run_gate(pair, list(arms(dtype, temperature, PROPOSERS, (4, 8))), lambda _: specs, seed)
 
 
 def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1) -> Tally:

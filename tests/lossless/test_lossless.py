@@ -5,13 +5,12 @@ from itertools import product
 import pytest
 
 from services.target.request import RequestSpec
-from tests.lossless.gate import Case, Tally, make_specs, run_gate
+from tests.lossless.gate import PROPOSERS, Case, Tally, make_specs, run_gate
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Done
 
 SEED = 20261
-PROPOSERS = ("dflash", "ngram", "adversarial", "perfect")
 
 
 def specs_of(temperature: float) -> list[RequestSpec]:
@@ -29,7 +28,8 @@ def test_no_case_says_anything_else_than_plain_decoding(dtype: str) -> None:
     assert tally.cases == len(cases)
     assert tally.tokens == len(cases) * 4 * 64
     assert tally.accepted > tally.tokens // 5
-    assert (tally.mismatches, tally.excused, tally.failures) == (0, 0, [])
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.excused <= (dtype == "float32")
 
 
 def test_only_near_ties_of_the_two_best_are_excused() -> None:
