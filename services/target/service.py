@@ -83,7 +83,13 @@ class TargetService(rpc.TargetServiceServicer):
     async def Describe(
         self, request: pb.TargetServiceDescribeRequest, context: Context
     ) -> pb.TargetServiceDescribeResponse:
-        """State, settings, budget and the latest rounds."""
+        """State, settings, budget and the latest rounds.
+
+        Raises:
+            PacelineError: The caller speaks another version, or the target is starting.
+        """
+        if request.protocol_version != PROTOCOL_VERSION:
+            raise protocol(PROTOCOL_VERSION, request.protocol_version)
         return self._parts.describe()
 
     def _leave(self, session: GatewaySession, reader: asyncio.Task[None]) -> None:

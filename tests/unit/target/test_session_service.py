@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import cast
 
 import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from services.common.channel import connect
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.pb.paceline.v1 import types_pb2 as types
@@ -163,6 +165,32 @@ async def test_another_protocol_version_is_refused(target: Target) -> None:
     await client.hello()
     assert client.status is grpc.StatusCode.FAILED_PRECONDITION
     await client.close()
+
+
+async def test_describe_checks_the_version(target: Target) -> None:
+    async with connect(target.address) as channel:
+        stub = cast("rpc.TargetServiceAsyncStub", rpc.TargetServiceStub(channel))
+        await stub.Describe(pb.TargetServiceDescribeRequest(protocol_version=1))
+        with pytest.raises(grpc.RpcError) as refused:
+            await stub.Describe(pb.TargetServiceDescribeRequest())
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_target_that_is_starting_says_so() -> None:
+    service = TargetService()
+    server = Server(
+        "target",
+        Listeners(),
+        lambda main: rpc.add_TargetServiceServicer_to_server(service, main),
+        ["paceline.v1.TargetService"],
+        CollectorRegistry(),
+    )
+    bound = await server.start()
+    client = SessionClient(bound.grpc)
+    await client.hello()
+    assert client.status is grpc.StatusCode.UNAVAILABLE
+    await client.close()
+    await server.stop(0.0)
 
 
 async def test_cancel_ends_the_request_and_frees_its_blocks(target: Target) -> None:
