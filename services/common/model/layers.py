@@ -8,6 +8,7 @@ from torch import Tensor
 from services.common.kernels.linear import linear, pack
 from services.common.kernels.rms_norm import add_rms_norm
 from services.common.kernels.rope import Rotation, RotationTable, norm_rope
+from services.common.kernels.store_qkv import store_qkv
 from services.common.kernels.swiglu import swiglu
 from services.common.model.checkpoint import Checkpoint
 from services.common.model.config import BackboneConfig
@@ -77,6 +78,14 @@ def rotation_table(config: BackboneConfig, dtype: torch.dtype, device: torch.dev
     """Return the rotary tables of a model; never narrower than float32."""
     wide = dtype if dtype == torch.float64 else torch.float32
     return RotationTable(config.max_position_embeddings, config.head_dim, config.rope_theta, wide, device)
+
+
+def store_projected(
+    normed_TD: Tensor, layer: LayerWeights, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+) -> Tensor:
+    """Return the queries [T, heads, D]; keys and values go to their slots."""
+    mixed_TF = linear(normed_TD, layer.qkv_FD)
+    return store_qkv(mixed_TF, layer.head_norm_HD, rotation, kv_2NSHD, slots_T, eps)
 
 
 def project_qkv(

@@ -10,16 +10,15 @@ from torch import Tensor
 from services.common.kernels.embedding import embedding
 from services.common.kernels.rms_norm import add_rms_norm, rms_norm
 from services.common.kernels.span_attention import Span, attend_span
-from services.common.kernels.write_kv import write_kv
 from services.common.model.checkpoint import Checkpoint, resolve_folder
 from services.common.model.config import TargetConfig, read_target_config
 from services.common.model.layers import (
     LayerWeights,
     finish_block,
     layer_shapes,
-    project_qkv,
     read_layer,
     rotation_table,
+    store_projected,
 )
 
 _EMBED = "model.embed_tokens.weight"
@@ -79,15 +78,14 @@ class Qwen3:
             Normalised hidden states [B, W, D], and the residual streams after the blocks `taps`, concatenated in that
             order [B, W, len(taps) * D] (None without taps).
         """
-        config, eps = self.config, self.config.rms_norm_eps
+        eps = self.config.rms_norm_eps
         rotation = self._table.at(span.positions_BW.flatten())
         stream_TD = embedding(ids_BW.flatten(), self.embed_VD)
         normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps)
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
         tapped: dict[int, Tensor] = {}
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
-            q_THD, k_THD, v_THD = project_qkv(normed_TD, layer, config, rotation)
-            write_kv(kv_L2NSHD[index], k_THD, v_THD, span.slots_T)
+            q_THD = store_projected(normed_TD, layer, rotation, kv_L2NSHD[index], span.slots_T, eps)
             attended_BWF = attend_span(q_THD.view(*ids_BW.shape, *q_THD.shape[1:]), kv_L2NSHD[index], span)
             branch_TD, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, eps)
             normed_TD, stream_TD = add_rms_norm(branch_TD, stream_TD, next_norm_D, eps)

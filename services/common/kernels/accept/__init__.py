@@ -13,6 +13,7 @@ from torch import Tensor
 
 from services.common.kernels.accept import reference
 from services.common.kernels.accept.state import End, RoundResult, SlotParams, SlotState
+from services.common.kernels.dispatch import on_kernel
 
 __all__ = ["End", "RoundResult", "SlotParams", "SlotState", "accept", "logprobs"]
 
@@ -36,10 +37,16 @@ def accept(
         rows_B: slot of each row; inactive slots (the pad slot among them) commit nothing and stay untouched.
         state: of all slots; length, anchor, generated, counts, history and active move.
         result: receives what was committed, row by row.
-        noise_BWV: Gumbel noise; made from state's seeds when None and some row samples.
+        noise_BWV: Gumbel noise, for the CPU path only; made from state's seeds when None and some row samples. The
+            GPU path makes its own, in float32.
         mode: "greedy" when every row is plainly greedy (no temperature, no processor); "full" is always right.
     """
-    reference.accept(logits_BWV, drafts_BK, rows_B, state, result, noise_BWV, mode)
+    if on_kernel(logits_BWV):
+        from services.common.kernels.accept import kernel
+
+        kernel.accept(logits_BWV, drafts_BK, rows_B, state, result, mode)
+    else:
+        reference.accept(logits_BWV, drafts_BK, rows_B, state, result, noise_BWV, mode)
 
 
 def logprobs(logits_BWV: Tensor, tokens_BW: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.span_attention import reference
 from services.common.kernels.span_attention.span import Span, plan_context, plan_span
 
@@ -13,9 +14,17 @@ def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
 
     The keys and values of the span are already in their blocks. Contents of blocks past a row's reach never matter.
     """
+    if on_kernel(q_BWHD):
+        from services.common.kernels.span_attention import kernel
+
+        return kernel.attend_span(q_BWHD, kv_2NSHD, span)
     return reference.attend_span(q_BWHD, kv_2NSHD, span)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
     """Let every row attend to the paged positions below its length and to all rows of its own block."""
+    if on_kernel(q_BWHD):
+        from services.common.kernels.span_attention import kernel
+
+        return kernel.attend_block(q_BWHD, keys_BWHD, values_BWHD, kv_2NSHD, span)
     return reference.attend_block(q_BWHD, keys_BWHD, values_BWHD, kv_2NSHD, span)

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def swiglu(gate_up: Tensor) -> Tensor:
-    """Return `silu(gate) * up` of a [..., 2 I] tensor that holds both, gate first."""
-    gate, up = gate_up.chunk(2, -1)
-    return F.silu(gate).mul_(up)
+def swiglu(gate_up_TF: Tensor) -> Tensor:
+    """Return `silu(gate) * up` [T, I] of a [T, 2 I] tensor that holds both, gate first."""
+    gate_TI, up_TI = gate_up_TF.chunk(2, -1)
+    return F.silu(gate_TI).mul_(up_TI)

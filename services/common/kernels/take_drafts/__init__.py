@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.take_drafts import reference
 
 ABSENT = -1
@@ -15,4 +16,8 @@ def take_drafts(
     A row is kept when its tag equals (round, the slot's epoch, generation) and all its ids are in range; otherwise it
     becomes -1. `expected_2` holds (round, generation); `out_BK` may be narrower than the mailbox.
     """
+    if on_kernel(tokens_SK):
+        from services.common.kernels.take_drafts import kernel
+
+        return kernel.take_drafts(tokens_SK, tags_S3, rows_B, epochs_S, expected_2, vocab, out_BK)
     return reference.take_drafts(tokens_SK, tags_S3, rows_B, epochs_S, expected_2, vocab, out_BK)

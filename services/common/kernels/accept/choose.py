@@ -1,0 +1,103 @@
+"""GPU kernels that choose one token a row and commit the accepted ones."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, disable-error-code="attr-defined"
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _gumbel(seed, position, token):
+    """Return the noise of tokens, as services.common.noise defines it."""
+    zero = tl.zeros_like(token).to(tl.uint32)
+    low = zero + (position & 0xFFFFFFFF).to(tl.uint32)
+    high = zero + (position >> 32).to(tl.uint32)
+    w0, w1, w2, w3 = tl.philox(seed, low, high, (token >> 2).to(tl.uint32), zero)
+    lane = token & 3
+    word = tl.where(lane == 0, w0, tl.where(lane == 1, w1, tl.where(lane == 2, w2, w3)))
+    uniform = ((word >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07
+    return -tl.log(-tl.log(uniform))
+
+
+@triton.jit
+def best_kernel(
+    scores_ptr, rows_ptr, floors_ptr, values_ptr, tokens_ptr, length_ptr, seed_ptr, temperature_ptr, vocab,
+    WIDTH: tl.constexpr, TILE: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """Write the best score of a tile and its lowest token; NaN when the tile holds NaN or +inf."""
+    program, tile = tl.program_id(0), tl.program_id(1)
+    token = tile * TILE + tl.arange(0, TILE)
+    inside = token < vocab
+    score = tl.load(scores_ptr + program.to(tl.int64) * vocab + token, mask=inside, other=float("-inf"))
+    spoilt = tl.sum(((score != score) | (score == float("inf"))).to(tl.int32), 0)
+    if FULL:
+        slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
+        score = tl.where(score >= tl.load(floors_ptr + program), score, float("-inf"))
+        if tl.load(temperature_ptr + slot) > 0:
+            position = tl.load(length_ptr + slot) + 1 + program % WIDTH
+            score += _gumbel(tl.load(seed_ptr + slot), position, token)
+    score = tl.where(inside & (score == score), score, float("-inf"))
+    best = tl.max(score, 0)
+    at = program * tl.num_programs(1) + tile
+    tl.store(tokens_ptr + at, tl.min(tl.where((score == best) & inside, token, 2147483647), 0))
+    tl.store(values_ptr + at, tl.where(spoilt > 0, float("nan"), best))
+
+
+@triton.jit
+def commit_kernel(
+    values_ptr, choices_ptr, spoilt_ptr, drafts_ptr, rows_ptr,
+    length_ptr, anchor_ptr, active_ptr, generated_ptr, max_tokens_ptr, limit_ptr, draft_limit_ptr, counts_ptr,
+    stops_ptr, history_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
+    vocab, context, tiles, stop_count,
+    WIDTH: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """Accept while drafts are right, cut at the first end, and move the slot; one program a row."""
+    row = tl.program_id(0)
+    slot = tl.load(rows_ptr + row).to(tl.int64)
+    length, generated = tl.load(length_ptr + slot), tl.load(generated_ptr + slot)
+    max_tokens, limit = tl.load(max_tokens_ptr + slot), tl.load(limit_ptr + slot)
+    draft_limit, active = tl.load(draft_limit_ptr + slot), tl.load(active_ptr + slot) != 0
+    stop = tl.arange(0, STOPS_PAD)
+    stops = tl.load(stops_ptr + slot * stop_count + stop, mask=stop < stop_count, other=-1)
+    tile = tl.arange(0, TILES_PAD)
+    live, count, accepted, drafted, end = active, 0, 0, 0, 0
+    anchor = tl.load(anchor_ptr + slot)
+    for offset in tl.static_range(WIDTH):
+        at = (row * WIDTH + offset) * tiles + tile
+        value = tl.load(values_ptr + at, mask=tile < tiles, other=float("-inf"))
+        choice = tl.load(choices_ptr + at, mask=tile < tiles, other=2147483647)
+        spoilt = tl.sum((value != value).to(tl.int32), 0)
+        if FULL:
+            spoilt += tl.sum(tl.load(spoilt_ptr + at, mask=tile < tiles, other=0), 0)
+        best = tl.max(tl.where(value == value, value, float("-inf")), 0)
+        token = tl.min(tl.where(value == best, choice, 2147483647), 0).to(tl.int64)
+        sane = (spoilt == 0) & (best > float("-inf"))
+        end = tl.where(live & (sane == 0), 4, end)
+        commits = live & sane
+        tl.store(tokens_ptr + row * WIDTH + offset, tl.where(commits, token, -1))
+        tl.store(history_ptr + slot * context + length + 1 + offset, token.to(tl.int32),
+                 mask=commits & (length + 1 + offset < context))  # fmt: skip
+        tl.atomic_add(counts_ptr + slot * vocab + token, 1, mask=commits)
+        count += commits.to(tl.int32)
+        anchor = tl.where(commits, token, anchor)
+        code = tl.where(length + offset + 2 >= limit, 3, 0)
+        code = tl.where(generated + offset + 1 >= max_tokens, 2, code)
+        code = tl.where(tl.sum((stops == token).to(tl.int32), 0) > 0, 1, code)
+        end = tl.where(commits, code, end)
+        live = commits & (code == 0)
+        if offset < WIDTH - 1:
+            draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset)
+            offered = (draft >= 0) & (offset < draft_limit)
+            drafted += (offered & active).to(tl.int32)
+            right = offered & (draft == token)
+            accepted += (commits & right).to(tl.int32)
+            live = live & right
+    tl.store(count_ptr + row, count)
+    tl.store(accepted_ptr + row, accepted)
+    tl.store(drafted_ptr + row, drafted)
+    tl.store(end_ptr + row, end)
+    if active:
+        tl.store(length_ptr + slot, length + count)
+        tl.store(generated_ptr + slot, generated + count)
+        tl.store(anchor_ptr + slot, anchor)
+        tl.store(active_ptr + slot, (end == 0).to(tl.uint8))

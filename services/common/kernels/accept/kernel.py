@@ -1,0 +1,75 @@
+"""Choose, accept and commit on the GPU: two launches for greedy rounds, four for all others.
+
+Bytes for R = B W rows: greedy R V 4 once. Full: logits read, scores written and read (12 R V), plus up to 65 readings
+of a row from L2 where top-k or top-p cut (a search over the bits of the threshold, needing no sort).
+"""
+
+from typing import Literal
+
+import torch
+import triton
+from torch import Tensor
+
+from services.common.kernels.accept.choose import best_kernel, commit_kernel
+from services.common.kernels.accept.scores import floor_kernel, score_kernel
+from services.common.kernels.accept.state import RoundResult, SlotState
+
+_TILE = 1024
+
+
+def accept(
+    logits_BWV: Tensor,
+    drafts_BK: Tensor,
+    rows_B: Tensor,
+    state: SlotState,
+    result: RoundResult,
+    mode: Literal["greedy", "full"],
+) -> None:
+    """Choose, accept and commit for every row of a round; the noise is made in place."""
+    assert logits_BWV.dtype == torch.float32, "the kernel takes float32 logits"
+    assert logits_BWV.is_contiguous(), "logits must be contiguous"
+    batch, width, vocab = logits_BWV.shape
+    rows, tiles, full = batch * width, triton.cdiv(vocab, _TILE), mode == "full"
+    device = logits_BWV.device
+    drafts_BK = drafts_BK.contiguous() if width > 1 else rows_B
+    values = torch.empty((rows, tiles), dtype=torch.float32, device=device)
+    choices = torch.empty((rows, tiles), dtype=torch.int32, device=device)
+    scores, spoilt, floors = logits_BWV, choices, values
+    if full:
+        scores, spoilt, floors = torch.empty_like(logits_BWV), torch.empty_like(choices), torch.empty_like(values[:, 0])
+        _score(logits_BWV, drafts_BK, rows_B, state, scores, spoilt, floors)
+    best_kernel[(rows, tiles)](
+        scores, rows_B, floors, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
+        WIDTH=width, TILE=_TILE, FULL=full,
+    )  # fmt: skip
+    stop_count = state.stop_ids_SM.shape[1]
+    commit_kernel[(batch,)](
+        values, choices, spoilt, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
+        state.generated_S, state.max_tokens_S, state.limit_S, state.draft_limit_S, state.counts_SV, state.stop_ids_SM,
+        state.history_SC, result.tokens_BW, result.count_B, result.accepted_B, result.drafted_B, result.end_B,
+        vocab, state.history_SC.shape[1], tiles, stop_count, WIDTH=width, TILES_PAD=triton.next_power_of_2(tiles),
+        STOPS_PAD=triton.next_power_of_2(stop_count), FULL=full,
+    )  # fmt: skip
+
+
+def _score(
+    logits_BWV: Tensor,
+    drafts_BK: Tensor,
+    rows_B: Tensor,
+    state: SlotState,
+    scores: Tensor,
+    spoilt: Tensor,
+    floors: Tensor,
+) -> None:
+    batch, width, vocab = logits_BWV.shape
+    score_kernel[(batch * width, triton.cdiv(vocab, _TILE))](
+        logits_BWV, drafts_BK, rows_B, scores, spoilt, state.generated_S, state.min_tokens_S,
+        state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
+        state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
+        state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
+        WIDTH=width, TILE=_TILE,
+    )  # fmt: skip
+    floor_kernel[(batch * width,)](
+        scores, rows_B, floors, state.temperature_S, state.top_k_S, state.top_p_S, state.min_p_S, vocab,
+        WIDTH=width, TILE=_TILE,
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+"""Embedding gather on the GPU, one program a row. Bytes for T rows of width D: 2 T D e.
+
+An id outside the table reads row 0: graph replays must not fault on the leftovers of a pad row.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def embedding(ids_T: Tensor, weight_VD: Tensor) -> Tensor:
+    """Return the rows of flat ids."""
+    assert weight_VD.is_contiguous(), "the table must be contiguous"
+    vocab, width = weight_VD.shape
+    out_TD = torch.empty((len(ids_T), width), dtype=weight_VD.dtype, device=weight_VD.device)
+    _embedding_kernel[(len(ids_T),)](ids_T, weight_VD, out_TD, vocab, width, WIDTH_PAD=triton.next_power_of_2(width))
+    return out_TD
+
+
+@triton.jit
+def _embedding_kernel(ids_ptr, weight_ptr, out_ptr, vocab, width, WIDTH_PAD: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    token = tl.load(ids_ptr + row).to(tl.int64)
+    token = tl.where((token >= 0) & (token < vocab), token, 0)
+    column = tl.arange(0, WIDTH_PAD)
+    inside = column < width
+    tl.store(out_ptr + row * width + column, tl.load(weight_ptr + token * width + column, mask=inside), mask=inside)

@@ -1,0 +1,151 @@
+"""Span attention on the GPU, split over the K/V with a fixed grid; lengths and block tables are read on the device.
+
+So one captured launch serves every context length. Grid (B * Hkv, SPLITS, row tiles): a program handles all query
+heads of one K/V head for a tile of rows over its share of the positions; a second launch merges the shares.
+Bytes for contexts of n tokens: B n 2 Hkv D e once (grouped queries share the read), plus B Hq W D e queries and
+8 B Hq W D SPLITS bytes of float32 partial sums, written and read in L2.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from services.common.kernels.dispatch import INTERPRETED
+from services.common.kernels.span_attention.span import Span
+
+_PROGRAMS = 264
+_MOST_SPLITS = 64
+_INTERPRETED_SPLITS = 2
+_ROW_TILE = 64
+_TOKEN_TILE = 16 if INTERPRETED else 64
+
+
+def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
+    """Let row j attend to positions 0 .. length + j."""
+    return _launch(q_BWHD, None, None, kv_2NSHD, span)
+
+
+def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
+    """Let every row attend to the context and to its whole block."""
+    return _launch(q_BWHD, keys_BWHD, values_BWHD, kv_2NSHD, span)
+
+
+def split_count(batch: int, kv_heads: int, tiles: int) -> int:
+    """Return how many programs, a power of two, share one row's positions: about two a multiprocessor in all."""
+    wanted = _INTERPRETED_SPLITS if INTERPRETED else _PROGRAMS // (batch * kv_heads * tiles)
+    return 1 << max(0, min(_MOST_SPLITS, wanted).bit_length() - 1)
+
+
+def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD: Tensor, span: Span) -> Tensor:
+    batch, width, heads, size = q_BWHD.shape
+    kv_heads = kv_2NSHD.shape[3]
+    group = heads // kv_heads
+    rows = width * group
+    tile = min(_ROW_TILE, max(16, triton.next_power_of_2(rows)))
+    tiles = triton.cdiv(rows, tile)
+    splits = split_count(batch, kv_heads, tiles)
+    q_BWHD = q_BWHD.contiguous()
+    block_keys, block_values = (q_BWHD, q_BWHD) if keys is None or values is None else (keys, values)
+    assert block_keys.stride() == block_values.stride() or keys is None, "keys and values lie alike"
+    wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
+    partial = torch.empty((batch * kv_heads, splits, rows, size), dtype=wide, device=q_BWHD.device)
+    sums = torch.empty((batch * kv_heads, splits, rows, 2), dtype=wide, device=q_BWHD.device)
+    out_BWF = torch.empty((batch, width, heads * size), dtype=q_BWHD.dtype, device=q_BWHD.device)
+    shapes = {"WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size, "SPLITS": splits,
+              "SIZE_PAD": triton.next_power_of_2(size)}  # fmt: skip
+    _attend_kernel[(batch * kv_heads, splits, tiles)](
+        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, partial, sums,
+        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
+        block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
+        block_values.stride(1), block_values.stride(2), size**-0.5,
+        BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, TILE=tile, TOKENS=_TOKEN_TILE,
+        WIDE=tl.float64 if wide == torch.float64 else tl.float32, **shapes,
+    )  # fmt: skip
+    _merge_kernel[(batch * kv_heads, rows)](partial, sums, out_BWF, **shapes)
+    return out_BWF
+
+
+@triton.jit
+def _visible(position, row, length, HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    """Say which positions a row sees: all of a block, or up to its own place in a span."""
+    return (position <= length + row // GROUP) | HAS_BLOCK
+
+
+@triton.jit
+def _attend_kernel(
+    q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, partial_ptr, sums_ptr,
+    places, stride_table, columns, stride_kb, stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
+    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    SIZE_PAD: tl.constexpr,
+):  # fmt: skip
+    pair, split = tl.program_id(0), tl.program_id(1)
+    sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
+    row = tl.program_id(2) * TILE + tl.arange(0, TILE)
+    column = tl.arange(0, SIZE_PAD)
+    fits = (row < WIDTH * GROUP)[:, None] & (column < SIZE)[None, :]
+    q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
+    length = tl.load(lengths_ptr + sequence)
+    total = length + WIDTH
+    share = tl.cdiv(tl.cdiv(total, SPLITS), TOKENS) * TOKENS
+    begin = split * share
+    best = tl.full((TILE,), -1e30, dtype=WIDE)
+    mass = tl.zeros((TILE,), dtype=WIDE)
+    sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
+    for first in range(begin, tl.minimum(begin + share, total), TOKENS):
+        position = first + tl.arange(0, TOKENS)
+        paged = position < (length if HAS_BLOCK else total)
+        index = position // BLOCK_SIZE
+        in_table = paged & (index < columns)
+        block = tl.load(table_ptr + sequence * stride_table + index, mask=in_table, other=0).to(tl.int64)
+        # The pad block is never read: its contents are anybody's, and zero times NaN is NaN.
+        owned = in_table & (block != 0)
+        place = ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + head) * SIZE
+        reads = owned[:, None] & (column < SIZE)[None, :]
+        k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        v = tl.load(kv_ptr + places * KV_HEADS * SIZE + place[:, None] + column[None, :], mask=reads, other=0.0)
+        known = owned
+        if HAS_BLOCK:
+            own = (position >= length) & (position < total)
+            takes = own[:, None] & (column < SIZE)[None, :]
+            k_at = sequence * stride_kb + (position - length) * stride_kw + head * stride_kh
+            v_at = sequence * stride_vb + (position - length) * stride_vw + head * stride_vh
+            k += tl.load(block_k_ptr + k_at[:, None] + column[None, :], mask=takes, other=0.0)
+            v += tl.load(block_v_ptr + v_at[:, None] + column[None, :], mask=takes, other=0.0)
+            known = owned | own
+        sees = known[None, :] & _visible(position[None, :], row[:, None], length, HAS_BLOCK, GROUP)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
+        scores = tl.where(sees, scores, -1e30)
+        higher = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.where(sees, tl.exp(scores - higher[:, None]), 0.0)
+        fade = tl.exp(best - higher)
+        mass = mass * fade + tl.sum(weights, 1)
+        sum_ = sum_ * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee").to(WIDE)
+        best = higher
+    target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
+    tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits)
+    tl.store(sums_ptr + target * 2, best, mask=row < WIDTH * GROUP)
+    tl.store(sums_ptr + target * 2 + 1, mass, mask=row < WIDTH * GROUP)
+
+
+@triton.jit
+def _merge_kernel(
+    partial_ptr, sums_ptr, out_ptr,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    SIZE_PAD: tl.constexpr,
+):  # fmt: skip
+    pair, row = tl.program_id(0), tl.program_id(1)
+    column = tl.arange(0, SIZE_PAD)
+    inside = column < SIZE
+    at = (pair * SPLITS + tl.arange(0, SPLITS)).to(tl.int64) * WIDTH * GROUP + row
+    best = tl.load(sums_ptr + at * 2)
+    fade = tl.exp(best - tl.max(best, 0))
+    mass = tl.sum(fade * tl.load(sums_ptr + at * 2 + 1), 0)
+    parts = tl.load(partial_ptr + at[:, None] * SIZE + column[None, :], mask=inside[None, :], other=0.0)
+    total = tl.sum(fade[:, None] * parts, 0)
+    sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
+    out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    value = total / tl.where(mass > 0, mass, 1.0)
+    tl.store(out_ptr + out_row * SIZE + column, value.to(out_ptr.dtype.element_ty), mask=inside)

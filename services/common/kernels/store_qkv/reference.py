@@ -1,0 +1,19 @@
+"""Head norms, rotation and store, composed of their own operators."""
+
+from torch import Tensor
+
+from services.common.kernels.rope import Rotation
+from services.common.kernels.rope.reference import norm_rope
+from services.common.kernels.write_kv.reference import write_kv
+
+
+def store_qkv(
+    mixed_TF: Tensor, weight_HD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+) -> Tensor:
+    """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
+    turning, kv_heads = len(weight_HD), kv_2NSHD.shape[3]
+    mixed_THD = mixed_TF.view(len(mixed_TF), turning + kv_heads, weight_HD.shape[1])
+    turned_THD = norm_rope(mixed_THD[:, :turning], weight_HD, rotation, eps)
+    queries = turning - kv_heads
+    write_kv(kv_2NSHD, turned_THD[:, queries:], mixed_THD[:, turning:], slots_T)
+    return turned_THD[:, :queries]

@@ -1,0 +1,1 @@
+"""Tests that need a GPU, or Triton's interpreter in its place."""

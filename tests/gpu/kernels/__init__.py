@@ -1,0 +1,1 @@
+"""Each kernel against its reference."""

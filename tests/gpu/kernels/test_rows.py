@@ -1,0 +1,92 @@
+"""Kernels that treat rows alone: norms, activation, gather, rotation, stores."""
+
+import pytest
+import torch
+
+from services.common.kernels.embedding import kernel as embedding_kernel
+from services.common.kernels.embedding import reference as embedding_reference
+from services.common.kernels.rms_norm import kernel as norm_kernel
+from services.common.kernels.rms_norm import reference as norm_reference
+from services.common.kernels.rope import RotationTable
+from services.common.kernels.rope import kernel as rope_kernel
+from services.common.kernels.rope import reference as rope_reference
+from services.common.kernels.store_qkv import kernel as store_kernel
+from services.common.kernels.store_qkv import reference as store_reference
+from services.common.kernels.swiglu import kernel as swiglu_kernel
+from services.common.kernels.swiglu import reference as swiglu_reference
+from services.common.kernels.write_kv import kernel as write_kernel
+from services.common.kernels.write_kv import reference as write_reference
+from tests.gpu.kernels.devices import DEVICE, DTYPES, close, randn
+
+EPS = 1e-6
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [48, 256])
+def test_rms_norm(dtype: torch.dtype, width: int) -> None:
+    x, residual, weight = (
+        randn(5, width, dtype=dtype),
+        randn(5, width, seed=1, dtype=dtype),
+        randn(width, seed=2, dtype=dtype),
+    )
+    close(norm_kernel.rms_norm(x, weight, EPS), norm_reference.rms_norm(x, weight, EPS))
+    got, expected = (
+        norm_kernel.add_rms_norm(x, residual, weight, EPS),
+        norm_reference.add_rms_norm(x, residual, weight, EPS),
+    )
+    close(got[0], expected[0])
+    close(got[1], expected[1])
+
+
+def test_a_poisoned_row_stays_alone() -> None:
+    x, weight = randn(3, 64), randn(64, seed=2)
+    x[1] = float("nan")
+    out = norm_kernel.rms_norm(x, weight, EPS)
+    assert out.isfinite().all(1).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_swiglu(dtype: torch.dtype) -> None:
+    gate_up = randn(3, 2 * 1100, dtype=dtype)
+    close(swiglu_kernel.swiglu(gate_up), swiglu_reference.swiglu(gate_up.clone()))
+
+
+def test_embedding_and_ids_out_of_range() -> None:
+    table, ids = randn(20, 40), torch.tensor([3, 19, 0, 3], device=DEVICE)
+    close(embedding_kernel.embedding(ids, table), embedding_reference.embedding(ids, table))
+    wild = torch.tensor([-1, 20, 2**40], device=DEVICE)
+    close(embedding_kernel.embedding(wild, table), table[:1].expand(3, -1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [16, 24])
+def test_norm_rope(dtype: torch.dtype, size: int) -> None:
+    mixed, weight = randn(6, 7, size, dtype=dtype), randn(5, size, seed=3, dtype=dtype)
+    rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(
+        torch.tensor([0, 1, 9, 49, 49, 70], device=DEVICE)
+    )
+    close(
+        rope_kernel.norm_rope(mixed[:, :5], weight, rotation, EPS),
+        rope_reference.norm_rope(mixed[:, :5], weight, rotation, EPS),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_store_qkv(dtype: torch.dtype) -> None:
+    rows, heads, kv_heads, size = 4, 4, 2, 16
+    mixed, weight = randn(rows, (heads + 2 * kv_heads) * size, dtype=dtype), randn(heads + kv_heads, size, dtype=dtype)
+    rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(torch.arange(rows, device=DEVICE) + 5)
+    slots = torch.tensor([9, 10, 30, 0], device=DEVICE)
+    kv = randn(2, 8, 4, kv_heads, size, seed=9, dtype=dtype)
+    expected_kv = kv.clone()
+    q = store_kernel.store_qkv(mixed, weight, rotation, kv, slots, EPS)
+    close(q, store_reference.store_qkv(mixed, weight, rotation, expected_kv, slots, EPS))
+    close(kv, expected_kv)
+
+
+def test_write_layers() -> None:
+    rows, kv = randn(3, 2, 2, 2, 24), randn(2, 2, 5, 4, 2, 24, seed=1)
+    expected, slots = kv.clone(), torch.tensor([19, 4, 11], device=DEVICE)
+    write_kernel.write_layers(kv, rows, slots)
+    write_reference.write_layers(expected, rows, slots)
+    close(kv, expected)

@@ -1,0 +1,114 @@
+"""Every kernel compiles for an H100 or H200, which needs no GPU; the interpreter accepts more than the compiler."""
+
+from typing import Any
+
+import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from services.common.kernels.accept import choose, scores
+from services.common.kernels.embedding import kernel as embedding
+from services.common.kernels.linear import kernel as linear
+from services.common.kernels.rms_norm import kernel as rms_norm
+from services.common.kernels.rope import kernel as rope
+from services.common.kernels.span_attention import kernel as attention
+from services.common.kernels.store_qkv import kernel as store_qkv
+from services.common.kernels.swiglu import kernel as swiglu
+from services.common.kernels.take_drafts import kernel as take_drafts
+from services.common.kernels.write_kv import kernel as write_kv
+
+TARGET = GPUTarget("cuda", 90, 32)
+MODEL_POINTERS = frozenset(
+    [
+        "x_ptr",
+        "residual_ptr",
+        "weight_ptr",
+        "out_ptr",
+        "total_ptr",
+        "gate_up_ptr",
+        "q_ptr",
+        "kv_ptr",
+        "block_k_ptr",
+        "block_v_ptr",
+        "mixed_ptr",
+    ]
+)
+WORDS = frozenset(
+    [
+        "ids_ptr",
+        "slots_ptr",
+        "lengths_ptr",
+        "tags_ptr",
+        "epochs_ptr",
+        "expected_ptr",
+        "drafts_ptr",
+        "length_ptr",
+        "generated_ptr",
+        "min_tokens_ptr",
+        "draft_limit_ptr",
+        "stops_ptr",
+        "top_k_ptr",
+        "seed_ptr",
+        "anchor_ptr",
+        "max_tokens_ptr",
+        "limit_ptr",
+        "count_ptr",
+        "accepted_ptr",
+        "drafted_ptr",
+        "end_ptr",
+    ]
+)
+HALF_WORDS = frozenset(["table_ptr", "rows_ptr", "spoilt_ptr", "counts_ptr", "choices_ptr", "history_ptr"])
+BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
+HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPLITS": 8}
+
+CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
+    (rms_norm._rms_norm_kernel, {"HAS_RESIDUAL": True, "WIDTH_PAD": 512, "WIDE": tl.float32}, {}),
+    (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32}, {}),
+    (embedding._embedding_kernel, {"WIDTH_PAD": 512}, {}),
+    (write_kv._write_layers_kernel, {"HALVES": 4, "SIZE_PAD": 128}, {"rows_ptr": "*bf16"}),
+    (rope._norm_rope_kernel, {"SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32}, {}),
+    (
+        store_qkv._store_qkv_kernel,
+        {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32},
+        {},
+    ),
+    *(
+        (
+            attention._attend_kernel,
+            {**HEADS, "BLOCK_SIZE": 16, "HAS_BLOCK": block, "TILE": 16, "TOKENS": 32, "WIDE": tl.float32},
+            {},
+        )
+        for block in (False, True)
+    ),
+    (attention._merge_kernel, HEADS, {}),
+    (take_drafts._take_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
+    (linear._linear_kernel, {"ROWS": 16, "BAND": 32, "DEPTH": 128, "SHARES": 2}, {"out_ptr": "*fp32"}),
+    (scores.score_kernel, {"WIDTH": 3, "TILE": 256}, {}),
+    (scores.floor_kernel, {"WIDTH": 3, "TILE": 256}, {}),
+    (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
+    (choose.commit_kernel, {"WIDTH": 3, "TILES_PAD": 16, "STOPS_PAD": 8, "FULL": True}, {"tokens_ptr": "*i64"}),
+]
+
+
+def type_of(name: str) -> str:
+    if name in MODEL_POINTERS:
+        return "*bf16"
+    for names, kind in ((WORDS, "*i64"), (HALF_WORDS, "*i32"), (BYTES, "*u8")):
+        if name in names:
+            return kind
+    if name.endswith("_ptr"):
+        return "*fp32"
+    return "fp32" if name in ("eps", "scale") else "i32"
+
+
+@pytest.mark.parametrize(("function", "constants", "types"), CASES, ids=[str(case[0].__name__) for case in CASES])
+def test_kernel_compiles(function: Any, constants: dict[str, Any], types: dict[str, str]) -> None:
+    names = function.arg_names
+    signature = {n: "constexpr" if n in constants else types.get(n, type_of(n)) for n in names}
+    values = {(names.index(name),): value for name, value in constants.items()}
+    compiled = triton.compile(ASTSource(fn=function, signature=signature, constexprs=values), target=TARGET)
+    assert compiled.asm["cubin"]
+    assert compiled.metadata.shared <= 227 * 1024
