@@ -40,6 +40,14 @@ def test_adaptive_reaches_the_best_fixed_width(name: str, rates: tuple[float, ..
     assert median(shares) >= 0.97
 
 
+@pytest.mark.parametrize("rates", [P65, P13])
+def test_costs_that_warm_up_did_not_know_are_learnt(rates: tuple[float, ...]) -> None:
+    """Warm-up timed verify alone, without drafts and host; the policy still comes close to the best fixed width."""
+    blind = {(bucket, width): 0.5 * round_micros(bucket, 1) + bucket * width for bucket in BUCKETS for width in WIDTHS}
+    fixed = max(tokens_per_second(FixedWidth(width), 32, rates, 600, 1) for width in WIDTHS)
+    assert tokens_per_second(adaptive_policy(WIDTHS, BUCKETS, blind), 32, rates, 600, 1) >= 0.96 * fixed
+
+
 def test_plain_loads_lose_little_to_probes() -> None:
     """Where drafts never match, probing costs at most 3 % of plain."""
     none = (0.0,) * 15

@@ -6,6 +6,7 @@ The default is a sample; --full (the nightly target) makes 2,000 runs of 60 step
 from collections import deque
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -212,6 +213,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert request.end != "length" or request.end == end
 
 
+@pytest.mark.timeout(1800)
 def test_blocks_are_conserved_in_random_lives(full: bool) -> None:
     """I7 and I1 hold in every life; a failure prints how to reproduce it."""
     sizes = (2000, 60) if full else (100, 40)
