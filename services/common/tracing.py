@@ -6,7 +6,7 @@ Start.traceparent from gateway to target.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -111,23 +111,25 @@ def tracer(service: str, environ: Mapping[str, str] | None = None) -> Tracer:
     Raises:
         RuntimeError: the endpoint is set and requirements/tracing.txt is not installed; traces are not lost silently.
     """
-    if not (os.environ if environ is None else environ).get(ENDPOINT):
+    endpoint = (os.environ if environ is None else environ).get(ENDPOINT, "")
+    if not endpoint:
         return NoTracer()
     if not _installed("opentelemetry.exporter.otlp.proto.grpc"):
         raise RuntimeError(f"{ENDPOINT} is set, but requirements/tracing.txt is not installed")
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-    return OtelTracer(provider(service, OTLPSpanExporter))
+    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
+    return OtelTracer(provider(service, exporter))
 
 
-def provider(service: str, exporter: Callable[[], Any]) -> Any:
-    """A provider that sends finished spans in batches to exporter()."""
+def provider(service: str, exporter: Any) -> Any:
+    """A provider that sends finished spans in batches to an exporter."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     made = TracerProvider(resource=Resource.create({"service.name": f"paceline-{service}"}))
-    made.add_span_processor(BatchSpanProcessor(exporter()))
+    made.add_span_processor(BatchSpanProcessor(exporter))
     return made
 
 

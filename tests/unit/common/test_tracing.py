@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -29,7 +32,8 @@ def test_without_an_endpoint_the_callers_trace_is_handed_on() -> None:
     tracer.close()
 
 
-def test_an_endpoint_without_the_extra_is_refused() -> None:
+def test_an_endpoint_without_the_extra_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_installed", lambda module: False)
     with pytest.raises(RuntimeError, match="tracing"):
         tracing.tracer("gateway", {tracing.ENDPOINT: "http://127.0.0.1:1"})
 
@@ -50,8 +54,8 @@ def test_a_traceparent_is_found_in_metadata() -> None:
 
 def test_spans_of_two_processes_and_a_finished_round_make_one_trace() -> None:
     kept = Kept()
-    gateway = tracing.OtelTracer(tracing.provider("gateway", lambda: kept))
-    target = tracing.OtelTracer(tracing.provider("target", lambda: kept))
+    gateway = tracing.OtelTracer(tracing.provider("gateway", kept))
+    target = tracing.OtelTracer(tracing.provider("target", kept))
     with gateway.span("generate", PARENT, {"tokens": 3}) as start:
         assert tracing.valid(start)
         now = time.time_ns()
@@ -69,7 +73,7 @@ def test_spans_of_two_processes_and_a_finished_round_make_one_trace() -> None:
 
 def test_an_exception_marks_its_span_and_goes_on() -> None:
     kept = Kept()
-    tracer = tracing.OtelTracer(tracing.provider("gateway", lambda: kept))
+    tracer = tracing.OtelTracer(tracing.provider("gateway", kept))
 
     def fail() -> None:
         with tracer.span("generate"):
@@ -79,3 +83,31 @@ def test_an_exception_marks_its_span_and_goes_on() -> None:
         fail()
     tracer.close()
     assert not kept.spans[0].status.is_ok
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """An OTLP receiver: service name, span name and trace id of what arrives."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, str, str]] = set()
+
+    def Export(
+        self, request: trace_service_pb2.ExportTraceServiceRequest, context: object
+    ) -> trace_service_pb2.ExportTraceServiceResponse:
+        for resource in request.resource_spans:
+            service = {item.key: item.value.string_value for item in resource.resource.attributes}["service.name"]
+            spans = [span for scope in resource.scope_spans for span in scope.spans]
+            self.seen |= {(service, span.name, span.trace_id.hex()) for span in spans}
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+def test_spans_arrive_over_otlp() -> None:
+    server, collector = grpc.server(ThreadPoolExecutor(1)), Collector()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    tracer = tracing.tracer("target", {tracing.ENDPOINT: f"http://127.0.0.1:{port}"})
+    tracer.record("paceline.round", PARENT, 1, 2)
+    tracer.close()
+    server.stop(None).wait(30)
+    assert collector.seen == {("paceline-target", "paceline.round", PARENT.split("-")[1])}
