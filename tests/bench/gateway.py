@@ -65,7 +65,8 @@ class Direct:
     """A session with the target, as the gateway holds one."""
 
     def __init__(self, channel: Any) -> None:
-        self._call: Any = target_pb2_grpc.TargetServiceStub(channel).Session()
+        stub: Any = target_pb2_grpc.TargetServiceStub(channel)
+        self._call: Any = stub.Session()
         self._number = 0
 
     async def open(self) -> None:
