@@ -71,7 +71,7 @@ class Direct:
 
     async def open(self) -> None:
         """Says hello."""
-        await self._call.write(target_pb2.SessionRequest(hello=target_pb2.Hello(protocol_version=1, gateway_id="bench")))
+        await self._call.write(target_pb2.SessionRequest(hello=target_pb2.Hello(protocol_version=1, gateway_id="b")))
         await self._call.read()
 
     async def first_token(self) -> float:
