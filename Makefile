@@ -115,4 +115,4 @@ proto: .venv-proto/.installed  ## generate the stubs again
 	@.venv-proto/bin/python -m tests.checks.stubs write
 
 proto-baseline: setup  ## accept the wire contract as it is; breaking changes are judged against this
-	@.venv/bin/buf build --output proto/baseline.binpb
+	@.venv/bin/buf build --exclude-source-info --output proto/baseline.binpb
