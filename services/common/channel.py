@@ -25,10 +25,12 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
 )
 
+# The "minimum" of gRPC is in fact the time that one attempt to connect may take, handshakes included; attempts that are
+# refused are repeated after the back-off of 0.1 to 1 s.
 CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     *COMMON_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),
 )
