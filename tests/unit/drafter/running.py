@@ -30,18 +30,23 @@ class Drafter:
 
     async def attach(self, offer: AttachOffer, **changes: Any) -> pb.AttachResponse:
         """Attaches with the offer, some of its fields changed."""
-        answer: pb.AttachResponse = await self._stub.Attach(offer_to_pb(replace(offer, **changes)), timeout=PATIENCE_S)
+        request = offer_to_pb(replace(offer, **changes))
+        answer: pb.AttachResponse = await self._stub.Attach(request, timeout=PATIENCE_S, wait_for_ready=True)
         return answer
 
     def pace(self) -> "grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse]":
         """Opens a Pace stream."""
-        stream: grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse] = self._stub.Pace(timeout=PATIENCE_S)
+        stream: grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse] = self._stub.Pace(
+            timeout=PATIENCE_S, wait_for_ready=True
+        )
         return stream
 
     async def describe(self, version: int = 1) -> pb.DrafterServiceDescribeResponse:
         """The drafter's state."""
         request = pb.DrafterServiceDescribeRequest(protocol_version=version)
-        answer: pb.DrafterServiceDescribeResponse = await self._stub.Describe(request, timeout=PATIENCE_S)
+        answer: pb.DrafterServiceDescribeResponse = await self._stub.Describe(
+            request, timeout=PATIENCE_S, wait_for_ready=True
+        )
         return answer
 
     async def generation(self) -> int:
@@ -51,7 +56,7 @@ class Drafter:
     async def raw(self, method: str, message: bytes) -> bytes:
         """Sends bytes that may be no message."""
         call: Any = self._channel.unary_unary(f"/paceline.v1.DrafterService/{method}")
-        answer: bytes = await call(message, timeout=PATIENCE_S)
+        answer: bytes = await call(message, timeout=PATIENCE_S, wait_for_ready=True)
         return answer
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from services.common.attach_convert import offer_from_pb
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from tests.fakes_arena import FakeArena
 from tests.unit.drafter.running import PATIENCE_S, ask, freed, mapped_arenas, running
@@ -106,46 +105,47 @@ async def test_an_attachment_without_a_stream_is_freed(folder: Path, filled: Fak
 
 
 _TARGET = """
-import sys, time
+import sys
 from pathlib import Path
-from services.common.attach_convert import offer_to_pb
-from tests.fakes_arena import fake_arena
-with fake_arena(Path(sys.argv[1])) as fake:
-    fake.put(0, [1, 2, 1], epoch=1)
-    fake.rows([0], 1)
-    print(offer_to_pb(fake.offer).SerializeToString().hex(), flush=True)
-    sys.stdin.read()
+from services.common.side_socket import DescriptorListener
+folder, generation, nonce, descriptor = sys.argv[1:]
+listener = DescriptorListener(Path(folder))
+listener.offer(int(generation), int(nonce), [int(descriptor)])
+print(listener.path, flush=True)
+sys.stdin.read()
 """
 
 
 @contextlib.asynccontextmanager
-async def _target_process(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, pb.AttachRequest]]:
+async def _target_process(folder: Path, fake: FakeArena) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A process that shares the arena over a side socket of its own, and that socket's path."""
+    descriptor, claim = fake.arena.descriptor, (fake.offer.generation, fake.offer.nonce)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _TARGET, str(folder / "target"), cwd=REPOSITORY,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-c", _TARGET, str(folder / "target"), *map(str, claim), str(descriptor),
+        cwd=REPOSITORY, pass_fds=[descriptor], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
     try:
         line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
-        yield process, pb.AttachRequest.FromString(bytes.fromhex(line.decode()))
+        yield process, line.decode().strip()
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
 
 
-async def test_the_death_of_the_target_frees_the_mapping(folder: Path) -> None:
-    async with running(folder) as drafter, _target_process(folder) as (process, message):
-        before = set(mapped_arenas())
-        await drafter.attach(offer_from_pb(message))
-        mine = set(mapped_arenas()) - before
-        assert mine
+async def test_the_death_of_the_target_frees_the_mapping(folder: Path, filled: FakeArena) -> None:
+    inode = str(os.fstat(filled.arena.descriptor).st_ino)
+    async with running(folder) as drafter, _target_process(folder, filled) as (process, socket):
+        before = mapped_arenas().count(inode)
+        await drafter.attach(filled.offer, side_socket=socket, target_pid=process.pid)
+        assert mapped_arenas().count(inode) > before
         stream = drafter.pace()
         await ask(stream, 1)
         os.kill(process.pid, signal.SIGKILL)
         assert await stream.code() == REFUSED
         assert await drafter.generation() == 0
-        assert not mine & set(mapped_arenas())
+        assert mapped_arenas().count(inode) == before
 
 
 async def test_a_pid_that_is_not_the_sharing_process_is_not_watched(folder: Path, filled: FakeArena) -> None:
