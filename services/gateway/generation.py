@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from services.common.errors import Code, PacelineError, Reason
 from services.common.sampling import FinishReason
 from services.gateway.job import Job
 from services.gateway.migration import Journey, Totals
@@ -88,7 +87,7 @@ class Generation:
         if piece.stopped:
             self._finish = FinishReason.STOP_STRING
         elif isinstance(end, Finished):
-            self._finish = _checked(end.reason)
+            self._finish = end.reason
         position, self._position = self._position, self._position + piece.kept
         token_ids = update.token_ids[: piece.kept]
         self._last_token = token_ids[-1] if token_ids else self._last_token
@@ -105,9 +104,3 @@ class Generation:
             revision=self._journey.revision,
             seed=self._job.sampling.seed,
         )
-
-
-def _checked(reason: FinishReason) -> FinishReason:
-    if reason is FinishReason.ERROR:
-        raise PacelineError(Code.INTERNAL, Reason.INTERNAL, "the target failed the request")
-    return reason

@@ -77,6 +77,7 @@ class Journey:
         self._pair_id = ""
         self._visited: set[str] = set()
         self._tries = 0
+        self._failed = False
 
     async def next(self) -> Update:
         """The next tokens, the end, or both; `end` is Finished or None.
@@ -146,9 +147,9 @@ class Journey:
             return attempt
 
     def _count(self, attempt: Attempt, end: End) -> None:
-        if isinstance(end, Lost):
+        if isinstance(end, Lost | Refused):
             self.totals.add(Usage(), attempt.observed)
-        elif not isinstance(end, Refused):
+        else:
             self.totals.add(end.usage, end.speculation)
 
     def _verdict(self, end: End) -> Finished | None:
@@ -161,17 +162,28 @@ class Journey:
             return end
         if len(self._committed) >= self._job.stopping.max_tokens:
             return Finished(FinishReason.LENGTH)
-        if isinstance(end, Refused):
-            if end.error.reason not in TRY_ELSEWHERE or self._exhausted:
+        full = isinstance(end, Refused) and end.error.reason in TRY_ELSEWHERE
+        if self._exhausted or not (full or self._may_move(end)):
+            if isinstance(end, Refused):
                 raise end.error
-        elif self._exhausted or not (self._job.migration or not self._committed):
             self._metrics["gateway_migration_failures"].inc()
             raise unavailable(Reason.TARGET_LOST, f"the target was lost: {_why(end)}")
-        else:
+        if not full:
             self.totals.migrations += 1
-            self._metrics["gateway_migrations"].inc("drain" if isinstance(end, Moved) else "lost")
+            self._metrics["gateway_migrations"].inc(_cause(end))
         log.info("request goes on elsewhere", extra={"data": {"cause": _why(end)}})
         return None
+
+    def _may_move(self, end: Lost | Moved | Refused) -> bool:
+        """Whether a request that its target did not finish may be tried on another one.
+
+        A target that failed the request is given no second request that fails it: only the first failure moves it.
+        """
+        if isinstance(end, Refused):
+            failed, self._failed = self._failed, True
+            if failed or end.error.reason is not Reason.INTERNAL:
+                return False
+        return self._job.migration or not self._committed
 
     async def _pause(self, end: End) -> None:
         """Waits before another try when all targets may be full."""
@@ -185,6 +197,12 @@ class Journey:
     def _overflow(self) -> None:
         self.overflowed = True
         self._on_overflow()
+
+
+def _cause(end: Lost | Moved | Refused) -> str:
+    if isinstance(end, Moved):
+        return "drain"
+    return "failed" if isinstance(end, Refused) else "lost"
 
 
 def _why(end: End) -> str:

@@ -3,6 +3,7 @@
 from google.protobuf import duration_pb2
 
 from services.common.error_convert import from_pb
+from services.common.errors import Code, PacelineError, Reason
 from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2, types_pb2
 from services.common.sampling import FinishReason
@@ -92,7 +93,10 @@ def _end(message: target_pb2.RequestEnd) -> End:
     usage, speculation = _usage(message.usage), _speculation(message.speculation)
     if message.moved:
         return Moved(usage, speculation)
-    return Finished(finish_from_pb(message.finish_reason) or FinishReason.ERROR, usage, speculation)
+    reason = finish_from_pb(message.finish_reason)
+    if reason is None or reason is FinishReason.ERROR:
+        return Refused(PacelineError(Code.INTERNAL, Reason.INTERNAL, "the target failed the request"))
+    return Finished(reason, usage, speculation)
 
 
 def _usage(message: types_pb2.Usage) -> Usage:

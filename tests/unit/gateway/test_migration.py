@@ -154,6 +154,17 @@ async def test_a_full_target_is_left_for_another_and_other_refusals_are_final() 
     assert error.value.field == "token_ids"
 
 
+async def test_a_target_that_fails_a_request_is_left_once() -> None:
+    failed = Refused(PacelineError(Code.INTERNAL, Reason.INTERNAL, "the round failed"))
+    fail: Script = lambda done: [(1, tokens(done, done + 3)), (1, Update(done + 3, end=failed))]  # noqa: E731
+    one = journey(FakePool(fail, finishing(1)))
+    assert tuple((await read(one))[0]) == TEXT
+    assert one.totals.migrations == 1
+    with pytest.raises(PacelineError) as error:
+        await read(journey(FakePool(fail, fail, finishing(1))))
+    assert error.value.reason is Reason.INTERNAL
+
+
 async def test_a_target_that_dies_after_the_last_token_loses_nothing() -> None:
     pool = FakePool(lambda done: [(1, tokens(0, 20)), (1, Update(20, end=Lost("gone")))])
     got, end = await read(journey(pool))
