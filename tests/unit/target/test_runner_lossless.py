@@ -54,9 +54,8 @@ def test_speculation_changes_nothing(name: str, width: int) -> None:
 
 
 def test_neighbours_change_nothing() -> None:
-    specs = [
-        request(f"r{i}", prompt(40 + i, 3 + 11 * i), 8 + 7 * i, SAMPLINGS[n]) for i, n in enumerate(reversed(SAMPLINGS))
-    ]
+    lives = enumerate((PROCESSED, GREEDY, SAMPLED))
+    specs = [request(f"r{i}", prompt(40 + i, 3 + 11 * i), 28 - 7 * i, sampling) for i, sampling in lives]
     alone = [run(replace(FLOAT64, width=1), [spec])[0].tokens for spec in specs]
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, FLOAT64) as rig:
