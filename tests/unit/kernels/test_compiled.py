@@ -40,6 +40,7 @@ WORDS = frozenset(
         "ids_ptr",
         "slots_ptr",
         "lengths_ptr",
+        "reach_ptr",
         "tags_ptr",
         "epochs_ptr",
         "expected_ptr",

@@ -54,7 +54,7 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     shapes = {"WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size, "SPLITS": splits,
               "SIZE_PAD": triton.next_power_of_2(size)}  # fmt: skip
     _attend_kernel[(batch * kv_heads, splits, tiles)](
-        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, partial, sums,
+        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B, partial, sums,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
         block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
         block_values.stride(1), block_values.stride(2), size**-0.5,
@@ -73,7 +73,7 @@ def _visible(position, row, length, HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr
 
 @triton.jit
 def _attend_kernel(
-    q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, partial_ptr, sums_ptr,
+    q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, partial_ptr, sums_ptr,
     places, stride_table, columns, stride_kb, stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
@@ -87,7 +87,7 @@ def _attend_kernel(
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
     length = tl.load(lengths_ptr + sequence)
-    total = length + WIDTH
+    total = tl.load(reach_ptr + sequence)
     share = tl.cdiv(tl.cdiv(total, SPLITS), TOKENS) * TOKENS
     begin = split * share
     best = tl.full((TILE,), -1e30, dtype=WIDE)

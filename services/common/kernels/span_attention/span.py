@@ -10,7 +10,7 @@ PAD_BLOCK = 0
 
 @dataclass(frozen=True)
 class Span:
-    """Rows at positions length .. length + W - 1 of B sequences.
+    """Rows at positions length .. length + W - 1 of B sequences; those below `reach_B` are real, the rest padding.
 
     `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. `gather_BT`
     and `bias_B1WT` serve the CPU path only: flat read indices of the used blocks, and 0 or -inf per row and position
@@ -19,6 +19,7 @@ class Span:
 
     block_table_BN: Tensor
     lengths_B: Tensor
+    reach_B: Tensor
     width: int
     block_size: int
     positions_BW: Tensor
@@ -39,13 +40,14 @@ def plan_span(
     if valid_B is not None:
         fresh_W = torch.arange(width, device=lengths_B.device)
         slots_BW = torch.where(fresh_W < valid_B[:, None], slots_BW, slots_BW % block_size)
+    reach_B = lengths_B + (width if valid_B is None else valid_B.clamp(min=1))
     gather_BT, bias_B1WT = None, None
     if not lengths_B.is_cuda:
-        reach_B = lengths_B + (width if valid_B is None else valid_B.clamp(min=1))
         gather_BT = _gather(block_table_BN, reach_B, block_size)
         if width > 1 or len(lengths_B) > 1:
             bias_B1WT = _bias(gather_BT.shape[1], positions_BW[:, None, :, None])
-    return Span(block_table_BN, lengths_B, width, block_size, positions_BW, slots_BW.flatten(), gather_BT, bias_B1WT)
+    slots_T = slots_BW.flatten()
+    return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
 
 
 def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
@@ -57,9 +59,8 @@ def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_si
         if len(lengths_B) > 1:
             context_B11T = _bias(gather_BT.shape[1], lengths_B[:, None, None, None] - 1)
             bias_B1WT = torch.nn.functional.pad(context_B11T, (0, width)).expand(-1, -1, width, -1)
-    return Span(
-        block_table_BN, lengths_B, width, block_size, positions_BW, positions_BW.flatten()[:0], gather_BT, bias_B1WT
-    )
+    reach_B, slots_T = lengths_B + width, positions_BW.flatten()[:0]
+    return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
 
 
 def _flat_slots(block_table_BN: Tensor, positions_BT: Tensor, block_size: int) -> Tensor:
