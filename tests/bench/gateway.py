@@ -39,9 +39,9 @@ def process(*arguments: str) -> Iterator[tuple[int, str]]:
         started.wait(timeout=30)
 
 
-async def serve_target(pace_s: float) -> None:
+async def serve_target(pace_s: float, slots: int) -> None:
     """The fake target's process."""
-    target = FakeTarget(pace_s=pace_s, slots=4096, context_limit=8192)
+    target = FakeTarget(pace_s=pace_s, slots=slots, context_limit=8192)
     print(json.dumps({"grpc": await target.start()}), flush=True)
     await asyncio.Event().wait()
 
@@ -167,9 +167,10 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--serve-target", type=float, default=None)
+    parser.add_argument("--slots", type=int, default=4096)
     arguments = parser.parse_args()
     if arguments.serve_target is not None:
-        asyncio.run(serve_target(arguments.serve_target))
+        asyncio.run(serve_target(arguments.serve_target, arguments.slots))
         return
     found = asyncio.run(measure(arguments.pairs, arguments.streams, arguments.tokens))
     for name, figures in found.items():
