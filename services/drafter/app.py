@@ -13,6 +13,7 @@ from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.model import ModelError
 from services.common.pb.paceline.v1.drafter_pb2_grpc import add_DrafterServiceServicer_to_server
 from services.common.serving import Bound, Listeners, Server
+from services.common.threads import use_threads
 from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.berth import Berth
 from services.drafter.describe import Identity
@@ -58,7 +59,7 @@ class DrafterApp:
             BindError: an address cannot be bound.
         """
         if self._settings.threads:
-            torch.set_num_threads(self._settings.threads)
+            use_threads(self._settings.threads)
         self.fatal = asyncio.get_running_loop().create_future()
         bound = await self._server.start()
         self._tasks = [asyncio.create_task(self._load()), asyncio.create_task(observe_loop_lag(self._metrics))]
