@@ -18,6 +18,6 @@ if [[ -z "${python:-}" ]]; then
     exit 1
 fi
 [[ -x "$folder/bin/python" ]] || "$python" -m venv "$folder"
-echo "paceline: installing into $folder (the first time downloads about 500 MB)" >&2
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" 2> >(grep -v 'is ignored: it is neither' >&2 || true)
+echo "paceline: installing into $folder; the first time this downloads packages and takes some minutes" >&2
+"$folder/bin/python" -m pip install -qq --disable-pip-version-check "$@"
 touch "$folder/.installed"
