@@ -131,7 +131,8 @@ class Journey:
         while True:
             left_s = max(job.deadline - time.monotonic(), 0.0)
             avoid = {self._pair_id} if self._pair_id else ()
-            wait_s = min(left_s, self._settings.wait_target_s)
+            # Past the deadline the stream itself says so: a little more, lest it be called a lack of targets.
+            wait_s = min(left_s + 1.0, self._settings.wait_target_s)
             link = await self._pool.place(self._digests, key, avoid, self._arithmetic, wait_s)
             # The target that holds the key for this very request must not refuse its return as a duplicate.
             held = "" if link.pair_id in self._visited else job.key

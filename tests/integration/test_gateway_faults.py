@@ -134,6 +134,15 @@ async def test_no_target_is_a_typed_error_after_the_wait(tmp_path: Path) -> None
             await one.ask(ask_for())
         assert (rich(none.value).code, rich(none.value).reason) == (Code.UNAVAILABLE, Reason.NO_TARGET)
         assert not one.app.ready
+    async with harness(tmp_path, [FakeTarget("a", slots=1)]) as one:
+        await one.ask(ask_for())
+        await one.targets[0].die()
+        await ready(one, 0)
+        late = ask_for()
+        late.timeout.FromMilliseconds(300)
+        with pytest.raises(grpc.aio.AioRpcError) as passed:
+            await one.ask(late)
+        assert rich(passed.value).reason is Reason.DEADLINE
 
 
 async def test_overload_is_refused_with_the_time_to_retry(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from services.gateway.fleet.sources import Source
 
 Listener = Callable[[Mapping[str, PairEntry]], None]
 log = logging.getLogger(__name__)
+RESTART_S = 1.0
 
 
 class Directory:
@@ -26,7 +27,17 @@ class Directory:
         """Runs the sources until cancelled."""
         async with asyncio.TaskGroup() as group:
             for seat in self._seats:
-                group.create_task(seat.source.run(seat))
+                group.create_task(self._keep(seat))
+
+    async def _keep(self, seat: "Seat") -> None:
+        """Runs a source until it has no more to say; one that fails is begun again and never takes others with it."""
+        while True:
+            try:
+                return await seat.source.run(seat)
+            except Exception as error:
+                log.exception("fleet source failed")
+                seat.lost(error)
+                await asyncio.sleep(RESTART_S)
 
     def _gather(self, seat: "Seat", entries: Sequence[PairEntry] | None) -> None:
         live = sum(one.live for one in self._seats)

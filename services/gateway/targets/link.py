@@ -88,6 +88,8 @@ class Link:
                     await self._hold(await open_session(channel, self._dial.gateway_id, self._on_change), backoff)
             except (grpc.RpcError, SessionLostError, TimeoutError, OSError) as error:
                 self._report(error)
+            except Exception:
+                log.exception("session failed")
             if not self.retired:
                 await backoff.wait()
 

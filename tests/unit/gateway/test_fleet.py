@@ -4,12 +4,13 @@ import itertools
 import random
 from collections.abc import Mapping
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import gateway_metrics
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.pairs import PairEntry, SourceList, merge
-from services.gateway.fleet.sources import StaticSource
+from services.gateway.fleet.sources import Report, Source, StaticSource
 
 
 def test_the_newest_list_that_names_a_pair_decides() -> None:
@@ -33,6 +34,27 @@ def test_merging_neither_loses_nor_doubles_pairs() -> None:
             lists.append(SourceList(version, tuple(PairEntry(f"h:{index}", f"p{index}") for index in ids)))
         named = {entry.pair_id for one in lists for entry in one.entries}
         assert set(merge(lists)) == named
+
+
+class Failing:
+    """Fails at first, then lists one pair."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    async def run(self, report: Report) -> None:
+        self.runs += 1
+        if self.runs == 1:
+            raise RuntimeError("a defect")
+        report.publish([PairEntry("h:9", "z")])
+
+
+async def test_a_source_that_fails_is_begun_again_and_spares_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.gateway.fleet.directory.RESTART_S", 0.01)
+    seen: list[Mapping[str, PairEntry]] = []
+    sources: list[Source] = [Failing(), StaticSource(["h:1"])]
+    await Directory(sources, seen.append, gateway_metrics(CollectorRegistry(), "m")).run()
+    assert set(seen[-1]) == {"z", "@h:1"}
 
 
 def test_a_lost_source_keeps_its_last_list() -> None:
