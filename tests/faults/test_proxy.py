@@ -8,8 +8,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import grpc
 import pytest
 
+from services.common.channel import connect
 from tests.faults.proxy import FaultProxy
 
 WAIT_S = 30.0
@@ -111,3 +113,16 @@ async def test_a_server_that_is_gone_ends_the_connection() -> None:
             await reader.readexactly(1)
     writer.close()
     await proxy.stop()
+
+
+async def test_our_channels_connect_over_a_slow_link() -> None:
+    server = grpc.aio.server()
+    proxy = FaultProxy("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    address = await proxy.start()
+    proxy.set(latency_s=0.3)
+    async with connect(address) as channel, asyncio.timeout(WAIT_S):
+        await channel.channel_ready()
+    assert proxy.connections == 1
+    await proxy.stop()
+    await server.stop(0.0)
