@@ -94,7 +94,7 @@ class FaultProxy:
                 await asyncio.gather(*pipes)
             finally:
                 self._drop(server_out)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             return
         finally:
             self._drop(client_out)
