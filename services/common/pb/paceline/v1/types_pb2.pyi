@@ -200,7 +200,7 @@ class Sampling(google.protobuf.message.Message):
     FREQUENCY_PENALTY_FIELD_NUMBER: builtins.int
     LOGIT_BIAS_FIELD_NUMBER: builtins.int
     temperature: builtins.float
-    """Temperature in [0, 2]; 0 is greedy. Default 0."""
+    """Temperature: 0 for greedy, or in [0.00001, 2]. Default 0."""
     top_p: builtins.float
     """Nucleus mass in (0, 1]. Default 1."""
     top_k: builtins.int
@@ -210,7 +210,7 @@ class Sampling(google.protobuf.message.Message):
     seed: builtins.int
     """Seed of the request's noise. Absent: drawn by the gateway and returned in the final message."""
     repetition_penalty: builtins.float
-    """Multiplies or divides the score of tokens seen in prompt or output; in (0, 10]. Default 1."""
+    """Multiplies or divides the score of tokens seen in prompt or output; in [0.01, 10]. Default 1."""
     presence_penalty: builtins.float
     """Subtracted once from the score of tokens in the output; in [-2, 2]. Default 0."""
     frequency_penalty: builtins.float
