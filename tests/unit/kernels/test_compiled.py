@@ -1,5 +1,6 @@
 """Every kernel compiles for an H100 or H200, which needs no GPU; the interpreter accepts more than the compiler."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,7 +107,14 @@ def type_of(name: str) -> str:
 
 
 @pytest.mark.parametrize(("function", "constants", "types"), CASES, ids=[str(case[0].__name__) for case in CASES])
-def test_kernel_compiles(function: Any, constants: dict[str, Any], types: dict[str, str]) -> None:
+def test_kernel_compiles(
+    function: Any,
+    constants: dict[str, Any],
+    types: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     names = function.arg_names
     signature = {n: "constexpr" if n in constants else types.get(n, type_of(n)) for n in names}
     values = {(names.index(name),): value for name, value in constants.items()}
