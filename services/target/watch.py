@@ -55,12 +55,12 @@ async def keep_health(
     serving, live = False, True
     while True:
         healthy = watch.healthy()
-        if healthy != live:
-            live = healthy
-            await set_live(live)
-            metrics["engine_stuck"].set(not live)
         if (ready() and healthy) != serving:
             serving = not serving
             await set_serving(serving)
             metrics["ready"].set(serving)
+        if healthy != live:
+            live = healthy
+            await set_live(live)
+            metrics["engine_stuck"].set(not live)
         await asyncio.sleep(_POLL_S)

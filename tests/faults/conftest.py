@@ -25,6 +25,14 @@ def rng(seed: int) -> random.Random:
     return random.Random(seed)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whole sizes take long; samples have time on a busy machine."""
+    whole = config.getoption("full") or "N" in os.environ
+    for item in items:
+        if "tests/faults/" in item.path.as_posix():
+            item.add_marker(pytest.mark.timeout(6000 if whole else 400))
+
+
 class Size:
     """How many trials: ``N`` from the environment, else few by default and more with ``--full``."""
 

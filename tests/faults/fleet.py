@@ -121,6 +121,7 @@ class Fleet:
         bound = await asyncio.to_thread(self._gateway.bound, WAIT_S)
         self.gateway_address = bound["grpc"]
         self._channel = connect(self.gateway_address)
+        await self.wait_routed()
         self.stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
     @property
@@ -134,6 +135,12 @@ class Fleet:
         await asyncio.to_thread(self.pairs[index].stop)
         self._launch(index, points)
         await self.wait_pair(index)
+        await self.wait_routed()
+
+    async def wait_routed(self) -> None:
+        """Waits until the gateway knows all pairs as ready."""
+        page, count = self.gateway.bound(WAIT_S)["metrics"], len(self.pairs)
+        await self.until(lambda: scrape(page).get("paceline_gateway_ready_targets") == count, "a route to every pair")
 
     async def wait_pair(self, index: int) -> None:
         """Waits for a pair and announces all that run."""

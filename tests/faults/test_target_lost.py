@@ -41,7 +41,7 @@ async def test_f4_targets_killed_under_live_streams(
 async def test_f5_a_stopped_target_and_a_stuck_engine_are_left_behind(fleet: Fleet, size: Size) -> None:
     """Odd trials stop the process; even ones hold the engine in mid-round, which the process's own health must tell."""
     expected = await fleet.expected(STREAMS, TOKENS)
-    serving = health_pb2.HealthCheckResponse.SERVING
+    down = health_pb2.HealthCheckResponse.NOT_SERVING
     for trial in range(size(1, 10)):
         pair = fleet.pairs[0]
         if trial % 2 == 0:
@@ -49,8 +49,8 @@ async def test_f5_a_stopped_target_and_a_stuck_engine_are_left_behind(fleet: Fle
             pair = fleet.pairs[0]
         streams = await fleet.begin_all(STREAMS, TOKENS)
         if trial % 2 == 0:
-            await fleet.until(lambda: pair.health("liveness") != serving, "a failed liveness probe")  # noqa: B023
-            assert await asyncio.to_thread(pair.health) != serving
+            for service in ("liveness", ""):
+                await fleet.until(lambda: pair.health(service) == down, f"{service} not serving")  # noqa: B023
         else:
             pair.target.process.send_signal(signal.SIGSTOP)
         for stream, wanted in zip(streams, expected, strict=True):

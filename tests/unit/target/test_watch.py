@@ -91,7 +91,7 @@ async def test_health_follows_the_watch() -> None:
     pulse.turns += 1
     await told(5)
     task.cancel()
-    assert seen == [("serving", True), ("live", False), ("serving", False), ("live", True), ("serving", True)]
+    assert seen == [("serving", True), ("serving", False), ("live", False), ("serving", True), ("live", True)]
 
 
 def test_sync_points_act_at_the_visit_asked_for() -> None:
