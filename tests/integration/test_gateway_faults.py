@@ -147,7 +147,7 @@ async def test_no_target_is_a_typed_error_after_the_wait(tmp_path: Path) -> None
 
 async def test_overload_is_refused_with_the_time_to_retry(tmp_path: Path) -> None:
     async with harness(tmp_path, [FakeTarget(pace_s=0.02)], max_requests=2, max_queued_tokens=64) as one:
-        tasks = [asyncio.create_task(one.ask(ask_for(max_tokens=100))) for _ in range(2)]
+        tasks = [asyncio.create_task(one.ask(ask_for(max_tokens=300))) for _ in range(2)]
         await until(lambda: one.targets[0].active == 2)
         with pytest.raises(grpc.aio.AioRpcError) as full:
             await one.ask(ask_for())

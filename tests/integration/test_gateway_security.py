@@ -66,7 +66,7 @@ async def test_without_a_known_key_every_method_is_denied(tmp_path: Path, tenant
 async def test_tenants_have_their_own_salts_and_limits(tmp_path: Path, tenants: str) -> None:
     async with harness(tmp_path, [FakeTarget(pace_s=0.01)], tenants=tenants) as one:
         first = Answer()
-        task = asyncio.create_task(one.ask(ask_for(max_tokens=200), into=first, **bearer("key-one")))
+        task = asyncio.create_task(one.ask(ask_for(max_tokens=500), into=first, **bearer("key-one")))
         await until(lambda: first.tokens)
         with pytest.raises(grpc.aio.AioRpcError) as limited:
             await one.ask(ask_for(), **bearer("key-one-old"))

@@ -100,7 +100,7 @@ async def test_logprobs_come_one_entry_a_token(tmp_path: Path) -> None:
 
 
 async def test_cancellation_reaches_the_target_within_two_rounds(tmp_path: Path) -> None:
-    async with harness(tmp_path, [FakeTarget(pace_s=0.3)]) as one:
+    async with harness(tmp_path, [FakeTarget(pace_s=0.5)]) as one:
         call = one.stub.Generate(ask_for(max_tokens=4000), timeout=WAIT_S)
         received = 0
         async for response in call:
@@ -120,13 +120,13 @@ async def test_cancellation_reaches_the_target_within_two_rounds(tmp_path: Path)
 async def test_a_timeout_ends_the_stream_with_what_there_is(tmp_path: Path) -> None:
     async with harness(tmp_path, [FakeTarget(pace_s=0.05)]) as one:
         request = ask_for(max_tokens=4000)
-        request.timeout.CopyFrom(duration_pb2.Duration(seconds=1))
+        request.timeout.CopyFrom(duration_pb2.Duration(seconds=2))
         answer = await one.ask(request)
         assert answer.final is not None
         assert answer.final.finish_reason == types_pb2.FINISH_REASON_DEADLINE
         assert 0 < len(answer.tokens) < 4000
         assert answer.final.usage.completion_tokens == len(answer.tokens)
-        assert 0 < one.targets[0].starts[0].timeout.ToMilliseconds() <= 1000
+        assert 0 < one.targets[0].starts[0].timeout.ToMilliseconds() <= 2000
         await until(lambda: one.targets[0].cancels)
         assert one.targets[0].cancels[0].reason == "deadline"
 
@@ -144,7 +144,7 @@ async def test_a_deadline_before_the_first_token_is_a_status(tmp_path: Path) -> 
 
 
 async def test_the_server_caps_requests_without_a_deadline(tmp_path: Path) -> None:
-    async with harness(tmp_path, [FakeTarget(pace_s=0.05)], max_request_s=0.7) as one:
+    async with harness(tmp_path, [FakeTarget(pace_s=0.05)], max_request_s=2.0) as one:
         answer = await one.ask(ask_for(max_tokens=4000), timeout=None)
         assert answer.final is not None
         assert answer.final.finish_reason == types_pb2.FINISH_REASON_DEADLINE
