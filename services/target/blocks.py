@@ -105,11 +105,6 @@ class BlockPool:
             raise ValueError(f"block {block} has no owner and cannot enter the cache")
         self._cached[block] = 1
 
-    def clear_idle(self) -> None:
-        """Evicts every idle block."""
-        while self._idle:
-            self._evict_oldest()
-
     def check(self) -> None:
         """Raises AssertionError when a block is in two places or in none (I7)."""
         free = set(self._free)

@@ -1,6 +1,5 @@
 """A request as the target's scheduler sees it: what was asked, and where it stands."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -57,11 +56,6 @@ class SpeculationCounts:
             self.histogram.extend([0] * (accepted + 1 - len(self.histogram)))
         self.histogram[accepted] += 1
         self.by_width[width] = self.by_width.get(width, 0) + 1
-
-    @property
-    def rounds_by_width(self) -> Mapping[int, int]:
-        """Rounds by span width W."""
-        return self.by_width
 
 
 @dataclass(slots=True, eq=False)

@@ -173,10 +173,6 @@ class Scheduler:
             self._end(request, FinishReason.ERROR, now)
         return failed
 
-    def get(self, uid: int) -> Request | None:
-        """A request that has not ended."""
-        return self._requests.get(uid)
-
     def live(self) -> list[Request]:
         """All requests that have not ended, oldest first."""
         return list(self._requests.values())
