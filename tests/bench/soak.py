@@ -2,7 +2,7 @@
 
 Two pairs of the made-up model behind a gateway. Every cycle runs the same requests and compares their text with that of
 a run without speculation and without faults, while something happens: nothing, a killed drafter, a killed target, or
-cancelled streams. Memory is read when all is quiet again. The last line is JSON; the exit code is 1 when a text differed
+cancelled streams. Memory is read when all is quiet again. The last line is JSON; it exits with 1 when a text differed
 or memory grew by more than a tenth from the tenth cycle on. A token not accounted for ends the run.
 """
 
