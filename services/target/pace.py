@@ -1,7 +1,7 @@
 """The Pace stream: one message out and one back for each round, over blocking gRPC.
 
 Blocking gRPC with a reader thread is used because the wait then does not depend on how busy the event loop is:
-both took 0.3 to 0.4 ms a round trip when measured (docs/adr/), and the reader sees the stream end at once.
+both took 0.4 ms a round trip when measured (docs/adr/0008), and the reader sees the stream end at once.
 """
 
 from __future__ import annotations
