@@ -11,10 +11,11 @@ from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Done
 
 SEED = 20261
+PROMPTS = 3
 
 
 def specs_of(temperature: float) -> list[RequestSpec]:
-    return make_specs(320, 4, 64, temperature, SEED)
+    return make_specs(320, PROMPTS, 64, temperature, SEED)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -26,7 +27,7 @@ def test_no_case_says_anything_else_than_plain_decoding(dtype: str) -> None:
         cases.append(Case(dtype, temperature, width, proposer, batch))
     tally = run_gate(made_up_pair(), cases, specs_of, SEED)
     assert tally.cases == len(cases)
-    assert tally.tokens == len(cases) * 4 * 64
+    assert tally.tokens == len(cases) * PROMPTS * 64
     assert tally.accepted > tally.tokens // 5
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.excused <= (dtype == "float32")
