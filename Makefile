@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults test-gpu test-deploy test-interop soak bench \
-        bench-gpu train-embedded check check-format check-lint check-types check-imports \
+        train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format proto proto-baseline
 
 SHELL := /bin/bash
@@ -77,9 +77,6 @@ soak: setup  ## run under load with faults for hours
 
 bench: .venv/.bench  ## load curves of the embedded pair on this machine
 	@$(PY) -m tests.bench.load $(ARGS)
-
-bench-gpu: setup  ## rounds, kernels and pairs on a GPU
-	@$(PY) -m tests.bench.pair_gpu $(ARGS)
 
 train-embedded: setup  ## train the embedded pair again from fixed seeds
 	@$(PY) -m models.training $(ARGS)
