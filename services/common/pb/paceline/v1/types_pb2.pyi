@@ -336,7 +336,7 @@ class TokenLogprob(google.protobuf.message.Message):
     token_id: builtins.int
     """The token."""
     logprob: builtins.float
-    """Natural logarithm of its probability under the processed distribution at temperature 1."""
+    """Natural logarithm of its probability under the model's own distribution, before penalties, bias and temperature."""
     def __init__(
         self,
         *,
