@@ -13,7 +13,8 @@ def ignored(path: str) -> bool:
 def test_git_ignores_no_source() -> None:
     assert not any(ignored(path) for path in ("services/target/engine.py", "models/embedded/target/model.safetensors"))
     assert not any(ignored(path) for path in ("services/common/pb/paceline/v1/types_pb2.py", "deploy/cluster/app.py"))
-    assert ignored(".venv/bin/python")
+    assert ignored(".venv")
+    assert ignored("services/__pycache__/engine.pyc")
 
 
 def test_no_python_lies_under_proto() -> None:
