@@ -4,6 +4,7 @@ import ctypes
 import os
 import select
 import signal
+import threading
 
 _PR_SET_PDEATHSIG = 1
 
@@ -23,6 +24,7 @@ class Watched:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._descriptor = os.pidfd_open(pid)
+        self._closing = threading.Lock()
 
     @property
     def alive(self) -> bool:
@@ -35,14 +37,17 @@ class Watched:
         return bool(ready)
 
     def kill(self) -> None:
-        """SIGKILL; nothing when the process has ended."""
+        """SIGKILL; nothing when the process has ended or is no longer watched."""
+        if self._descriptor < 0:
+            return
         try:
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
         except ProcessLookupError:
             return
 
     def close(self) -> None:
-        """Gives the descriptor back."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Gives the descriptor back, once: a second close could end a stranger's descriptor of the same number."""
+        with self._closing:
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -124,7 +124,7 @@ async def test_sigterm_moves_what_cannot_finish_and_exits_with_0(folder: Path, m
             assert (await long.ended()).moved
             assert client.go_away is not None
             assert await client.closed() is grpc.StatusCode.OK
-        assert await asyncio.to_thread(pair.target.process.wait, 60) == 0
+        assert await asyncio.to_thread(pair.target.process.wait, 60) == 0, pair.target.tail()
         assert list(folder.glob("side-*/*.sock")) == []
 
 
