@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from services.common import process
 from services.common.process import Watched
 
 
@@ -20,7 +19,7 @@ def test_closing_from_many_threads_closes_once(monkeypatch: pytest.MonkeyPatch) 
         closed.append(descriptor)
         close(descriptor)
 
-    monkeypatch.setattr(process.os, "close", counting)
+    monkeypatch.setattr("services.common.process.os.close", counting)
     together = threading.Barrier(8)
 
     def give_back() -> None:
