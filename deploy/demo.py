@@ -40,7 +40,7 @@ def main() -> int:
     """Runs the demo; 0 when every text was the same with speculation and without."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--prompts", default="", help="file with one prompt per line; default: held-out prompts")
-    parser.add_argument("--max-tokens", type=int, default=160)
+    parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--setup-s", type=float, default=0.0, help="time that the set-up took, for the report")
     chosen = parser.parse_args()
     prompts = read_prompts(chosen.prompts)
@@ -57,7 +57,7 @@ def main() -> int:
     return 0 if all(c.identical for c in [*greedy, *sampled]) else 1
 
 
-def read_prompts(path: str, count: int = 5) -> list[str]:
+def read_prompts(path: str, count: int = 4) -> list[str]:
     """Lines of the file, or the first held-out prompts of the embedded pair."""
     if path:
         return [line for line in Path(path).read_text().splitlines() if line.strip()]
