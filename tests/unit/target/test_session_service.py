@@ -194,6 +194,7 @@ async def test_a_target_that_is_starting_says_so() -> None:
 
 
 async def test_cancel_ends_the_request_and_frees_its_blocks(target: Target) -> None:
+    target.rig.runner.before_execute = lambda plan: time.sleep(0.05)
     async with SessionClient(target.address) as client:
         received = await client.start(start("a", prompt(1, 9, VOCAB), 100))
         await received.at_least(3)
@@ -219,7 +220,7 @@ async def test_a_vanished_gateway_frees_everything(target: Target) -> None:
 
 
 async def test_drain_says_go_away_and_moves_what_is_left(target: Target) -> None:
-    target.rig.runner.before_execute = lambda plan: time.sleep(0.02)
+    target.rig.runner.before_execute = lambda plan: time.sleep(0.05)
     async with SessionClient(target.address) as client:
         short = await client.start(start("short", prompt(1, 9, VOCAB), 4))
         frame = start("long", prompt(2, 9, VOCAB), 110)
@@ -232,7 +233,7 @@ async def test_drain_says_go_away_and_moves_what_is_left(target: Target) -> None
                 engine=target.rig.engine,
                 sessions=target.sessions,
                 propagation_s=0.0,
-                grace_s=0.5,
+                grace_s=2.0,
             )
         )
         assert (await short.ended()).finish_reason == types.FINISH_REASON_LENGTH
