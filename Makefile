@@ -54,8 +54,11 @@ test-faults: setup  ## kill, hang and starve every process in turn
 test-gpu: setup  ## needs a GPU
 	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu $(ARGS)
 
-.venv/.deploy: .venv/.installed requirements/deploy.txt
-	@$(PY) -m pip install --quiet --requirement requirements/deploy.txt && touch $@
+.venv/.deploy: .venv/.installed requirements/deploy.txt tests/deploy/resources/package-lock.json tests/deploy/tools.sh
+	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/deploy.txt
+	@npm ci --prefix tests/deploy/resources --ignore-scripts --no-audit --no-fund --loglevel error
+	@tests/deploy/tools.sh .venv/prometheus
+	@touch $@
 
 test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the real tools
 	@$(PY) -m pytest --full tests/deploy $(ARGS)

@@ -1,11 +1,14 @@
 """The two actors of a pair: each hosts one service on its own asyncio loop."""
 
+import asyncio
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import ray
 
+from deploy.cluster import node
 from services.common.serving import Bound
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
@@ -60,7 +63,9 @@ class TargetHost(ServiceHost):
         # Imported where it runs: the controller needs no torch.
         from services.target.app import TargetApp
 
+        settings = node.localised(settings, *here())
         await super().__init__(TargetApp(settings), settings.device)
+        self._leaving = asyncio.create_task(node.drain_when_asked(Path(settings.run_dir), self.drain))
 
 
 class DrafterHost(ServiceHost):
@@ -69,11 +74,17 @@ class DrafterHost(ServiceHost):
     async def __init__(self, settings: DrafterSettings) -> None:  # type: ignore[misc]  # Ray awaits it
         from services.drafter.app import DrafterApp
 
+        settings = node.localised(settings, *here())
         await super().__init__(DrafterApp(settings), settings.device)
 
 
 TargetActor = ray.remote(max_restarts=-1, max_concurrency=8)(TargetHost)
 DrafterActor = ray.remote(max_restarts=-1, max_concurrency=8)(DrafterHost)
+
+
+def here() -> tuple[str, list[int]]:
+    """Address of this node, and the numbers of the GPUs that Ray gave to this actor."""
+    return ray.util.get_node_ip_address(), [int(index) for index in ray.get_gpu_ids()]
 
 
 def visible_gpus(device: str) -> tuple[str, ...]:

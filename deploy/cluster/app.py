@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from deploy.cluster import mps, runtime
+from deploy.cluster import mps, node, runtime
 from deploy.cluster.controller import Controller
 from deploy.cluster.fleet_service import FleetService
 from deploy.cluster.registry import Registry
@@ -51,6 +51,7 @@ class ClusterApp:
             self._settings, runtime.resource_name(self._settings.placement), self.run_dir, self._registry
         )
         bound = await self._server.start()
+        (self.run_dir / node.SERVING).touch()
         self._tasks = [asyncio.create_task(self._controller.run()), asyncio.create_task(self._follow_readiness())]
         return bound
 
@@ -76,3 +77,4 @@ class ClusterApp:
         await asyncio.get_running_loop().run_in_executor(None, runtime.stop)
         if self._settings.mps:
             await asyncio.to_thread(mps.stop)
+        (self.run_dir / node.SERVING).unlink(missing_ok=True)

@@ -44,7 +44,7 @@ class Controller:
                 group.create_task(self._follow(pair))
 
     async def _follow(self, pair: PlacedPair) -> None:
-        await pair.place()
+        await self._place(pair)
         while True:
             before = pair.status
             try:
@@ -52,11 +52,19 @@ class Controller:
             except StraddledPairError:
                 logger.exception("pair straddles GPUs, placing it again")
                 await pair.drain(self._settings.drain_s)
-                await pair.place()
+                await self._place(pair)
             if pair.status != before:
                 await self._publish()
             gone = not pair.status.address and before.address
             await asyncio.sleep(self._settings.restart_backoff_s if gone else self._settings.poll_s)
+
+    async def _place(self, pair: PlacedPair) -> None:
+        """Waits for room: the nodes of a cluster come up one after another."""
+        while True:
+            try:
+                return await pair.place()
+            except TimeoutError:
+                logger.warning("no node has room for a pair yet", extra={"data": {"pair": pair.spec.pair_id}})
 
     async def _publish(self) -> None:
         await self._registry.publish(self._entry(pair.status) for pair in self._pairs)

@@ -71,7 +71,11 @@ class PlacedPair:
             TimeoutError: when no node has room for the bundle.
         """
         self._group = placement_group([{self.spec.resource: 1.0}], strategy="STRICT_PACK")
-        await asyncio.wait_for(asyncio.wrap_future(self._group.ready().future()), timeout_s)
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self._group.ready().future()), timeout_s)
+        except TimeoutError:
+            remove_placement_group(self._group)
+            raise
         if self.spec.drafter is not None:
             self._drafter = self._actor(self._kinds.drafter, 1.0 - self.spec.target_share).remote(self.spec.drafter)
         self._target = self._actor(self._kinds.target, self.spec.target_share).remote(self.spec.target)

@@ -45,9 +45,10 @@ class ClusterSettings:
     metrics: str = "127.0.0.1:0"
     """Address of the controller's metrics."""
     host: str = "127.0.0.1"
-    """Host on which targets listen and under which gateways reach them."""
+    """Host on which targets listen and under which gateways reach them; auto: the address of each pair's own node."""
     base_port: int = 0
-    """First port of the pairs, three each (target, its metrics, the drafter's metrics); 0 lets the system choose."""
+    """First port of the pairs, three each (target, its metrics, the drafter's metrics); 0 lets the system choose.
+    With host auto they are numbered by GPU on every node."""
     ray_address: str = ""
     """Ray cluster to join; empty starts one inside this process."""
     run_dir: str = ""
@@ -57,7 +58,7 @@ class ClusterSettings:
     poll_s: float = 0.25
     """Interval between looks at each pair."""
     drain_s: float = 20.0
-    """Time that running requests have when the controller stops."""
+    """Time that targets have when the controller stops; running requests have all but the end of it, then they move."""
     mps: bool = False
     """Runs a CUDA MPS daemon for the pairs: the fastest hand-off, but a CUDA fault of a drafter ends its target too."""
     tls_cert: str = ""

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.pair import PairSpec, sockets
 from deploy.cluster.runtime import STAND_IN
 from deploy.cluster.settings import ClusterSettings
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
+
+# What a target needs after the grace of its requests: notice of readiness, moving the rest, closing.
+MOVE_S = 4.0
 
 
 def default_dtype(device: str) -> str:
@@ -23,7 +27,7 @@ def pair_spec(settings: ClusterSettings, index: int, resource: str, run_dir: Pat
     return PairSpec(
         pair_id=pair_id,
         target=_target(settings, index, pair_id, folder, socket, device),
-        drafter=None if settings.proposer == "none" else _drafter(settings, index, socket, device),
+        drafter=None if settings.proposer == "none" else _drafter(settings, index, pair_id, socket, device),
         resource=resource,
         target_share=settings.target_share,
     )
@@ -48,6 +52,7 @@ def _target(
         health=f"{settings.host}:0",
         metrics=f"{settings.host}:{port + 1 if port else 0}",
         watchdog_s=settings.watchdog_s,
+        drain_grace_s=max(0.0, settings.drain_s - MOVE_S),
         tls_cert=settings.tls_cert,
         tls_key=settings.tls_key,
         tls_ca=settings.tls_ca,
@@ -56,14 +61,18 @@ def _target(
 
 def first_port(settings: ClusterSettings, index: int) -> int:
     """First of the three ports of a pair (target, its metrics, the drafter's metrics); 0 lets the system choose."""
-    return settings.base_port + 3 * index if settings.base_port else 0
+    if settings.host == AUTO:
+        return settings.base_port
+    return settings.base_port + PORTS_PER_PAIR * index if settings.base_port else 0
 
 
-def _drafter(settings: ClusterSettings, index: int, socket: str, device: str) -> DrafterSettings:
+def _drafter(settings: ClusterSettings, index: int, pair_id: str, socket: str, device: str) -> DrafterSettings:
     port = first_port(settings, index)
     return DrafterSettings(
         model=settings.drafter if settings.proposer == "dflash" else "",
         proposer=settings.proposer,
+        model_name=settings.model_name,
+        pair_id=pair_id,
         device=device,
         dtype=settings.dtype or default_dtype(device),
         grpc=socket,

@@ -51,9 +51,10 @@ def rules() -> Iterator[dict[str, Any]]:
 
 
 def test_worker_flags_are_settings_of_the_cluster() -> None:
-    helpers = (CHART / "templates/_helpers.tpl").read_text()
-    assert flags(helpers)
-    assert flags(helpers) <= field_names(ClusterSettings)
+    for name in ("_worker.tpl", "workers-raycluster.yaml"):
+        given = flags((CHART / "templates" / name).read_text())
+        assert given
+        assert given <= field_names(ClusterSettings)
 
 
 def test_gateway_flags_are_settings_of_the_gateway() -> None:
@@ -153,6 +154,11 @@ BAD = [
     ("workers.gpusPerPod", 64),
     ("workers.slots", 0),
     ("workers.mps", "on"),
+    ("workers.mode", "deployment"),
+    ("workers.raycluster.rayVersion", "latest"),
+    ("workers.raycluster.tokenSecretName", "No Spaces"),
+    ("workers.raycluster.unknown", 1),
+    ("tls.certManager.internal", "yes"),
     ("workers.shmSize", 2),
     ("workers.graceSeconds", "long"),
     ("workers.resources", 8),

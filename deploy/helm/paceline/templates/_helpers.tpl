@@ -25,6 +25,70 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "paceline.name" .) }}{{ else }}{{ .Values.serviceAccount.name | default "default" }}{{ end }}
 {{- end }}
 
+{{- /* The component whose pods announce pairs. */}}
+{{- define "paceline.controller" -}}
+{{ eq .Values.workers.mode "raycluster" | ternary "head" "worker" }}
+{{- end }}
+
+{{- /* The components that have pods. */}}
+{{- define "paceline.components" -}}
+gateway worker{{ if eq .Values.workers.mode "raycluster" }} head{{ end }}
+{{- end }}
+
+{{- /* What pods of all kinds share. Service links are off: a Service named "paceline" would otherwise become variables
+PACELINE_*, which the services take for settings. */}}
+{{- define "paceline.pod" -}}
+serviceAccountName: {{ include "paceline.serviceAccount" .root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext: {{- include "paceline.podSecurity" . | nindent 2 }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- include "paceline.spread" . }}
+{{- with .of.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "paceline.download" -}}
+- name: download
+  image: {{ required "model.download.image is required with model.download.enabled" .Values.model.download.image }}
+  command: {{- toYaml .Values.model.download.command | nindent 4 }}
+  securityContext: {{- include "paceline.containerSecurity" . | nindent 4 }}
+  volumeMounts:
+    - {name: models, mountPath: /models}
+    - {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{- define "paceline.modelVolume" -}}
+- name: models
+  {{- if .Values.model.download.enabled }}
+  emptyDir: {sizeLimit: {{ .Values.model.download.sizeLimit }}}
+  {{- else }}
+  persistentVolumeClaim:
+    claimName: {{ required "model.existingClaim is required without model.download.enabled" .Values.model.existingClaim }}
+    readOnly: true
+  {{- end }}
+{{- end }}
+
+{{- /* Name of the Secret for gateway to target; empty: plaintext. */}}
+{{- define "paceline.internalTls" -}}
+{{- $made := ternary (printf "%s-internal" (include "paceline.name" .)) "" .Values.tls.certManager.internal -}}
+{{ .Values.tls.internalSecretName | default $made }}
+{{- end }}
+
+{{- define "paceline.issuer" -}}
+name: {{ required "tls.certManager.issuerRef.name is required with certificates of cert-manager" .Values.tls.certManager.issuerRef.name }}
+kind: {{ .Values.tls.certManager.issuerRef.kind }}
+{{- end }}
+
 {{- define "paceline.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
@@ -72,121 +136,4 @@ livenessProbe:
   grpc: {port: {{ .port }}, service: liveness}
   periodSeconds: 10
   failureThreshold: 3
-{{- end }}
-
-{{- define "paceline.workerPod" -}}
-{{- $pairs := int (max 1 (int .Values.workers.gpusPerPod)) -}}
-serviceAccountName: {{ include "paceline.serviceAccount" . }}
-automountServiceAccountToken: false
-terminationGracePeriodSeconds: {{ add .Values.workers.graceSeconds 30 }}
-securityContext: {{- include "paceline.podSecurity" . | nindent 2 }}
-{{- with .Values.image.pullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- include "paceline.spread" (dict "root" . "component" "worker") }}
-{{- with .Values.workers.nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.workers.tolerations }}
-tolerations: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.workers.affinity }}
-affinity: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- if .Values.model.download.enabled }}
-initContainers:
-  - name: download
-    image: {{ required "model.download.image is required with model.download.enabled" .Values.model.download.image }}
-    command: {{- toYaml .Values.model.download.command | nindent 6 }}
-    securityContext: {{- include "paceline.containerSecurity" . | nindent 6 }}
-    volumeMounts:
-      - {name: models, mountPath: /models}
-      - {name: tmp, mountPath: /tmp}
-{{- end }}
-containers:
-  - name: worker
-    image: {{ include "paceline.image" (dict "root" . "component" "worker") }}
-    imagePullPolicy: {{ .Values.image.pullPolicy }}
-    args:
-      - --model={{ .Values.model.path }}
-      - --model-name={{ .Values.model.name }}
-      {{- if .Values.model.drafterPath }}
-      - --drafter={{ .Values.model.drafterPath }}
-      - --proposer=dflash
-      {{- else }}
-      - --proposer=ngram
-      {{- end }}
-      - --pairs={{ $pairs }}
-      - --placement={{ if gt (int .Values.workers.gpusPerPod) 0 }}gpu{{ else }}cpu{{ end }}
-      - --slots={{ .Values.workers.slots }}
-      - --pair-prefix=$(POD_NAME)-
-      - --host=$(POD_IP)
-      - --base-port=50061
-      - --listen=0.0.0.0:50050
-      - --health=0.0.0.0:50052
-      - --metrics=0.0.0.0:9100
-      - --run-dir=/tmp/paceline
-      {{- if .Values.workers.mps }}
-      - --mps=true
-      {{- end }}
-      - --drain-s={{ .Values.workers.graceSeconds }}
-      {{- if .Values.tls.internalSecretName }}
-      - --tls-cert=/tls/internal/tls.crt
-      - --tls-key=/tls/internal/tls.key
-      - --tls-ca=/tls/internal/ca.crt
-      {{- end }}
-    env:
-      - name: POD_IP
-        valueFrom: {fieldRef: {fieldPath: status.podIP}}
-      - name: POD_NAME
-        valueFrom: {fieldRef: {fieldPath: metadata.name}}
-      - {name: HOME, value: /home/paceline}
-      {{- if .Values.workers.mps }}
-      - {name: CUDA_MPS_PIPE_DIRECTORY, value: /tmp/mps}
-      - {name: CUDA_MPS_LOG_DIRECTORY, value: /tmp/mps-log}
-      {{- end }}
-      {{- include "paceline.env" .Values.workers.env | nindent 6 }}
-    ports:
-      - {name: fleet, containerPort: 50050}
-      - {name: health, containerPort: 50052}
-      - {name: metrics, containerPort: 9100}
-      {{- range $i := until $pairs }}
-      - {name: target-{{ $i }}, containerPort: {{ add 50061 (mul 3 $i) }}}
-      - {name: t-metrics-{{ $i }}, containerPort: {{ add 50062 (mul 3 $i) }}}
-      - {name: d-metrics-{{ $i }}, containerPort: {{ add 50063 (mul 3 $i) }}}
-      {{- end }}
-    {{- include "paceline.probes" (dict "port" 50052 "startup" 240) | nindent 4 }}
-    securityContext: {{- include "paceline.containerSecurity" . | nindent 6 }}
-    resources:
-      requests: {{- toYaml .Values.workers.resources.requests | nindent 8 }}
-      limits:
-        {{- toYaml .Values.workers.resources.limits | nindent 8 }}
-        {{- if gt (int .Values.workers.gpusPerPod) 0 }}
-        nvidia.com/gpu: {{ .Values.workers.gpusPerPod }}
-        {{- end }}
-    volumeMounts:
-      - {name: models, mountPath: /models{{ if not .Values.model.download.enabled }}, readOnly: true{{ end }}}
-      - {name: tmp, mountPath: /tmp}
-      - {name: home, mountPath: /home/paceline}
-      - {name: shm, mountPath: /dev/shm}
-      {{- if .Values.tls.internalSecretName }}
-      - {name: internal-tls, mountPath: /tls/internal, readOnly: true}
-      {{- end }}
-volumes:
-  - name: models
-    {{- if .Values.model.download.enabled }}
-    emptyDir: {sizeLimit: {{ .Values.model.download.sizeLimit }}}
-    {{- else }}
-    persistentVolumeClaim:
-      claimName: {{ required "model.existingClaim is required without model.download.enabled" .Values.model.existingClaim }}
-      readOnly: true
-    {{- end }}
-  - {name: tmp, emptyDir: {}}
-  - {name: home, emptyDir: {}}
-  - name: shm
-    emptyDir: {medium: Memory, sizeLimit: {{ .Values.workers.shmSize }}}
-  {{- if .Values.tls.internalSecretName }}
-  - name: internal-tls
-    secret: {secretName: {{ .Values.tls.internalSecretName }}}
-  {{- end }}
 {{- end }}

@@ -1,0 +1,112 @@
+{{- define "paceline.pairsPerPod" -}}
+{{ max 1 (int .Values.workers.gpusPerPod) }}
+{{- end }}
+
+{{- define "paceline.workerResources" -}}
+requests: {{- toYaml .Values.workers.resources.requests | nindent 2 }}
+limits:
+  {{- toYaml .Values.workers.resources.limits | nindent 2 }}
+  {{- if gt (int .Values.workers.gpusPerPod) 0 }}
+  nvidia.com/gpu: {{ .Values.workers.gpusPerPod }}
+  {{- end }}
+{{- end }}
+
+{{- /* The flags that both modes share. */}}
+{{- define "paceline.workerArgs" -}}
+- --model={{ .Values.model.path }}
+- --model-name={{ .Values.model.name }}
+{{- if .Values.model.drafterPath }}
+- --drafter={{ .Values.model.drafterPath }}
+- --proposer=dflash
+{{- else }}
+- --proposer=ngram
+{{- end }}
+- --placement={{ if gt (int .Values.workers.gpusPerPod) 0 }}gpu{{ else }}cpu{{ end }}
+- --slots={{ .Values.workers.slots }}
+- --pair-prefix=$(POD_NAME)-
+- --base-port=50061
+- --listen=0.0.0.0:50050
+- --health=0.0.0.0:50052
+- --metrics=0.0.0.0:9100
+- --run-dir=/tmp/paceline
+- --drain-s={{ .Values.workers.graceSeconds }}
+{{- if include "paceline.internalTls" . }}
+- --tls-cert=/tls/internal/tls.crt
+- --tls-key=/tls/internal/tls.key
+- --tls-ca=/tls/internal/ca.crt
+{{- end }}
+{{- end }}
+
+{{- define "paceline.workerEnv" -}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- {name: HOME, value: /home/paceline}
+{{- if .Values.workers.mps }}
+- {name: CUDA_MPS_PIPE_DIRECTORY, value: /tmp/mps}
+- {name: CUDA_MPS_LOG_DIRECTORY, value: /tmp/mps-log}
+{{- end }}
+{{- include "paceline.env" .Values.workers.env }}
+{{- end }}
+
+{{- define "paceline.pairPorts" -}}
+{{- range $i := until (int (include "paceline.pairsPerPod" .)) }}
+- {name: target-{{ $i }}, containerPort: {{ add 50061 (mul 3 $i) }}}
+- {name: t-metrics-{{ $i }}, containerPort: {{ add 50062 (mul 3 $i) }}}
+- {name: d-metrics-{{ $i }}, containerPort: {{ add 50063 (mul 3 $i) }}}
+{{- end }}
+{{- end }}
+
+{{- define "paceline.workerMounts" -}}
+- {name: models, mountPath: /models{{ if not .Values.model.download.enabled }}, readOnly: true{{ end }}}
+- {name: tmp, mountPath: /tmp}
+- {name: home, mountPath: /home/paceline}
+- {name: shm, mountPath: /dev/shm}
+{{- if include "paceline.internalTls" . }}
+- {name: internal-tls, mountPath: /tls/internal, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "paceline.workerVolumes" -}}
+{{- include "paceline.modelVolume" . }}
+- {name: tmp, emptyDir: {}}
+- {name: home, emptyDir: {}}
+- name: shm
+  emptyDir: {medium: Memory, sizeLimit: {{ .Values.workers.shmSize }}}
+{{- with include "paceline.internalTls" . }}
+- name: internal-tls
+  secret: {secretName: {{ . }}}
+{{- end }}
+{{- end }}
+
+{{- /* The pod of the StatefulSet: a Ray of its own, started and drained by the controller as PID 1. */}}
+{{- define "paceline.workerPod" -}}
+{{- include "paceline.pod" (dict "root" . "of" .Values.workers "component" "worker") }}
+terminationGracePeriodSeconds: {{ add .Values.workers.graceSeconds 30 }}
+{{- if .Values.model.download.enabled }}
+initContainers: {{- include "paceline.download" . | nindent 2 }}
+{{- end }}
+containers:
+  - name: worker
+    image: {{ include "paceline.image" (dict "root" . "component" "worker") }}
+    imagePullPolicy: {{ .Values.image.pullPolicy }}
+    args:
+      {{- include "paceline.workerArgs" . | nindent 6 }}
+      - --pairs={{ include "paceline.pairsPerPod" . }}
+      - --host=$(POD_IP)
+      {{- if .Values.workers.mps }}
+      - --mps=true
+      {{- end }}
+    env: {{- include "paceline.workerEnv" . | nindent 6 }}
+    ports:
+      - {name: fleet, containerPort: 50050}
+      - {name: health, containerPort: 50052}
+      - {name: metrics, containerPort: 9100}
+      {{- include "paceline.pairPorts" . | nindent 6 }}
+    {{- include "paceline.probes" (dict "port" 50052 "startup" 240) | nindent 4 }}
+    securityContext: {{- include "paceline.containerSecurity" . | nindent 6 }}
+    resources: {{- include "paceline.workerResources" . | nindent 6 }}
+    volumeMounts: {{- include "paceline.workerMounts" . | nindent 6 }}
+volumes: {{- include "paceline.workerVolumes" . | nindent 2 }}
+{{- end }}

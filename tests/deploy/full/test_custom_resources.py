@@ -1,0 +1,72 @@
+"""Custom resources against the schemas that their projects publish; a RayCluster against the fields that we render."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.deploy.full.charts import VARIANTS, variant
+from tests.deploy.test_drift import ROOT
+
+FOLDER = ROOT / "tests/deploy/resources"
+PUBLISHED = ("Certificate", "PodMonitor", "PrometheusRule")
+RAYCLUSTER = jsonschema.Draft7Validator(json.loads((FOLDER / "raycluster.schema.json").read_text()))
+
+
+def refusals(resources: list[dict[str, Any]]) -> list[str]:
+    """One line for each resource that a published schema refuses."""
+    done = subprocess.run(
+        ["node", "validate.mjs"], cwd=FOLDER, input=json.dumps(resources), capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == (1 if lines else 0), done.stderr
+    return lines
+
+
+def resources(*kinds: str) -> list[dict[str, Any]]:
+    return [document for name in VARIANTS for document in variant(name) if document["kind"] in kinds]
+
+
+def test_published_schemas_accept_what_the_chart_renders(report_counts: Callable[[str, int], None]) -> None:
+    found = resources(*PUBLISHED)
+    assert {document["kind"] for document in found} == set(PUBLISHED)
+    assert refusals(found) == []
+    report_counts("custom_resources", len(found))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("PodMonitor", "podMetricsEndpoints", [{"port": "metrics", "interval": "often"}]),
+        ("PrometheusRule", "groups", [{"rules": []}]),
+        ("Certificate", "issuerRef", None),
+    ],
+)
+def test_published_schemas_refuse(kind: str, field: str, value: Any) -> None:
+    resource = deepcopy(resources(kind)[0])
+    resource["spec"][field] = value
+    assert len(refusals([resource])) == 1
+
+
+def test_a_raycluster_has_the_fields_that_its_operator_reads() -> None:
+    found = resources("RayCluster")
+    assert len(found) >= 3
+    for resource in found:
+        RAYCLUSTER.validate(resource)
+        for group in resource["spec"]["workerGroupSpecs"]:
+            assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+
+
+@pytest.mark.parametrize("path", ["spec.headGroupSpec.template", "spec.rayVersion", "spec.workerGroupSpecs"])
+def test_a_raycluster_without_a_field_is_refused(path: str) -> None:
+    resource = deepcopy(resources("RayCluster")[0])
+    *parents, last = path.split(".")
+    place = resource
+    for parent in parents:
+        place = place[parent]
+    place[f"{last}s"] = place.pop(last)
+    assert not RAYCLUSTER.is_valid(resource)

@@ -1,0 +1,16 @@
+// Reads a JSON list of custom resources from stdin and prints one line for each that its published schema refuses.
+import { readFileSync } from "node:fs";
+import { Certificate } from "@kubernetes-models/cert-manager/cert-manager.io/v1";
+import { PodMonitor, PrometheusRule } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1";
+
+const kinds = { Certificate, PodMonitor, PrometheusRule };
+let refused = 0;
+for (const resource of JSON.parse(readFileSync(0, "utf8"))) {
+  try {
+    new kinds[resource.kind](resource).validate();
+  } catch (error) {
+    refused += 1;
+    console.log(`${resource.kind} ${resource.metadata?.name}: ${error.message}`);
+  }
+}
+process.exitCode = refused > 0 ? 1 : 0;

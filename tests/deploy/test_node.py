@@ -1,0 +1,68 @@
+"""What services make of the node they land on, and how a node is left."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.cluster import node
+from deploy.cluster.settings import ClusterSettings
+from deploy.cluster.specs import MOVE_S, pair_spec
+from services.drafter.settings import DrafterSettings
+from services.target.settings import TargetSettings
+
+TARGET = TargetSettings(model="m", grpc="auto:50061", health="auto:0", metrics="auto:50062")
+
+
+@pytest.mark.parametrize(("gpus", "ports"), [([], (50061, 50062)), ([0], (50061, 50062)), ([3], (50070, 50071))])
+def test_auto_is_the_address_of_the_node_and_its_ports_follow_the_gpu(gpus: list[int], ports: tuple[int, int]) -> None:
+    here = node.localised(TARGET, "10.0.0.7", gpus)
+    assert (here.grpc, here.metrics) == (f"10.0.0.7:{ports[0]}", f"10.0.0.7:{ports[1]}")
+    assert here.health == "10.0.0.7:0"
+
+
+def test_given_addresses_stay(tmp_path: Path) -> None:
+    given = DrafterSettings(proposer="none", grpc=f"unix:{tmp_path}/new/d.sock", metrics="127.0.0.1:9")
+    assert node.localised(given, "10.0.0.7", [2]) == given
+    assert (tmp_path / "new").is_dir()
+
+
+def test_both_services_of_a_pair_report_as_that_pair(tmp_path: Path) -> None:
+    settings = ClusterSettings(model="m", drafter="d", model_name="llm", pair_prefix="pod-1-", drain_s=120.0)
+    spec = pair_spec(settings, 2, "paceline_pair", tmp_path)
+    assert spec.drafter is not None
+    assert (spec.target.pair_id, spec.target.model_name) == ("pod-1-pair-2", "llm")
+    assert (spec.drafter.pair_id, spec.drafter.model_name) == ("pod-1-pair-2", "llm")
+
+
+def test_requests_have_the_grace_less_the_time_to_move(tmp_path: Path) -> None:
+    settings = ClusterSettings(model="m", proposer="none", drain_s=120.0)
+    assert pair_spec(settings, 0, "GPU", tmp_path).target.drain_grace_s == 120.0 - MOVE_S
+    assert pair_spec(replace(settings, drain_s=1.0), 0, "GPU", tmp_path).target.drain_grace_s == 0.0
+
+
+async def test_leaving_drains_everything_that_serves(tmp_path: Path) -> None:
+    drained: list[str] = []
+
+    async def drain(name: str) -> None:
+        await asyncio.sleep(0.2)
+        drained.append(name)
+
+    serving = [
+        asyncio.create_task(node.drain_when_asked(tmp_path / name, lambda name=name: drain(name)))  # type: ignore[misc]
+        for name in ("pair-0", "pair-1")
+    ]
+    await asyncio.sleep(0.3)
+    assert drained == []
+    assert await node.leave(tmp_path, 10.0)
+    assert sorted(drained) == ["pair-0", "pair-1"]
+    await asyncio.gather(*serving)
+    assert await node.leave(tmp_path, 0.0)
+
+
+async def test_leaving_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
+    serving = asyncio.create_task(node.drain_when_asked(tmp_path / "pair-0", asyncio.Event().wait))  # type: ignore[arg-type]
+    await asyncio.sleep(0.05)
+    assert not await node.leave(tmp_path, 0.3)
+    serving.cancel()
