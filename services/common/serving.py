@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from wsgiref.simple_server import WSGIServer
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from services.common.channel import SERVER_OPTIONS
 from services.common.interceptors import ErrorInterceptor
+from services.common.metrics.exporter import Exporter
 
 HEALTH = "grpc.health.v1.Health"
 LIVENESS = "liveness"
@@ -67,7 +67,7 @@ class Server:
         self._health = HealthServicer()
         self._main: grpc.aio.Server | None = None
         self._plain: grpc.aio.Server | None = None
-        self._metrics: WSGIServer | None = None
+        self._metrics: Exporter | None = None
 
     async def start(self) -> Bound:
         """Binds all listeners.
@@ -92,10 +92,10 @@ class Server:
     def _start_metrics(self) -> str:
         host, _, port = self._listeners.metrics.rpartition(":")
         try:
-            self._metrics, _ = start_http_server(int(port), addr=host, registry=self._registry)
+            self._metrics = Exporter(self._registry, host, int(port))
         except OSError as error:
             raise BindError(f"metrics: cannot bind {self._listeners.metrics}: {error}") from None
-        return f"{host}:{self._metrics.server_port}"
+        return self._metrics.address
 
     async def set_serving(self, serving: bool) -> None:
         """Readiness of every service name and of the empty one."""
@@ -114,8 +114,7 @@ class Server:
                 await server.stop(grace_s)
         if self._metrics is not None:
             metrics, self._metrics = self._metrics, None
-            await asyncio.to_thread(metrics.shutdown)
-            metrics.server_close()
+            await asyncio.to_thread(metrics.close)
 
 
 def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
