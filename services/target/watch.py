@@ -10,6 +10,9 @@ from typing import Protocol
 from services.common.metrics.family import Family
 
 _POLL_S = 0.25
+_LOOKS = 3
+"""Fewest looks without a move before the verdict: a process that was itself stopped or starved looks late."""
+
 Setter = Callable[[bool], Awaitable[None]]
 
 
@@ -35,6 +38,7 @@ class EngineWatch:
         self._clock = clock
         self._seen = (-1, -1)
         self._stepped = self._turned = clock()
+        self._looks = 0
 
     def healthy(self) -> bool:
         """Whether the engine moves."""
@@ -45,7 +49,9 @@ class EngineWatch:
         if turns != self._seen[1]:
             self._turned = now
         self._seen = (steps, turns)
-        return now - self._stepped < self._stall_s and now - self._turned < self._stall_s
+        still_s = max(now - self._stepped, now - self._turned)
+        self._looks = self._looks + 1 if still_s > 0 else 0
+        return still_s < self._stall_s or self._looks < _LOOKS
 
 
 async def keep_health(

@@ -51,8 +51,23 @@ def test_work_without_steps_is_a_stall_and_a_step_ends_it() -> None:
 def test_an_engine_that_does_not_turn_is_stalled_even_without_work() -> None:
     _, clock, watch = watched()
     assert watch.healthy()
-    clock[0] = 3.1
-    assert not watch.healthy()
+    verdicts = []
+    for clock[0] in (1.0, 2.0, 3.1):
+        verdicts.append(watch.healthy())
+    assert verdicts == [True, True, False]
+
+
+def test_a_watch_that_was_itself_held_gives_the_engine_time_to_move() -> None:
+    pulse, clock, watch = watched()
+    pulse.pending = True
+    assert watch.healthy()
+    clock[0] = 600.0
+    assert watch.healthy()
+    pulse.steps, pulse.turns, clock[0] = 1, 1, 600.25
+    assert watch.healthy()
+    for clock[0] in (604.0, 604.25, 604.5):
+        last = watch.healthy()
+    assert not last
 
 
 def test_work_that_comes_after_a_long_rest_has_its_own_time() -> None:
