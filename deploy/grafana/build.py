@@ -15,7 +15,8 @@ from deploy.grafana.boards import BOARDS
 from deploy.grafana.panels import Board, Panel
 
 FOLDER = Path(__file__).parent / "dashboards"
-RUNBOOKS = "https://github.com/paceline/paceline/blob/main/docs/operate"
+# A path of the repository; the chart puts the address of your copy in its place (metrics.runbooks).
+RUNBOOKS = "docs/operate"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 

@@ -121,6 +121,8 @@ def test_committed_dashboards_hold_the_panels_of_the_code() -> None:
         assert len(identities) == len(set(identities))
         for panel in committed["panels"]:
             assert panel["datasource"]["uid"] == "${datasource}"
+            for link in panel.get("links", []):
+                assert (ROOT / link["url"]).is_file()
 
 
 def test_the_default_values_fit_the_schema() -> None:
@@ -168,6 +170,8 @@ BAD = [
     ("serviceAccount.create", "true"),
     ("podDisruptionBudget.maxUnavailable", "half"),
     ("metrics.podMonitor.interval", "often"),
+    ("metrics.runbooks", "https://wiki.example/"),
+    ("metrics.runbooks", ""),
     ("topologySpread.topologyKey", ""),
     ("unknown", 1),
 ]

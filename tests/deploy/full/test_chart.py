@@ -106,6 +106,16 @@ def test_what_is_missing_is_named(values: dict[str, Any], message: str) -> None:
         render(merged(BASE, values))
 
 
+def test_runbooks_are_where_the_values_say() -> None:
+    place = "https://wiki.example/operate"
+    documents = render(merged(merged(BASE, VARIANTS["monitoring"]), {"metrics": {"runbooks": place}}))
+    shown = [document for document in documents if document["kind"] in ("PrometheusRule", "ConfigMap")]
+    assert len(shown) == 2
+    for document in shown:
+        assert f"{place}/pair-degraded.md" in json.dumps(document)
+        assert "docs/operate" not in json.dumps(document)
+
+
 @pytest.mark.parametrize(("path", "value"), BAD)
 def test_helm_refuses_bad_values(path: str, value: Any) -> None:
     values = merged(json.loads(json.dumps(VALUES)), BASE)
