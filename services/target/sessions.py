@@ -8,6 +8,7 @@ from itertools import count
 
 from services.target.inbox import CloseSession, Command
 from services.target.session import GatewaySession, GoAwayFrame, RoundFrame
+from services.target.sync_points import SyncPoints
 from services.target.updates import RoundNews
 
 _HEARTBEAT_S = 0.5
@@ -26,6 +27,7 @@ class Sessions:
         self._numbers = count(1)
         self._open: dict[int, GatewaySession] = {}
         self._go_away: GoAwayFrame | None = None
+        self._points = SyncPoints.from_environment()
 
     def __len__(self) -> int:
         """Open sessions."""
@@ -46,6 +48,7 @@ class Sessions:
 
     def deliver(self, news: RoundNews) -> None:
         """Gives each session its updates of a round; a quiet session gets a heartbeat now and then."""
+        self._points.visit("deliver")
         now = self._clock()
         for session in self._open.values():
             updates = news.by_session.get(session.number)

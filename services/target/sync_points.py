@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 VARIABLE = "PACELINE_SYNC_POINTS"
-NAMES = ("plan", "draft", "verify", "commit", "emit")
+NAMES = ("plan", "draft", "verify", "commit", "emit", "deliver")
+"""Points of a round on the engine's thread; "deliver" is on the event loop, which a sleep there blocks."""
+
 _ACTIONS = ("sleep", "pace", "raise", "kill", "stop")
 
 
