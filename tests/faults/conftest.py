@@ -15,7 +15,7 @@ from tests.faults.fleet import Fleet, running_fleet
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def fleet() -> AsyncIterator[Fleet]:
     """Two pairs and a gateway; rounds are slowed down so that faults meet live streams."""
-    async with running_fleet(2) as made:
+    async with running_fleet(2, ("--slots", "16")) as made:
         yield made
 
 
@@ -25,12 +25,21 @@ def rng(seed: int) -> random.Random:
     return random.Random(seed)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Names the marker of tests that only whole runs hold."""
+    config.addinivalue_line("markers", "whole: takes long; runs with --full or N only")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whole sizes take long; samples have time on a busy machine."""
     whole = config.getoption("full") or "N" in os.environ
     for item in items:
         if "tests/faults/" in item.path.as_posix():
             item.add_marker(pytest.mark.timeout(6000 if whole else 400))
+    left_out = [] if whole else [item for item in items if item.get_closest_marker("whole")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 class Size:

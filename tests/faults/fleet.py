@@ -32,21 +32,21 @@ SHAMEFUL = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
 @dataclass
 class Answer:
-    """What one stream gave; positions must follow on one another."""
+    """What one stream gave; positions must follow on one another. `last` is when news or the end came."""
 
     tokens: list[int] = field(default_factory=list)
     text: str = ""
     final: inference_pb2.Final | None = None
     code: grpc.StatusCode = grpc.StatusCode.OK
     longest_gap_s: float = 0.0
-    _last: float = 0.0
+    last: float = 0.0
 
     def take(self, response: inference_pb2.GenerateResponse) -> None:
         """Adds a message."""
         assert self.final is None, "nothing follows the end"
         now = time.monotonic()
-        self.longest_gap_s = max(self.longest_gap_s, now - self._last if self._last else 0.0)
-        self._last = now
+        self.longest_gap_s = max(self.longest_gap_s, now - self.last if self.last else 0.0)
+        self.last = now
         if response.HasField("final"):
             self.final = response.final
             return
@@ -125,15 +125,20 @@ class Fleet:
         self.stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
     @property
+    def tokenizer(self) -> Path:
+        """The folder of the tokenizer that the gateway uses."""
+        return self._models.target
+
+    @property
     def gateway(self) -> ServiceProcess:
         """The present gateway process."""
         assert self._gateway is not None
         return self._gateway
 
-    async def replace_pair(self, index: int, points: str | None = None) -> None:
+    async def replace_pair(self, index: int, points: str | None = None, flags: Sequence[str] = ()) -> None:
         """Starts a pair anew in place of the one before, which may be dead; the gateway learns of it when ready."""
         await asyncio.to_thread(self.pairs[index].stop)
-        self._launch(index, points)
+        self._launch(index, points, flags)
         await self.wait_pair(index)
         await self.wait_routed()
 
@@ -163,18 +168,27 @@ class Fleet:
 
     async def begin_all(self, count: int, tokens: int, at_least: int = 1) -> list[Stream]:
         """Starts requests 0..count-1 and waits until each has given some tokens."""
-        streams = [self.begin(request(number, tokens)) for number in range(count)]
+        return await self.begin_these([request(number, tokens) for number in range(count)], at_least)
+
+    async def begin_these(self, asked: Sequence[inference_pb2.GenerateRequest], at_least: int = 1) -> list[Stream]:
+        """Starts requests and waits until each has given some tokens."""
+        streams = [self.begin(each) for each in asked]
         async with asyncio.timeout(WAIT_S):
             while not all(len(stream.answer.tokens) >= at_least or stream.task.done() for stream in streams):
                 await asyncio.sleep(0.01)
         return streams
 
     async def ask(
-        self, asked: inference_pb2.GenerateRequest, *, cancel_at: int = 1 << 30, answer: Answer | None = None
+        self,
+        asked: inference_pb2.GenerateRequest,
+        *,
+        cancel_at: int = 1 << 30,
+        answer: Answer | None = None,
+        stub: Any = None,
     ) -> Answer:
-        """Reads a stream to its end, whatever that is; cancels it at a number of tokens."""
+        """Reads a stream of this or another gateway to its end, whatever that is; cancels it at a number of tokens."""
         answer = Answer() if answer is None else answer
-        call = self.stub.Generate(asked, timeout=WAIT_S, wait_for_ready=True)
+        call = (stub or self.stub).Generate(asked, timeout=WAIT_S, wait_for_ready=True)
         try:
             async for response in call:
                 answer.take(response)
@@ -186,6 +200,7 @@ class Fleet:
             if not call.cancelled():
                 raise
             answer.code = grpc.StatusCode.CANCELLED
+        answer.last = time.monotonic()
         assert answer.code not in SHAMEFUL, answer.code
         return answer
 
@@ -216,12 +231,12 @@ class Fleet:
         await asyncio.gather(*(asyncio.to_thread(stop) for stop in processes))
         await self._server.stop(0.0)
 
-    def _launch(self, index: int, points: str | None = None) -> None:
+    def _launch(self, index: int, points: str | None = None, more: Sequence[str] = ()) -> None:
         self._starts += 1
         folder = self._folder / f"{index}.{self._starts}"
         folder.mkdir()
         environment = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": points or self._points}
-        flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *self._flags)
+        flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *self._flags, *more)
         proposer = ("--proposer", "ngram") if index % 2 else ()
         self.pairs[index] = PairProcesses(folder, self._models, flags, environment, proposer)
 
@@ -258,6 +273,11 @@ def same(answer: Answer, expected: Answer) -> bool:
     assert answer.code is grpc.StatusCode.OK, answer.code
     assert answer.final is not None
     return answer.tokens == expected.tokens and answer.text == expected.text
+
+
+def migrations(answers: Sequence[Answer]) -> int:
+    """How often these streams moved."""
+    return sum(answer.final.usage.migrations for answer in answers if answer.final is not None)
 
 
 def _at_rest(pair: PairProcesses) -> bool:

@@ -14,7 +14,7 @@ from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet, same
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS = 8, 120
+STREAMS, TOKENS = 16, 200
 
 
 async def test_f1_drafters_killed_under_live_streams(
@@ -23,7 +23,7 @@ async def test_f1_drafters_killed_under_live_streams(
     expected = await fleet.expected(STREAMS, TOKENS)
     spares = {index: pair.add_drafter() for index, pair in fleet.pairs.items()}
     back: list[float] = []
-    for kill in range(size(2, 20)):
+    for kill in range(size(2, 30)):
         index = kill % len(fleet.pairs)
         pair = fleet.pairs[index]
         await asyncio.to_thread(pair.drafters[spares[index]].bound, 60.0)

@@ -68,7 +68,7 @@ async def test_z1_random_requests_are_refused_or_served(
 
     done = asyncio.Event()
     watching = asyncio.create_task(watch())
-    await asyncio.gather(*(one(_request(rng)) for _ in range(count)))
+    await asyncio.gather(*(one(wild_request(rng)) for _ in range(count)))
     done.set()
     await watching
     assert same(await fleet.ask(request(0, 60)), canary)
@@ -107,7 +107,7 @@ async def test_z1_random_start_frames_end_one_request_each(
     count = size(60, 5000)
     async with SessionClient(fleet.pairs[0].bound["grpc"]) as client:
         for trial in range(count):
-            asked = _request(rng)
+            asked = wild_request(rng)
             frame = pb.Start(
                 request_id=f"r{trial}",
                 token_ids=asked.prompt.tokens.ids,
@@ -124,7 +124,7 @@ async def test_z1_random_start_frames_end_one_request_each(
     report_counts("fuzzed_frames", count)
 
 
-def _request(rng: random.Random) -> inference_pb2.GenerateRequest:
+def wild_request(rng: random.Random) -> inference_pb2.GenerateRequest:
     """A request with a few wild fields and few tokens to generate."""
     made = request(rng.randrange(8), rng.randint(1, 4))
     for _ in range(rng.randint(0, 3)):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.faults.conftest import Size
-from tests.faults.fleet import Answer, Fleet, same
+from tests.faults.fleet import Answer, Fleet, migrations, same
 from tests.faults.proxy import FaultProxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -74,10 +74,6 @@ async def _streams_under(fleet: Fleet, wanted: list[Answer], fault: Callable[[],
     return answers
 
 
-def _migrations(answers: list[Answer]) -> int:
-    return sum(answer.final.usage.migrations for answer in answers if answer.final is not None)
-
-
 def _until_met(proxies: list[FaultProxy], trials: int, moves: list[int]) -> Iterator[FaultProxy]:
     """One link after another: at least `trials` of them, and a few more while no fault has met a live stream."""
     for trial in range(trials + 6):
@@ -110,7 +106,7 @@ async def test_f8_partitions_move_streams_and_heal(
                 proxy.heal()
                 heals.append(await _all_ready(fleet, proxies))
                 pauses.append(max(answer.longest_gap_s for answer in answers))
-                moves.append(_migrations(answers))
+                moves.append(migrations(answers))
                 await fleet.quiet()
             assert sum(moves) > 0
             report_counts("partitions", len(moves))
@@ -126,7 +122,7 @@ async def test_f8_resets_move_streams(
     async with _proxied(fleet) as proxies:
         for proxy in _until_met(proxies, size(2, 20), moves):
             await asyncio.sleep(rng.uniform(0.0, 0.2))
-            moves.append(_migrations(await _streams_under(fleet, wanted, proxy.reset)))
+            moves.append(migrations(await _streams_under(fleet, wanted, proxy.reset)))
             await _all_ready(fleet, proxies)
             await fleet.quiet()
     assert sum(moves) > 0
@@ -141,6 +137,6 @@ async def test_f8_slow_links_change_no_text(fleet: Fleet, size: Size, full: bool
                 proxy.heal()
                 proxy.set(**faults)
             for _ in range(size(1, 20)):
-                moved = _migrations(await _streams_under(fleet, wanted, lambda: None))
+                moved = migrations(await _streams_under(fleet, wanted, lambda: None))
                 assert moved == 0 or not full, f"{kind}: a slow link was taken for a lost target"
     await fleet.quiet()

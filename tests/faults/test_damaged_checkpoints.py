@@ -1,0 +1,141 @@
+"""F11: damaged checkpoints. The loader refuses every one and names a file; a process never becomes ready with one."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.common.model import ModelError, load_target
+from services.common.model.made_up import write_made_up
+from services.common.model.manifest import MANIFEST_FILE
+from tests.faults.conftest import Size
+
+WEIGHTS = "model.safetensors"
+REFUSED_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_made_up(tmp_path_factory.mktemp("original"), seed=5).target
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "target"))
+
+
+def truncated(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def longer(data: bytes, rng: random.Random) -> bytes:
+    return data + rng.randbytes(rng.randint(1, 64))
+
+
+def header_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Bytes of the header's length or of the header itself are others."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(end)
+        changed[at] ^= rng.randint(1, 255)
+    return bytes(changed)
+
+
+def flipped_bit(data: bytes, rng: random.Random) -> bytes:
+    """One bit of the weights is another."""
+    changed = bytearray(data)
+    start = 8 + int.from_bytes(data[:8], "little")
+    changed[rng.randrange(start, len(data))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def zeroed(data: bytes, rng: random.Random) -> bytes:
+    """A stretch of the weights is zero, as after a lost write."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    first = rng.randrange(start, len(data) - 1)
+    last = rng.randrange(first + 1, len(data))
+    return data[:first] + bytes(last - first) + data[last:]
+
+
+# With a manifest every change is found; without one the weights' own bits are taken on trust, the rest is not.
+DAMAGES = (truncated, longer, header_bytes, flipped_bit, zeroed)
+FOUND_WITHOUT_MANIFEST = (truncated, longer)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(ModelError) as refused:
+        load_target(folder)
+    return str(refused.value)
+
+
+def test_f11_every_damage_is_refused_by_name(
+    folder: Path, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
+) -> None:
+    whole = (folder / WEIGHTS).read_bytes()
+    count = size(100, 1900)
+    for trial in range(count):
+        data = DAMAGES[trial % len(DAMAGES)](whole, rng)
+        if data == whole:
+            continue
+        (folder / WEIGHTS).write_bytes(data)
+        assert WEIGHTS in refusal(folder), trial
+    report_counts("damaged_checkpoints", count)
+
+
+def test_f11_without_a_manifest_the_shape_of_the_file_is_still_checked(
+    folder: Path, rng: random.Random, size: Size, full: bool
+) -> None:
+    (folder / MANIFEST_FILE).unlink()
+    whole = (folder / WEIGHTS).read_bytes()
+    for percent in range(0, 100, 1 if full else 10):
+        length = len(whole) * percent // 100
+        (folder / WEIGHTS).write_bytes(whole[:length])
+        assert WEIGHTS in refusal(folder), length
+    for _ in range(size(20, 100)):
+        (folder / WEIGHTS).write_bytes(rng.choice(FOUND_WITHOUT_MANIFEST)(whole, rng))
+        assert WEIGHTS in refusal(folder)
+
+
+def test_f11_a_header_of_any_bytes_ends_in_an_error_of_ours_or_loads(
+    folder: Path, rng: random.Random, size: Size
+) -> None:
+    """Without a manifest a changed name or shape is refused; a change that means nothing is not."""
+    (folder / MANIFEST_FILE).unlink()
+    whole = (folder / WEIGHTS).read_bytes()
+    refused = 0
+    for _ in range(size(50, 500)):
+        (folder / WEIGHTS).write_bytes(header_bytes(whole, rng))
+        try:
+            load_target(folder)
+        except ModelError:
+            refused += 1
+    assert refused > 0
+
+
+def test_f11_a_process_with_a_damaged_checkpoint_ends(
+    folder: Path, tmp_path: Path, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
+) -> None:
+    """Real starts: exit code 1 in time, the file named, and never ready."""
+    whole = (folder / WEIGHTS).read_bytes()
+    starts = size(1, 40)
+    took: list[float] = []
+    for trial in range(starts):
+        (folder / WEIGHTS).write_bytes(DAMAGES[trial % len(DAMAGES)](whole, rng))
+        began = time.monotonic()
+        command = [sys.executable, "-m", "services.target", "--model", str(folder)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        took.append(time.monotonic() - began)
+        assert ended.returncode not in (0, None)
+        assert WEIGHTS in ended.stderr
+        assert "Traceback" not in ended.stderr
+    report_counts("damaged_starts", starts)
+    print(f"F11: {starts} starts refused, the slowest in {max(took):.1f} s")
+    assert sorted(took)[len(took) // 2] <= REFUSED_S and max(took) <= 3 * REFUSED_S
