@@ -9,6 +9,7 @@ PROCESSORS = "services.common.kernels.accept.processors"
 TAKE = "services.common.kernels.take_drafts.reference"
 NOISE = "services.common.noise"
 QWEN3 = "services.common.model.qwen3"
+HOST = "services.common.model.host"
 STATE = "services.target.state"
 VERIFY = "services.target.verify"
 PREFILL = "services.target.prefill"
@@ -99,9 +100,9 @@ FORWARD = (
     ),
     Mutant(
         "features-tapped-one-layer-early",
-        QWEN3,
-        "if index in taps:\n                tapped[index] = stream_TD",
-        "if index in taps:\n                tapped[index] = stream_TD - branch_TD",
+        HOST,
+        "streams[tap] for tap in taps",
+        "streams[tap - 1] for tap in taps",
         "tests/unit/common/model",
     ),
     Mutant(

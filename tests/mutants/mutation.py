@@ -2,6 +2,7 @@
 
 import importlib.abc
 import importlib.machinery
+import linecache
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,10 +32,11 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._mutant = mutant
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compiles the mutated source; cached bytecode is neither read nor written."""
+        """Compiles the mutated source, and shows it to TorchScript; cached bytecode is neither read nor written."""
         path = self.get_filename(fullname)
-        source = self.get_data(path).decode()
-        return compile(source.replace(self._mutant.old, self._mutant.new), path, "exec")
+        source = self.get_data(path).decode().replace(self._mutant.old, self._mutant.new)
+        linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+        return compile(source, path, "exec")
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -11,15 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.compiled import compiled
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
-from services.common.kernels.linear import linear, pack
+from services.common.kernels.linear import linear
 from services.common.kernels.rms_norm import add_rms_norm, rms_norm
-from services.common.kernels.rope import norm_rope
+from services.common.kernels.rope import Rotation, norm_rope
 from services.common.kernels.span_attention import Span, attend_block
 from services.common.kernels.write_kv import write_layers
 from services.common.model.checkpoint import Checkpoint, resolve_folder
 from services.common.model.config import DrafterConfig, TargetConfig, read_drafter_config
 from services.common.model.errors import ModelError
+from services.common.model.host import HostContext, HostDraft
 from services.common.model.layers import (
     LayerWeights,
     finish_block,
@@ -49,11 +52,12 @@ class DflashContext:
     ) -> None:
         self.config = config
         self.revision = revision
-        self._fc_DF = fc_DF
-        self._hidden_norm_D = hidden_norm_D
-        self._kv_FD = kv_FD
+        self._fc_DF, self._kv_FD, self._hidden_norm_D = fc_DF, kv_FD, hidden_norm_D
         self._key_norm_HD = key_norms_LD.repeat_interleave(config.num_key_value_heads, 0)
         self._table = rotation_table(config, fc_DF.dtype, fc_DF.device)
+        self._host: HostContext | None = None
+        if not on_kernel(fc_DF):
+            self._host = compiled(HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_HD, config))
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -73,12 +77,18 @@ class DflashContext:
         Rows of drafts that turn out to be rejected may be written: positions from the new length on are never read
         before they are written again.
         """
+        rotation = self._table.at(span.positions_BW.flatten())
+        if self._host is None:
+            self._by_kernels(features_BWF, span, rotation, draft_kv_L2NSHD)
+        else:
+            self._host(features_BWF.flatten(0, 1), rotation, draft_kv_L2NSHD, span.slots_T)
+
+    def _by_kernels(self, features_BWF: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor) -> None:
         config, count = self.config, features_BWF.shape[0] * features_BWF.shape[1]
         fused_TD = linear(features_BWF.flatten(0, 1), self._fc_DF)
         context_TD = rms_norm(fused_TD, self._hidden_norm_D, config.rms_norm_eps)
         layers, kv_heads, head = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
         rows_TL2HD = linear(context_TD, self._kv_FD).view(count, layers, 2, kv_heads, head)
-        rotation = self._table.at(span.positions_BW.flatten())
         keys_THD = rows_TL2HD[:, :, 0].reshape(count, layers * kv_heads, head)
         turned_THD = norm_rope(keys_THD, self._key_norm_HD, rotation, config.rms_norm_eps)
         rows_TL2HD[:, :, 0] = turned_THD.view(count, layers, kv_heads, head)
@@ -91,9 +101,12 @@ class DflashBlock:
     def __init__(self, config: DrafterConfig, layers: Sequence[LayerWeights], norm_D: Tensor, revision: str) -> None:
         self.config = config
         self.revision = revision
-        self._layers = tuple(layers)
-        self._norm_D = norm_D
+        self._layers, self._norm_D = tuple(layers), norm_D
         self._table = rotation_table(config, norm_D.dtype, norm_D.device)
+        self._host: HostDraft | None = None
+        if not on_kernel(norm_D):
+            self._host = compiled(HostDraft(layers, norm_D, config))
+            self._layers = ()
 
     @torch.no_grad()
     def propose(
@@ -119,10 +132,20 @@ class DflashBlock:
     @torch.no_grad()
     def hidden(self, anchors_B: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
         """Return the normalised hidden states of the block [B, W, D]."""
-        config, eps, shape = self.config, self.config.rms_norm_eps, span.positions_BW.shape
-        ids_BW = torch.full(shape, config.mask_token_id, dtype=torch.int64, device=anchors_B.device)
+        ids_BW = torch.full_like(span.positions_BW, self.config.mask_token_id)
         ids_BW[:, 0] = anchors_B
         rotation = self._table.at(span.positions_BW.flatten())
+        if self._host is None:
+            return self._by_kernels(ids_BW, span, rotation, draft_kv_L2NSHD, embed_VD)
+        hidden_TD: Tensor = self._host(
+            ids_BW.flatten(), embed_VD, rotation, draft_kv_L2NSHD, span.read_BT, span.bias_B1WT
+        )
+        return hidden_TD.view(*ids_BW.shape, -1)
+
+    def _by_kernels(
+        self, ids_BW: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor, embed_VD: Tensor
+    ) -> Tensor:
+        config, eps, shape = self.config, self.config.rms_norm_eps, span.positions_BW.shape
         stream_TD = embedding(ids_BW.flatten(), embed_VD)
         normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps)
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
@@ -147,7 +170,7 @@ def load_context(path: str | Path, target: Qwen3) -> DflashContext:
     config, checkpoint = _open(folder)
     _check_pair(folder, config, target.config)
     dtype, device = target.dtype, target.device
-    fc_DF = pack(checkpoint.read(_FC, _shapes(config)[_FC], dtype).to(device))
+    fc_DF = checkpoint.read(_FC, _shapes(config)[_FC], dtype).to(device)
     parts, norms = [], []
     for prefix in _prefixes(config):
         shapes = layer_shapes(config, prefix)
@@ -157,7 +180,7 @@ def load_context(path: str | Path, target: Qwen3) -> DflashContext:
         norm = f"{prefix}.self_attn.k_norm.weight"
         norms.append(checkpoint.read(norm, shapes[norm], dtype))
     hidden_norm_D = checkpoint.read(_HIDDEN_NORM, (config.hidden_size,), dtype).to(device)
-    kv_FD, norms_LD = pack(torch.cat(parts).to(device)), torch.stack(norms).to(device)
+    kv_FD, norms_LD = torch.cat(parts).to(device), torch.stack(norms).to(device)
     return DflashContext(config, fc_DF, hidden_norm_D, kv_FD, norms_LD, checkpoint.revision)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear import linear, pack
+from services.common.kernels.linear import linear
 from services.common.kernels.rms_norm import add_rms_norm
 from services.common.kernels.rope import Rotation, RotationTable, norm_rope
 from services.common.kernels.store_qkv import store_qkv
@@ -65,12 +65,12 @@ def read_layer(
     ]
     return LayerWeights(
         input_norm_D=tensors["input_layernorm"].to(device),
-        qkv_FD=pack(torch.cat(attention).to(device)),
+        qkv_FD=torch.cat(attention).to(device),
         head_norm_HD=torch.cat(norms).to(device),
-        o_DF=pack(tensors["self_attn.o_proj"].to(device)),
+        o_DF=tensors["self_attn.o_proj"].to(device),
         post_norm_D=tensors["post_attention_layernorm"].to(device),
-        gate_up_FD=pack(torch.cat((tensors["mlp.gate_proj"], tensors["mlp.up_proj"])).to(device)),
-        down_DF=pack(tensors["mlp.down_proj"].to(device)),
+        gate_up_FD=torch.cat((tensors["mlp.gate_proj"], tensors["mlp.up_proj"])).to(device),
+        down_DF=tensors["mlp.down_proj"].to(device),
     )
 
 

@@ -7,11 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.compiled import compiled
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
 from services.common.kernels.rms_norm import add_rms_norm, rms_norm
+from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, attend_span
 from services.common.model.checkpoint import Checkpoint, resolve_folder
 from services.common.model.config import TargetConfig, read_target_config
+from services.common.model.host import HostTarget
 from services.common.model.layers import (
     LayerWeights,
     finish_block,
@@ -42,8 +46,11 @@ class Qwen3:
         self.revision = revision
         self.embed_VD = embed_VD
         self.lm_head_VD = lm_head_VD
-        self._layers = tuple(layers)
-        self._norm_D = norm_D
+        self._layers, self._norm_D = tuple(layers), norm_D
+        self._host: HostTarget | None = None
+        if not on_kernel(embed_VD):
+            self._host = compiled(HostTarget(layers, norm_D, lm_head_VD, config))
+            self._layers = ()
         self._table = rotation_table(config, embed_VD.dtype, embed_VD.device)
 
     @property
@@ -78,8 +85,27 @@ class Qwen3:
             Normalised hidden states [B, W, D], and the residual streams after the blocks `taps`, concatenated in that
             order [B, W, len(taps) * D] (None without taps).
         """
-        eps = self.config.rms_norm_eps
         rotation = self._table.at(span.positions_BW.flatten())
+        if self._host is None:
+            return self._by_kernels(ids_BW, span, rotation, kv_L2NSHD, taps)
+        hidden_TD, features_TF = self._host(
+            ids_BW.flatten(), self.embed_VD, rotation, kv_L2NSHD, span.slots_T, span.read_BT, span.bias_B1WT, list(taps)
+        )
+        return hidden_TD.view(*ids_BW.shape, -1), None if features_TF is None else features_TF.view(*ids_BW.shape, -1)
+
+    @torch.no_grad()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits [..., V] of normalised hidden states, in float32 or wider."""
+        if self._host is None:
+            logits = F.linear(hidden, self.lm_head_VD)
+        else:
+            logits = self._host.logits(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def _by_kernels(
+        self, ids_BW: Tensor, span: Span, rotation: Rotation, kv_L2NSHD: Tensor, taps: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
+        eps = self.config.rms_norm_eps
         stream_TD = embedding(ids_BW.flatten(), self.embed_VD)
         normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps)
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
@@ -95,12 +121,6 @@ class Qwen3:
         if not taps:
             return hidden_BWD, None
         return hidden_BWD, torch.cat([tapped[index] for index in taps], -1).view(*ids_BW.shape, -1)
-
-    @torch.no_grad()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits [..., V] of normalised hidden states, in float32 or wider."""
-        logits = F.linear(hidden, self.lm_head_VD)
-        return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def load_target(path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Qwen3:

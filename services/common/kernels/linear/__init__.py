@@ -13,8 +13,3 @@ def linear(x_TD: Tensor, weight_FD: Tensor) -> Tensor:
 
         return kernel.linear(x_TD, weight_FD)
     return reference.linear(x_TD, weight_FD)
-
-
-def pack(weight_FD: Tensor) -> Tensor:
-    """Return the same matrix in the memory order that `linear` reads fastest on the weight's device."""
-    return weight_FD.contiguous() if on_kernel(weight_FD) else weight_FD.t().contiguous().t()

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from services.common.kernels.compiled import compiled
+
 PAD_BLOCK = 0
 
 
@@ -27,6 +29,12 @@ class Span:
     gather_BT: Tensor | None
     bias_B1WT: Tensor | None
 
+    @property
+    def read_BT(self) -> Tensor:
+        """Where the CPU path reads."""
+        assert self.gather_BT is not None, "a span for the CPU path is planned on the CPU"
+        return self.gather_BT
+
 
 def plan_span(
     block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, valid_B: Tensor | None = None
@@ -35,18 +43,11 @@ def plan_span(
 
     Rows from `valid_B` on (all are valid without it) write to the pad block; so do positions past the block table.
     """
-    positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
-    slots_BW = _flat_slots(block_table_BN, positions_BW, block_size)
-    if valid_B is not None:
-        fresh_W = torch.arange(width, device=lengths_B.device)
-        slots_BW = torch.where(fresh_W < valid_B[:, None], slots_BW, slots_BW % block_size)
-    reach_B = lengths_B + (width if valid_B is None else valid_B.clamp(min=1))
+    placed = _written if lengths_B.is_cuda else _written_on_cpu
+    positions_BW, slots_T, reach_B = placed(block_table_BN, lengths_B, width, block_size, valid_B)
     gather_BT, bias_B1WT = None, None
     if not lengths_B.is_cuda:
-        gather_BT = _gather(block_table_BN, reach_B, block_size)
-        if width > 1 or len(lengths_B) > 1:
-            bias_B1WT = _bias(gather_BT.shape[1], positions_BW[:, None, :, None])
-    slots_T = slots_BW.flatten()
+        gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
     return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
 
 
@@ -55,19 +56,48 @@ def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_si
     positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
     gather_BT, bias_B1WT = None, None
     if not lengths_B.is_cuda:
-        gather_BT = _gather(block_table_BN, lengths_B, block_size)
-        if len(lengths_B) > 1:
-            context_B11T = _bias(gather_BT.shape[1], lengths_B[:, None, None, None] - 1)
-            bias_B1WT = torch.nn.functional.pad(context_B11T, (0, width)).expand(-1, -1, width, -1)
+        gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)
     reach_B, slots_T = lengths_B + width, positions_BW.flatten()[:0]
     return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
 
 
-def _flat_slots(block_table_BN: Tensor, positions_BT: Tensor, block_size: int) -> Tensor:
+def _written(
+    block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, valid_B: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return positions, slots to write to, and reach."""
+    fresh_W = torch.arange(width, device=lengths_B.device)
+    positions_BW = lengths_B[:, None] + fresh_W
+    slots_BW = _flat_slots(block_table_BN, positions_BW, block_size)
+    if valid_B is None:
+        return positions_BW, slots_BW.flatten(), lengths_B + width
+    slots_BW = torch.where(fresh_W < valid_B[:, None], slots_BW, slots_BW % block_size)
+    return positions_BW, slots_BW.flatten(), lengths_B + valid_B.clamp(min=1)
+
+
+def _causal(
+    block_table_BN: Tensor, positions_BW: Tensor, reach_B: Tensor, block_size: int
+) -> tuple[Tensor, Tensor | None]:
+    """Return where to read, and the mask that lets a row see its own position and those before."""
+    gather_BT = _gather(block_table_BN, reach_B, block_size)
+    if positions_BW.numel() == 1:
+        return gather_BT, None
+    return gather_BT, _bias(gather_BT.shape[1], positions_BW[:, None, :, None])
+
+
+def _context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> tuple[Tensor, Tensor | None]:
+    """Return where to read, and the mask over context and block that ends each row's context at its length."""
+    gather_BT = _gather(block_table_BN, lengths_B, block_size)
+    if lengths_B.numel() == 1:
+        return gather_BT, None
+    context_B11T = _bias(gather_BT.shape[1], lengths_B[:, None, None, None] - 1)
+    return gather_BT, torch.nn.functional.pad(context_B11T, [0, width]).expand(-1, -1, width, -1)
+
+
+def _flat_slots(block_table_BN: Tensor, positions_BT: Tensor, block_size: int, pad_block: int = PAD_BLOCK) -> Tensor:
     index_BT = positions_BT // block_size
     last = block_table_BN.shape[1] - 1
     block_BT = block_table_BN.gather(1, index_BT.clamp(max=last)).long()
-    block_BT = torch.where(index_BT > last, PAD_BLOCK, block_BT)
+    block_BT = torch.where(index_BT > last, pad_block, block_BT)
     return block_BT * block_size + positions_BT % block_size
 
 
@@ -90,3 +120,9 @@ def _gather(block_table_BN: Tensor, reach_B: Tensor, block_size: int) -> Tensor:
 def _bias(count: int, last_B1W1: Tensor) -> Tensor:
     hidden_B1WT = torch.arange(count) > last_B1W1
     return torch.zeros(hidden_B1WT.shape).masked_fill_(hidden_B1WT, float("-inf"))
+
+
+# Some twenty operators on a few integers: without TorchScript Python would take longer over them than torch.
+_written_on_cpu = compiled(_written)
+_causal_on_cpu = compiled(_causal)
+_context_on_cpu = compiled(_context)

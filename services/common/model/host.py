@@ -1,0 +1,146 @@
+"""The CPU path of both models, compiled by TorchScript: a block is some fifty small operators, and at a few rows Python
+between them would cost more than they do. Composed of the operators' references, which state their meaning.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from services.common.kernels.linear.product import product
+from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
+from services.common.kernels.rope import Rotation
+from services.common.kernels.rope.reference import norm_rope
+from services.common.kernels.span_attention.reference import attend, gathered
+from services.common.kernels.store_qkv.reference import store_qkv
+from services.common.kernels.swiglu.reference import swiglu
+from services.common.kernels.write_kv.reference import write_layers
+from services.common.model.config import BackboneConfig
+from services.common.model.layers import LayerWeights
+
+
+class HostBlock(nn.Module):
+    """One block, with the norm that comes after it; `qkv` maps rows to queries, keys and values."""
+
+    def __init__(self, layer: LayerWeights, next_norm_D: Tensor, config: BackboneConfig) -> None:
+        super().__init__()
+        self.qkv, self.o = product(layer.qkv_FD), product(layer.o_DF)
+        self.gate_up, self.down = product(layer.gate_up_FD), product(layer.down_DF)
+        self.head_norm_HD, self.post_norm_D, self.next_norm_D = layer.head_norm_HD, layer.post_norm_D, next_norm_D
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim, self.eps = config.head_dim, config.rms_norm_eps
+
+    def finish(self, attended_BWF: Tensor, stream_TD: Tensor) -> tuple[Tensor, Tensor]:
+        """Apply the output projection and the feed-forward half; return normed rows and residual stream."""
+        mixed_TD = self.o(attended_BWF.flatten(0, 1))
+        normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps)
+        branch_TD = self.down(swiglu(self.gate_up(normed_TD)))
+        return add_rms_norm(branch_TD, stream_TD, self.next_norm_D, self.eps)
+
+
+class TargetBlock(HostBlock):
+    """A block that stores the K/V of its rows and lets them attend causally."""
+
+    def forward(
+        self, normed_TD: Tensor, stream_TD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor,
+        read_BT: Tensor, bias_B1WT: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Return normed rows and residual stream after the block, both [T, D]."""
+        q_THD = store_qkv(self.qkv(normed_TD), self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps)
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT)
+        q_BWHD = q_THD.unflatten(0, [read_BT.shape[0], -1])
+        return self.finish(attend(q_BWHD, keys_BTHD, values_BTHD, bias_B1WT), stream_TD)
+
+
+class DraftBlock(HostBlock):
+    """A block whose rows attend to the context and to one another."""
+
+    def forward(
+        self, normed_TD: Tensor, stream_TD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, read_BT: Tensor,
+        bias_B1WT: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Return normed rows and residual stream after the block, both [T, D]."""
+        turning = self.heads + self.kv_heads
+        mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
+        turned_THD = norm_rope(mixed_BWHD[:, :, :turning].flatten(0, 1), self.head_norm_HD, rotation, self.eps)
+        turned_BWHD = turned_THD.view(read_BT.shape[0], -1, turning, self.head_dim)
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT)
+        keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
+        values_BTHD = torch.cat((values_BTHD, mixed_BWHD[:, :, turning:]), 1)
+        attended_BWF = attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, bias_B1WT)
+        return self.finish(attended_BWF, stream_TD)
+
+
+class HostTarget(nn.Module):
+    """A target's blocks and head."""
+
+    def __init__(
+        self, layers: Sequence[LayerWeights], norm_D: Tensor, lm_head_VD: Tensor, config: BackboneConfig
+    ) -> None:
+        super().__init__()
+        self.first_norm_D, self.eps = layers[0].input_norm_D, config.rms_norm_eps
+        norms = [layer.input_norm_D for layer in layers[1:]] + [norm_D]
+        self.blocks = nn.ModuleList(TargetBlock(layer, norm, config) for layer, norm in zip(layers, norms, strict=True))
+        self.head = product(lm_head_VD)
+
+    def forward(
+        self, ids_T: Tensor, embed_VD: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor,
+        read_BT: Tensor, bias_B1WT: Tensor | None, taps: list[int],
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated."""
+        stream_TD = embed_VD.index_select(0, ids_T)
+        normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps)
+        streams: list[Tensor] = []
+        for index, block in enumerate(self.blocks):
+            normed_TD, stream_TD = block(normed_TD, stream_TD, rotation, kv_L2NSHD[index], slots_T, read_BT, bias_B1WT)
+            streams.append(stream_TD)
+        if len(taps) == 0:
+            return normed_TD, None
+        return normed_TD, torch.cat([streams[tap] for tap in taps], -1)
+
+    @torch.jit.export
+    def logits(self, hidden_TD: Tensor) -> Tensor:
+        """Return the logits [T, V] of normalised hidden states."""
+        logits_TV: Tensor = self.head(hidden_TD)
+        return logits_TV
+
+
+class HostDraft(nn.Module):
+    """A drafter's blocks."""
+
+    def __init__(self, layers: Sequence[LayerWeights], norm_D: Tensor, config: BackboneConfig) -> None:
+        super().__init__()
+        self.first_norm_D, self.eps = layers[0].input_norm_D, config.rms_norm_eps
+        norms = [layer.input_norm_D for layer in layers[1:]] + [norm_D]
+        self.blocks = nn.ModuleList(DraftBlock(layer, norm, config) for layer, norm in zip(layers, norms, strict=True))
+
+    def forward(
+        self, ids_T: Tensor, embed_VD: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, read_BT: Tensor,
+        bias_B1WT: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """Return normalised hidden states [T, D]."""
+        stream_TD = embed_VD.index_select(0, ids_T)
+        normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps)
+        for index, block in enumerate(self.blocks):
+            normed_TD, stream_TD = block(normed_TD, stream_TD, rotation, kv_L2NSHD[index], read_BT, bias_B1WT)
+        return normed_TD
+
+
+class HostContext(nn.Module):
+    """The target's half of a drafter: features to context K/V."""
+
+    def __init__(
+        self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_HD: Tensor, config: BackboneConfig
+    ) -> None:
+        super().__init__()
+        self.fc, self.kv = product(fc_DF), product(kv_FD)
+        self.hidden_norm_D, self.key_norm_HD, self.eps = hidden_norm_D, key_norm_HD, config.rms_norm_eps
+        self.layers, self.kv_heads = config.num_hidden_layers, config.num_key_value_heads
+
+    def forward(self, features_TF: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor) -> None:
+        """Write the context K/V of rows at their slots."""
+        context_TD = rms_norm(self.fc(features_TF), self.hidden_norm_D, self.eps)
+        rows_TL2HD = self.kv(context_TD).view(len(slots_T), self.layers, 2, self.kv_heads, -1)
+        turned_THD = norm_rope(rows_TL2HD[:, :, 0].flatten(1, 2), self.key_norm_HD, rotation, self.eps)
+        rows_TL2HD[:, :, 0] = turned_THD.unflatten(1, [self.layers, self.kv_heads])
+        write_layers(kv_L2NSHD, rows_TL2HD, slots_T)
