@@ -1,6 +1,7 @@
 """Run the training stages: python -m models.training --preset cpu [stage ...]."""
 
 import argparse
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def main() -> None:
             PRESETS[arguments.preset],
             device=arguments.device,
             work=arguments.work,
+            library=arguments.library,
             seed=arguments.seed,
         ),
         arguments.target_minutes,
@@ -35,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--work", type=Path, default=Path("build/embedded"))
+    parser.add_argument("--library", type=Path, default=Path(sysconfig.get_path("stdlib")), help="training sources")
     parser.add_argument("--target-minutes", type=float)
     parser.add_argument("--drafter-minutes", type=float)
     parser.add_argument("--seed", type=int, default=1)

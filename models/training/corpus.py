@@ -1,7 +1,6 @@
-"""The training text: the standard library of the running interpreter, split by file."""
+"""The training text: a Python standard library, split by file."""
 
 import hashlib
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +25,9 @@ class Corpus:
     held_out: tuple[Source, ...]
 
 
-def load_corpus() -> Corpus:
-    """Read every source file once; a hash of its path decides its side."""
-    sources = _read_library(Path(sysconfig.get_path("stdlib")))
+def load_corpus(library: Path) -> Corpus:
+    """Read every source file below the folder once; a hash of its path decides its side."""
+    sources = _read_library(library)
     return Corpus(
         train=tuple(source for source in sources if not _is_held_out(source.path)),
         held_out=tuple(source for source in sources if _is_held_out(source.path)),

@@ -145,7 +145,7 @@ def train_drafter(settings: Settings, target: Target) -> Drafter:
     else:
         drafter.norm.load_state_dict(target.model.norm.state_dict())
     optimizer = Optimizer(drafter, options.muon_lr, options.adam_lr, options.clip)
-    batches = _batches(load_shards(settings.work), settings)
+    batches = _batches(load_shards(settings.work, device), settings)
     model = torch.compile(drafter, dynamic=False, disable=not settings.compiled)
     started = saved = logged = time.monotonic()
     step, progress, average = 0, 0.0, float("nan")
@@ -180,26 +180,27 @@ def load_drafter(settings: Settings) -> Drafter:
 
 
 def _batches(shards: list[Shard], settings: Settings) -> Iterator[Blocks]:
-    options, device = settings.drafter, settings.device
-    share = options.batch // settings.workers
-    generator = torch.Generator().manual_seed(settings.seed + 1_000_003 * rank())
-    pieces = [(shard, rows) for shard in shards for rows in torch.split(torch.arange(len(shard.ids)), 1)]
+    share = settings.drafter.batch // settings.workers
+    chooser = torch.Generator().manual_seed(settings.seed + 1_000_003 * rank())
+    drawer = torch.Generator(settings.device).manual_seed(settings.seed + 1_000_003 * rank())
+    pieces = [(shard, row) for shard in shards for row in range(len(shard.ids))]
     while True:
-        order = torch.split(torch.randperm(len(pieces), generator=generator), share)
+        order = torch.split(torch.randperm(len(pieces), generator=chooser), share)
         for chosen in order:
             if len(chosen) == share:
-                yield _gather([pieces[i] for i in chosen.tolist()], generator, settings, device)
+                yield _gather([pieces[i] for i in chosen.tolist()], drawer, settings)
 
 
-def _gather(pieces: list[tuple[Shard, Tensor]], generator: torch.Generator, settings: Settings, device: str) -> Blocks:
-    ids = torch.cat([shard.ids[rows] for shard, rows in pieces]).long()
-    features = torch.cat([shard.features[rows] for shard, rows in pieces])
-    starts = torch.tensor([[shard.start] for shard, _ in pieces])
-    places = torch.arange(ids.shape[1])
+def _gather(pieces: list[tuple[Shard, int]], generator: torch.Generator, settings: Settings) -> Blocks:
+    device = settings.device
+    ids = torch.stack([shard.ids[row] for shard, row in pieces]).long()
+    features = torch.stack([shard.features[row] for shard, row in pieces])
+    starts = torch.tensor([[shard.start] for shard, _ in pieces], device=device)
+    places = torch.arange(ids.shape[1], device=device)
     allowed = (places >= starts) & (places < ids.shape[1] - 1)
-    draw = torch.rand(ids.shape, generator=generator).masked_fill(~allowed, -1.0)
-    anchors = draw.topk(settings.drafter.anchors, dim=1).indices.to(device)
-    return cut_blocks(ids.to(device), features.to(device), anchors, settings.shape.block_size)
+    draw = torch.rand(ids.shape, generator=generator, device=device).masked_fill(~allowed, -1.0)
+    anchors = draw.topk(settings.drafter.anchors, dim=1).indices
+    return cut_blocks(ids, features, anchors, settings.shape.block_size)
 
 
 def _schedule(progress: float, warmup: float) -> float:

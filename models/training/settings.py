@@ -1,5 +1,6 @@
 """Everything that shapes a training run, in frozen dataclasses."""
 
+import sysconfig
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -108,6 +109,7 @@ class Settings:
     workers: int = 1
     compiled: bool = True
     work: Path = Path("build/embedded")
+    library: Path = Path(sysconfig.get_path("stdlib"))
     seed: int = 1
 
 
@@ -122,9 +124,9 @@ PRESETS: dict[PresetName, Settings] = {
         compiled=False,
     ),
     "gpu": Settings(
-        target=TargetSettings(Budget(3000, 4.0), batch_tokens=65536, long_from=0.0),
-        generate=GenerateSettings(tokens=8_000_000, minutes=3.0, batch=1024),
-        drafter=DrafterSettings(Budget(5000, 4.0), batch=32, anchors=48),
+        target=TargetSettings(Budget(1000, 1.5), batch_tokens=65536, long_from=0.0),
+        generate=GenerateSettings(tokens=10_000_000, minutes=1.5, batch=4096),
+        drafter=DrafterSettings(Budget(9000, 3.2), batch=32, anchors=64),
     ),
 }
 
