@@ -72,8 +72,8 @@ test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the re
 test-interop: .venv-interop/.installed  ## public gateways and clients in front of ours
 	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --override-ini norecursedirs=.venv tests/interop $(ARGS)
 
-soak: setup  ## run under load with faults for hours
-	@$(PY) -m tests.bench.soak $(ARGS)
+soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one fault test instead
+	@$(if $(FAULT),N=$(or $(N),100) $(PY) -m pytest -s tests/faults -k _$(FAULT)_,$(PY) -m tests.bench.soak) $(ARGS)
 
 .venv/.bench: .venv/.installed requirements/bench.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/bench.txt && touch $@

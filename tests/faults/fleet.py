@@ -11,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,57 +21,13 @@ from deploy.cluster.registry import PairEntry, Registry
 from deploy.stack import ServiceProcess
 from services.common.channel import connect
 from services.common.model.made_up import MadeUpPair, write_made_up
-from services.common.pb.paceline.v1 import fleet_pb2_grpc, inference_pb2, inference_pb2_grpc, types_pb2
+from services.common.pb.paceline.v1 import fleet_pb2_grpc, inference_pb2, inference_pb2_grpc
+from tests.faults.answers import Answer, Stream, request
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 
 WAIT_S = 90.0
 PACE = "plan:pace=0.01"
 SHAMEFUL = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
-
-
-@dataclass
-class Answer:
-    """What one stream gave; positions must follow on one another. `last` is when news or the end came."""
-
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    final: inference_pb2.Final | None = None
-    code: grpc.StatusCode = grpc.StatusCode.OK
-    longest_gap_s: float = 0.0
-    last: float = 0.0
-
-    def take(self, response: inference_pb2.GenerateResponse) -> None:
-        """Adds a message."""
-        assert self.final is None, "nothing follows the end"
-        now = time.monotonic()
-        self.longest_gap_s = max(self.longest_gap_s, now - self.last if self.last else 0.0)
-        self.last = now
-        if response.HasField("final"):
-            self.final = response.final
-            return
-        assert response.delta.position == len(self.tokens), "each position once, in order"
-        self.tokens += response.delta.token_ids
-        self.text += response.delta.text
-
-
-@dataclass
-class Stream:
-    """A stream that is being read."""
-
-    answer: Answer
-    task: asyncio.Task[Answer]
-
-
-def request(number: int, tokens: int, *, off: bool = False) -> inference_pb2.GenerateRequest:
-    """Request ``number``: greedy or sampled, with a prompt of its own length; the same every time."""
-    ids = [2 + (number * 7919 + index * 104_729) % 318 for index in range(5 + number * 13 % 90)]
-    sampling = types_pb2.Sampling(temperature=0.8 * (number % 2), top_p=0.95, seed=1000 + number)
-    return inference_pb2.GenerateRequest(
-        prompt=inference_pb2.Prompt(tokens=types_pb2.TokenIds(ids=ids)),
-        sampling=sampling,
-        stopping=types_pb2.Stopping(max_tokens=tokens, ignore_eos=True),
-        speculation=types_pb2.Speculation(off=off),
-    )
 
 
 class Fleet:
@@ -266,18 +221,6 @@ def scrape(address: str) -> dict[str, float]:
             key = f"{name}.{state[1]}" if state else name
             sums[key] = sums.get(key, 0.0) + float(value)
     return sums
-
-
-def same(answer: Answer, expected: Answer) -> bool:
-    """Same tokens, same text, ended well."""
-    assert answer.code is grpc.StatusCode.OK, answer.code
-    assert answer.final is not None
-    return answer.tokens == expected.tokens and answer.text == expected.text
-
-
-def migrations(answers: Sequence[Answer]) -> int:
-    """How often these streams moved."""
-    return sum(answer.final.usage.migrations for answer in answers if answer.final is not None)
 
 
 def _at_rest(pair: PairProcesses) -> bool:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.answers import same
 from tests.faults.conftest import Size
-from tests.faults.fleet import running_fleet, same
+from tests.faults.fleet import running_fleet
 
 STREAMS, TOKENS = 8, 150
 HOUR_S = 3600

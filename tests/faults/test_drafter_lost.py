@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.faults.answers import same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Fleet, same
+from tests.faults.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 16, 200

@@ -13,8 +13,9 @@ import pytest
 from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.pb.paceline.v1 import target_pb2 as pb
+from tests.faults.answers import request, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import SHAMEFUL, Fleet, request, same
+from tests.faults.fleet import SHAMEFUL, Fleet
 from tests.session_client import SessionClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import grpc
 import pytest
 
+from tests.faults.answers import Answer, request, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Answer, Fleet, request, same
+from tests.faults.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 AT_ONCE, PROMPTS, LONGEST = 24, 12, 48
@@ -21,7 +22,7 @@ async def test_l1_l4_mixed_load_with_a_cancel_storm(
 ) -> None:
     """Every answer is the fault-free one or a prefix of it, ends once, and nothing is held afterwards."""
     expected = await fleet.expected(PROMPTS, LONGEST)
-    count = size(96, 2000)
+    count = size(96, 1000)
     jobs = [(rng.randrange(PROMPTS), rng.randint(1, LONGEST), rng.random() < 0.5) for _ in range(count)]
     gate = asyncio.Semaphore(AT_ONCE)
 

@@ -10,13 +10,17 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fakes_target import FakeTarget
+from tests.faults.answers import Answer, migrations, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Answer, Fleet, migrations, same
+from tests.faults.fleet import Fleet
 from tests.faults.proxy import FaultProxy
+from tests.integration.gateway_stack import ask_for, harness
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 8, 100
@@ -101,7 +105,7 @@ async def test_f8_partitions_move_streams_and_heal(
         for kind, faults in PARTITIONS.items():
             moves: list[int] = []
             pauses, heals = [], []
-            for proxy in _until_met(proxies, size(1, 20), moves):
+            for proxy in _until_met(proxies, size(1, 5), moves):
                 answers = await _streams_under(fleet, wanted, partial(proxy.set, **faults))
                 proxy.heal()
                 heals.append(await _all_ready(fleet, proxies))
@@ -120,7 +124,7 @@ async def test_f8_resets_move_streams(
     wanted = await fleet.expected(STREAMS, TOKENS)
     moves: list[int] = []
     async with _proxied(fleet) as proxies:
-        for proxy in _until_met(proxies, size(2, 20), moves):
+        for proxy in _until_met(proxies, size(2, 5), moves):
             await asyncio.sleep(rng.uniform(0.0, 0.2))
             moves.append(migrations(await _streams_under(fleet, wanted, proxy.reset)))
             await _all_ready(fleet, proxies)
@@ -136,7 +140,20 @@ async def test_f8_slow_links_change_no_text(fleet: Fleet, size: Size, full: bool
             for proxy in proxies:
                 proxy.heal()
                 proxy.set(**faults)
-            for _ in range(size(1, 20)):
+            for _ in range(size(1, 5)):
                 moved = migrations(await _streams_under(fleet, wanted, lambda: None))
                 assert moved == 0 or not full, f"{kind}: a slow link was taken for a lost target"
     await fleet.quiet()
+
+
+@pytest.mark.whole
+async def test_a_quiet_stream_lives_under_a_ping_every_second(tmp_path: Path, size: Size) -> None:
+    """A request waits for a slot; its client pings all the while, as some libraries do by default."""
+    target = FakeTarget(slots=0)
+    eager = (("grpc.keepalive_time_ms", 1000), ("grpc.http2.max_pings_without_data", 0))
+    async with harness(tmp_path, [target], client_options=eager) as one:
+        waiting = asyncio.create_task(one.ask(ask_for(), timeout=120.0))
+        await asyncio.sleep(size(5, 60))
+        assert not waiting.done()
+        target.slots = 8
+        assert (await waiting).final is not None

@@ -14,8 +14,8 @@ from services.common.pb.paceline.v1 import inference_pb2, target_pb2
 from services.common.validation import Bounds
 from services.gateway import convert
 from services.target.session_convert import start_from_pb
+from tests.faults.answers import request
 from tests.faults.conftest import Size
-from tests.faults.fleet import request
 from tests.faults.test_fuzz import wild_request
 
 BOUNDS = Bounds(320, 2048)

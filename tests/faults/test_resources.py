@@ -18,8 +18,9 @@ import pytest
 from services.common.channel import connect
 from services.common.model.made_up import write_made_up
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from tests.faults.answers import request, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Fleet, request, same
+from tests.faults.fleet import Fleet
 from tests.integration.pair import ENVIRONMENT
 from tests.session_client import SessionClient, start
 
@@ -66,6 +67,7 @@ async def test_f10_a_target_serves_though_its_log_is_full(tmp_path: Path, size: 
             assert process.wait(30) == 0
 
 
+@pytest.mark.whole
 async def test_f10_a_gateway_serves_though_its_log_is_full(fleet: Fleet, size: Size) -> None:
     (wanted,) = await fleet.expected(1, TOKENS)
     targets = [pair.bound["grpc"] for pair in fleet.pairs.values()]

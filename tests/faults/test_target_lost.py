@@ -13,8 +13,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from tests.faults.answers import migrations, request, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Fleet, migrations, request, same
+from tests.faults.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS, LONGER = 16, 100, 200
@@ -169,16 +170,25 @@ async def test_f7_each_process_leaves_in_turn_and_no_stream_notices(fleet: Fleet
 async def test_f6_a_killed_gateway_leaves_nothing_behind(fleet: Fleet, size: Size) -> None:
     expected = await fleet.expected(STREAMS, TOKENS)
     released: list[float] = []
-    for _ in range(size(1, 20)):
+    repeated = 0
+    for trial in range(size(1, 20)):
         streams = await fleet.begin_all(STREAMS, TOKENS)
+        keyed = request(0, TOKENS)
+        keyed.idempotency_key = f"once-{trial}"
+        (first,) = await fleet.begin_these([keyed])
         fleet.gateway.process.kill()
         killed = time.monotonic()
         for stream, wanted in zip(streams, expected, strict=True):
             answer = await stream.task
             assert answer.tokens == wanted.tokens[: len(answer.tokens)], "what came is a prefix"
+        await first.task
         await fleet.quiet()
         released.append(time.monotonic() - killed)
         fleet.start_gateway()
         await fleet.connect()
+        again = await fleet.ask(keyed)
+        repeated += again.code is grpc.StatusCode.ALREADY_EXISTS
+        assert again.code is grpc.StatusCode.ALREADY_EXISTS or same(again, expected[0]), "the key ran once at a time"
         assert same(await fleet.ask(request(0, TOKENS)), expected[0])
-    print(f"F6: {len(released)} kills; everything released after median {statistics.median(released):.2f} s")
+    print(f"F6: {len(released)} kills; everything released after median {statistics.median(released):.2f} s; ", end="")
+    print(f"{repeated} retries of a key were told that it had run")

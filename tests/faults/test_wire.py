@@ -17,8 +17,9 @@ from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2_grpc
 from services.common.tls import TlsFiles, channel_credentials
 from tests.fakes_target import FakeTarget
+from tests.faults.answers import request, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Fleet, request, same
+from tests.faults.fleet import Fleet
 from tests.integration.gateway_stack import ask_for, harness
 from tests.unit.common.certificates import Authority
 
