@@ -168,8 +168,16 @@ class Stream:
             self.generation.close("slow_client" if self.overflowed else "cancel")
 
     async def _write(self, event: Delta | Final) -> None:
+        """Writes an event's messages; waits while the client does not read.
+
+        Raises:
+            CancelledError: the client went away; gRPC itself says so only to handlers that are not writing.
+        """
         for message in self._encode(self.request_id, event):
-            await self.context.write(message)
+            try:
+                await self.context.write(message)
+            except grpc.aio.InternalError as error:
+                raise asyncio.CancelledError from error
 
     def _running(self) -> Generation:
         if self.generation is None:

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from services.common.channel import connect
 from services.common.errors import Reason
 from services.common.pb.paceline.v1 import inference_pb2_grpc
 from tests.bench.gateway import process, request
+from tests.fakes_target import FakeTarget
 from tests.fakes_tokenizer import write_tokenizer
 from tests.faults.conftest import Size
 from tests.faults.fleet import scrape
-from tests.integration.gateway_stack import rich
+from tests.integration.gateway_stack import harness, rich
 
 PACE_S, ENDLESS, ROUNDS = 0.1, 8000, 40
 # A client with a window this small holds some dozens of messages that nobody has read.
@@ -98,12 +100,16 @@ class Slow:
         while await self.take():
             await asyncio.sleep(self._pause_s)
 
+    def leave(self) -> None:
+        self._call.cancel()
 
+
+@pytest.mark.whole
 async def test_f9_stalled_clients_cost_nobody_else_anything(
     tmp_path: Path, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
     readers, stalled_count, slow_count = size(8, 64), size(24, 180), size(4, 20)
-    async with AsyncExitStack() as stack, running(tmp_path) as gateway:
+    async with running(tmp_path) as gateway, AsyncExitStack() as stack:
         channel = await stack.enter_async_context(connect(gateway.address))
         narrow = [await stack.enter_async_context(connect(gateway.address, None, NARROW)) for _ in range(CHANNELS)]
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
@@ -125,7 +131,28 @@ async def test_f9_stalled_clients_cost_nobody_else_anything(
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
         assert all(task.cancelled() or task.exception() is None for task in reading)
+        for each in slow:
+            each.leave()
     print(f"F9: {stalled_count} stalled and {slow_count} slow beside {readers}: ", end="")
     print(f"p99 between messages {alone * 1e3:.0f} ms alone, {beside * 1e3:.0f} ms beside them")
     report_counts("stalled_clients", stalled_count)
     assert beside <= 1.2 * alone
+
+
+async def test_f9_a_client_that_leaves_while_it_is_written_to_is_no_defect(tmp_path: Path) -> None:
+    target = FakeTarget(pace_s=0.01, context_limit=ENDLESS * 2)
+    async with harness(tmp_path, [target], client_options=NARROW, outbox_tokens=1 << 20) as one:
+        stalled = Slow(one.stub, 0.0)
+        assert await stalled.take()
+        requests = one.app.metrics["gateway_requests"]
+        delivered = one.app.metrics["gateway_delivered_tokens"]
+        before = -1.0
+        async with asyncio.timeout(60):
+            while delivered.value() != before:
+                before = delivered.value()
+                await asyncio.sleep(0.5)
+        stalled.leave()
+        async with asyncio.timeout(30):
+            while not requests.value("CANCELLED"):
+                await asyncio.sleep(0.05)
+        assert requests.value("INTERNAL") == 0
