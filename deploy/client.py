@@ -3,10 +3,14 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
+
+# Spreads calls over all addresses of a name, and repeats a call that found no gateway before its first message.
+SERVICE_CONFIG = (Path(__file__).parent / "service_config.json").read_text()
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Client:
     """Talks to one gateway; a context manager."""
 
     def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(address)
+        self._channel = grpc.insecure_channel(address, options=[("grpc.service_config", SERVICE_CONFIG)])
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
     def __enter__(self) -> "Client":

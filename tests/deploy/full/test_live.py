@@ -1,0 +1,176 @@
+"""A release under load, watched by a real Prometheus: counters agree with clients, every expression has data."""
+
+import asyncio
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from deploy.grafana.boards import BOARDS
+from services.common.channel import connect
+from services.common.pb.paceline.v1 import inference_pb2_grpc
+from tests.deploy.full.load import Received, ask, drive, request
+from tests.deploy.full.pictures import concrete, draw
+from tests.deploy.full.prometheus import Prometheus, serving
+from tests.deploy.full.release import Release, running, wait_routed
+from tests.deploy.test_drift import ROOT, rules
+from tests.faults.fleet import scrape
+from tests.unit.common.certificates import Authority
+
+SETTLED_S = 60.0
+SCRAPED_S = 30.0
+SELECTOR = re.compile(r"\bpaceline[a-z0-9_:]+(?:\{[^}]*\})?")
+# What only a defect brings about, and the hand-off that needs a GPU.
+NEVER_HERE = ('code="INTERNAL"', 'code=~"INTERNAL|UNKNOWN|UNAVAILABLE"', 'mode="flags"')
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass
+class Watched:
+    """The parts; edge is a gateway with TLS that takes one request at a time, trusted is the CA file's content."""
+
+    release: Release
+    prometheus: Prometheus
+    edge: str
+    trusted: bytes
+    since: float
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("live")
+    authority = Authority.make()
+    certificate, key = authority.issue(folder / "tls", "gateway")
+    trusted = Path(authority.write(folder / "ca.pem")).read_bytes()
+    with running(workers=2, gateways=2) as release:
+        edge = release.gateway("edge", f"--tls-cert={certificate}", f"--tls-key={key}", "--max-requests=1")
+        with serving(folder, [*release.scraped, ("edge", [edge["metrics"]])]) as prometheus:
+            yield Watched(release, prometheus, edge["grpc"], trusted, time.time())
+
+
+def counters(release: Release) -> dict[str, float]:
+    """Counters of targets and gateways, summed over pods; names without prefix and suffix."""
+    total: dict[str, float] = {}
+    for address in [*release.addresses("worker", 4), *release.addresses("gateway", 2)]:
+        for name, value in scrape(address).items():
+            short = name.removeprefix("paceline_").removesuffix("_total")
+            total[short] = total.get(short, 0.0) + value
+    return total
+
+
+def settled(release: Release) -> dict[str, float]:
+    """Counters when every committed token has been accounted for, which takes a target some seconds."""
+    end = time.monotonic() + SETTLED_S
+    while time.monotonic() < end:
+        found = counters(release)
+        kept = found.get("emitted_tokens", 0.0) + found.get("discarded_tokens", 0.0)
+        if found["committed_tokens"] == kept and not found["running_requests"] + found["waiting_requests"]:
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"committed {found['committed_tokens']}, accounted for {kept}")
+
+
+def test_counters_are_what_clients_received(
+    watched: Watched, seed: int, report_counts: Callable[[str, int], None]
+) -> None:
+    """350 streams to their end while a drafter dies, then 150 of which every third is cancelled."""
+    release, gateways = watched.release, watched.release.addresses("gateway", 0)
+    print(f"seed {seed}")
+    whole = asyncio.run(drive(gateways, 350, seed=seed, on={150: lambda: release.kill("DrafterHost")}))
+    found = settled(release)
+    assert whole.statuses == {"OK": 350}
+    assert found["gateway_delivered_tokens"] == found["emitted_tokens"] == whole.tokens
+    assert found["gateway_requests"] == found["requests"] == 350
+    told = [final.speculation for final in whole.finals]
+    assert sum(final.usage.completion_tokens for final in whole.finals) == whole.tokens
+    assert found["spec_decode_num_draft_tokens"] == sum(each.drafted for each in told) > 0
+    assert found["spec_decode_num_accepted_tokens_per_pos"] == sum(each.accepted for each in told) > 0
+    assert found["prompt_tokens"] == sum(final.usage.prompt_tokens for final in whole.finals)
+    assert found["cached_prompt_tokens"] == sum(final.usage.cached_tokens for final in whole.finals)
+
+    part = asyncio.run(drive(gateways, 150, seed=seed + 1, cancel_every=3))
+    after = settled(release)
+    assert part.statuses == {"OK": 100, "CANCELLED": 50}
+    new = {name: after[name] - found.get(name, 0.0) for name in after}
+    assert part.tokens - part.unsure <= new["gateway_delivered_tokens"] == new["emitted_tokens"]
+    assert new["discarded_tokens"] > 0
+    report_counts("reconciled_tokens", int(whole.tokens + new["committed_tokens"]))
+
+
+async def overload(watched: Watched, seed: int) -> Received:
+    """More requests than the edge takes."""
+    received, chance = Received(), random.Random(seed)
+    credentials = grpc.ssl_channel_credentials(watched.trusted)
+    async with connect(watched.edge, credentials) as channel:
+        stub: inference_pb2_grpc.InferenceServiceAsyncStub = inference_pb2_grpc.InferenceServiceStub(channel)  # type: ignore[assignment]
+        for _ in range(5):
+            await asyncio.gather(*(ask(stub, request(chance, 24), received) for _ in range(4)))
+            await asyncio.sleep(1.5)
+    return received
+
+
+@pytest.fixture(scope="module")
+def eventful(watched: Watched, seed: int) -> Watched:
+    """Everything that a panel counts has happened: refusals, fallbacks, a migration, a restart."""
+    refused = asyncio.run(overload(watched, seed))
+    assert refused.statuses["RESOURCE_EXHAUSTED"] > 0
+    release, gateways = watched.release, watched.release.addresses("gateway", 0)
+    moved = asyncio.run(
+        drive(gateways, 60, seed=seed, tokens=200, on={20: lambda: release.kill("TargetHost")}, cancel_every=10)
+    )
+    assert moved.statuses == {"OK": 54, "CANCELLED": 6}
+    wait_routed(release)
+    asyncio.run(drive(gateways, 60, seed=seed, on={30: lambda: release.kill("DrafterHost")}))
+    time.sleep(3)
+    return watched
+
+
+def has_data(prometheus: Prometheus, expression: str) -> bool:
+    """Some sample that is a number, now or within the time that scrapes and rules take."""
+    end = time.monotonic() + SCRAPED_S
+    while time.monotonic() < end:
+        if any(not math.isnan(float(sample["value"][1])) for sample in prometheus.query(expression)):
+            return True
+        time.sleep(1)
+    return False
+
+
+def test_every_pod_is_scraped(eventful: Watched) -> None:
+    targets = eventful.prometheus.targets()
+    assert len(targets) == 2 * 3 + 2 + 1
+    assert {target["health"] for target in targets} == {"up"}
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_every_panel_has_data(eventful: Watched, board: object, report_counts: Callable[[str, int], None]) -> None:
+    (found,) = [each for each in BOARDS if each is board]
+    expressions = [(panel.title, expression) for panel in found.panels for expression, _ in panel.expressions]
+    empty = [each for each in expressions if not has_data(eventful.prometheus, concrete(each[1], "5m"))]
+    assert empty == []
+    report_counts("panel_expressions", len(expressions))
+
+
+def test_every_rule_is_healthy_and_reads_data(eventful: Watched, report_counts: Callable[[str, int], None]) -> None:
+    loaded = [rule for group in eventful.prometheus.groups() for rule in group["rules"]]
+    assert len(loaded) == len(list(rules()))
+    assert {rule["health"] for rule in loaded} == {"ok"}
+    selectors = {selector for rule in rules() for selector in SELECTOR.findall(rule["expr"])}
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    wanted = sorted(each for each in selectors | recorded if not any(part in each for part in NEVER_HERE))
+    assert [each for each in wanted if not has_data(eventful.prometheus, each)] == []
+    assert eventful.prometheus.query('paceline_gateway_requests_total{code="INTERNAL"}') == []
+    report_counts("rule_selectors", len(wanted))
+
+
+def test_boards_are_drawn_from_the_same_queries(eventful: Watched) -> None:
+    folder = ROOT / "build/pictures"
+    folder.mkdir(parents=True, exist_ok=True)
+    for board in BOARDS:
+        assert draw(board, eventful.prometheus, eventful.since, folder).stat().st_size > 20_000
