@@ -2,6 +2,7 @@
 
 import torch
 
+from services.common import attach
 from services.common.arena import Arena
 from services.common.attach import AttachOffer
 from services.common.errors import invalid_field
@@ -9,6 +10,7 @@ from services.common.graph import StepGraphs
 from services.drafter.handshake import check_arena, check_terms, map_arena, refused
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
+from services.drafter.turn import make_turn
 
 
 class Attachment:
@@ -47,7 +49,9 @@ class Attachment:
 
     def close(self) -> None:
         """Frees the mapping; closing twice is harmless."""
-        self._pacer = None
+        pacer, self._pacer = self._pacer, None
+        if pacer is not None:
+            pacer.close()
         self._arena.close()
 
 
@@ -61,7 +65,8 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
     arena, peer_pid = map_arena(offer, device)
     try:
         shared = check_arena(arena, offer, proposer)
-        pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device))
+        turn = make_turn(offer.handoff, arena.tensor(attach.FLAGS), offer.generation)
+        pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device), turn)
         pacer.warm_up(offer.buckets, offer.widths)
     except BaseException:
         arena.close()

@@ -11,7 +11,7 @@ from services.common.side_socket import close_descriptors, fetch_descriptors
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
 
-HANDOFFS = ("host",)
+HANDOFFS = ("host", "flags")
 
 
 def refused(message: str) -> PacelineError:
@@ -27,6 +27,8 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
     """
     if offer.handoff not in HANDOFFS:
         raise refused(f"hand-off {offer.handoff!r} is not supported; supported: {', '.join(HANDOFFS)}")
+    if offer.handoff == "flags" and not offer.cuda_handle:
+        raise refused("hand-off by flags needs an arena on a GPU; this one is in host memory")
     if not (offer.generation and offer.slots and offer.block_size):
         raise refused("generation, slots and block size must be positive")
     if min(offer.buckets, default=0) < 1 or min(offer.widths, default=0) < 2:

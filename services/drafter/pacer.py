@@ -12,15 +12,17 @@ from torch import Tensor
 from services.common.graph import Counters, StepGraphs
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
+from services.drafter.turn import Turn
 
 
 class Pacer:
     """One step per (bucket, width), captured once; a round only changes what the step's inputs hold (I3, I4)."""
 
-    def __init__(self, shared: Shared, proposer: Proposer, generation: int, graphs: StepGraphs) -> None:
+    def __init__(self, shared: Shared, proposer: Proposer, generation: int, graphs: StepGraphs, turn: Turn) -> None:
         self._shared = shared
         self._proposer = proposer
         self._graphs = graphs
+        self._turn = turn
         self._stamp_2 = torch.tensor([0, generation], dtype=torch.int64, device=shared.tag_S3.device)
 
     @property
@@ -39,15 +41,19 @@ class Pacer:
 
     @torch.inference_mode()
     def draft(self, number: int, bucket: int, width: int) -> None:
-        """Fills the mailbox for round `number`; returns when it is filled.
+        """Fills the mailbox for round `number`; returns when it is filled, or when the device will fill it in turn.
 
         Raises:
             KeyError: no step was captured for this bucket and width.
         """
+        self._turn.begin(number)
         self._stamp_2[0] = number
         self._graphs.replay((bucket, width))
-        if self._stamp_2.is_cuda:
-            torch.cuda.current_stream().synchronize()
+        self._turn.end(number)
+
+    def close(self) -> None:
+        """No draft comes any more."""
+        self._turn.close()
 
 
 def _draft_round(shared: Shared, proposer: Proposer, stamp_2: Tensor, bucket: int, width: int) -> None:

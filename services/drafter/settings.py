@@ -12,6 +12,8 @@ class DrafterSettings:
 
     model: str = ""
     """Folder of the drafter checkpoint; needed by the dflash proposer, unused by the others."""
+    random_weights: bool = False
+    """Reads the checkpoint's configuration only and draws the weights: for measurements."""
     proposer: str = "dflash"
     """Kind of proposer: dflash, ngram or none."""
     device: str = "cpu"

@@ -14,6 +14,7 @@ from services.common.model import DflashContext, Qwen3, load_context, load_targe
 from services.target.adaptive.width import FixedWidth, WidthPolicy, adaptive_policy
 from services.target.blocks import BlockPool
 from services.target.budget import MemoryBudget, Terms, kv_token_bytes, plan_memory
+from services.target.handoff import make_handoff
 from services.target.noise_ring import bytes_per_slot
 from services.target.offer import OfferTerms
 from services.target.prefix_cache import PrefixCache
@@ -56,15 +57,16 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
         ModelError: A checkpoint is damaged, or the two do not belong together.
         PacelineError: The settings do not fit the model or the memory; the field is named.
     """
-    model = load_target(settings.model, getattr(torch, settings.dtype), settings.device)
-    context = load_context(settings.drafter_model, model) if settings.drafter_model != "none" else None
+    model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
+    context = _context(settings, model)
     limit = _context_limit(settings, model)
     widths = _widths(settings, context)
     budget = _plan(settings, model, context, limit)
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     drafter = context.config if context is not None else None
     arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype))
-    runner = Runner(model, context, arena, shapes)
+    handoff = make_handoff(settings.handoff, arena, model.device)
+    runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()
     policy, costs = _policy(settings, shapes, micros)
     pool = BlockPool(budget.blocks, settings.block_size)
@@ -75,9 +77,15 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
         arena=arena,
         pool=pool,
         budget=budget,
-        terms=_terms(shapes, model, context, arena, pid),
+        terms=_terms(shapes, model, context, arena, pid, handoff.mode),
         costs=costs,
     )
+
+
+def _context(settings: TargetSettings, model: Qwen3) -> DflashContext | None:
+    if settings.drafter_model == "none":
+        return None
+    return load_context(settings.drafter_model, model, settings.random_weights)
 
 
 def _arena(settings: TargetSettings, spec: ArenaSpec) -> Arena:
@@ -112,11 +120,10 @@ def _plan(settings: TargetSettings, model: Qwen3, context: DflashContext | None,
     if context is not None:
         draft = context.config
         per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
-    noise = torch.float64 if model.dtype == torch.float64 else torch.float32
-    per_slot = {
-        "state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit,
-        "noise": bytes_per_slot(config.vocab_size, settings.widths[-1], noise),
-    }
+    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit}
+    if model.device.type == "cpu":
+        noise = torch.float64 if model.dtype == torch.float64 else torch.float32
+        per_slot["noise"] = bytes_per_slot(config.vocab_size, settings.widths[-1], noise)
     request_blocks = -(-limit // settings.block_size)
     most = settings.blocks or 2 * settings.slots * request_blocks
     terms = Terms({}, per_slot, per_token)
@@ -138,6 +145,7 @@ def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, wid
         prefill_chunks=(*short, settings.prefill_chunk),
         eos_ids=tuple(model.config.eos_token_ids),
         threads=settings.threads,
+        synthetic_acceptance=settings.synthetic_acceptance,
     )
 
 
@@ -186,7 +194,9 @@ def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[in
     )
 
 
-def _terms(shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: Arena, pid: int) -> OfferTerms:
+def _terms(
+    shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: Arena, pid: int, mode: str
+) -> OfferTerms:
     """What every drafter is offered; the checksum is over the weights as they lie in the arena."""
     shared = attach.EMBED in arena
     head = arena.tensor(attach.LM_HEAD) if attach.LM_HEAD in arena else None
@@ -198,4 +208,5 @@ def _terms(shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, 
         widths=shapes.widths[1:],
         block_size=shapes.block_size,
         target_pid=pid,
+        handoff="host" if mode == "host" else "flags",
     )

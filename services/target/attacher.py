@@ -17,6 +17,7 @@ from services.common.channel import connect_sync
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.process import Watched
 from services.target.attachment import LATE, Attachment
+from services.target.handoff import Handoff
 from services.target.inbox import Attach, Command, Detach
 from services.target.offer import ArenaOffers
 from services.target.peer import listener_pid
@@ -57,9 +58,11 @@ class Attacher:
         settings: AttacherSettings,
         offers: ArenaOffers,
         submit: Callable[[Command], None],
+        handoff: Handoff,
         observe: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         """Does not start the thread yet; ``observe`` is told the hand-off time of each drafted round in seconds."""
+        self._handoff = handoff
         self._settings = settings
         self._offers = offers
         self._submit = submit
@@ -114,8 +117,10 @@ class Attacher:
             stub = rpc.DrafterServiceStub(channel)
             info, pid = self._handshake(stub, generation)
             attachment = Attachment(
-                generation, info, stub, self._settings.watchdog_s, _watched(pid), observe=self._observe
-            )
+                generation, info, stub, self._settings.watchdog_s, _watched(pid),
+                observe=self._observe, by_flags=self._handoff.mode != "host",
+            )  # fmt: skip
+            self._handoff.join(generation, attachment)
             self._begin(attachment)
             try:
                 attachment.wait_over()

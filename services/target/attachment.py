@@ -33,9 +33,11 @@ class Attachment:
         process: Watched | None,
         clock: Callable[[], float] = time.monotonic,
         observe: Callable[[float], object] = lambda seconds: None,
+        by_flags: bool = False,
     ) -> None:
         """Opens the Pace stream of an attachment that the drafter has accepted.
 
+        With ``by_flags`` the device waits for the drafts, not the host: ``wait`` then returns at once.
         ``observe`` is told the seconds that each answered round spent on its way, the drafter's own time taken off.
         """
         self.generation = generation
@@ -46,6 +48,8 @@ class Attachment:
         self._clock = clock
         self._observe = observe
         self._asked = 0.0
+        self._by_flags = by_flags
+        self._ahead = -1
         self._over = threading.Event()
         self._stream = PaceStream(stub, self._stream_ended)
 
@@ -55,12 +59,25 @@ class Attachment:
         return not self._over.is_set()
 
     def ask(self, plan: Plan) -> None:
-        """Sends the round; the watchdog's time starts."""
+        """Sends the round, unless it was asked for ahead; the watchdog's time starts."""
         self._asked = self._clock()
+        if plan.number != self._ahead:
+            self._send(plan, plan.number)
+
+    def ask_ahead(self, plan: Plan) -> None:
+        """Sends the round after `plan`, in its shape, before that round is planned."""
+        self._ahead = plan.number + 1
+        self._send(plan, self._ahead)
+
+    def give_up(self) -> None:
+        """Ends the attachment of a drafter that is late."""
+        self._end(LATE)
+
+    def _send(self, plan: Plan, number: int) -> None:
         self._stream.send(
             pb.PaceRequest(
                 generation=self.generation,
-                round=plan.number,
+                round=number,
                 bucket=plan.bucket,
                 width=plan.width,
                 rows=len(plan.rows),
@@ -68,7 +85,10 @@ class Attachment:
         )
 
     def wait(self, plan: Plan) -> bool:
-        """Waits for the answer to this round; False ends the attachment."""
+        """Waits for the answer to this round, unless the device does; False ends the attachment."""
+        if self._by_flags:
+            self._stream.drop_replies()
+            return self.speculating
         deadline = self._asked + self.watchdog_s
         while self.speculating:
             try:

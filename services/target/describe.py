@@ -16,7 +16,6 @@ from services.target.recorder import FlightRecorder, RoundEntry
 from services.target.session_convert import load_to_pb
 
 FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration")
-HANDOFF_MODE = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class Describer:
             load=load_to_pb(self.engine.load, self.engine.drafts.speculating),
             attachment="none" if attacher is None else attacher.state.value,
             generation=0 if attacher is None else attacher.generation,
-            handoff_mode=HANDOFF_MODE,
+            handoff_mode=self.machine.runner.handoff.mode,
             budget=_budget_to_pb(self.machine.budget),
             rounds=[_round_to_pb(entry) for entry in self.recorder.entries()],
             costs=_costs_to_pb(self.machine.costs()),

@@ -63,6 +63,21 @@ class NoiseRing:
             self.ring_TV[start : start + PAGE].copy_(noise_PV)
 
 
+class KernelNoise:
+    """In place of a ring where the accept kernel makes the noise itself, from the seeds of the slots."""
+
+    ring_TV = None
+
+    def forget(self, slot: int) -> None:
+        """Nothing is held."""
+
+    def fill(self, heads: list[Head], width: int) -> None:
+        """Nothing is made ahead."""
+
+    def point(self, index_T: Tensor, heads: list[Head], width: int) -> None:
+        """Nothing is read."""
+
+
 def bytes_per_slot(vocab: int, max_width: int, dtype: torch.dtype) -> int:
     """Bytes that the ring holds for one slot."""
     return _pages(max_width) * PAGE * vocab * dtype.itemsize

@@ -42,6 +42,7 @@ class OfferTerms:
     widths: tuple[int, ...]
     block_size: int
     target_pid: int
+    handoff: str = "host"
 
 
 class Offers(ArenaOffers, Protocol):
@@ -129,4 +130,5 @@ def _offer(generation: int, nonce: int, arena: Arena, terms: OfferTerms) -> Atta
         widths=terms.widths,
         block_size=terms.block_size,
         target_pid=terms.target_pid,
+        handoff=terms.handoff,
     )

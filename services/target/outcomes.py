@@ -26,8 +26,7 @@ def read_outcomes(
     `most` caps the alternatives per position. Log-probabilities are those of the model's own distribution, before
     penalties, biases and temperature.
     """
-    tokens, counts = result.tokens_BW.tolist(), result.count_B.tolist()
-    accepted, drafted, ends = result.accepted_B.tolist(), result.drafted_B.tolist(), result.end_B.tolist()
+    tokens, counts, accepted, drafted, ends = result.read()
     table = _Logprobs(state, rows, result, logits_BWV, most)
     outcomes: list[Outcome] = []
     for row, slot in enumerate(rows):

@@ -46,6 +46,13 @@ class PaceStream:
             self._replies.put(None)
         return reply
 
+    def drop_replies(self) -> None:
+        """Forgets the replies so far, but not the end of the stream."""
+        while not self._replies.empty():
+            if self._replies.get() is None:
+                self._replies.put(None)
+                return
+
     def close(self) -> None:
         """Ends the stream; closing twice is harmless."""
         self._requests.put(None)

@@ -70,7 +70,7 @@ class PrefillStep:
 class FirstTokenStep:
     """Chooses the first token of a request with the rule of every other token: an accept without drafts."""
 
-    def __init__(self, pool: Pool, inputs: PrefillInputs, mode: Mode, ring_TV: Tensor) -> None:
+    def __init__(self, pool: Pool, inputs: PrefillInputs, mode: Mode, ring_TV: Tensor | None) -> None:
         device = pool.kv.device
         self._pool, self._inputs, self._mode, self._ring_TV = pool, inputs, mode, ring_TV
         self._drafts_BK = torch.full((1, 0), -1, dtype=torch.int64, device=device)
@@ -91,4 +91,6 @@ class FirstTokenStep:
         accept(self.logits_BWV, self._drafts_BK, inputs.row_B, slots, self.result, self._noise(), self._mode)
 
     def _noise(self) -> Tensor | None:
-        return None if self._mode == "greedy" else self._ring_TV.index_select(0, self.noise_index_T).view(1, 1, -1)
+        if self._mode == "greedy" or self._ring_TV is None:
+            return None
+        return self._ring_TV.index_select(0, self.noise_index_T).view(1, 1, -1)

@@ -14,7 +14,8 @@ from services.common.arena import Arena
 from services.common.graph import Counters
 from services.common.model import DflashContext, Qwen3
 from services.common.threads import use_threads
-from services.target.noise_ring import Head, NoiseRing
+from services.target.handoff import Handoff, HostHandoff
+from services.target.noise_ring import Head, KernelNoise, NoiseRing
 from services.target.outcomes import read_outcomes
 from services.target.plan import Chunk, Outcome, Plan
 from services.target.pool import Pool
@@ -40,7 +41,14 @@ class RoundTimes:
 class Runner:
     """The target's device side: truth about every slot, K/V, prefill and verify."""
 
-    def __init__(self, model: Qwen3, context: DflashContext | None, arena: Arena, settings: RunnerSettings) -> None:
+    def __init__(
+        self,
+        model: Qwen3,
+        context: DflashContext | None,
+        arena: Arena,
+        settings: RunnerSettings,
+        handoff: Handoff | None = None,
+    ) -> None:
         if model.device.type == "cpu" and settings.threads > 0:
             use_threads(settings.threads)
         vocab = model.config.vocab_size
@@ -50,6 +58,7 @@ class Runner:
         self._ring = _ring(model, settings)
         self._steps = Steps(self.pool, self._ring)
         self._publisher = Publisher(arena, self._state)
+        self.handoff = handoff or HostHandoff(model.device)
         self._rows: tuple[int, ...] = ()
         self._overlapped = -1
         self._first: list[Outcome] = []
@@ -67,6 +76,7 @@ class Runner:
     def set_generation(self, generation: int) -> None:
         """Drafts of this attachment count from now on; those of any other do not."""
         self._steps.round.set_generation(generation)
+        self.handoff.set_generation(generation)
 
     @torch.inference_mode()
     def prepare(self, plan: Plan) -> None:
@@ -81,7 +91,9 @@ class Runner:
             inputs.set_rows(plan.rows, self._settings.pad_slot)
             self._rows = plan.rows
         if plan.speculative:
-            self._publisher.publish(inputs.rows_B)
+            if not self.handoff.published_ahead(plan):
+                self._publisher.publish(inputs.rows_B)
+            self.handoff.published(plan)
         self._prepare_us = _micros(start)
 
     @torch.inference_mode()
@@ -103,18 +115,25 @@ class Runner:
         outcomes = tuple(self._first)
         verified = start
         if plan.rows:
-            step = self._verify(plan.rows, plan.bucket, plan.width if drafted else 1)
+            step = self._verify(plan, drafted)
             verified = time.perf_counter()
             outcomes += self._read(plan.rows, step)
         times = RoundTimes(self._prepare_us, self._prefill_us, round((verified - start) * 1e6), _micros(verified))
         return times, outcomes
 
-    def _verify(self, rows: tuple[int, ...], bucket: int, width: int) -> VerifyStep:
+    def _verify(self, plan: Plan, drafted: bool) -> VerifyStep:
+        rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
         step = self._steps.verify(bucket, width, mode)
         if mode == "full":
             self._ring.point(step.noise_index_T, self._heads(rows), width)
-        return self._steps.run_verify(bucket, width, mode)
+        if not drafted:
+            return self._steps.run_verify(bucket, width, mode)
+        self.handoff.before_verify(plan)
+        self._steps.run_verify(bucket, width, mode)
+        self.handoff.after_verify(plan, lambda: self._publisher.publish(self._steps.round.rows_B))
+        self.handoff.settle()
+        return step
 
     def _prefill(self, chunk: Chunk) -> tuple[Outcome, ...]:
         length = self._settings.chunk(len(chunk.token_ids))
@@ -141,7 +160,9 @@ class Runner:
         return read_outcomes(self._state, rows, step.result, step.logits_BWV, self._settings.max_logprobs)
 
 
-def _ring(model: Qwen3, settings: RunnerSettings) -> NoiseRing:
+def _ring(model: Qwen3, settings: RunnerSettings) -> NoiseRing | KernelNoise:
+    if model.device.type == "cuda":
+        return KernelNoise()
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     return NoiseRing(settings.slots, model.config.vocab_size, settings.widths[-1], dtype, model.device)
 

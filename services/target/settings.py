@@ -8,6 +8,7 @@ from services.common.errors import invalid_field
 
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")
+_HANDOFFS = ("auto", "flags", "host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class TargetSettings:
 
     model: str
     drafter_model: str = "none"
+    random_weights: bool = False
+    synthetic_acceptance: tuple[float, ...] = ()
     drafter_address: str = ""
     pair_id: str = "pair-0"
     model_name: str = "paceline-embedded"
@@ -46,6 +49,7 @@ class TargetSettings:
     adaptive: bool = True
     require_drafter: bool = True
     kill_quarantined: bool = True
+    handoff: str = "auto"
     watchdog_s: float = 0.0
     outbox_frames: int = 1024
     drain_grace_s: float = 10.0
@@ -64,7 +68,14 @@ class TargetSettings:
         """Refuses values that no target can run with."""
         _require(self.model != "", "model", "a checkpoint folder is needed")
         _require(self.device in _DEVICES, "device", f"must be one of {', '.join(_DEVICES)}")
+        rates = self.synthetic_acceptance
+        falling = all(1.0 >= low >= high >= 0.0 for low, high in zip((1.0, *rates), rates, strict=False))
+        _require(falling, "synthetic_acceptance", "rates must fall from 1 to 0")
+        _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
+        _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
+        on_gpu = self.device == "cuda"
+        _require(on_gpu or self.handoff != "flags", "handoff", "flags order the streams of a GPU")
         _require(1 <= self.slots <= 1024, "slots", "must be in [1, 1024]")
         _require(self.block_size >= 1, "block_size", "must be at least 1")
         ascending = all(low < high for low, high in zip(self.widths, self.widths[1:], strict=False))

@@ -9,6 +9,8 @@ class RunnerSettings:
 
     `blocks` counts the blocks that requests may own; tensors hold one more, block 0, where pad rows write.
     `prefill_chunks` are the static lengths a chunk of a prompt is padded to, ascending; the last is the longest chunk.
+    `synthetic_acceptance` holds the share of rounds that accept at least 1, 2, ... drafts, whatever these are: a
+    measurement's, empty when tokens matter.
     `threads` is the number of threads of torch on a CPU; 0 leaves it alone.
     """
 
@@ -22,6 +24,7 @@ class RunnerSettings:
     eos_ids: tuple[int, ...] = ()
     max_logprobs: int = 20
     threads: int = 1
+    synthetic_acceptance: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("widths", "buckets", "prefill_chunks"):

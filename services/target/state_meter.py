@@ -10,7 +10,6 @@ from services.common.graph import Counters
 from services.common.metrics.family import Family
 from services.target.attachment import LATE, LOST
 from services.target.blocks import BlockPool
-from services.target.describe import HANDOFF_MODE
 
 _POLL_S = 0.25
 
@@ -27,16 +26,16 @@ class StateMeter:
     """Reads counters that others keep and publishes their growth; ``publish`` belongs to one thread."""
 
     def __init__(
-        self, metrics: Family, graphs: Callable[[], Counters], pool: BlockPool, attacher: Attaching | None
+        self, metrics: Family, graphs: Callable[[], Counters], pool: BlockPool, attacher: Attaching | None, mode: str
     ) -> None:
-        """``attacher`` is None where no drafter is wanted."""
+        """``attacher`` is None where no drafter is wanted; ``mode`` is the hand-off in use."""
         self._metrics = metrics
         self._graphs = graphs
         self._pool = pool
         self._attacher = attacher
         self._seen: dict[tuple[str, ...], int] = {}
-        metrics["handoff_mode"].set(1, HANDOFF_MODE)
-        metrics["handoff_wanted"].set(1, HANDOFF_MODE)
+        metrics["handoff_mode"].set(1, mode)
+        metrics["handoff_wanted"].set(1, mode.partition("_")[0])
 
     def publish(self) -> None:
         """Brings every metric up to date."""

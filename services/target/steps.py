@@ -3,7 +3,7 @@
 import torch
 
 from services.common.graph import StepGraphs
-from services.target.noise_ring import NoiseRing
+from services.target.noise_ring import KernelNoise, NoiseRing
 from services.target.pool import Pool
 from services.target.prefill import FirstTokenStep, PrefillInputs, PrefillStep
 from services.target.verify import Mode, RoundInputs, VerifyStep
@@ -14,7 +14,7 @@ MODES: tuple[Mode, ...] = ("greedy", "full")
 class Steps:
     """Verify steps by (bucket, width, mode), prefill steps by length and first-token steps by mode."""
 
-    def __init__(self, pool: Pool, ring: NoiseRing) -> None:
+    def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise) -> None:
         settings = pool.settings
         self.round = RoundInputs(pool)
         self.chunk = PrefillInputs(pool)

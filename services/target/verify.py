@@ -13,6 +13,7 @@ from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.span_attention import plan_span
 from services.common.kernels.take_drafts import take_drafts
 from services.target.pool import Pool
+from services.target.synthetic import SyntheticAcceptance
 
 Mode = Literal["greedy", "full"]
 
@@ -42,13 +43,17 @@ class RoundInputs:
 class VerifyStep:
     """The work of one (bucket, width, mode); `run` is what a graph captures."""
 
-    def __init__(self, pool: Pool, inputs: RoundInputs, bucket: int, width: int, mode: Mode, ring_TV: Tensor) -> None:
+    def __init__(
+        self, pool: Pool, inputs: RoundInputs, bucket: int, width: int, mode: Mode, ring_TV: Tensor | None
+    ) -> None:
         device = pool.kv.device
         self._pool, self._inputs, self._mode = pool, inputs, mode
         self._bucket, self._width = bucket, width
         self._rows_B = inputs.rows_B[:bucket]
         self._drafts_BK = torch.full((bucket, width - 1), -1, dtype=torch.int64, device=device)
         self._ring_TV = ring_TV
+        rates = pool.settings.synthetic_acceptance
+        self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.result = RoundResult.allocate(bucket, width, device)
         self.logits_BWV = torch.empty(0)
@@ -72,6 +77,8 @@ class VerifyStep:
         if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
             pool.context.write(features_BWF, span, pool.draft_kv)
         self.logits_BWV = pool.model.logits(hidden_BWD)
+        if self._synthetic is not None:
+            self._synthetic.apply(self.logits_BWV, drafts_BK)
         noise_BWV = self._noise()
         accept(self.logits_BWV, drafts_BK, self._rows_B, state.slots, self.result, noise_BWV, self._mode)
 
@@ -90,6 +97,6 @@ class VerifyStep:
         )
 
     def _noise(self) -> Tensor | None:
-        if self._mode == "greedy":
+        if self._mode == "greedy" or self._ring_TV is None:
             return None
         return self._ring_TV.index_select(0, self.noise_index_T).view(self._bucket, self._width, -1)

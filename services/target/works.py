@@ -106,7 +106,7 @@ def build_works(
         sessions=sessions,
         service=service,
         watch=EngineWatch(engine, settings.stall_s),
-        state=StateMeter(metrics, machine.runner.graphs, machine.pool, attacher),
+        state=StateMeter(metrics, machine.runner.graphs, machine.pool, attacher, machine.runner.handoff.mode),
         attacher=attacher,
         offers=offers,
         tracer=tracer,
@@ -142,4 +142,4 @@ def _attacher(
         return None, None
     offers = make_offers(machine.arena, machine.terms, folder)
     where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined)
-    return offers, Attacher(where, offers, submit, observe)
+    return offers, Attacher(where, offers, submit, machine.runner.handoff, observe)

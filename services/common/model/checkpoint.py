@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -36,6 +37,25 @@ def resolve_folder(name: str | Path) -> Path:
         return Path(snapshot_download(str(name), allow_patterns=["*.json", "*.safetensors", MANIFEST_FILE]))
     except Exception as error:
         raise ModelError(f"{name}: no such folder, and not found as a hub id: {error}") from error
+
+
+class TensorSource(Protocol):
+    """Where a model's tensors come from."""
+
+    revision: str
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all tensors."""
+        ...
+
+    def refuse_other_than(self, names: Iterable[str]) -> None:
+        """Refuse tensors that no layer asks for and tensors that are missing."""
+        ...
+
+    def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return one tensor."""
+        ...
 
 
 class Checkpoint:

@@ -19,7 +19,7 @@ from services.common.kernels.rms_norm import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation, norm_rope
 from services.common.kernels.span_attention import Span, attend_block
 from services.common.kernels.write_kv import write_layers
-from services.common.model.checkpoint import Checkpoint, resolve_folder
+from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
 from services.common.model.config import DrafterConfig, TargetConfig, read_drafter_config
 from services.common.model.errors import ModelError
 from services.common.model.host import HostContext, HostDraft
@@ -32,6 +32,7 @@ from services.common.model.layers import (
     rotation_table,
 )
 from services.common.model.qwen3 import Qwen3
+from services.common.model.random_weights import RandomCheckpoint
 
 _FC = "fc.weight"
 _HIDDEN_NORM = "hidden_norm.weight"
@@ -160,14 +161,14 @@ class DflashBlock:
         return normed_TD.view(*shape, -1)
 
 
-def load_context(path: str | Path, target: Qwen3) -> DflashContext:
+def load_context(path: str | Path, target: Qwen3, random_weights: bool = False) -> DflashContext:
     """Read the target's half of a drafter checkpoint and check that it was made for this target.
 
     Raises:
         ModelError: the checkpoint is damaged, or belongs to another target.
     """
     folder = resolve_folder(path)
-    config, checkpoint = _open(folder)
+    config, checkpoint = _open(folder, target.device, random_weights)
     _check_pair(folder, config, target.config)
     dtype, device = target.dtype, target.device
     fc_DF = checkpoint.read(_FC, _shapes(config)[_FC], dtype).to(device)
@@ -184,22 +185,27 @@ def load_context(path: str | Path, target: Qwen3) -> DflashContext:
     return DflashContext(config, fc_DF, hidden_norm_D, kv_FD, norms_LD, checkpoint.revision)
 
 
-def load_block(path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> DflashBlock:
+def load_block(
+    path: str | Path,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    random_weights: bool = False,
+) -> DflashBlock:
     """Read the drafter's half of a drafter checkpoint.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
-    config, checkpoint = _open(resolve_folder(path))
     where = torch.device(device)
+    config, checkpoint = _open(resolve_folder(path), where, random_weights)
     layers = [read_layer(checkpoint, config, prefix, dtype, where) for prefix in _prefixes(config)]
     norm_D = checkpoint.read(_NORM, (config.hidden_size,), dtype).to(where)
     return DflashBlock(config, layers, norm_D, checkpoint.revision)
 
 
-def _open(folder: Path) -> tuple[DrafterConfig, Checkpoint]:
+def _open(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterConfig, TensorSource]:
     config = read_drafter_config(folder)
-    checkpoint = Checkpoint(folder)
+    checkpoint: TensorSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
     checkpoint.refuse_other_than(_shapes(config))
     return config, checkpoint
 

@@ -10,7 +10,7 @@ from services.common.kernels.rms_norm import add_rms_norm
 from services.common.kernels.rope import Rotation, RotationTable, norm_rope
 from services.common.kernels.store_qkv import store_qkv
 from services.common.kernels.swiglu import swiglu
-from services.common.model.checkpoint import Checkpoint
+from services.common.model.checkpoint import TensorSource
 from services.common.model.config import BackboneConfig
 
 
@@ -47,7 +47,7 @@ def layer_shapes(config: BackboneConfig, prefix: str) -> dict[str, tuple[int, ..
 
 
 def read_layer(
-    checkpoint: Checkpoint, config: BackboneConfig, prefix: str, dtype: torch.dtype, device: torch.device
+    checkpoint: TensorSource, config: BackboneConfig, prefix: str, dtype: torch.dtype, device: torch.device
 ) -> LayerWeights:
     """Read one block.
 

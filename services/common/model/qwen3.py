@@ -13,7 +13,7 @@ from services.common.kernels.embedding import embedding
 from services.common.kernels.rms_norm import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, attend_span
-from services.common.model.checkpoint import Checkpoint, resolve_folder
+from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
 from services.common.model.config import TargetConfig, read_target_config
 from services.common.model.host import HostTarget
 from services.common.model.layers import (
@@ -24,6 +24,7 @@ from services.common.model.layers import (
     rotation_table,
     store_projected,
 )
+from services.common.model.random_weights import RandomCheckpoint
 
 _EMBED = "model.embed_tokens.weight"
 _NORM = "model.norm.weight"
@@ -123,15 +124,20 @@ class Qwen3:
         return hidden_BWD, torch.cat([tapped[index] for index in taps], -1).view(*ids_BW.shape, -1)
 
 
-def load_target(path: str | Path, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Qwen3:
-    """Read a Qwen3 checkpoint in the Hugging Face layout.
+def load_target(
+    path: str | Path,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    random_weights: bool = False,
+) -> Qwen3:
+    """Read a Qwen3 checkpoint in the Hugging Face layout, or only its configuration with `random_weights`.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
     folder, where = resolve_folder(path), torch.device(device)
     config = read_target_config(folder)
-    checkpoint = Checkpoint(folder)
+    checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else Checkpoint(folder)
     prefixes = [f"model.layers.{index}" for index in range(config.num_hidden_layers)]
     table = (config.vocab_size, config.hidden_size)
     shapes = {_EMBED: table, _NORM: (config.hidden_size,)}

@@ -21,5 +21,5 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     if settings.proposer == "ngram":
         return NgramProposer(settings.ngram_max, settings.ngram_min)
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    block = load_block(settings.model, dtype=dtype, device=settings.device)
+    block = load_block(settings.model, dtype=dtype, device=settings.device, random_weights=settings.random_weights)
     return DflashProposer(block, dtype, settings.short_blocks)

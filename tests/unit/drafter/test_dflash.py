@@ -15,6 +15,7 @@ from services.common.model.made_up import write_made_up
 from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
+from services.drafter.turn import HostTurn
 from tests.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
 
 SEED = 5
@@ -45,7 +46,7 @@ def _pacer(fake: FakeArena, block: DflashBlock) -> Pacer:
     shared = Shared.of(fake.arena, BLOCK_SIZE)
     proposer = DflashProposer(block, torch.float64)
     proposer.check(shared)
-    pacer = Pacer(shared, proposer, 1, StepGraphs("cpu"))
+    pacer = Pacer(shared, proposer, 1, StepGraphs("cpu"), HostTurn(torch.device("cpu")))
     pacer.warm_up((1, 2, 4), (4, 8))
     return pacer
 

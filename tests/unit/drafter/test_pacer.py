@@ -9,13 +9,14 @@ from services.drafter.proposers import Proposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.proposers.none import NoneProposer
 from services.drafter.shared import Shared
+from services.drafter.turn import HostTurn
 from tests.fakes_arena import SLOTS, FakeArena
 
 GENERATION = 6
 
 
 def _pacer(fake: FakeArena, proposer: Proposer) -> Pacer:
-    pacer = Pacer(Shared.of(fake.arena, 16), proposer, GENERATION, StepGraphs("cpu"))
+    pacer = Pacer(Shared.of(fake.arena, 16), proposer, GENERATION, StepGraphs("cpu"), HostTurn(torch.device("cpu")))
     pacer.warm_up((1, 2, 4), (4, 8))
     return pacer
 

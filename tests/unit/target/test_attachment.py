@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from services.common.arena import Layout
 from services.common.attach import AttachOffer
 from services.target.attacher import Attacher, AttacherSettings, AttachState
 from services.target.attachment import Attachment
 from services.target.drafts import Drafts
+from services.target.handoff import HostHandoff
 from services.target.inbox import Attach, Command, Detach
 from services.target.peer import listener_pid
 from services.target.plan import Plan
@@ -53,7 +55,7 @@ class Bench:
         self.drafter = FakeDrafter(folder, behaviour)
         self.commands: queue.Queue[Command] = queue.Queue()
         settings = AttacherSettings(self.drafter.address, watchdog_s, kill_quarantined=True)
-        self.attacher = Attacher(settings, FakeOffers(), self.commands.put)
+        self.attacher = Attacher(settings, FakeOffers(), self.commands.put, HostHandoff(torch.device("cpu")))
 
     def attached(self) -> Drafts:
         command = self.commands.get(timeout=WAIT_S)

@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 from services.common.graph import Counters
 from services.common.metrics.catalogue import target_metrics
 from services.target.blocks import BlockPool
-from services.target.describe import HANDOFF_MODE
 from services.target.state_meter import StateMeter
 
 
@@ -21,12 +20,13 @@ class Attaching:
 def test_growth_is_published_once() -> None:
     metrics = target_metrics(CollectorRegistry(), "m", "p")
     attaching, graphs, pool = Attaching(), [Counters(captures=4, replays=10)], BlockPool(8, 16)
-    meter = StateMeter(metrics, lambda: graphs[0], pool, attaching)
+    meter = StateMeter(metrics, lambda: graphs[0], pool, attaching, "flags_mps")
     meter.publish()
     meter.publish()
     assert metrics["graph_captures"].value() == 4
     assert metrics["graph_replays"].value() == 10
-    assert metrics["handoff_mode"].value(HANDOFF_MODE) == 1
+    assert metrics["handoff_mode"].value("flags_mps") == 1
+    assert metrics["handoff_wanted"].value("flags") == 1
     graphs[0] = Counters(captures=4, replays=13, recaptures=1, reallocations=2)
     attaching.attached, attaching.quarantined, attaching.lost = 3, 1, 1
     pool.evictions = 5
@@ -38,5 +38,5 @@ def test_growth_is_published_once() -> None:
 
 def test_without_a_drafter_nothing_is_attached() -> None:
     metrics = target_metrics(CollectorRegistry(), "m", "p")
-    StateMeter(metrics, Counters, BlockPool(8, 16), None).publish()
+    StateMeter(metrics, Counters, BlockPool(8, 16), None, "host").publish()
     assert metrics["drafter_attaches"].value() == 0

@@ -167,16 +167,32 @@ class SlotState:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a round committed, by row: `count` of `tokens` (the rest -1), drafts accepted among them and offered."""
+    """What a round committed, by row: `count` of `tokens` (the rest -1), drafts accepted among them and offered.
+
+    All are views of `packed_N`, so that one transfer reads them.
+    """
 
     tokens_BW: Tensor
     count_B: Tensor
     accepted_B: Tensor
     drafted_B: Tensor
     end_B: Tensor
+    packed_N: Tensor
 
     @classmethod
     def allocate(cls, bucket: int, width: int, device: torch.device | str = "cpu") -> "RoundResult":
         """Return static buffers for one shape of round."""
-        rows = [torch.zeros(bucket, dtype=torch.int64, device=device) for _ in range(4)]
-        return cls(torch.full((bucket, width), -1, dtype=torch.int64, device=device), *rows)
+        packed_N = torch.zeros(bucket * (width + 4), dtype=torch.int64, device=device)
+        tokens_BW = packed_N[: bucket * width].view(bucket, width).fill_(-1)
+        count_B, accepted_B, drafted_B, end_B = packed_N[bucket * width :].view(4, bucket).unbind()
+        return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N)
+
+    def read(self) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
+        """Tokens, counts, accepted, drafted and ends in one transfer; waits for the device."""
+        bucket, width = self.tokens_BW.shape
+        flat = self.packed_N.tolist()
+        tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
+        counts, accepted, drafted, ends = (
+            flat[first : first + bucket] for first in range(bucket * width, bucket * (width + 4), bucket)
+        )
+        return tokens, counts, accepted, drafted, ends

@@ -1,0 +1,79 @@
+"""Flags that CUDA streams write and wait for: 32-bit words of the arena, ordered by the device and not by a host.
+
+The driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32) have no counterpart in torch, so they
+are called where they live. A wait is met once the word has reached the value, in wrapping 32-bit order.
+"""
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor
+
+_GREATER_OR_EQUAL = 0
+_DEFAULT = 0
+_MASK = 0xFFFFFFFF
+_BYTES = 4
+_GENERATIONS = 8
+
+
+class FlagPair:
+    """The two words of one generation: ``published`` belongs to the target, ``drafted`` to the drafter."""
+
+    def __init__(self, flags: Tensor, generation: int) -> None:
+        """`flags` is int32, two words for each of the last few generations, on a GPU."""
+        first = flags.data_ptr() + 2 * _BYTES * (generation % _GENERATIONS)
+        self._published, self._drafted = first, first + _BYTES
+        self._side = torch.cuda.Stream(flags.device)
+        self._device = flags.device
+
+    def publish(self, number: int) -> None:
+        """Tells, in the order of the present stream, that the inputs of a round are published."""
+        _write(_present(self._device), self._published, number)
+
+    def await_published(self, number: int) -> None:
+        """Lets the present stream wait for the inputs of a round."""
+        _wait(_present(self._device), self._published, number)
+
+    def draft(self, number: int) -> None:
+        """Tells, in the order of the present stream, that the drafts of a round are in the mailbox."""
+        _write(_present(self._device), self._drafted, number)
+
+    def await_drafted(self, number: int) -> None:
+        """Lets the present stream wait for the drafts of a round."""
+        _wait(_present(self._device), self._drafted, number)
+
+    def release_target(self, number: int) -> None:
+        """Meets the target's waits up to a round at once, whatever its stream does."""
+        _write(self._side.cuda_stream, self._drafted, number)
+
+    def release_drafter(self, number: int) -> None:
+        """Meets the drafter's waits up to a round at once, whatever its stream does."""
+        _write(self._side.cuda_stream, self._published, number)
+
+
+def _present(device: torch.device) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    driver = ctypes.CDLL("libcuda.so.1")
+    for name in ("cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"):
+        function = getattr(driver, name)
+        function.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
+        function.restype = ctypes.c_int
+    return driver
+
+
+def _write(stream: int, address: int, value: int) -> None:
+    _check(_driver().cuStreamWriteValue32_v2(stream, address, value & _MASK, _DEFAULT))
+
+
+def _wait(stream: int, address: int, value: int) -> None:
+    _check(_driver().cuStreamWaitValue32_v2(stream, address, value & _MASK, _GREATER_OR_EQUAL))
+
+
+def _check(code: int) -> None:
+    if code:
+        raise RuntimeError(f"CUDA driver error {code} in a stream memory operation")

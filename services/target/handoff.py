@@ -1,0 +1,181 @@
+"""How target and drafter take turns: by the host's messages, or by flags that their streams write and wait for.
+
+By flags no host and no message stands between a commit and the next draft: after a verify the target's stream
+publishes the inputs of the next round at once, the drafter's stream has been waiting for them, and while it drafts
+the target's host reads the results and plans. What is published ahead may turn out wrong (another batch, another
+width): drafts are advice, and the tags sort out what does not belong.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from services.common import attach
+from services.common.arena import Arena
+from services.common.arena.flags import FlagPair
+from services.target.plan import Plan
+
+
+class Partner(Protocol):
+    """The attachment as a hand-off needs it."""
+
+    watchdog_s: float
+
+    @property
+    def speculating(self) -> bool:
+        """Whether the drafter is alive and in time so far."""
+        ...
+
+    def ask_ahead(self, plan: Plan) -> None:
+        """Paces the round after `plan`, in its shape."""
+        ...
+
+    def give_up(self) -> None:
+        """Quarantines the drafter: it is late."""
+        ...
+
+
+class Handoff(Protocol):
+    """Orders the target's stream and the drafter's. All but `join` belong to the engine's thread."""
+
+    mode: str
+
+    def join(self, generation: int, partner: Partner) -> None:
+        """Makes an attachment known before the engine hears of it; any thread may call this."""
+        ...
+
+    def set_generation(self, generation: int) -> None:
+        """This attachment counts from now on; 0 is none."""
+        ...
+
+    def published_ahead(self, plan: Plan) -> bool:
+        """Whether the drafter works on this round already."""
+        ...
+
+    def published(self, plan: Plan) -> None:
+        """The round's inputs are enqueued: the drafter may begin when they are there."""
+        ...
+
+    def before_verify(self, plan: Plan) -> None:
+        """The next thing on the stream reads the mailbox."""
+        ...
+
+    def after_verify(self, plan: Plan, publish: Callable[[], None]) -> None:
+        """The verify is enqueued; `publish` enqueues copies of what it will have committed."""
+        ...
+
+    def settle(self) -> None:
+        """Waits for what was enqueued up to the verify."""
+        ...
+
+
+class HostHandoff:
+    """Messages order everything: the target's host waits for the drafter's before it starts the verify."""
+
+    mode = "host"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def join(self, generation: int, partner: Partner) -> None:
+        """Nothing to know: the engine asks the attachment itself."""
+
+    def set_generation(self, generation: int) -> None:
+        """Nothing depends on it."""
+
+    def published_ahead(self, plan: Plan) -> bool:
+        """Never."""
+        return False
+
+    def published(self, plan: Plan) -> None:
+        """The message must not overtake the copies."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+
+    def before_verify(self, plan: Plan) -> None:
+        """The drafts are there: the host has waited for them."""
+
+    def after_verify(self, plan: Plan, publish: Callable[[], None]) -> None:
+        """Nothing goes ahead."""
+
+    def settle(self) -> None:
+        """Reading the results waits for them."""
+
+
+class FlagHandoff:
+    """Streams order everything; the host only watches that the drafter is alive and in time."""
+
+    def __init__(self, arena: Arena, device: torch.device) -> None:
+        self.mode = "flags_mps" if mps_serves() else "flags_timeslice"
+        self._arena = arena
+        self._partners: dict[int, tuple[Partner, FlagPair]] = {}
+        self._partner: Partner | None = None
+        self._flags: FlagPair | None = None
+        self._done = torch.cuda.Event()
+        self._ahead = self._waiting = -1
+        self._asked = 0.0
+
+    def join(self, generation: int, partner: Partner) -> None:
+        """Makes the flags of the attachment."""
+        self._partners[generation] = (partner, FlagPair(self._arena.tensor(attach.FLAGS), generation))
+
+    def set_generation(self, generation: int) -> None:
+        """Forgets the attachment before."""
+        partner, flags = self._partners.pop(generation, (None, None))
+        self._partner, self._flags, self._ahead = partner, flags, -1
+
+    def published_ahead(self, plan: Plan) -> bool:
+        """Whether the last verify was followed by this round's inputs."""
+        return self._ahead == plan.number
+
+    def published(self, plan: Plan) -> None:
+        """Writes the flag behind the copies."""
+        self._asked = time.monotonic()
+        if self._flags is not None and self._ahead != plan.number:
+            self._flags.publish(plan.number)
+
+    def before_verify(self, plan: Plan) -> None:
+        """Lets the stream wait for the drafter's flag."""
+        if self._flags is not None:
+            self._flags.await_drafted(plan.number)
+            self._waiting = plan.number
+
+    def after_verify(self, plan: Plan, publish: Callable[[], None]) -> None:
+        """Marks the end of the verify, and starts the drafter on what it commits."""
+        self._done.record()
+        if self._flags is None or self._partner is None or not self._partner.speculating:
+            return
+        self._partner.ask_ahead(plan)
+        publish()
+        self._flags.publish(plan.number + 1)
+        self._ahead = plan.number + 1
+
+    def settle(self) -> None:
+        """Watches until the verify is done; a late or lost drafter is released from, and the round has no drafts."""
+        if self._waiting < 0 or self._flags is None or self._partner is None:
+            return
+        deadline = self._asked + self._partner.watchdog_s
+        while not self._done.query():
+            if not self._partner.speculating or time.monotonic() > deadline:
+                self._flags.release_target(self._waiting)
+                self._partner.give_up()
+                self._done.synchronize()
+            time.sleep(0)
+        self._waiting = -1
+
+
+def make_handoff(wanted: str, arena: Arena, device: torch.device) -> Handoff:
+    """The hand-off of the settings: flags on a GPU unless the host's order is asked for."""
+    if device.type == "cuda" and wanted != "host":
+        return FlagHandoff(arena, device)
+    return HostHandoff(device)
+
+
+def mps_serves() -> bool:
+    """Whether this process runs under NVIDIA's Multi-Process Service: kernels of the pair then share the GPU."""
+    folder = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+    return (folder / "control").exists()
