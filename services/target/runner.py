@@ -56,7 +56,7 @@ class Runner:
         self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
         self.pool = Pool.build(model, context, self._state, arena, settings)
         self._ring = _ring(model, settings)
-        self._steps = Steps(self.pool, self._ring)
+        self.steps = Steps(self.pool, self._ring)
         self._publisher = Publisher(arena, self._state)
         self.handoff = handoff or HostHandoff(model.device)
         self._rows: tuple[int, ...] = ()
@@ -66,16 +66,16 @@ class Runner:
 
     def graphs(self) -> Counters:
         """Captures, replays, recaptures and reallocations (I4)."""
-        return self._steps.graphs.counters
+        return self.steps.graphs.counters
 
     @torch.inference_mode()
     def warm_up(self) -> dict[tuple[int, int], int]:
         """Captures every shape; returns the cost of a verify by (bucket, width), microseconds."""
-        return warm_up(self.pool, self._steps)
+        return warm_up(self.pool, self.steps)
 
     def set_generation(self, generation: int) -> None:
         """Drafts of this attachment count from now on; those of any other do not."""
-        self._steps.round.set_generation(generation)
+        self.steps.round.set_generation(generation)
         self.handoff.set_generation(generation)
 
     @torch.inference_mode()
@@ -85,16 +85,21 @@ class Runner:
         self._state.apply(plan)
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
-        inputs = self._steps.round
+        inputs = self.steps.round
         inputs.set_round(plan.number)
         if plan.rows != self._rows:
             inputs.set_rows(plan.rows, self._settings.pad_slot)
             self._rows = plan.rows
         if plan.speculative:
             if not self.handoff.published_ahead(plan):
-                self._publisher.publish(inputs.rows_B)
+                self.publish()
             self.handoff.published(plan)
         self._prepare_us = _micros(start)
+
+    @torch.inference_mode()
+    def publish(self) -> None:
+        """Copies what the drafter reads into the arena, in the order of the device."""
+        self._publisher.publish(self.steps.round.rows_B)
 
     @torch.inference_mode()
     def overlap(self, plan: Plan) -> None:
@@ -124,30 +129,30 @@ class Runner:
     def _verify(self, plan: Plan, drafted: bool) -> VerifyStep:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
-        step = self._steps.verify(bucket, width, mode)
+        step = self.steps.verify(bucket, width, mode)
         if mode == "full":
             self._ring.point(step.noise_index_T, self._heads(rows), width)
         if not drafted:
-            return self._steps.run_verify(bucket, width, mode)
+            return self.steps.run_verify(bucket, width, mode)
         self.handoff.before_verify(plan)
-        self._steps.run_verify(bucket, width, mode)
-        self.handoff.after_verify(plan, lambda: self._publisher.publish(self._steps.round.rows_B))
+        self.steps.run_verify(bucket, width, mode)
+        self.handoff.after_verify(plan, self.publish)
         self.handoff.settle()
         return step
 
     def _prefill(self, chunk: Chunk) -> tuple[Outcome, ...]:
         length = self._settings.chunk(len(chunk.token_ids))
-        self._steps.chunk.set(chunk)
-        self._steps.prefill(length).set_tokens(chunk.token_ids)
-        self._steps.run_prefill(length)
+        self.steps.chunk.set(chunk)
+        self.steps.prefill(length).set_tokens(chunk.token_ids)
+        self.steps.run_prefill(length)
         if not chunk.last:
             return ()
         rows = (chunk.slot,)
         self._fill_noise(rows, 1)
         mode = mode_of(self._state.seat(chunk.slot).plain)
         if mode == "full":
-            self._ring.point(self._steps.first(mode).noise_index_T, self._heads(rows), 1)
-        return self._read(rows, self._steps.run_first(mode))
+            self._ring.point(self.steps.first(mode).noise_index_T, self._heads(rows), 1)
+        return self._read(rows, self.steps.run_first(mode))
 
     def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
         self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)

@@ -47,6 +47,15 @@ class MadeUpPair:
     drafter: Path
 
 
+def write_configs(folder: Path, shape: MadeUpShape) -> MadeUpPair:
+    """Write the two configurations only: enough for a pair with random weights."""
+    pair = MadeUpPair(folder / "target", folder / "drafter")
+    for path, config in ((pair.target, _target_config(shape)), (pair.drafter, _drafter_config(shape))):
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return pair
+
+
 def write_made_up(
     folder: Path,
     seed: int = 0,
@@ -60,11 +69,8 @@ def write_made_up(
     `std` scales the random matrices: large enough that greedy text is not one repeated token.
     """
     shape = shape or MadeUpShape()
-    pair = MadeUpPair(folder / "target", folder / "drafter")
+    pair = write_configs(folder, shape)
     generator = torch.Generator().manual_seed(seed)
-    for path, config in ((pair.target, _target_config(shape)), (pair.drafter, _drafter_config(shape))):
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     write_tokenizer(pair.target, shape.vocab)
     for path, shapes in ((pair.target, _target_shapes(pair.target)), (pair.drafter, _drafter_shapes(pair.drafter))):
         tensors = {}

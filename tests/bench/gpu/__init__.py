@@ -1,0 +1,1 @@
+"""What a pair does on a GPU: python -m tests.bench.gpu."""

@@ -1,0 +1,55 @@
+"""Shapes, acceptance profiles and bandwidth of the GPU benchmark."""
+
+from services.common.model.made_up import MadeUpShape
+
+QWEN3_4B = MadeUpShape(
+    vocab=151936,
+    hidden=2560,
+    inner=9728,
+    layers=36,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    context=40960,
+    draft_layers=5,
+    block_size=16,
+    taps=(1, 9, 17, 25, 33),
+)
+TINY = MadeUpShape(context=4096, block_size=16)
+SHAPES = {"qwen3-4b": QWEN3_4B, "tiny": TINY}
+
+VLLM = {
+    16: (1.0, 1.0, 1.0, 1.0, 1.0, 0.5),
+    8: (1.0, 1.0, 1.0, 1.0, 0.1),
+    4: (1.0, 1.0, 0.2),
+}
+"""By width: the unconditional rates at which vLLM's synthetic acceptance was measured."""
+
+PROFILES = {
+    "P65": (0.85, 0.74, 0.61, 0.55, 0.50, 0.45, 0.40, 0.33, 0.28, 0.23, 0.19, 0.14, 0.11, 0.08, 0.04),
+    "P30": (0.62, 0.45, 0.32, 0.22, 0.15, 0.10, 0.06, 0.04, 0.02, 0.01, 0.01),
+    "P13": (0.22, 0.06, 0.02),
+}
+
+
+def layer_elements(shape: MadeUpShape) -> int:
+    """Elements of the matrices of one layer."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return shape.hidden * (2 * queries + 2 * keys + 3 * shape.inner)
+
+
+def verify_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
+    """Fewest bytes of a verify: every matrix and the head once, the K/V of each sequence once."""
+    taps = len(shape.taps) * shape.hidden * shape.hidden + 2 * shape.draft_layers * shape.hidden * (
+        shape.kv_heads * shape.head_dim
+    )
+    weights = shape.layers * layer_elements(shape) + shape.vocab * shape.hidden + taps
+    kv = rows * context * shape.layers * 2 * shape.kv_heads * shape.head_dim
+    return size * (weights + kv)
+
+
+def draft_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
+    """Fewest bytes of a draft."""
+    weights = shape.draft_layers * layer_elements(shape) + shape.vocab * shape.hidden
+    kv = rows * context * shape.draft_layers * 2 * shape.kv_heads * shape.head_dim
+    return size * (weights + kv)
