@@ -11,7 +11,7 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
-from services.common.kernels.span_attention.reference import attend, gathered
+from services.common.kernels.span_attention.reference import attend, gathered, room_for
 from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.swiglu.reference import swiglu
 from services.common.kernels.write_kv.reference import write_layers
@@ -43,11 +43,11 @@ class TargetBlock(HostBlock):
 
     def forward(
         self, normed_TD: Tensor, stream_TD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor,
-        read_BT: Tensor, bias_B1WT: Tensor | None,
+        read_BT: Tensor, room_2BTHD: Tensor, bias_B1WT: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return normed rows and residual stream after the block, both [T, D]."""
         q_THD = store_qkv(self.qkv(normed_TD), self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps)
-        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT)
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, room_2BTHD)
         q_BWHD = q_THD.unflatten(0, [read_BT.shape[0], -1])
         return self.finish(attend(q_BWHD, keys_BTHD, values_BTHD, bias_B1WT), stream_TD)
 
@@ -57,14 +57,14 @@ class DraftBlock(HostBlock):
 
     def forward(
         self, normed_TD: Tensor, stream_TD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, read_BT: Tensor,
-        bias_B1WT: Tensor | None,
+        room_2BTHD: Tensor, bias_B1WT: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return normed rows and residual stream after the block, both [T, D]."""
         turning = self.heads + self.kv_heads
         mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
         turned_THD = norm_rope(mixed_BWHD[:, :, :turning].flatten(0, 1), self.head_norm_HD, rotation, self.eps)
         turned_BWHD = turned_THD.view(read_BT.shape[0], -1, turning, self.head_dim)
-        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT)
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, room_2BTHD)
         keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
         values_BTHD = torch.cat((values_BTHD, mixed_BWHD[:, :, turning:]), 1)
         attended_BWF = attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, bias_B1WT)
@@ -90,9 +90,12 @@ class HostTarget(nn.Module):
         """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated."""
         stream_TD = embed_VD.index_select(0, ids_T)
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps)
+        room = room_for(kv_L2NSHD, read_BT)
         streams: list[Tensor] = []
         for index, block in enumerate(self.blocks):
-            normed_TD, stream_TD = block(normed_TD, stream_TD, rotation, kv_L2NSHD[index], slots_T, read_BT, bias_B1WT)
+            normed_TD, stream_TD = block(
+                normed_TD, stream_TD, rotation, kv_L2NSHD[index], slots_T, read_BT, room, bias_B1WT
+            )
             streams.append(stream_TD)
         if len(taps) == 0:
             return normed_TD, None
@@ -121,8 +124,9 @@ class HostDraft(nn.Module):
         """Return normalised hidden states [T, D]."""
         stream_TD = embed_VD.index_select(0, ids_T)
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps)
+        room = room_for(kv_L2NSHD, read_BT)
         for index, block in enumerate(self.blocks):
-            normed_TD, stream_TD = block(normed_TD, stream_TD, rotation, kv_L2NSHD[index], read_BT, bias_B1WT)
+            normed_TD, stream_TD = block(normed_TD, stream_TD, rotation, kv_L2NSHD[index], read_BT, room, bias_B1WT)
         return normed_TD
 
 

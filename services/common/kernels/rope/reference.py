@@ -10,7 +10,8 @@ from services.common.kernels.rope.tables import Rotation
 def norm_rope(x_THD: Tensor, weight_HD: Tensor, rotation: Rotation, eps: float) -> Tensor:
     """Normalise every head of every row, scale by its weight, rotate to the row's position."""
     size = x_THD.shape[-1]
-    normed_THD = rms_norm(x_THD, None, eps) * weight_HD
-    wide_THD = normed_THD.to(rotation.cos_T1D.dtype)
-    turned_THD = torch.addcmul(wide_THD * rotation.cos_T1D, wide_THD.roll(size // 2, -1), rotation.sin_T1D)
-    return turned_THD.to(x_THD.dtype)
+    normed_THD = rms_norm(x_THD, None, eps).mul_(weight_HD)
+    if normed_THD.dtype != rotation.cos_T1D.dtype:
+        normed_THD = normed_THD.to(rotation.cos_T1D.dtype)
+    turned_THD = torch.addcmul(normed_THD * rotation.cos_T1D, normed_THD.roll(size // 2, -1), rotation.sin_T1D)
+    return turned_THD if turned_THD.dtype == x_THD.dtype else turned_THD.to(x_THD.dtype)

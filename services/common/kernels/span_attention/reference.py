@@ -9,23 +9,31 @@ from services.common.kernels.span_attention.span import Span
 
 def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
     """Let row j attend to positions 0 .. length + j."""
-    keys_BTHD, values_BTHD = gathered(kv_2NSHD, span.read_BT)
+    keys_BTHD, values_BTHD = gathered(kv_2NSHD, span.read_BT, room_for(kv_2NSHD, span.read_BT))
     return attend(q_BWHD, keys_BTHD, values_BTHD, span.bias_B1WT)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
     """Let every row attend to the context and to its whole block."""
-    keys_BTHD, values_BTHD = gathered(kv_2NSHD, span.read_BT)
+    keys_BTHD, values_BTHD = gathered(kv_2NSHD, span.read_BT, room_for(kv_2NSHD, span.read_BT))
     keys_BTHD = torch.cat((keys_BTHD, keys_BWHD), 1)
     values_BTHD = torch.cat((values_BTHD, values_BWHD), 1)
     return attend(q_BWHD, keys_BTHD, values_BTHD, span.bias_B1WT)
 
 
-def gathered(kv_2NSHD: Tensor, index_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Return keys and values [B, T, H, D] at flat slots [B, T]."""
-    rows_2TF = kv_2NSHD.flatten(3).flatten(1, 2).index_select(1, index_BT.flatten())
-    shape = [index_BT.shape[0], index_BT.shape[1], kv_2NSHD.shape[3], kv_2NSHD.shape[4]]
-    return rows_2TF[0].view(shape), rows_2TF[1].view(shape)
+def room_for(kv_2NSHD: Tensor, index_BT: Tensor) -> Tensor:
+    """Return memory for the keys and values of one layer, which the layers after it may use again."""
+    shape = [2, index_BT.shape[0], index_BT.shape[1], kv_2NSHD.shape[-2], kv_2NSHD.shape[-1]]
+    return torch.empty(shape, dtype=kv_2NSHD.dtype, device=kv_2NSHD.device)
+
+
+def gathered(kv_2NSHD: Tensor, index_BT: Tensor, room_2BTHD: Tensor) -> tuple[Tensor, Tensor]:
+    """Return keys and values [B, T, H, D] at flat slots [B, T], written into `room_for` them."""
+    flat_2PHD, index_T = kv_2NSHD.flatten(1, 2), index_BT.flatten()
+    keys_BTHD, values_BTHD = room_2BTHD[0], room_2BTHD[1]
+    torch.index_select(flat_2PHD[0], 0, index_T, out=keys_BTHD.flatten(0, 1))
+    torch.index_select(flat_2PHD[1], 0, index_T, out=values_BTHD.flatten(0, 1))
+    return keys_BTHD, values_BTHD
 
 
 def attend(q_BWHD: Tensor, keys_BTHD: Tensor, values_BTHD: Tensor, bias_B1WT: Tensor | None) -> Tensor:
