@@ -16,14 +16,15 @@ class AcceptanceSettings:
     """`optimism` is the chance assumed before anything is known, as strong as `optimism_weight` observations.
 
     `shared_weight` says how many observations of its own a request needs to count as much as all others;
-    the two `forget` factors apply per observation of a position.
+    the two `forget` factors apply per observation of a position. Greedy and sampled requests differ by far in what
+    they accept and follow one another at will: so the others count little, and those of long ago not at all.
     """
 
     optimism: float = 0.8
     optimism_weight: float = 2.0
-    shared_weight: float = 32.0
+    shared_weight: float = 8.0
     request_forget: float = 0.98
-    shared_forget: float = 0.998
+    shared_forget: float = 0.98
 
 
 class _Chances:

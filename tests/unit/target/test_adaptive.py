@@ -1,13 +1,14 @@
 """Adaptive width: close to the best fixed width on every profile, never much worse than plain, and quick to turn."""
 
 import random
+from collections.abc import Sequence
 from statistics import median
 
 import pytest
 
 from services.target.adaptive.acceptance import Acceptance
 from services.target.adaptive.costs import CostTable
-from services.target.adaptive.width import AdaptiveWidth, FixedWidth, adaptive_policy
+from services.target.adaptive.width import AdaptiveWidth, FixedWidth, WidthPolicy, adaptive_policy
 from tests.unit.target.acceptance_profiles import (
     BUCKETS,
     P13,
@@ -46,6 +47,36 @@ def test_costs_that_warm_up_did_not_know_are_learnt(rates: tuple[float, ...]) ->
     blind = {(bucket, width): 0.5 * round_micros(bucket, 1) + bucket * width for bucket in BUCKETS for width in WIDTHS}
     fixed = max(tokens_per_second(FixedWidth(width), 32, rates, 600, 1) for width in WIDTHS)
     assert tokens_per_second(adaptive_policy(WIDTHS, BUCKETS, blind), 32, rates, 600, 1) >= 0.96 * fixed
+
+
+def test_requests_of_two_kinds_in_turn_come_close_to_the_best_width_of_each() -> None:
+    """What a greedy stream accepts says little about a sampled one; costs are those of two CPU cores, served."""
+    micros = {1: 3000.0, 4: 5400.0, 8: 6300.0}
+    kinds = ((0.85,) * 7, (0.62, 0.5, 0.42, 0.38, 0.33, 0.3, 0.28))
+
+    def spent(chosen: WidthPolicy, served: Sequence[int], seed: int) -> float:
+        source, total = random.Random(seed), 0.0
+        for uid, kind in enumerate(served):
+            chosen.join(uid, None)
+            left = 127
+            while left > 0:
+                width = chosen.choose(1, 1)
+                accepted = min(accepted_drafts(source, kinds[kind], width - 1), left - 1)
+                left -= accepted + 1
+                took = micros[width] * source.uniform(0.9, 1.1)
+                chosen.observe(uid, width - 1, accepted, left == 0)
+                chosen.landed(1, width, accepted + 1, took)
+                total += took
+            chosen.leave(uid)
+        return total
+
+    shares = []
+    for seed in (1, 2, 3):
+        best = sum(min(spent(FixedWidth(width), [kind] * 60, seed) for width in micros) for kind in (0, 1))
+        adaptive = adaptive_policy(tuple(micros), (1,), {(1, width): cost for width, cost in micros.items()})
+        shares.append(best / spent(adaptive, [0, 1] * 60, seed))
+    print(f"best widths / adaptive = {shares}")
+    assert median(shares) >= 0.95
 
 
 def test_plain_loads_lose_little_to_probes() -> None:
