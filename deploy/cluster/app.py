@@ -1,6 +1,7 @@
 """The controller as a process: Ray runtime, pairs, FleetService."""
 
 import asyncio
+import signal
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -47,6 +48,7 @@ class ClusterApp:
         """Starts Ray and the listeners; pairs come up in the background."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._start_ray)
+        take_back_signals()
         self._controller = Controller(
             self._settings, runtime.resource_name(self._settings.placement), self.run_dir, self._registry
         )
@@ -78,3 +80,10 @@ class ClusterApp:
         if self._settings.mps:
             await asyncio.to_thread(mps.stop)
         (self.run_dir / node.SERVING).unlink(missing_ok=True)
+
+
+def take_back_signals() -> None:
+    """Restores the handlers of the main thread: Ray puts in its own, which abort the process instead of draining it."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.getsignal(number))
+        signal.siginterrupt(number, False)

@@ -5,11 +5,14 @@ FROM ${BASE} AS build
 WORKDIR /build
 COPY requirements/ requirements/
 RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --no-cache-dir --requirement requirements/worker.txt --constraint requirements/constraints.txt
+ && /opt/venv/bin/pip install --no-cache-dir --requirement requirements/worker.txt --requirement requirements/tracing.txt \
+      --constraint requirements/constraints.txt
 
 FROM ${BASE}
 RUN useradd --uid 10001 --user-group --create-home paceline
+# Operators start Ray from a login shell, which has a PATH of its own.
 COPY --from=build /opt/venv /opt/venv
+RUN ln -s /opt/venv/bin/ray /usr/local/bin/ray
 WORKDIR /app
 COPY services/__init__.py services/__init__.py
 COPY services/common/ services/common/

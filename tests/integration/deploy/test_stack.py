@@ -41,6 +41,8 @@ def test_nothing_is_left_behind() -> None:
     with Stack(StackSettings(ready_s=110.0)) as stack:
         run_dir = stack.run_dir
     assert not run_dir.exists()
+    # A code other than 0 means that a service was ended instead of draining.
+    assert {process.name: process.process.returncode for process in stack.processes} == {"cluster": 0, "gateway-0": 0}
     end = time.monotonic() + 30.0
     while (left := processes_naming(str(run_dir))) and time.monotonic() < end:
         time.sleep(0.1)

@@ -1,0 +1,89 @@
+"""One trace from a client over the gateway's process to every round in the target's, at a collector."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+from services.common.tracing import ENDPOINT
+from tests.deploy.full.load import clients
+from tests.deploy.full.release import running
+
+TRACE, CLIENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TOKENS = 24
+EXPORTED_S = 30.0
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Keeps the spans it is sent, with the name of the service that sent them."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, Span]] = []
+
+    def Export(
+        self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
+    ) -> trace_service_pb2.ExportTraceServiceResponse:
+        """Takes a batch."""
+        for group in request.resource_spans:
+            service = next(each.value.string_value for each in group.resource.attributes if each.key == "service.name")
+            self.spans += [(service, span) for scope in group.scope_spans for span in scope.spans]
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def named(self, name: str) -> list[tuple[str, Span]]:
+        """Spans of a name."""
+        return [(service, span) for service, span in self.spans if span.name == f"paceline.{name}"]
+
+
+@contextmanager
+def collecting() -> Iterator[tuple[Collector, str]]:
+    """A collector and its endpoint."""
+    collector, server = Collector(), grpc.server(ThreadPoolExecutor(2))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield collector, f"http://127.0.0.1:{port}"
+    server.stop(0)
+
+
+async def generate(addresses: list[str], flags: str) -> inference_pb2.Final:
+    """One answer under the client's trace; flags 01 ask for it to be kept."""
+    request = inference_pb2.GenerateRequest(
+        prompt=inference_pb2.Prompt(text="def add(a, b):\n"),
+        stopping=types_pb2.Stopping(max_tokens=TOKENS, ignore_eos=True),
+    )
+    async with clients(addresses) as stub:
+        call = stub.Generate(request, timeout=60, metadata=(("traceparent", f"00-{TRACE}-{CLIENT}-{flags}"),))
+        finals = [message.final async for message in call if message.HasField("final")]
+    return finals[0]
+
+
+def test_a_trace_holds_every_step_of_a_request() -> None:
+    with collecting() as (collector, endpoint), running(1, 1, {ENDPOINT: endpoint}) as release:
+        final = asyncio.run(generate(release.addresses("gateway", 0), "01"))
+        end = time.monotonic() + EXPORTED_S
+        while not (collector.named("generate") and collector.named("decode")) and time.monotonic() < end:
+            time.sleep(0.2)
+    ((gateway, root),) = collector.named("generate")
+    assert gateway == "paceline-gateway"
+    assert root.parent_span_id.hex() == CLIENT
+    for name in ("queue", "prefill", "decode"):
+        ((target, span),) = collector.named(name)
+        assert target == "paceline-target"
+        assert span.parent_span_id == root.span_id
+    rounds = collector.named("round")
+    # The round that ends the prefill gives the first token and verifies nothing.
+    assert len(rounds) == final.speculation.rounds + 1
+    assert all(span.parent_span_id == root.span_id for _, span in rounds)
+    assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
+
+
+def test_a_client_that_wants_no_trace_gets_no_rounds() -> None:
+    with collecting() as (collector, endpoint), running(1, 1, {ENDPOINT: endpoint}) as release:
+        asyncio.run(generate(release.addresses("gateway", 0), "00"))
+    assert collector.named("round") == []
