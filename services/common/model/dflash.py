@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.best_token import best_token
 from services.common.kernels.compiled import compiled
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
@@ -128,7 +129,7 @@ class DflashBlock:
         assert 0 < take < span.width, "a block of B rows proposes at most B - 1 tokens"
         hidden_BWD = self.hidden(anchors_B, span, draft_kv_L2NSHD, embed_VD)
         logits_BKV: Tensor = F.linear(hidden_BWD[:, 1 : take + 1], lm_head_VD)
-        return logits_BKV.argmax(-1)
+        return best_token(logits_BKV)
 
     @torch.no_grad()
     def hidden(self, anchors_B: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:

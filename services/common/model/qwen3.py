@@ -96,11 +96,10 @@ class Qwen3:
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits [..., V] of normalised hidden states, in float32 or wider."""
+        """Return the logits [..., V] of normalised hidden states: on the CPU in float32 or wider."""
         if self._host is None:
-            logits = F.linear(hidden, self.lm_head_VD)
-        else:
-            logits = self._host.logits(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
+            return F.linear(hidden, self.lm_head_VD)
+        logits = self._host.logits(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def _by_kernels(

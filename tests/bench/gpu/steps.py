@@ -122,12 +122,13 @@ def capture_equals_eager(rig: Rig, bucket: int, context: int) -> bool:
     step = rig.steps.verify(bucket, width, "greedy")
     rig.seat(bucket, context)
     rig.steps.graphs.replay(("verify", bucket, width, "greedy"))
-    captured, tokens = step.logits_BWV.clone(), step.result.packed_N.clone()
+    static, captured, tokens = step.logits_BWV, step.logits_BWV.clone(), step.result.packed_N.clone()
     rig.reset(bucket, context)
     step.run()
     same = torch.equal(captured, step.logits_BWV) and torch.equal(tokens, step.result.packed_N)
+    step.logits_BWV = static
     rig.synchronise()
-    return same
+    return same and bool(captured.isfinite().all())
 
 
 def _products(layers: list[list[torch.Tensor]], head: torch.Tensor, inputs: dict[int, torch.Tensor]) -> None:

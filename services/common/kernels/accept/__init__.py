@@ -32,7 +32,8 @@ def accept(
     """Choose, accept and commit for every row of a round.
 
     Args:
-        logits_BWV: raw logits, float32 or float64; row j predicts position length + 1 + j.
+        logits_BWV: raw logits, float32 or wider on the CPU, float32 or bfloat16 on a GPU; row j predicts position
+            length + 1 + j.
         drafts_BK: drafts after the anchor, K = W - 1; -1 where there is none.
         rows_B: slot of each row; inactive slots (the pad slot among them) commit nothing and stay untouched.
         state: of all slots; length, anchor, generated, counts, history and active move.
@@ -54,7 +55,8 @@ def logprobs(logits_BWV: Tensor, tokens_BW: Tensor, top: int) -> tuple[Tensor, T
 
     Tokens below 0 (padding of a round's result) are read as token 0.
     """
-    log_BWV = torch.log_softmax(logits_BWV, -1)
+    wide = torch.float64 if logits_BWV.dtype == torch.float64 else torch.float32
+    log_BWV = torch.log_softmax(logits_BWV, -1, dtype=wide)
     chosen_BW = log_BWV.gather(-1, tokens_BW.clamp(min=0)[..., None])[..., 0]
     values_BWn, ids_BWn = log_BWV.topk(top, -1)
     return chosen_BW, ids_BWn, values_BWn

@@ -29,7 +29,7 @@ def best_kernel(
     program, tile = tl.program_id(0), tl.program_id(1)
     token = tile * TILE + tl.arange(0, TILE)
     inside = token < vocab
-    score = tl.load(scores_ptr + program.to(tl.int64) * vocab + token, mask=inside, other=float("-inf"))
+    score = tl.load(scores_ptr + program.to(tl.int64) * vocab + token, mask=inside, other=float("-inf")).to(tl.float32)
     spoilt = tl.sum(((score != score) | (score == float("inf"))).to(tl.int32), 0)
     if FULL:
         slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)

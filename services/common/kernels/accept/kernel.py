@@ -15,6 +15,7 @@ from services.common.kernels.accept.scores import floor_kernel, score_kernel
 from services.common.kernels.accept.state import RoundResult, SlotState
 
 _TILE = 1024
+_SEARCH_TILE, _SEARCH_WARPS = 8192, 16
 
 
 def accept(
@@ -26,7 +27,7 @@ def accept(
     mode: Literal["greedy", "full"],
 ) -> None:
     """Choose, accept and commit for every row of a round; the noise is made in place."""
-    assert logits_BWV.dtype == torch.float32, "the kernel takes float32 logits"
+    assert logits_BWV.dtype in (torch.float32, torch.bfloat16), "the kernel takes float32 or bfloat16 logits"
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     batch, width, vocab = logits_BWV.shape
     rows, tiles, full = batch * width, triton.cdiv(vocab, _TILE), mode == "full"
@@ -36,7 +37,8 @@ def accept(
     choices = torch.empty((rows, tiles), dtype=torch.int32, device=device)
     scores, spoilt, floors = logits_BWV, choices, values
     if full:
-        scores, spoilt, floors = torch.empty_like(logits_BWV), torch.empty_like(choices), torch.empty_like(values[:, 0])
+        scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=device)
+        spoilt, floors = torch.empty_like(choices), torch.empty_like(values[:, 0])
         _score(logits_BWV, drafts_BK, rows_B, state, scores, spoilt, floors)
     best_kernel[(rows, tiles)](
         scores, rows_B, floors, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
@@ -71,5 +73,5 @@ def _score(
     )  # fmt: skip
     floor_kernel[(batch * width,)](
         scores, rows_B, floors, state.temperature_S, state.top_k_S, state.top_p_S, state.min_p_S, vocab,
-        WIDTH=width, TILE=_TILE,
+        WIDTH=width, TILE=_SEARCH_TILE, num_warps=_SEARCH_WARPS,
     )  # fmt: skip

@@ -21,7 +21,7 @@ def score_kernel(
     token = tile * TILE + tl.arange(0, TILE)
     inside = token < vocab
     at = program.to(tl.int64) * vocab + token
-    score = tl.load(logits_ptr + at, mask=inside, other=float("-inf"))
+    score = tl.load(logits_ptr + at, mask=inside, other=float("-inf")).to(tl.float32)
     spoilt = tl.sum(((score != score) | (score == float("inf"))).to(tl.int32), 0)
     tl.store(spoilt_ptr + program * tl.num_programs(1) + tile, spoilt)
     place = slot * vocab + token

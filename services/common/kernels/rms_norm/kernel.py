@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+
 
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
     """Return `x / rms(x) * weight` over the last dimension."""
@@ -27,6 +29,7 @@ def _launch(x: Tensor, residual: Tensor | None, weight_D: Tensor, eps: float) ->
     _rms_norm_kernel[(x.numel() // width,)](
         x, residual if residual is not None else x, weight_D, out, total, width, eps,
         HAS_RESIDUAL=residual is not None, WIDTH_PAD=triton.next_power_of_2(width), WIDE=_wide(x),
+        PDL=PDL, num_warps=8, **LAUNCH,
     )  # fmt: skip
     return out, total
 
@@ -38,16 +41,18 @@ def _wide(x: Tensor) -> tl.dtype:
 @triton.jit
 def _rms_norm_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, total_ptr, width, eps,
-    HAS_RESIDUAL: tl.constexpr, WIDTH_PAD: tl.constexpr, WIDE: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr, WIDTH_PAD: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH_PAD)
     inside = column < width
+    allow_next(PDL)
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(WIDE)
+    await_previous(PDL)
     x = tl.load(x_ptr + row * width + column, mask=inside, other=0.0)
     if HAS_RESIDUAL:
         x += tl.load(residual_ptr + row * width + column, mask=inside, other=0.0)
         tl.store(total_ptr + row * width + column, x, mask=inside)
     wide = x.to(WIDE)
     scale = 1.0 / tl.sqrt(tl.sum(wide * wide, 0) / width + eps)
-    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(WIDE)
     tl.store(out_ptr + row * width + column, (wide * scale * weight).to(x.dtype), mask=inside)

@@ -12,12 +12,16 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.dispatch import INTERPRETED
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.span_attention.span import Span
 
 _PROGRAMS = 264
 _MOST_SPLITS = 64
 _INTERPRETED_SPLITS = 2
 _ROW_TILE = 64
+_PROMPT_ROW_TILE = 128
+_PROMPT_ROWS = 1024
+_MERGE_ROWS = 1 if INTERPRETED else 4
 _TOKEN_TILE = 16 if INTERPRETED else 64
 
 
@@ -42,7 +46,8 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     kv_heads = kv_2NSHD.shape[3]
     group = heads // kv_heads
     rows = width * group
-    tile = min(_ROW_TILE, max(16, triton.next_power_of_2(rows)))
+    most = _PROMPT_ROW_TILE if rows >= _PROMPT_ROWS else _ROW_TILE
+    tile = min(most, max(16, triton.next_power_of_2(rows)))
     tiles = triton.cdiv(rows, tile)
     splits = split_count(batch, kv_heads, tiles)
     q_BWHD = q_BWHD.contiguous()
@@ -52,17 +57,26 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     sums = torch.empty((batch * kv_heads, splits, rows, 2), dtype=wide, device=q_BWHD.device)
     out_BWF = torch.empty((batch, width, heads * size), dtype=q_BWHD.dtype, device=q_BWHD.device)
     shapes = {"WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size, "SPLITS": splits,
-              "SIZE_PAD": triton.next_power_of_2(size)}  # fmt: skip
+              "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": _TOKEN_TILE, "PDL": PDL, **LAUNCH}  # fmt: skip
     _attend_kernel[(batch * kv_heads, splits, tiles)](
         q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B, partial, sums,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
         block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
         block_values.stride(1), block_values.stride(2), size**-0.5,
-        BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, TILE=tile, TOKENS=_TOKEN_TILE,
-        WIDE=tl.float64 if wide == torch.float64 else tl.float32, **shapes,
+        BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, TILE=tile,
+        WIDE=tl.float64 if wide == torch.float64 else tl.float32,
+        num_warps=8 if tile == _PROMPT_ROW_TILE else 4, **shapes,
     )  # fmt: skip
-    _merge_kernel[(batch * kv_heads, rows)](partial, sums, out_BWF, **shapes)
+    _merge_kernel[(batch * kv_heads, triton.cdiv(rows, _MERGE_ROWS))](
+        partial, sums, out_BWF, span.reach_B, ROWS=_MERGE_ROWS, **shapes
+    )
     return out_BWF
+
+
+@triton.jit
+def _share(total, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
+    """Return how many positions each split takes; the splits past the last position have none."""
+    return tl.maximum(tl.cdiv(tl.cdiv(total, SPLITS), TOKENS), 1) * TOKENS
 
 
 @triton.jit
@@ -77,7 +91,7 @@ def _attend_kernel(
     places, stride_table, columns, stride_kb, stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    SIZE_PAD: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     pair, split = tl.program_id(0), tl.program_id(1)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
@@ -85,15 +99,19 @@ def _attend_kernel(
     column = tl.arange(0, SIZE_PAD)
     fits = (row < WIDTH * GROUP)[:, None] & (column < SIZE)[None, :]
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    allow_next(PDL)
+    await_previous(PDL)
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
     length = tl.load(lengths_ptr + sequence)
     total = tl.load(reach_ptr + sequence)
-    share = tl.cdiv(tl.cdiv(total, SPLITS), TOKENS) * TOKENS
+    share = _share(total, SPLITS, TOKENS)
     begin = split * share
+    last = tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1
+    end = tl.minimum(begin + share, total if HAS_BLOCK else tl.minimum(total, length + last // GROUP + 1))
     best = tl.full((TILE,), -1e30, dtype=WIDE)
     mass = tl.zeros((TILE,), dtype=WIDE)
     sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
-    for first in range(begin, tl.minimum(begin + share, total), TOKENS):
+    for first in range(begin, end, TOKENS):
         position = first + tl.arange(0, TOKENS)
         paged = position < (length if HAS_BLOCK else total)
         index = position // BLOCK_SIZE
@@ -124,27 +142,40 @@ def _attend_kernel(
         sum_ = sum_ * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee").to(WIDE)
         best = higher
     target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
-    tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits)
-    tl.store(sums_ptr + target * 2, best, mask=row < WIDTH * GROUP)
-    tl.store(sums_ptr + target * 2 + 1, mass, mask=row < WIDTH * GROUP)
+    used = (begin < total) | (split == 0)
+    tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
+    tl.store(sums_ptr + target * 2, best, mask=(row < WIDTH * GROUP) & used)
+    tl.store(sums_ptr + target * 2 + 1, mass, mask=(row < WIDTH * GROUP) & used)
 
 
 @triton.jit
 def _merge_kernel(
-    partial_ptr, sums_ptr, out_ptr,
+    partial_ptr, sums_ptr, out_ptr, reach_ptr, ROWS: tl.constexpr, TOKENS: tl.constexpr,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    SIZE_PAD: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    pair, row = tl.program_id(0), tl.program_id(1)
-    column = tl.arange(0, SIZE_PAD)
-    inside = column < SIZE
-    at = (pair * SPLITS + tl.arange(0, SPLITS)).to(tl.int64) * WIDTH * GROUP + row
-    best = tl.load(sums_ptr + at * 2)
-    fade = tl.exp(best - tl.max(best, 0))
-    mass = tl.sum(fade * tl.load(sums_ptr + at * 2 + 1), 0)
-    parts = tl.load(partial_ptr + at[:, None] * SIZE + column[None, :], mask=inside[None, :], other=0.0)
-    total = tl.sum(fade[:, None] * parts, 0)
+    pair = tl.program_id(0)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
+    known = row < WIDTH * GROUP
+    fits = known[:, None] & (column < SIZE)[None, :]
+    allow_next(PDL)
+    await_previous(PDL)
+    total = tl.load(reach_ptr + sequence)
+    used = tl.maximum(tl.cdiv(total, _share(total, SPLITS, TOKENS)), 1)
+    split = tl.arange(0, SPLITS)
+    at = ((pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP)[None, :] + row[:, None]
+    read = known[:, None] & (split < used)[None, :]
+    best = tl.load(sums_ptr + at * 2, mask=read, other=-1e30)
+    highest = tl.max(best, 1)
+    masses = tl.load(sums_ptr + at * 2 + 1, mask=read, other=0.0)
+    mass = tl.sum(tl.exp(best - highest[:, None]) * masses, 1)
+    sum_ = tl.zeros((ROWS, SIZE_PAD), dtype=partial_ptr.dtype.element_ty)
+    for index in range(used):
+        place = (pair * SPLITS + index).to(tl.int64) * WIDTH * GROUP + row
+        fade = tl.exp(tl.load(sums_ptr + place * 2, mask=known, other=-1e30) - highest)
+        part = tl.load(partial_ptr + place[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
+        sum_ += fade[:, None] * part
+    value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
     out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
-    value = total / tl.where(mass > 0, mass, 1.0)
-    tl.store(out_ptr + out_row * SIZE + column, value.to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(out_ptr + out_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import turn_head
 
@@ -27,6 +28,7 @@ def store_qkv(
         mixed_TF, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
         QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide,
+        PDL=PDL, **LAUNCH,
     )  # fmt: skip
     return q_THD
 
@@ -35,7 +37,10 @@ def store_qkv(
 def _store_qkv_kernel(
     mixed_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, slots_ptr, places, eps,
     QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
+    allow_next(PDL)
+    await_previous(PDL)
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tl.arange(0, SIZE_PAD)
     inside = column < SIZE

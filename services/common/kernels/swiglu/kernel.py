@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+
 _TILE = 1024
 
 
@@ -14,12 +16,16 @@ def swiglu(gate_up_TF: Tensor) -> Tensor:
     rows, inner = gate_up_TF.shape[0], gate_up_TF.shape[1] // 2
     out_TI = torch.empty((rows, inner), dtype=gate_up_TF.dtype, device=gate_up_TF.device)
     wide = tl.float64 if gate_up_TF.dtype == torch.float64 else tl.float32
-    _swiglu_kernel[(rows, triton.cdiv(inner, _TILE))](gate_up_TF, out_TI, inner, TILE=_TILE, WIDE=wide)
+    _swiglu_kernel[(rows, triton.cdiv(inner, _TILE))](
+        gate_up_TF, out_TI, inner, TILE=_TILE, WIDE=wide, PDL=PDL, **LAUNCH
+    )
     return out_TI
 
 
 @triton.jit
-def _swiglu_kernel(gate_up_ptr, out_ptr, inner, TILE: tl.constexpr, WIDE: tl.constexpr):
+def _swiglu_kernel(gate_up_ptr, out_ptr, inner, TILE: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr):
+    allow_next(PDL)
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     inside = column < inner

@@ -1,0 +1,38 @@
+"""Programmatic dependent launch: a kernel starts while the one before it drains, and waits where it needs its results.
+
+Every kernel of the chain lets its successor start at once (`allow_next`) and then waits for its predecessor to be
+complete and visible (`await_previous`); what it can do before, such as reading weights, costs nothing.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators
+
+import torch
+import triton
+import triton.language as tl
+
+from services.common.kernels.dispatch import INTERPRETED
+
+_HOPPER = 9
+
+
+def _supported() -> bool:
+    return not INTERPRETED and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= _HOPPER
+
+
+PDL = _supported()
+LAUNCH = {"launch_pdl": True} if PDL else {}
+"""Options of a launch that takes part."""
+
+
+@triton.jit
+def allow_next(PDL: tl.constexpr):
+    """Let the next kernel of the stream start."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def await_previous(PDL: tl.constexpr):
+    """Wait until the kernel before has finished and all it wrote can be read."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
