@@ -129,6 +129,23 @@ def test_the_default_values_fit_the_schema() -> None:
     jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
 
 
+def leaves(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Where values and schema differ in names, or the schema lets unknown names pass."""
+    if schema.get("type") != "object" or "properties" not in schema:
+        return
+    if schema.get("additionalProperties") is not False:
+        yield f"{path} takes unknown names"
+    for name in values.keys() ^ (schema["properties"].keys() - {"global"}):
+        yield f"{path}.{name} is not in both"
+    for name in values.keys() & schema["properties"].keys():
+        if isinstance(values[name], dict):
+            yield from leaves(values[name], schema["properties"][name], f"{path}.{name}")
+
+
+def test_schema_and_values_name_the_same() -> None:
+    assert list(leaves(VALUES, SCHEMA)) == []
+
+
 BAD = [
     ("image.repository", 3),
     ("image.repository", "with space"),

@@ -1,0 +1,1 @@
+"""The chart, and the page that is made from its values."""
