@@ -1,4 +1,4 @@
-"""python -m deploy.helm.readme [--check]: writes the table of values into the chart's README, or says that it is old."""
+"""python -m deploy.helm.readme [--check]: writes the table of values into the chart's README, or says it is old."""
 
 import argparse
 import sys
