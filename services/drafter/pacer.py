@@ -32,12 +32,14 @@ class Pacer:
 
     @torch.inference_mode()
     def warm_up(self, buckets: Sequence[int], widths: Sequence[int]) -> None:
-        """Captures every step, largest first."""
+        """Captures every step, largest first, and runs it once: the first round must be as quick as any."""
         tensors = [*self._shared.tensors(), self._stamp_2]
         for width in sorted(widths, reverse=True):
             for bucket in sorted(buckets, reverse=True):
                 step = partial(_draft_round, self._shared, self._proposer, self._stamp_2, bucket, width)
                 self._graphs.capture((bucket, width), step, tensors)
+                self._graphs.replay((bucket, width))
+        self._stamp_2[0] = 0
 
     @torch.inference_mode()
     def draft(self, number: int, bucket: int, width: int) -> None:

@@ -19,6 +19,9 @@ from services.common.arena import Arena
 from services.common.arena.flags import FlagPair
 from services.target.plan import Plan
 
+_FIRST_ROUND_S = 2.0
+"""Patience with the first draft of an attachment: drivers load what they have put off."""
+
 
 class Partner(Protocol):
     """The attachment as a hand-off needs it."""
@@ -118,6 +121,7 @@ class FlagHandoff:
         self._done = torch.cuda.Event()
         self._ahead = self._waiting = -1
         self._asked = 0.0
+        self._fresh = False
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes the flags of the attachment."""
@@ -127,6 +131,7 @@ class FlagHandoff:
         """Forgets the attachment before."""
         partner, flags = self._partners.pop(generation, (None, None))
         self._partner, self._flags, self._ahead = partner, flags, -1
+        self._fresh = True
 
     def published_ahead(self, plan: Plan) -> bool:
         """Whether the last verify was followed by this round's inputs."""
@@ -158,7 +163,8 @@ class FlagHandoff:
         """Watches until the verify is done; a late or lost drafter is released from, and the round has no drafts."""
         if self._waiting < 0 or self._flags is None or self._partner is None:
             return
-        deadline = self._asked + self._partner.watchdog_s
+        patience = max(self._partner.watchdog_s, _FIRST_ROUND_S) if self._fresh else self._partner.watchdog_s
+        deadline, self._fresh = self._asked + patience, False
         while not self._done.query():
             if not self._partner.speculating or time.monotonic() > deadline:
                 self._flags.release_target(self._waiting)

@@ -71,7 +71,9 @@ class Runner:
     @torch.inference_mode()
     def warm_up(self) -> dict[tuple[int, int], int]:
         """Captures every shape; returns the cost of a verify by (bucket, width), microseconds."""
-        return warm_up(self.pool, self.steps)
+        costs = warm_up(self.pool, self.steps)
+        self.publish()
+        return costs
 
     def set_generation(self, generation: int) -> None:
         """Drafts of this attachment count from now on; those of any other do not."""

@@ -25,14 +25,14 @@ LAUNCH = {"launch_pdl": True} if PDL else {}
 
 
 @triton.jit
-def allow_next(PDL: tl.constexpr):
+def allow_next(PDL: tl.constexpr) -> None:
     """Let the next kernel of the stream start."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
-def await_previous(PDL: tl.constexpr):
+def await_previous(PDL: tl.constexpr) -> None:
     """Wait until the kernel before has finished and all it wrote can be read."""
     if PDL:
         tl.extra.cuda.gdc_wait()

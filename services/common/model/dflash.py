@@ -128,8 +128,10 @@ class DflashBlock:
         take = span.width - 1 if count is None else count
         assert 0 < take < span.width, "a block of B rows proposes at most B - 1 tokens"
         hidden_BWD = self.hidden(anchors_B, span, draft_kv_L2NSHD, embed_VD)
-        logits_BKV: Tensor = F.linear(hidden_BWD[:, 1 : take + 1], lm_head_VD)
-        return best_token(logits_BKV)
+        # One product over flat rows: a strided batch would read the head once for each sequence.
+        rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
+        logits_RV: Tensor = F.linear(rows_RD, lm_head_VD)
+        return best_token(logits_RV).view(-1, take)
 
     @torch.no_grad()
     def hidden(self, anchors_B: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:

@@ -55,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--contexts", type=int, nargs="*", default=[512, 4096, 32000])
     parser.add_argument("--widths", type=int, nargs="*", default=[16])
     parser.add_argument("--handoffs", nargs="*", default=["mps", "timeslice", "host"])
+    parser.add_argument("--schedules", nargs="*", default=["vllm", *PROFILES])
     parser.add_argument("--memory-gb", type=float, default=30.0)
     parser.add_argument("--save", default="")
     return parser.parse_args()
@@ -91,8 +92,8 @@ def _served(chosen: argparse.Namespace) -> list[Row]:
     for handoff in chosen.handoffs:
         with Mps(handoff == "mps") as environment:
             for width in chosen.widths:
-                schedules = {"vllm": VLLM[width]} if handoff != "mps" else {"vllm": VLLM[width], **PROFILES}
-                for name, rates in schedules.items():
+                for name in chosen.schedules:
+                    rates = VLLM[width] if name == "vllm" else PROFILES[name]
                     rows += _pair(chosen, handoff, width, name, rates, environment)
     return rows
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import random
 import statistics
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,8 +90,9 @@ class ServedPair:
 
     def stop(self) -> None:
         """Ends both."""
-        self._target.stop()
-        self._drafter.stop()
+        for process in (self._target, self._drafter):
+            process.stop()
+            print(f"{process.name}: {process.tail(1500)}", file=sys.stderr)
 
     def _drafter_command(self, pair: MadeUpPair, folder: Path) -> list[str]:
         return ["services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{folder}/d.sock", *self._common()]
@@ -113,7 +115,7 @@ async def measure(address: str, load: Load, vocab: int, repeats: int = 3) -> Row
             rounds = [one.end.speculation.rounds for one in received]
             speeds.append((tokens - load.concurrency) / (total_s - first_s))
             taus.append((tokens - load.concurrency) / max(1, sum(rounds)))
-            micros.append((total_s - first_s) / max(1, max(rounds)) * 1e6)
+            micros.append((total_s - first_s) / max(1, *rounds) * 1e6)
             digest = hashlib.sha256(repr([one.tokens for one in received]).encode()).hexdigest()
     return {
         "concurrency": load.concurrency,

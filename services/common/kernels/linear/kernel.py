@@ -2,8 +2,8 @@
 
 Bytes for T rows: F D e, read once; x [T, D] stays in L2. One program streams a band of outputs over its share of D. A
 band with several shares is finished by the last of its programs, which adds the float32 sums in the order of the
-shares: no second launch, and the same bits whichever program comes last. The first tile of the weight is read before
-the kernel that makes x has finished. With more rows cuBLAS wins, and serves.
+shares: no second launch, and the same bits whichever program comes last. With more rows
+cuBLAS wins, and serves.
 """
 
 from typing import NamedTuple
@@ -32,11 +32,15 @@ class Tiling(NamedTuple):
     warps: int = 4
 
 
+_MEASURED: dict[tuple[int, int], Tiling] = {}
+"""The quickest cuts found on an H200, by outputs and depth."""
+
+
 def tiling(outputs: int, depth: int) -> Tiling:
-    """Return the cut of a weight [outputs, depth]; measured on an H200 for the shapes of Qwen3-4B."""
+    """Return the cut of a weight [outputs, depth]."""
     if depth <= 128:
         return Tiling(32, 128, 1)
-    return Tiling(32, 128, 1 if outputs >= _WIDE_OUTPUT else 2)
+    return _MEASURED.get((outputs, depth)) or Tiling(32, 128, 1 if outputs >= _WIDE_OUTPUT else 2)
 
 
 def linear(x_TD: Tensor, weight_FD: Tensor, cut: Tiling | None = None) -> Tensor:
@@ -53,7 +57,8 @@ def linear(x_TD: Tensor, weight_FD: Tensor, cut: Tiling | None = None) -> Tensor
     sums = torch.empty((cut.shares, rows, outputs), dtype=torch.float32, device=device) if cut.shares > 1 else out_TF
     _linear_kernel[(bands, cut.shares)](
         x_TD.contiguous(), weight_FD, out_TF, sums, _counter(device), rows, outputs, depth, weight_FD.stride(0),
-        ROWS=_MOST_ROWS, BAND=cut.band, DEPTH=cut.depth, SHARES=cut.shares, PDL=PDL, num_warps=cut.warps,
+        ROWS=_MOST_ROWS, BAND=cut.band, DEPTH=cut.depth, SHARES=cut.shares,
+        EVEN=depth % (cut.depth * cut.shares) == 0 and outputs % cut.band == 0, PDL=PDL, num_warps=cut.warps,
         num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
     return out_TF
@@ -67,38 +72,40 @@ def _counter(device: torch.device) -> Tensor:
 
 
 @triton.jit
-def _weight_tile(weight_ptr, output, column, outputs, depth, stride):
-    at = weight_ptr + output.to(tl.int64)[None, :] * stride + column[:, None]
-    return tl.load(at, mask=(output < outputs)[None, :] & (column < depth)[:, None], other=0.0)
+def _weight_tile(weight_ptr, output, column, outputs, end, stride, EVEN: tl.constexpr):
+    at = weight_ptr + output.to(tl.int64)[:, None] * stride + column[None, :]
+    inside = EVEN | ((output < outputs)[:, None] & (column < end)[None, :])
+    return tl.load(at) if EVEN else tl.load(at, mask=inside, other=0.0)
 
 
 @triton.jit
-def _x_tile(x_ptr, row, column, rows, depth):
-    at = x_ptr + row[:, None] * depth + column[None, :]
-    return tl.load(at, mask=(row < rows)[:, None] & (column < depth)[None, :], other=0.0)
+def _x_tile(x_ptr, row, column, rows, depth, EVEN: tl.constexpr):
+    at = x_ptr + row[None, :] * depth + column[:, None]
+    inside = (row < rows)[None, :] if EVEN else (row < rows)[None, :] & (column < depth)[:, None]
+    return tl.load(at, mask=inside, other=0.0)
 
 
 @triton.jit
 def _linear_kernel(
     x_ptr, weight_ptr, out_ptr, sums_ptr, counter_ptr, rows, outputs, depth, stride,
-    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, SHARES: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, SHARES: tl.constexpr, EVEN: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    allow_next(PDL)
     output = tl.program_id(0) * BAND + tl.arange(0, BAND)
     row = tl.arange(0, ROWS)
     share = tl.cdiv(tl.cdiv(depth, SHARES), DEPTH) * DEPTH
     begin = tl.program_id(1) * share
     end = tl.minimum(begin + share, depth)
-    column = begin + tl.arange(0, DEPTH)
-    weight = _weight_tile(weight_ptr, output, column, outputs, end, stride)
     await_previous(PDL)
-    total = tl.dot(_x_tile(x_ptr, row, column, rows, depth), weight, input_precision="ieee")
-    for first in range(begin + DEPTH, end, DEPTH):
+    # The weight is the left operand: its band fills the matrix units' 64 rows, which 16 rows of x would not.
+    total = tl.zeros((BAND, ROWS), dtype=tl.float32)
+    for first in range(begin, end, DEPTH):
         column = first + tl.arange(0, DEPTH)
-        weight = _weight_tile(weight_ptr, output, column, outputs, end, stride)
-        total = tl.dot(_x_tile(x_ptr, row, column, rows, depth), weight, total, input_precision="ieee")
-    target = row[:, None] * outputs + output[None, :]
-    fits = (row < rows)[:, None] & (output < outputs)[None, :]
+        weight = _weight_tile(weight_ptr, output, column, outputs, end, stride, EVEN)
+        total = tl.dot(weight, _x_tile(x_ptr, row, column, rows, depth, EVEN), total, input_precision="ieee")
+    allow_next(PDL)
+    target = row[None, :] * outputs + output[:, None]
+    fits = (row < rows)[None, :] & (output < outputs)[:, None]
     if SHARES == 1:
         tl.store(out_ptr + target, total.to(out_ptr.dtype.element_ty), mask=fits)
     else:
@@ -106,7 +113,7 @@ def _linear_kernel(
         tl.debug_barrier()
         arrived = tl.atomic_add(counter_ptr + tl.program_id(0), 1, sem="acq_rel")
         if arrived == SHARES - 1:
-            total = tl.zeros((ROWS, BAND), dtype=tl.float32)
+            total = tl.zeros((BAND, ROWS), dtype=tl.float32)
             for other in tl.static_range(SHARES):
                 at = sums_ptr + other * rows * outputs + target
                 total += tl.load(at, mask=fits, other=0.0, cache_modifier=".cg")
