@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 import signal
@@ -121,15 +122,15 @@ class Fleet:
         answer = Answer()
         return Stream(answer, asyncio.create_task(self.ask(asked, answer=answer)))
 
-    async def begin_all(self, count: int, tokens: int, at_least: int = 1) -> list[Stream]:
-        """Starts requests 0..count-1 and waits until each has given some tokens."""
-        return await self.begin_these([request(number, tokens) for number in range(count)], at_least)
+    async def begin_all(self, count: int, tokens: int, first: int = 0) -> list[Stream]:
+        """Starts ``count`` requests from number ``first`` on and waits until each has given some tokens."""
+        return await self.begin_these([request(first + number, tokens) for number in range(count)])
 
-    async def begin_these(self, asked: Sequence[inference_pb2.GenerateRequest], at_least: int = 1) -> list[Stream]:
+    async def begin_these(self, asked: Sequence[inference_pb2.GenerateRequest]) -> list[Stream]:
         """Starts requests and waits until each has given some tokens."""
         streams = [self.begin(each) for each in asked]
         async with asyncio.timeout(WAIT_S):
-            while not all(len(stream.answer.tokens) >= at_least or stream.task.done() for stream in streams):
+            while not all(stream.answer.tokens or stream.task.done() for stream in streams):
                 await asyncio.sleep(0.01)
         return streams
 
@@ -159,9 +160,10 @@ class Fleet:
         assert answer.code not in SHAMEFUL, answer.code
         return answer
 
-    async def expected(self, count: int, tokens: int) -> list[Answer]:
-        """The answers of requests 0..count-1 without speculation and without faults."""
-        return list(await asyncio.gather(*(self.ask(request(number, tokens, off=True)) for number in range(count))))
+    async def expected(self, count: int, tokens: int, first: int = 0) -> list[Answer]:
+        """The answers of ``count`` requests from number ``first`` on, without speculation and without faults."""
+        asked = [request(first + number, tokens, off=True) for number in range(count)]
+        return list(await asyncio.gather(*(self.ask(each) for each in asked)))
 
     async def quiet(self) -> None:
         """Checks what must hold when no request is left: nothing held, every committed token accounted for."""
@@ -206,7 +208,25 @@ async def running_fleet(pairs: int, flags: Sequence[str] = (), points: str = PAC
         yield fleet
     finally:
         await fleet.stop()
+        defects, orphans = defects_in(folder), processes_of(folder)
         shutil.rmtree(folder, ignore_errors=True)
+    assert not defects, defects
+    assert not orphans, orphans
+
+
+def defects_in(folder: Path) -> list[str]:
+    """What services logged as defects of their own; no fault may bring one about."""
+    lines = (line for log in folder.rglob("*.log") for line in log.read_text(errors="replace").splitlines())
+    return [line for line in lines if "unexpected error" in line]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of processes that still run on this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if f"{folder}/" in line]
 
 
 def scrape(address: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable
+from itertools import count
 
 import grpc
 import pytest
@@ -72,10 +73,13 @@ async def test_f4_without_migration_a_killed_target_is_a_prompt_typed_error(flee
 # How a target stops to answer, by the sync points that its process starts with; a signal stops the first one.
 HANGS = {
     "stopped process": "plan:pace=0.03",
-    "stuck engine": "plan:pace=0.01,verify:sleep=600@30",
+    "stuck engine": "plan:pace=0.01,verify:sleep=600@12",
     "blocked event loop": "plan:pace=0.01,deliver:sleep=30@60",
 }
 FOUND_S = 6.0
+# Numbers of requests that no test has sent before. The gateway sends a prompt where it was seen; those that have moved
+# away from the victim would all begin on the other pair, and the fault would meet nothing.
+FRESH = count(1000, STREAMS)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +87,14 @@ FOUND_S = 6.0
 )
 async def test_f5_a_target_that_hangs_is_left_behind(fleet: Fleet, size: Size, kind: str) -> None:
     """Its streams go on elsewhere; an engine that is stuck is also told by the process's own health."""
-    expected = await fleet.expected(STREAMS, TOKENS)
     down = health_pb2.HealthCheckResponse.NOT_SERVING
     gaps: list[float] = []
     for _ in range(size(1, 5)):
+        first = next(FRESH)
+        expected = await fleet.expected(STREAMS, TOKENS, first)
         await fleet.replace_pair(0, HANGS[kind])
         pair = fleet.pairs[0]
-        streams = await fleet.begin_all(STREAMS, TOKENS)
+        streams = await fleet.begin_all(STREAMS, TOKENS, first)
         if kind == "stopped process":
             pair.target.process.send_signal(signal.SIGSTOP)
         if kind == "stuck engine":
@@ -109,12 +114,13 @@ async def test_f5_a_target_that_hangs_is_left_behind(fleet: Fleet, size: Size, k
 @pytest.mark.whole
 async def test_f5_a_target_that_was_only_held_serves_again(fleet: Fleet, size: Size) -> None:
     """Stopped for less than the gateway's patience it keeps its streams; stopped for longer it is taken back."""
-    expected = await fleet.expected(STREAMS, TOKENS)
     await fleet.replace_pair(0, "plan:pace=0.03")
     process = fleet.pairs[0].target.process
     for trial in range(size(1, 10)):
         held_s, moves = (2.0, False) if trial % 2 == 0 else (8.0, True)
-        streams = await fleet.begin_all(STREAMS, TOKENS)
+        first = next(FRESH)
+        expected = await fleet.expected(STREAMS, TOKENS, first)
+        streams = await fleet.begin_all(STREAMS, TOKENS, first)
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(held_s)
         process.send_signal(signal.SIGCONT)
@@ -131,9 +137,10 @@ async def test_f5_a_target_that_was_only_held_serves_again(fleet: Fleet, size: S
 @pytest.mark.whole
 async def test_f5_a_target_that_is_slow_but_lives_is_kept(fleet: Fleet) -> None:
     """One round of seven seconds, from a target whose own bound is higher: it answers when asked, so nothing moves."""
-    expected = await fleet.expected(STREAMS, TOKENS)
-    await fleet.replace_pair(0, "plan:pace=0.01,verify:sleep=7@40", ("--stall-s", "20"))
-    streams = await fleet.begin_all(STREAMS, TOKENS)
+    first = next(FRESH)
+    expected = await fleet.expected(STREAMS, TOKENS, first)
+    await fleet.replace_pair(0, "plan:pace=0.01,verify:sleep=7@12", ("--stall-s", "20"))
+    streams = await fleet.begin_all(STREAMS, TOKENS, first)
     answers = [await stream.task for stream in streams]
     for answer, wanted in zip(answers, expected, strict=True):
         assert same(answer, wanted)
