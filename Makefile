@@ -56,7 +56,8 @@ test-gpu: setup  ## needs a GPU
 
 .venv/.deploy: .venv/.installed requirements/deploy.txt tests/deploy/resources/package-lock.json tests/deploy/tools.sh
 	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/deploy.txt
-	@npm ci --prefix tests/deploy/resources --ignore-scripts --no-audit --no-fund --loglevel error
+	@mkdir -p .venv/resources && cp tests/deploy/resources/package*.json .venv/resources
+	@npm ci --prefix .venv/resources --ignore-scripts --no-audit --no-fund --loglevel error
 	@tests/deploy/tools.sh .venv/prometheus
 	@touch $@
 
