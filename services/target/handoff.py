@@ -42,6 +42,38 @@ class Partner(Protocol):
         ...
 
 
+class Flags(Protocol):
+    """The target's side of a generation's flags."""
+
+    def publish(self, number: int) -> None:
+        """The stream tells that a round's inputs are published."""
+        ...
+
+    def await_drafted(self, number: int) -> None:
+        """The stream waits for a round's drafts."""
+        ...
+
+    def release_target(self, number: int) -> None:
+        """Meets that wait from outside."""
+        ...
+
+
+class Event(Protocol):
+    """A mark on a stream."""
+
+    def record(self) -> object:
+        """Puts it behind what is enqueued."""
+        ...
+
+    def query(self) -> bool:
+        """Whether the stream has come to it."""
+        ...
+
+    def synchronize(self) -> object:
+        """Waits until it has."""
+        ...
+
+
 class Handoff(Protocol):
     """Orders the target's stream and the drafter's. All but `join` belong to the engine's thread."""
 
@@ -112,20 +144,21 @@ class HostHandoff:
 class FlagHandoff:
     """Streams order everything; the host only watches that the drafter is alive and in time."""
 
-    def __init__(self, arena: Arena, device: torch.device) -> None:
+    def __init__(self, pair: Callable[[int], Flags], done: Event) -> None:
+        """`pair` makes the flags of a generation; `done` marks the end of a verify on the present stream."""
         self.mode = "flags_mps" if mps_serves() else "flags_timeslice"
-        self._arena = arena
-        self._partners: dict[int, tuple[Partner, FlagPair]] = {}
+        self._pair = pair
+        self._partners: dict[int, tuple[Partner, Flags]] = {}
         self._partner: Partner | None = None
-        self._flags: FlagPair | None = None
-        self._done = torch.cuda.Event()
+        self._flags: Flags | None = None
+        self._done = done
         self._ahead = self._waiting = -1
         self._asked = 0.0
         self._fresh = False
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes the flags of the attachment."""
-        self._partners[generation] = (partner, FlagPair(self._arena.tensor(attach.FLAGS), generation))
+        self._partners[generation] = (partner, self._pair(generation))
 
     def set_generation(self, generation: int) -> None:
         """Forgets the attachment before."""
@@ -177,7 +210,8 @@ class FlagHandoff:
 def make_handoff(wanted: str, arena: Arena, device: torch.device) -> Handoff:
     """The hand-off of the settings: flags on a GPU unless the host's order is asked for."""
     if device.type == "cuda" and wanted != "host":
-        return FlagHandoff(arena, device)
+        flags = arena.tensor(attach.FLAGS)
+        return FlagHandoff(lambda generation: FlagPair(flags, generation), torch.cuda.Event())
     return HostHandoff(device)
 
 

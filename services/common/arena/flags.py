@@ -5,6 +5,7 @@ are called where they live. A wait is met once the word has reached the value, i
 """
 
 import ctypes
+import threading
 from functools import cache
 
 import torch
@@ -15,6 +16,7 @@ _DEFAULT = 0
 _MASK = 0xFFFFFFFF
 _BYTES = 4
 _GENERATIONS = 8
+_thread = threading.local()
 
 
 class FlagPair:
@@ -45,15 +47,22 @@ class FlagPair:
 
     def release_target(self, number: int) -> None:
         """Meets the target's waits up to a round at once, whatever its stream does."""
+        _present(self._device)
         _write(self._side.cuda_stream, self._drafted, number)
 
     def release_drafter(self, number: int) -> None:
         """Meets the drafter's waits up to a round at once, whatever its stream does."""
+        _present(self._device)
         _write(self._side.cuda_stream, self._published, number)
 
 
 def _present(device: torch.device) -> int:
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    stream = torch.cuda.current_stream(device)
+    if not getattr(_thread, "has_context", False):
+        # The driver's calls need a context in this thread; any call of the runtime makes it current.
+        stream.query()
+        _thread.has_context = True
+    return int(stream.cuda_stream)
 
 
 @cache
