@@ -82,6 +82,9 @@ soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one 
 bench: .venv/.bench  ## load curves of the embedded pair on this machine
 	@$(PY) -m tests.bench.load $(ARGS)
 
+bench-gpu: setup  ## needs a GPU: steps and the served pair at the shapes of Qwen3-4B
+	@$(PY) -m tests.bench.gpu $(ARGS)
+
 train-embedded: setup  ## train the embedded pair again from fixed seeds
 	@$(PY) -m models.training $(ARGS)
 

@@ -33,10 +33,11 @@ class _Captured:
 
 
 class StepGraphs:
-    """Captures of one service; all share one memory pool on a GPU."""
+    """Captures of one service; all share one memory pool on a GPU. With `eager` none is made: every replay runs."""
 
-    def __init__(self, device: torch.device | str) -> None:
+    def __init__(self, device: torch.device | str, eager: bool = False) -> None:
         self._device = torch.device(device)
+        self._eager = eager
         self._captured: dict[Hashable, _Captured] = {}
         self._counters = Counters()
         self._pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
@@ -71,7 +72,7 @@ class StepGraphs:
         self._counters = replace(self._counters, replays=self._counters.replays + 1)
 
     def _record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-        if self._device.type != "cuda":
+        if self._eager or self._device.type != "cuda":
             step()
             return None
         stream = torch.cuda.Stream(self._device)

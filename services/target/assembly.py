@@ -146,6 +146,7 @@ def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, wid
         eos_ids=tuple(model.config.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
+        eager=settings.eager,
     )
 
 

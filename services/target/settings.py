@@ -16,8 +16,8 @@ class TargetSettings:
     """Settings of one target; sizes are tokens, blocks or bytes as named, times are seconds.
 
     Zero means "derive it": ``threads`` from the machine, ``context_limit`` from the model, ``blocks`` from the memory,
-    ``watchdog_s`` from the device. With ``tls_cert`` and ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca``
-    gateways must present a certificate that it signed.
+    ``watchdog_s`` from the device. ``eager`` runs every step without a CUDA graph. With ``tls_cert`` and
+    ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca`` gateways must present a certificate that it signed.
 
     Raises:
         PacelineError: A value is out of range; the field is named.
@@ -47,6 +47,7 @@ class TargetSettings:
     prefix_cache: bool = True
     preemption: bool = False
     adaptive: bool = True
+    eager: bool = False
     require_drafter: bool = True
     kill_quarantined: bool = True
     handoff: str = "auto"

@@ -11,7 +11,7 @@ class RunnerSettings:
     `prefill_chunks` are the static lengths a chunk of a prompt is padded to, ascending; the last is the longest chunk.
     `synthetic_acceptance` holds the share of rounds that accept at least 1, 2, ... drafts, whatever these are: a
     measurement's, empty when tokens matter.
-    `threads` is the number of threads of torch on a CPU; 0 leaves it alone.
+    `eager` runs every step without a graph. `threads` is the number of threads of torch on a CPU; 0 leaves it alone.
     """
 
     slots: int
@@ -25,6 +25,7 @@ class RunnerSettings:
     max_logprobs: int = 20
     threads: int = 1
     synthetic_acceptance: tuple[float, ...] = ()
+    eager: bool = False
 
     def __post_init__(self) -> None:
         for name in ("widths", "buckets", "prefill_chunks"):

@@ -18,7 +18,7 @@ class Steps:
         settings = pool.settings
         self.round = RoundInputs(pool)
         self.chunk = PrefillInputs(pool)
-        self.graphs = StepGraphs(pool.kv.device)
+        self.graphs = StepGraphs(pool.kv.device, settings.eager)
         self._verify = {
             (bucket, width, mode): VerifyStep(pool, self.round, bucket, width, mode, ring.ring_TV)
             for bucket in settings.buckets

@@ -39,6 +39,15 @@ def test_a_reshaped_tensor_counts_as_recapture() -> None:
     assert graphs.counters == Counters(captures=1, replays=1, recaptures=1)
 
 
+def test_an_eager_step_runs_once_for_each_replay() -> None:
+    ran: list[int] = []
+    graphs = StepGraphs("cpu", eager=True)
+    graphs.capture("step", lambda: ran.append(1), [])
+    graphs.replay("step")
+    graphs.replay("step")
+    assert len(ran) == 3 and graphs.counters == Counters(captures=1, replays=2)
+
+
 def test_an_uncaptured_step_is_refused() -> None:
     with pytest.raises(KeyError):
         StepGraphs("cpu").replay("nothing")
