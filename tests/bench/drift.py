@@ -26,11 +26,12 @@ class Drift:
         self._samples: dict[int, list[Sample]] = defaultdict(list)
         self._acceptance: list[float] = []
 
-    def add(self, samples: dict[int, Sample], acceptance: float) -> None:
-        """Adds what was found after one cycle."""
+    def add(self, samples: dict[int, Sample], acceptance: float | None) -> None:
+        """Adds what was found after one cycle; None where the acceptance is not known."""
         for pid, sample in samples.items():
             self._samples[pid].append(sample)
-        self._acceptance.append(acceptance)
+        if acceptance is not None:
+            self._acceptance.append(acceptance)
 
     def report(self) -> dict[str, object]:
         """The worst of every process that lived long enough, and the verdict."""

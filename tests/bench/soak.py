@@ -45,9 +45,12 @@ class Soak:
         self._expected = await self._fleet.expected(self._streams, self._tokens)
         began = time.monotonic()
         while True:
-            accepted, drafted = await self._cycle(self._random.choice(FAULTS))
+            fault = self._random.choice(FAULTS)
+            accepted, drafted = await self._cycle(fault)
             if time.monotonic() >= began + 60 * warm_minutes:
-                self.drift.add(self._samples(), accepted / max(drafted, 1))
+                # A target that dies takes the count of its rejected drafts with it.
+                known = fault not in ("target", "stop") and drafted > 0
+                self.drift.add(self._samples(), accepted / drafted if known else None)
             if time.monotonic() >= began + 60 * (minutes + warm_minutes):
                 return
 
@@ -117,7 +120,7 @@ def _status(pid: int, name: str) -> str:
 
 async def soak(minutes: float, warm_minutes: float, streams: int, tokens: int, seed: int) -> dict[str, object]:
     """Runs on a fleet of two pairs."""
-    async with running_fleet(2, ("--slots", "16")) as fleet:
+    async with running_fleet(2, ("--slots", "16"), alike=True) as fleet:
         made = Soak(fleet, streams, tokens, seed)
         await made.run(minutes, warm_minutes)
         return made.report()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 import grpc
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+
+ENOUGH = 5
 
 
 @dataclass
@@ -67,3 +70,9 @@ def same(answer: Answer, expected: Answer) -> bool:
 def migrations(answers: Sequence[Answer]) -> int:
     """How often these streams moved."""
     return sum(answer.final.usage.migrations for answer in answers if answer.final is not None)
+
+
+def judge(times_s: Sequence[float], bar_s: float) -> None:
+    """Median within the bar and none over three times it, where there are enough trials for a median."""
+    if len(times_s) >= ENOUGH:
+        assert statistics.median(times_s) <= bar_s and max(times_s) <= 3 * bar_s, times_s

@@ -32,15 +32,16 @@ SHAMEFUL = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
 
 class Fleet:
-    """Pairs behind one gateway. Pair 0 drafts with the checkpoint's drafter, pair 1 from the text itself."""
+    """Pairs behind one gateway. If not alike, pair 0 drafts with its checkpoint, pair 1 from the text itself."""
 
-    def __init__(self, folder: Path, models: MadeUpPair, flags: Sequence[str], points: str) -> None:
+    def __init__(self, folder: Path, models: MadeUpPair, flags: Sequence[str], points: str, alike: bool) -> None:
         self.pairs: dict[int, PairProcesses] = {}
         self.routes: dict[int, str] = {}
         self._folder = folder
         self._models = models
         self._flags = flags
         self._points = points
+        self._alike = alike
         self._starts = 0
         self._registry = Registry()
         self._server = grpc.aio.server()
@@ -194,15 +195,17 @@ class Fleet:
         folder.mkdir()
         environment = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": points or self._points}
         flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *self._flags, *more)
-        proposer = ("--proposer", "ngram") if index % 2 else ()
+        proposer = ("--proposer", "ngram") if index % 2 and not self._alike else ()
         self.pairs[index] = PairProcesses(folder, self._models, flags, environment, proposer)
 
 
 @asynccontextmanager
-async def running_fleet(pairs: int, flags: Sequence[str] = (), points: str = PACE) -> AsyncIterator[Fleet]:
+async def running_fleet(
+    pairs: int, flags: Sequence[str] = (), points: str = PACE, alike: bool = False
+) -> AsyncIterator[Fleet]:
     """A fleet in a folder of its own, gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="pl-"))
-    fleet = Fleet(folder, write_made_up(folder / "models", seed=5), flags, points)
+    fleet = Fleet(folder, write_made_up(folder / "models", seed=5), flags, points, alike)
     try:
         await fleet.start(pairs)
         yield fleet

@@ -84,12 +84,12 @@ async def test_f10_a_gateway_serves_though_its_log_is_full(fleet: Fleet, size: S
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", pytest.param("/dev/null/under", marks=pytest.mark.whole)])
-def test_f10_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Path, folder: str) -> None:
+async def test_f10_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Path, folder: str) -> None:
     models = write_made_up(tmp_path / "models", seed=5)
     log = tmp_path / "log"
     command = ["services.target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
     process = begin([*command, "--drafter-address", f"unix:{tmp_path}/d", "--run-dir", folder], log)
-    assert process.wait(60) not in (0, None)
+    assert await asyncio.to_thread(process.wait, 60) not in (0, None)
     assert folder in log.read_text()
 
 

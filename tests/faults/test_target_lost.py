@@ -14,7 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tests.faults.answers import migrations, request, same
+from tests.faults.answers import judge, migrations, request, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 
@@ -67,7 +67,7 @@ async def test_f4_without_migration_a_killed_target_is_a_prompt_typed_error(flee
             assert answer in lost or same(answer, wanted)
         await fleet.replace_pair(kill % 2)
     await fleet.quiet()
-    assert statistics.median(ends) <= 2.0 and max(ends) <= 6.0, ends
+    judge(ends, 2.0)
 
 
 # How a target stops to answer, by the sync points that its process starts with; a signal stops the first one.
@@ -107,7 +107,7 @@ async def test_f5_a_target_that_hangs_is_left_behind(fleet: Fleet, size: Size, k
         gaps.append(max(answer.longest_gap_s for answer in answers))
     await fleet.replace_pair(0)
     await fleet.quiet()
-    assert statistics.median(gaps) <= FOUND_S and max(gaps) <= 3 * FOUND_S, gaps
+    judge(gaps, FOUND_S)
     print(f"F5 {kind}: {len(gaps)}; longest pause: median {statistics.median(gaps):.1f} s, max {max(gaps):.1f} s")
 
 
