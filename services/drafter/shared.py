@@ -13,7 +13,7 @@ from services.common.arena import Arena
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Mapped tensors; all but the mailbox are read only. `draft_kv` and `lm_head_VD` may be absent."""
+    """Mapped tensors; all but the mailbox are read only. Weights, context and noise may be absent."""
 
     length_S: Tensor
     anchor_S: Tensor
@@ -27,6 +27,8 @@ class Shared:
     embed_VD: Tensor | None
     lm_head_VD: Tensor | None
     draft_kv: Tensor | None
+    noise_TV: Tensor | None
+    temperature_S: Tensor | None
     block_size: int
 
     @classmethod
@@ -53,6 +55,8 @@ class Shared:
             embed_VD=optional(attach.EMBED),
             lm_head_VD=optional(attach.LM_HEAD),
             draft_kv=optional(attach.DRAFT_KV),
+            noise_TV=optional(attach.NOISE),
+            temperature_S=optional(attach.TEMPERATURE),
             block_size=block_size,
         )
 

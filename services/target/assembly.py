@@ -64,7 +64,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     budget = _plan(settings, model, context, limit)
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     drafter = context.config if context is not None else None
-    arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype))
+    arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype, model.device.type == "cpu"))
     handoff = make_handoff(settings.handoff, arena, model.device)
     runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()

@@ -26,10 +26,11 @@ class Head(NamedTuple):
 class NoiseRing:
     """Noise by slot and position; `ring_TV` is `[(slots + 1) * ring positions, vocabulary]`, indexed by `point`."""
 
-    def __init__(self, slots: int, vocab: int, max_width: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, slots: int, max_width: int, ring_TV: Tensor) -> None:
+        """`ring_TV` is of `ring_shape`, and may be shared memory: a drafter draws with the same noise."""
         self._pages = _pages(max_width)
-        self._vocab = vocab
-        self.ring_TV = torch.zeros((slots + 1) * self._pages * PAGE, vocab, dtype=dtype, device=device)
+        self._max_width = max_width
+        self.ring_TV = ring_TV
         self._held: list[list[int]] = [[-1] * self._pages for _ in range(slots + 1)]
 
     def forget(self, slot: int) -> None:
@@ -37,11 +38,11 @@ class NoiseRing:
         self._held[slot] = [-1] * self._pages
 
     def fill(self, heads: list[Head], width: int) -> None:
-        """Makes sure that the noise of `width` positions from each head on is held."""
+        """Makes sure that the noise of `width` positions from each head on is held, and that of the next draft."""
         missing: list[tuple[int, int, int]] = []
         for slot, seed, first in heads:
             held = self._held[slot]
-            for page in range(first // PAGE, (first + width - 1) // PAGE + 1):
+            for page in range(first // PAGE, (first + width + self._max_width - 1) // PAGE + 1):
                 if held[page % self._pages] != page:
                     held[page % self._pages] = page
                     missing.append((slot, seed, page))
@@ -57,7 +58,8 @@ class NoiseRing:
     def _compute(self, missing: list[tuple[int, int, int]]) -> None:
         seeds_B = torch.tensor([_signed(seed) for _, seed, _ in missing], dtype=torch.int64)
         first_B1 = torch.tensor([[page * PAGE] for _, _, page in missing], dtype=torch.int64)
-        noise_BPV = gumbel(seeds_B, first_B1 + torch.arange(PAGE), self._vocab, self.ring_TV.dtype)
+        vocab, dtype = self.ring_TV.shape[1], self.ring_TV.dtype
+        noise_BPV = gumbel(seeds_B, first_B1 + torch.arange(PAGE), vocab, dtype)
         for (slot, _, page), noise_PV in zip(missing, noise_BPV, strict=True):
             start = (slot * self._pages + page % self._pages) * PAGE
             self.ring_TV[start : start + PAGE].copy_(noise_PV)
@@ -78,14 +80,19 @@ class KernelNoise:
         """Nothing is read."""
 
 
+def ring_shape(slots: int, vocab: int, max_width: int) -> tuple[int, int]:
+    """[(slots + 1) * positions held for each, vocabulary]."""
+    return (slots + 1) * _pages(max_width) * PAGE, vocab
+
+
 def bytes_per_slot(vocab: int, max_width: int, dtype: torch.dtype) -> int:
     """Bytes that the ring holds for one slot."""
     return _pages(max_width) * PAGE * vocab * dtype.itemsize
 
 
 def _pages(max_width: int) -> int:
-    """Pages that a span of `max_width` positions can touch, wherever it starts."""
-    return -(-max_width // PAGE) + 1
+    """Pages that two spans of `max_width` positions in a row can touch, wherever they start."""
+    return -(-2 * max_width // PAGE) + 1
 
 
 def _signed(seed: int) -> int:

@@ -10,16 +10,22 @@ from torch import Tensor
 from services.common import attach
 from services.common.arena import Arena, ArenaSpec
 from services.common.model import DrafterConfig, TargetConfig
+from services.target.noise_ring import ring_shape
 from services.target.shapes import RunnerSettings
 from services.target.state import DeviceState
 
 
 def arena_spec(
-    target: TargetConfig, drafter: DrafterConfig | None, settings: RunnerSettings, dtype: torch.dtype
+    target: TargetConfig,
+    drafter: DrafterConfig | None,
+    settings: RunnerSettings,
+    dtype: torch.dtype,
+    with_noise: bool = False,
 ) -> ArenaSpec:
     """Names, shapes and data types of every tensor of the arena.
 
-    Without a DFlash drafter (`drafter` is None) neither embeddings nor draft context are shared.
+    Without a DFlash drafter (`drafter` is None) neither embeddings nor draft context are shared. `with_noise` shares
+    the noise that the target samples with, where it lies in memory.
     """
     spec = dict(
         attach.control_tensors(
@@ -41,6 +47,10 @@ def arena_spec(
     heads = (drafter.num_key_value_heads, drafter.head_dim)
     pool = (drafter.num_hidden_layers, 2, settings.blocks + 1, settings.block_size, *heads)
     spec[attach.DRAFT_KV] = (pool, dtype)
+    if with_noise:
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widths[-1]), wide)
+        spec[attach.TEMPERATURE] = ((settings.slots + 1,), torch.float32)
     return spec
 
 
@@ -55,6 +65,7 @@ class Publisher:
         self._table_SN = arena.tensor(attach.BLOCK_TABLE)
         self._history_length_S = arena.tensor(attach.HISTORY_LENGTH)
         self._rows_B = arena.tensor(attach.ROWS)
+        self._temperature_S = arena.tensor(attach.TEMPERATURE) if attach.TEMPERATURE in arena else None
         self._published_version = -1
 
     def publish(self, rows_B: Tensor) -> None:
@@ -67,4 +78,6 @@ class Publisher:
         if state.version != self._published_version:
             self._epoch_S.copy_(state.epoch_S)
             self._table_SN.copy_(state.block_table_SN)
+            if self._temperature_S is not None:
+                self._temperature_S.copy_(state.slots.temperature_S)
             self._published_version = state.version

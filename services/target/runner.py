@@ -15,7 +15,7 @@ from services.common.graph import Counters
 from services.common.model import DflashContext, Qwen3
 from services.common.threads import use_threads
 from services.target.handoff import Handoff, HostHandoff
-from services.target.noise_ring import Head, KernelNoise, NoiseRing
+from services.target.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.outcomes import read_outcomes
 from services.target.plan import Chunk, Outcome, Plan
 from services.target.pool import Pool
@@ -55,7 +55,7 @@ class Runner:
         self._settings = settings
         self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
         self.pool = Pool.build(model, context, self._state, arena, settings)
-        self._ring = _ring(model, settings)
+        self._ring = _ring(model, settings, arena)
         self.steps = Steps(self.pool, self._ring)
         self._publisher = Publisher(arena, self._state)
         self.handoff = handoff or HostHandoff(model.device)
@@ -167,11 +167,13 @@ class Runner:
         return read_outcomes(self._state, rows, step.result, step.logits_BWV, self._settings.max_logprobs)
 
 
-def _ring(model: Qwen3, settings: RunnerSettings) -> NoiseRing | KernelNoise:
+def _ring(model: Qwen3, settings: RunnerSettings, arena: Arena) -> NoiseRing | KernelNoise:
     if model.device.type == "cuda":
         return KernelNoise()
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
-    return NoiseRing(settings.slots, model.config.vocab_size, settings.widths[-1], dtype, model.device)
+    shape = ring_shape(settings.slots, model.config.vocab_size, settings.widths[-1])
+    ring_TV = arena.tensor(attach.NOISE) if attach.NOISE in arena else torch.zeros(shape, dtype=dtype)
+    return NoiseRing(settings.slots, settings.widths[-1], ring_TV)
 
 
 def _micros(start: float) -> int:

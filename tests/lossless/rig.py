@@ -93,7 +93,9 @@ class Rig:
             eos_ids=settings.eos_ids,
         )
         config = None if self.context is None else self.context.config
-        self.arena: Arena = MemfdArena.create(arena_spec(self.model.config, config, self.shapes, settings.dtype))
+        self.arena: Arena = MemfdArena.create(
+            arena_spec(self.model.config, config, self.shapes, settings.dtype, with_noise=True)
+        )
         self.runner = Runner(self.model, self.context, self.arena, self.shapes)
         self.runner.warm_up()
         self.runner.set_generation(GENERATION)

@@ -5,6 +5,7 @@ the target's features alone, so it is append-only and the target can write it wh
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -97,6 +98,25 @@ class DflashContext:
         write_layers(draft_kv_L2NSHD, rows_TL2HD, span.slots_T)
 
 
+@dataclass(frozen=True)
+class Coupling:
+    """What the target's draw will add to its own scores: noise [B, K, V], weighed 0 for greedy rows, and a scale [B].
+
+    The target draws the argmax of logits / temperature + noise; a drafter that adds the same noise to its own logits
+    agrees more often than one that guesses the mode (Gumbel coupling, arXiv:2408.07978).
+    """
+
+    noise_BKV: Tensor
+    scale_B: Tensor
+    weight_B: Tensor
+
+    def apply(self, logits_RV: Tensor, count: int) -> Tensor:
+        """Return the scores of flat rows [B * count, V]."""
+        logits_BKV = logits_RV.view(-1, count, logits_RV.shape[-1])
+        scores_BKV = logits_BKV * self.scale_B[:, None, None] + self.noise_BKV * self.weight_B[:, None, None]
+        return scores_BKV.flatten(0, 1)
+
+
 class DflashBlock:
     """The drafter's half: one non-causal forward over [anchor, MASK x (B - 1)]."""
 
@@ -119,8 +139,11 @@ class DflashBlock:
         embed_VD: Tensor,
         lm_head_VD: Tensor,
         count: int | None = None,
+        coupling: Coupling | None = None,
     ) -> Tensor:
         """Return the `count` most likely tokens after each anchor [B, count] (default: all of the block's).
+
+        With a coupling they are the likeliest to be what the target will draw.
 
         `span` is a `plan_context` whose width is the block size; row j of the block predicts the token AT its own
         position, so row 0, the anchor's, is not read.
@@ -131,6 +154,8 @@ class DflashBlock:
         # One product over flat rows: a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         logits_RV: Tensor = F.linear(rows_RD, lm_head_VD)
+        if coupling is not None:
+            logits_RV = coupling.apply(logits_RV, take)
         return best_token(logits_RV).view(-1, take)
 
     @torch.no_grad()

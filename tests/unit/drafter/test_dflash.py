@@ -1,6 +1,7 @@
 """The dflash proposer over an arena: equal to the block alone, whatever the batch and the padding hold (I3)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,19 @@ def test_an_arena_made_for_another_drafter_is_refused(
         shared = Shared.of(fake.arena, BLOCK_SIZE)
         with pytest.raises(ValueError, match=message):
             DflashProposer(block, torch.float64).check(shared)
+
+
+def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: FakeArena, block: DflashBlock) -> None:
+    shared = Shared.of(weighted.arena, BLOCK_SIZE)
+    held = 24
+    random = torch.Generator().manual_seed(SEED)
+    noise_TV = torch.randn((SLOTS + 1) * held, 320, generator=random, dtype=torch.float64) * 1e6
+    temperature_S = torch.zeros(SLOTS + 1)
+    temperature_S[1] = 0.8
+    coupled = replace(shared, noise_TV=noise_TV, temperature_S=temperature_S)
+    proposer, rows_B = DflashProposer(block, torch.float64), torch.tensor([0, 1])
+    plain_BK, drawn_BK = proposer.propose(shared, rows_B, 4), proposer.propose(coupled, rows_B, 4)
+    first = int(shared.length_S[1]) + 1
+    expected_K = [int(noise_TV[held + (first + j) % held].argmax()) for j in range(3)]
+    assert drawn_BK[1].tolist() == expected_K, "noise this loud decides alone"
+    assert drawn_BK[0].tolist() == plain_BK[0].tolist(), "a greedy row takes no part"
