@@ -1,5 +1,6 @@
 """Settings of the two services of a pair, derived from those of the cluster."""
 
+import os
 from pathlib import Path
 
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
@@ -16,6 +17,14 @@ MOVE_S = 4.0
 def default_dtype(device: str) -> str:
     """bfloat16 on a GPU, float32 on a CPU."""
     return "bfloat16" if device.startswith("cuda") else "float32"
+
+
+def core_of(settings: ClusterSettings, index: int, device: str) -> int:
+    """The core on which a pair without a GPU takes its turns; -1 where there are too few cores to give one away."""
+    cores = sorted(os.sched_getaffinity(0))
+    if device != "cpu" or not 1 <= settings.pairs < len(cores):
+        return -1
+    return cores[index % len(cores)]
 
 
 def pair_spec(settings: ClusterSettings, index: int, resource: str, run_dir: Path) -> PairSpec:
@@ -45,6 +54,7 @@ def _target(
         pair_id=pair_id,
         device=device,
         dtype=settings.dtype or default_dtype(device),
+        core=core_of(settings, index, device),
         slots=settings.slots,
         adaptive=settings.adaptive,
         run_dir=str(folder),
@@ -75,6 +85,7 @@ def _drafter(settings: ClusterSettings, index: int, pair_id: str, socket: str, d
         pair_id=pair_id,
         device=device,
         dtype=settings.dtype or default_dtype(device),
+        core=core_of(settings, index, device),
         grpc=socket,
         health=f"{settings.host}:0",
         metrics=f"{settings.host}:{port + 2 if port else 0}",

@@ -4,12 +4,23 @@ Target and drafter share a machine's cores; a library that takes all of them slo
 """
 
 import ctypes
+import os
 from pathlib import Path
 
 import numpy as np
 import torch
 
 _SETTERS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads")
+
+
+def stay_on_core(core: int) -> None:
+    """Keep the calling thread, and threads that it starts, on one core; nothing for -1 or a core that is not ours.
+
+    A target's engine and its drafter take turns. On one core they find each other's context and weights in its
+    caches and wake without another core having to; the event loops and clients have the other cores to themselves.
+    """
+    if core in os.sched_getaffinity(0):
+        os.sched_setaffinity(0, {core})
 
 
 def use_threads(count: int) -> None:

@@ -13,7 +13,7 @@ from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.model import ModelError
 from services.common.pb.paceline.v1.drafter_pb2_grpc import add_DrafterServiceServicer_to_server
 from services.common.serving import Bound, Listeners, Server
-from services.common.threads import use_threads
+from services.common.threads import stay_on_core, use_threads
 from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.berth import Berth
 from services.drafter.describe import Identity
@@ -58,6 +58,7 @@ class DrafterApp:
         Raises:
             BindError: an address cannot be bound.
         """
+        stay_on_core(self._settings.core)
         if self._settings.threads:
             use_threads(self._settings.threads)
         self.fatal = asyncio.get_running_loop().create_future()

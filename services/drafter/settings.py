@@ -22,6 +22,8 @@ class DrafterSettings:
     """Data type of the drafter's weights; the target's."""
     threads: int = 1
     """Threads of one forward; 0 leaves torch's choice."""
+    core: int = -1
+    """Core that drafting stays on; -1 leaves it to the system."""
     short_blocks: bool = False
     """Runs blocks of the round's width instead of the trained size: only for checkpoints trained for it."""
     ngram_max: int = 4
@@ -61,5 +63,7 @@ class DrafterSettings:
             raise ValueError("ngram_min and ngram_max must satisfy 1 <= ngram_min <= ngram_max <= 16")
         if not self.pace_timeout_s > 0:
             raise ValueError("pace_timeout_s must be positive")
+        if self.core < -1:
+            raise ValueError("core must be a core's number, or -1 for any")
         if self.threads < 0:
             raise ValueError("threads must be 0 or more")

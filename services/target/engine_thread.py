@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from services.common.threads import stay_on_core
 from services.target.engine import Engine
 from services.target.inbox import Command, Inbox
 
@@ -16,10 +17,11 @@ _IDLE_S = 0.25
 class EngineThread:
     """Runs an engine until stopped; ``failed`` is called once, on that thread, when the engine dies."""
 
-    def __init__(self, engine: Engine, inbox: Inbox, failed: Callable[[BaseException], None]) -> None:
-        """Does not start the thread yet."""
+    def __init__(self, engine: Engine, inbox: Inbox, failed: Callable[[BaseException], None], core: int = -1) -> None:
+        """Does not start the thread yet; it stays on ``core`` unless that is -1."""
         self.engine = engine
         self._failed = failed
+        self._core = core
         self._inbox = inbox
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -46,6 +48,7 @@ class EngineThread:
 
     def _run(self) -> None:
         busy = True
+        stay_on_core(self._core)
         try:
             while not self._stopping.is_set():
                 busy = self.engine.turn(self._inbox.take() if busy else self._inbox.wait(_IDLE_S))

@@ -33,6 +33,7 @@ class TargetSettings:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
+    core: int = -1
     slots: int = 8
     context_limit: int = 0
     blocks: int = 0
@@ -83,6 +84,7 @@ class TargetSettings:
         _require(self.widths[:1] == (1,) and ascending, "widths", "must ascend from 1")
         _require(self.prefill_chunk >= 1, "prefill_chunk", "must be at least 1")
         _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")
+        _require(self.core >= -1, "core", "must be a core's number, or -1 for any")
         for name in ("threads", "context_limit", "blocks", "watchdog_s", "drain_grace_s", "propagation_s"):
             _require(getattr(self, name) >= 0, name, "must not be negative")
         positive = (

@@ -102,7 +102,7 @@ def build_works(
     )
     return Works(
         machine=machine,
-        thread=EngineThread(engine, inbox, failed),
+        thread=EngineThread(engine, inbox, failed, settings.core),
         sessions=sessions,
         service=service,
         watch=EngineWatch(engine, settings.stall_s),

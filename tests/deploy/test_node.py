@@ -1,6 +1,7 @@
 """What services make of the node they land on, and how a node is left."""
 
 import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,3 +67,13 @@ async def test_leaving_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
     await asyncio.sleep(0.05)
     assert not await node.leave(tmp_path, 0.3)
     serving.cancel()
+
+
+def test_a_lone_pair_on_a_cpu_takes_its_turns_on_one_core(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    settings = ClusterSettings(model="m", drafter="d", placement="cpu")
+    spec = pair_spec(settings, 0, "paceline_pair", tmp_path)
+    assert spec.drafter is not None
+    assert spec.target.core == spec.drafter.core == (cores[0] if len(cores) > 1 else -1)
+    assert pair_spec(replace(settings, pairs=len(cores)), 0, "paceline_pair", tmp_path).target.core == -1
+    assert pair_spec(settings, 0, "GPU", tmp_path).target.core == -1
