@@ -85,7 +85,8 @@ class Meter:
         metrics = self._metrics
         metrics["spec_decode_num_drafts"].inc(by=entry.requests)
         metrics["spec_decode_num_draft_tokens"].inc(by=entry.drafted)
-        metrics["spec_decode_num_accepted_tokens"].inc(by=entry.accepted)
+        # What requests were told: drafts beyond the end of a request matched, but were not committed.
+        metrics["spec_decode_num_accepted_tokens"].inc(by=sum(progress.accepted for progress in commit.progress))
         metrics["draft_wait_seconds"].observe(entry.draft_us / 1e6)
         for progress in commit.progress:
             for position in range(progress.accepted):
