@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults test-gpu test-deploy test-interop soak bench \
-        train-embedded check check-format check-lint check-types check-imports \
+        bench-gpu train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format proto proto-baseline
 
 SHELL := /bin/bash

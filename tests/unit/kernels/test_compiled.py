@@ -10,6 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from services.common.kernels.accept import choose, scores
+from services.common.kernels.best_token import kernel as best_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.linear import kernel as linear
 from services.common.kernels.rms_norm import kernel as rms_norm
@@ -64,30 +65,39 @@ WORDS = frozenset(
 )
 HALF_WORDS = frozenset(["table_ptr", "rows_ptr", "spoilt_ptr", "counts_ptr", "choices_ptr", "history_ptr"])
 BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
-HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPLITS": 8}
+HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPLITS": 8, "TOKENS": 32, "PDL": True}
 
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
-    (rms_norm._rms_norm_kernel, {"HAS_RESIDUAL": True, "WIDTH_PAD": 512, "WIDE": tl.float32}, {}),
-    (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32}, {}),
+    (rms_norm._rms_norm_kernel, {"HAS_RESIDUAL": True, "WIDTH_PAD": 512, "WIDE": tl.float32, "PDL": True}, {}),
+    (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32, "PDL": True}, {}),
     (embedding._embedding_kernel, {"WIDTH_PAD": 512}, {}),
     (write_kv._write_layers_kernel, {"HALVES": 4, "SIZE_PAD": 128}, {"rows_ptr": "*bf16"}),
     (rope._norm_rope_kernel, {"SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32}, {}),
     (
         store_qkv._store_qkv_kernel,
-        {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32},
+        {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "PDL": True},
         {},
     ),
     *(
         (
             attention._attend_kernel,
-            {**HEADS, "BLOCK_SIZE": 16, "HAS_BLOCK": block, "TILE": 16, "TOKENS": 32, "WIDE": tl.float32},
+            {**HEADS, "BLOCK_SIZE": 16, "HAS_BLOCK": block, "TILE": 16, "WIDE": tl.float32},
             {},
         )
         for block in (False, True)
     ),
-    (attention._merge_kernel, HEADS, {}),
+    (attention._merge_kernel, {**HEADS, "ROWS": 4}, {"partial_ptr": "*fp32"}),
     (take_drafts._take_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
-    (linear._linear_kernel, {"ROWS": 16, "BAND": 32, "DEPTH": 128, "SHARES": 2}, {"out_ptr": "*fp32"}),
+    *(
+        (
+            linear._linear_kernel,
+            {"ROWS": 16, "BAND": 64, "DEPTH": 128, "SHARES": shares, "EVEN": even, "PDL": True},
+            {"counter_ptr": "*i32"},
+        )
+        for shares, even in ((1, True), (4, True), (2, False))
+    ),
+    (best_token._tile_kernel, {"TILE": 4096}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
+    (best_token._row_kernel, {"TILES_PAD": 64}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "TILE": 256}, {}),
     (scores.floor_kernel, {"WIDTH": 3, "TILE": 256}, {}),
     (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
