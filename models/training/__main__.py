@@ -18,7 +18,7 @@ def main() -> None:
             PRESETS[arguments.preset],
             device=arguments.device,
             work=arguments.work,
-            library=arguments.library,
+            stdlib=arguments.stdlib,
             seed=arguments.seed,
         ),
         arguments.target_minutes,
@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--work", type=Path, default=Path("build/embedded"))
-    parser.add_argument("--library", type=Path, default=Path(sysconfig.get_path("stdlib")), help="training sources")
+    parser.add_argument("--stdlib", type=Path, default=Path(sysconfig.get_path("stdlib")), help="training sources")
     parser.add_argument("--target-minutes", type=float)
     parser.add_argument("--drafter-minutes", type=float)
     parser.add_argument("--seed", type=int, default=1)

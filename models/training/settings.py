@@ -109,7 +109,7 @@ class Settings:
     workers: int = 1
     compiled: bool = True
     work: Path = Path("build/embedded")
-    library: Path = Path(sysconfig.get_path("stdlib"))
+    stdlib: Path = Path(sysconfig.get_path("stdlib"))
     seed: int = 1
 
 

@@ -23,7 +23,7 @@ EMBEDDED = Path(__file__).resolve().parents[1] / "embedded"
 
 
 def _tokenize(settings: Settings) -> None:
-    texts = (source.text for source in load_corpus(settings.library).train)
+    texts = (source.text for source in load_corpus(settings.stdlib).train)
     save_tokenizer(train_tokenizer(texts, settings.shape), settings.work / "tokenizer", settings.shape)
 
 
@@ -48,7 +48,7 @@ def _drafter(settings: Settings) -> None:
 
 def _export(settings: Settings) -> None:
     prompts = choose_prompts(
-        _tokenizer(settings), load_corpus(settings.library).held_out, settings.tau.prompts, settings.seed
+        _tokenizer(settings), load_corpus(settings.stdlib).held_out, settings.tau.prompts, settings.seed
     )
     export_pair(settings, load_target(settings), load_drafter(settings), EMBEDDED)
     save_prompts(prompts, EMBEDDED)
@@ -67,7 +67,7 @@ def _tokenizer(settings: Settings) -> Tokenizer:
 
 
 def _streams(settings: Settings) -> tuple[Tensor, Tensor]:
-    tokenizer, corpus, eos = _tokenizer(settings), load_corpus(settings.library), settings.shape.eos_token_id
+    tokenizer, corpus, eos = _tokenizer(settings), load_corpus(settings.stdlib), settings.shape.eos_token_id
     return encode_sources(tokenizer, corpus.train, eos), encode_sources(tokenizer, corpus.held_out, eos)
 
 
