@@ -5,6 +5,17 @@ from prometheus_client import CollectorRegistry
 from services.common.metrics.family import ROUND, Family, Spec
 from services.common.version import VERSION
 
+DISCARDS = ("stop_string", "cancel", "epoch")
+ENDS = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline", "error", "moved")
+REJECTS = ("INVALID_FIELD", "CONTEXT_LIMIT", "UNSUPPORTED", "OVERLOADED", "DUPLICATE", "INTERNAL")
+FALLBACKS = ("none", "late", "lost", "failed")
+HANDOFFS = ("host", "flags_timeslice", "flags_mps")
+ATTACH_REFUSALS = ("ATTACH_REFUSED", "PROTOCOL", "INVALID_FIELD")
+STATUSES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE", "UNAUTHENTICATED",
+)  # fmt: skip
+
 TARGET = (
     Spec("spec_decode_num_drafts", "counter", "Drafts verified: requests times speculative rounds."),
     Spec("spec_decode_num_draft_tokens", "counter", "Draft tokens verified."),
@@ -17,31 +28,37 @@ TARGET = (
     ),
     Spec("committed_tokens", "counter", "Tokens committed by rounds and prefills."),
     Spec("emitted_tokens", "counter", "Committed tokens that became part of an answer."),
-    Spec("discarded_tokens", "counter", "Committed tokens that did not: stop_string, cancel, epoch.", ("reason",)),
+    Spec("discarded_tokens", "counter", "Committed tokens that did not.", ("reason",), values=DISCARDS),
     Spec("prompt_tokens", "counter", "Prompt tokens of admitted requests."),
     Spec("cached_prompt_tokens", "counter", "Prompt tokens served from the prefix cache."),
     Spec("prefix_cache_evictions", "counter", "Blocks evicted from the prefix cache."),
-    Spec("requests", "counter", "Requests ended, by reason.", ("finish_reason",)),
-    Spec("rejects", "counter", "Requests refused, by reason.", ("reason",)),
+    Spec("requests", "counter", "Requests ended, by reason.", ("finish_reason",), values=ENDS),
+    Spec("rejects", "counter", "Requests refused, by reason.", ("reason",), values=REJECTS),
     Spec("rounds", "counter", "Rounds by width; 1 is plain.", ("width",)),
-    Spec("fallback_rounds", "counter", "Rounds that wanted drafts and had none, by reason.", ("reason",)),
+    Spec(
+        "fallback_rounds",
+        "counter",
+        "Rounds that wanted drafts and had none, by reason.",
+        ("reason",),
+        values=FALLBACKS,
+    ),
     Spec("preemptions", "counter", "Requests preempted."),
     Spec("graph_captures", "counter", "Step signatures captured."),
     Spec("graph_replays", "counter", "Steps replayed."),
     Spec("graph_recaptures", "counter", "Captures after warm-up; 0 when healthy."),
     Spec("arena_reallocations", "counter", "Shared or pool memory moved after warm-up; 0 when healthy."),
     Spec("drafter_attaches", "counter", "Drafters attached."),
-    Spec("drafter_quarantines", "counter", "Attachments dropped, by reason.", ("reason",)),
+    Spec("drafter_quarantines", "counter", "Attachments dropped, by reason.", ("reason",), values=("late", "lost")),
     Spec("errors", "counter", "Requests that failed with INTERNAL."),
     Spec("drafter_attached", "gauge", "1 while a drafter is attached."),
     Spec("attachment_generation", "gauge", "Generation of the attachment."),
-    Spec("handoff_mode", "gauge", "1 for the hand-off in use: host, flags_timeslice, flags_mps.", ("mode",)),
-    Spec("handoff_wanted", "gauge", "1 for the hand-off that the settings ask for: host, flags.", ("mode",)),
+    Spec("handoff_mode", "gauge", "1 for the hand-off in use.", ("mode",), values=HANDOFFS),
+    Spec("handoff_wanted", "gauge", "1 for the hand-off wanted by the settings.", ("mode",), values=("host", "flags")),
     Spec("running_requests", "gauge", "Requests that hold a slot."),
     Spec("waiting_requests", "gauge", "Requests in the queue."),
     Spec("queued_tokens", "gauge", "Prompt tokens that wait for prefill."),
     Spec("slots", "gauge", "Slots."),
-    Spec("kv_blocks", "gauge", "K/V blocks by state: free, owned, cached.", ("state",)),
+    Spec("kv_blocks", "gauge", "K/V blocks by state.", ("state",), values=("free", "owned", "cached")),
     Spec("adaptive_width", "gauge", "Width of the latest round."),
     Spec("engine_stuck", "gauge", "1 while work is pending and no round advances."),
     Spec("ready", "gauge", "1 while the service takes work."),
@@ -63,22 +80,34 @@ TARGET = (
 DRAFTER = (
     Spec("drafter_rounds", "counter", "Rounds drafted."),
     Spec("drafter_attachments", "counter", "Attachments accepted."),
-    Spec("drafter_refusals", "counter", "Attachments refused, by reason.", ("reason",)),
+    Spec("drafter_refusals", "counter", "Attachments refused, by reason.", ("reason",), values=ATTACH_REFUSALS),
     Spec("drafter_ready", "gauge", "1 while the drafter can attach."),
     Spec("draft_seconds", "histogram", "Time of one draft forward.", (), ROUND),
 )
 
 GATEWAY = (
-    Spec("gateway_requests", "counter", "Requests ended, by gRPC status.", ("code",)),
-    Spec("gateway_rejects", "counter", "Requests refused before they reached a target, by reason.", ("reason",)),
+    Spec("gateway_requests", "counter", "Requests ended, by gRPC status.", ("code",), values=STATUSES),
+    Spec(
+        "gateway_rejects",
+        "counter",
+        "Requests refused before they reached a target, by reason.",
+        ("reason",),
+        values=("OVERLOADED", "TENANT_LIMIT"),
+    ),
     Spec("gateway_delivered_tokens", "counter", "Tokens sent to clients."),
-    Spec("gateway_migrations", "counter", "Requests continued on another target, by cause.", ("cause",)),
+    Spec(
+        "gateway_migrations",
+        "counter",
+        "Requests continued on another target, by cause.",
+        ("cause",),
+        values=("lost", "drain", "failed"),
+    ),
     Spec("gateway_migration_failures", "counter", "Requests lost because no target could continue them."),
     Spec("gateway_slow_clients", "counter", "Streams ended because the client did not read."),
     Spec("gateway_inflight_requests", "gauge", "Requests in hand."),
     Spec("gateway_ready_targets", "gauge", "Targets that take work."),
     Spec("gateway_known_pairs", "gauge", "Pairs announced by the fleet sources."),
-    Spec("gateway_fleet_sources", "gauge", "Fleet sources by state: live, stale.", ("state",)),
+    Spec("gateway_fleet_sources", "gauge", "Fleet sources by state.", ("state",), values=("live", "stale")),
     Spec("time_to_first_token_seconds", "histogram", "From the call to the first delta sent."),
     Spec("inter_token_seconds", "histogram", "Between deltas of a stream, per token."),
     Spec("request_seconds", "histogram", "From the call to its end."),

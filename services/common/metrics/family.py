@@ -16,13 +16,18 @@ ROUND = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 
 
 @dataclass(frozen=True)
 class Spec:
-    """One metric: what it is called, what it counts, and the labels beside model_name and pair."""
+    """One metric: what it is called, what it counts, and the labels beside model_name and pair.
+
+    values are those of its one label that exist from the start, at 0, because rate() and increase() do not see the step
+    with which a series begins. Values that settings decide, such as widths, begin when they are first counted.
+    """
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = LATENCY
+    values: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -33,13 +38,12 @@ class Spec:
 class Bound:
     """One metric with model_name and pair filled in."""
 
-    def __init__(self, metric: Counter | Gauge | Histogram, common: tuple[str, ...], labelled: bool) -> None:
+    def __init__(self, metric: Counter | Gauge | Histogram, common: tuple[str, ...], spec: Spec) -> None:
         self._metric = metric
         self._common = common
-        self._labelled = labelled
         self._children: dict[tuple[str, ...], Counter | Gauge | Histogram] = {}
-        if not labelled:
-            self._children[()] = metric.labels(*common)
+        for labels in [(value,) for value in spec.values] if spec.labels else [()]:
+            self._child(labels)
 
     def _child(self, labels: tuple[str, ...]) -> Counter | Gauge | Histogram:
         if labels not in self._children:
@@ -94,4 +98,4 @@ def _declare(spec: Spec, registry: CollectorRegistry, common: tuple[str, ...]) -
         metric = Gauge(spec.full_name, spec.help, labels, registry=registry)
     else:
         metric = Histogram(spec.full_name, spec.help, labels, buckets=spec.buckets, registry=registry)
-    return Bound(metric, common, bool(spec.labels))
+    return Bound(metric, common, spec)

@@ -35,10 +35,15 @@ def table(specs: Iterable[Spec]) -> str:
     """One row for each metric."""
     rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     rows += [
-        f"| `{scraped_name(s)}` | {s.kind} | {', '.join(f'`{label}`' for label in s.labels)} | {s.help} |"
+        f"| `{scraped_name(s)}` | {s.kind} | {', '.join(f'`{label}`' for label in s.labels)} | {meaning(s)} |"
         for s in specs
     ]
     return "\n".join(rows)
+
+
+def meaning(spec: Spec) -> str:
+    """What it counts, and the values of its label that are there from the start."""
+    return " ".join([spec.help, *([f"From the start: {', '.join(spec.values)}."] if spec.values else [])])
 
 
 def buckets(specs: Iterable[Spec]) -> str:

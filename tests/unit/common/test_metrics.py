@@ -1,23 +1,35 @@
 """The catalogue of metrics: one page, bounded labels, the names the field knows (I10)."""
 
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from services.common.errors import Code, Reason
 from services.common.metrics.catalogue import (
+    ATTACH_REFUSALS,
+    DISCARDS,
     DRAFTER,
+    ENDS,
     EVERY_SERVICE,
+    FALLBACKS,
     GATEWAY,
+    REJECTS,
+    STATUSES,
     TARGET,
     drafter_metrics,
     gateway_metrics,
     target_metrics,
 )
 from services.common.metrics.family import Family
-from services.common.metrics.page import page
+from services.common.metrics.page import page, scraped_name
+from services.common.sampling import FinishReason
 from services.common.version import VERSION
+from services.target.attachment import LATE, LOST
+from services.target.drafts import NoDrafts
+from services.target.ledger import DISCARD_REASONS
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERY = (*TARGET, *DRAFTER, *GATEWAY, *EVERY_SERVICE)
@@ -63,6 +75,27 @@ def test_counters_without_labels_exist_before_they_count() -> None:
     silent = [s.name for s in (*TARGET, *EVERY_SERVICE) if s.kind == "counter" and not s.labels]
     assert silent
     assert all(f"paceline_{name}_total{{" in text for name in silent)
+
+
+def test_known_label_values_exist_before_they_count() -> None:
+    registries = [CollectorRegistry() for _ in range(3)]
+    target_metrics(registries[0], "m", "p")
+    drafter_metrics(registries[1], "m", "p")
+    gateway_metrics(registries[2], "m")
+    text = "".join(generate_latest(registry).decode() for registry in registries)
+    known = [(spec, value) for spec in EVERY for value in spec.values]
+    assert len(known) >= 40
+    for spec, value in known:
+        assert len(spec.labels) == 1
+        assert re.search(rf'^{scraped_name(spec)}\{{.*{spec.labels[0]}="{value}".*\}} 0.0$', text, re.MULTILINE)
+
+
+def test_known_label_values_are_those_that_the_services_use() -> None:
+    assert set(FinishReason) | {"moved"} == set(ENDS)
+    assert set(REJECTS) | set(ATTACH_REFUSALS) <= set(Reason)
+    assert set(STATUSES) <= {code.name for code in Code}
+    assert DISCARDS == DISCARD_REASONS
+    assert {LATE, LOST, NoDrafts().fallback} < set(FALLBACKS)
 
 
 def test_histograms_resolve_below_a_millisecond() -> None:
