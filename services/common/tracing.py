@@ -25,8 +25,8 @@ class Tracer(Protocol):
     def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> AbstractContextManager[str]:
         """A span around a block; yields the traceparent for its children."""
 
-    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> None:
-        """A span that has already happened, in nanoseconds since the epoch; for rounds, off the hot path."""
+    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> str:
+        """A span that has already happened, in nanoseconds since the epoch; gives the traceparent for its children."""
 
     def close(self) -> None:
         """Sends what is left."""
@@ -60,8 +60,9 @@ class NoTracer:
         """Yields the parent."""
         yield parent
 
-    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> None:
-        """Nothing."""
+    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> str:
+        """Gives the parent."""
+        return parent
 
     def close(self) -> None:
         """Nothing."""
@@ -90,12 +91,14 @@ class OtelTracer:
             self._propagator.inject(carrier)
             yield carrier.get(HEADER, "")
 
-    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> None:
+    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> str:
         """A finished span."""
         span = self._tracer.start_span(
             name, context=self._context(parent), start_time=start_ns, attributes=dict(attributes or {})
         )
         span.end(end_time=end_ns)
+        made = span.get_span_context()
+        return f"00-{made.trace_id:032x}-{made.span_id:016x}-{int(made.trace_flags):02x}"
 
     def close(self) -> None:
         """Flushes the exporter."""

@@ -35,7 +35,15 @@ class Spans:
                     "verify_us": entry.verify_us,
                     "fallback": entry.fallback,
                 }
-                self._tracer.record("paceline.round", traceparent, start_ns, end_ns, facts)
+                round_ = self._tracer.record("paceline.round", traceparent, start_ns, end_ns, facts)
+                self._steps(round_, start_ns, entry)
+
+    def _steps(self, parent: str, start_ns: int, entry: RoundEntry) -> None:
+        """What the round waited for its drafter, which sees no traceparent, and its verify."""
+        drafted_ns = start_ns + entry.draft_us * 1000
+        if entry.draft_us:
+            self._tracer.record("paceline.draft", parent, start_ns, drafted_ns, {"tokens": entry.drafted})
+        self._tracer.record("paceline.verify", parent, drafted_ns, drafted_ns + entry.verify_us * 1000)
 
     def ended(self, request: Request, reason: str) -> None:
         """Queue, prefill and decode of a sampled request that left."""

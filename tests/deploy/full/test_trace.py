@@ -80,6 +80,11 @@ def test_a_trace_holds_every_step_of_a_request() -> None:
     # The round that ends the prefill gives the first token and verifies nothing.
     assert len(rounds) == final.speculation.rounds + 1
     assert all(span.parent_span_id == root.span_id for _, span in rounds)
+    numbered = {span.span_id: span for _, span in rounds}
+    drafts, verifies = collector.named("draft"), collector.named("verify")
+    assert len(verifies) == len(rounds)
+    assert 0 < len(drafts) <= len(rounds)
+    assert all(span.parent_span_id in numbered for _, span in [*drafts, *verifies])
     assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
 
 

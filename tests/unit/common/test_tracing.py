@@ -28,7 +28,7 @@ def test_without_an_endpoint_the_callers_trace_is_handed_on() -> None:
     tracer = tracing.tracer("gateway", {})
     with tracer.span("generate", PARENT) as traceparent:
         assert traceparent == PARENT
-    tracer.record("round", PARENT, 0, 1)
+    assert tracer.record("round", PARENT, 0, 1) == PARENT
     tracer.close()
 
 
@@ -59,7 +59,9 @@ def test_spans_of_two_processes_and_a_finished_round_make_one_trace() -> None:
     with gateway.span("generate", PARENT, {"tokens": 3}) as start:
         assert tracing.valid(start)
         now = time.time_ns()
-        target.record("round", start, now, now + 1_000_000, {"width": 8})
+        inner = target.record("round", start, now, now + 1_000_000, {"width": 8})
+        assert tracing.valid(inner)
+        target.record("verify", inner, now, now + 500_000)
     gateway.close()
     target.close()
     spans = {span.name: span for span in kept.spans}
@@ -67,6 +69,9 @@ def test_spans_of_two_processes_and_a_finished_round_make_one_trace() -> None:
     assert spans["round"].parent is not None
     assert spans["generate"].context is not None
     assert spans["round"].parent.span_id == spans["generate"].context.span_id
+    assert spans["verify"].parent is not None
+    assert spans["round"].context is not None
+    assert spans["verify"].parent.span_id == spans["round"].context.span_id
     assert dict(spans["round"].attributes or {}) == {"width": 8}
     assert (spans["round"].end_time or 0) - (spans["round"].start_time or 0) == 1_000_000
 

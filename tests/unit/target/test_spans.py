@@ -27,8 +27,9 @@ class Kept:
 
     def record(
         self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Mapping[str, object] | None = None
-    ) -> None:
+    ) -> str:
         self.spans.append((name, parent, end_ns - start_ns, attributes or {}))
+        return f"{name} {len(self.spans)}"
 
     def close(self) -> None:
         return
@@ -50,6 +51,9 @@ def test_a_sampled_request_has_its_rounds_and_its_three_parts() -> None:
     spans, one = Spans(kept), request(SAMPLED)
     spans.round(ENTRY, commit(one))
     spans.ended(one, "length")
+    inner = [(name, parent, lasting) for name, parent, lasting, _ in kept.spans[1:3]]
+    assert inner == [("paceline.draft", "paceline.round 1", 100_000), ("paceline.verify", "paceline.round 1", 200_000)]
+    del kept.spans[1:3]
     assert [name for name, *_ in kept.spans] == [
         "paceline.round",
         "paceline.queue",
