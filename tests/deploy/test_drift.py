@@ -13,6 +13,7 @@ import yaml
 
 from deploy.cluster.settings import ClusterSettings
 from deploy.grafana.boards import BOARDS
+from deploy.helm import readme
 from services.common.metrics.catalogue import DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
 from services.gateway.settings import GatewaySettings
 
@@ -21,6 +22,15 @@ CHART = ROOT / "deploy/helm/paceline"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Values as Helm lays one set over another."""
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
 
 
 def field_names(settings: type[Any]) -> set[str]:
@@ -125,8 +135,16 @@ def test_committed_dashboards_hold_the_panels_of_the_code() -> None:
                 assert (ROOT / link["url"]).is_file()
 
 
-def test_the_default_values_fit_the_schema() -> None:
+def test_the_default_values_and_profiles_fit_the_schema() -> None:
     jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
+    profiles = list((CHART / "profiles").glob("*.yaml"))
+    assert profiles
+    for profile in profiles:
+        jsonschema.Draft7Validator(SCHEMA).validate(merged(VALUES, yaml.safe_load(profile.read_text())))
+
+
+def test_the_chart_s_page_is_made_from_its_values() -> None:
+    assert (CHART / "README.md").read_text() == readme.page(), "run python -m deploy.helm.readme"
 
 
 def leaves(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -174,6 +192,9 @@ BAD = [
     ("workers.slots", 0),
     ("workers.mps", "on"),
     ("workers.mode", "deployment"),
+    ("workers.autoscaling.minReplicas", 0),
+    ("workers.autoscaling.targetSlotsPercentage", 150),
+    ("workers.autoscaling.prometheusAddress", "prometheus:9090"),
     ("workers.raycluster.rayVersion", "latest"),
     ("workers.raycluster.tokenSecretName", "No Spaces"),
     ("workers.raycluster.unknown", 1),
@@ -187,6 +208,7 @@ BAD = [
     ("serviceAccount.create", "true"),
     ("podDisruptionBudget.maxUnavailable", "half"),
     ("metrics.podMonitor.interval", "often"),
+    ("metrics.serviceMonitor.interval", 15),
     ("metrics.runbooks", "https://wiki.example/"),
     ("metrics.runbooks", ""),
     ("topologySpread.topologyKey", ""),

@@ -6,11 +6,13 @@ from typing import Any
 import yaml
 from helm_python import Chart
 
-from tests.deploy.test_drift import CHART
+from tests.deploy.test_drift import CHART, merged
 
 BASE: dict[str, Any] = {"image": {"repository": "registry.example/paceline"}, "model": {"existingClaim": "models"}}
+NOTES = "NOTES.txt"
 VERSIONS = ("1.30.0", "1.33.0", "1.36.0")
 RAYCLUSTER: dict[str, Any] = {"mode": "raycluster", "replicas": 2, "raycluster": {"tokenSecretName": "ray"}}
+AUTOSCALING = {"enabled": True, "prometheusAddress": "http://prometheus.monitoring.svc:9090"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "dflash": {"model": {"drafterPath": "/models/drafter"}},
@@ -19,6 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "four-gpus": {"workers": {"gpusPerPod": 4, "replicas": 3}},
     "mps": {"workers": {"mps": True}},
     "placed": {"workers": {"nodeSelector": {"gpu": "h200"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},
+    "performance": yaml.safe_load((CHART / "profiles/performance.yaml").read_text()),
     "raycluster": {"workers": RAYCLUSTER},
     "raycluster-cpu": {"workers": {**RAYCLUSTER, "gpusPerPod": 0}},
     "raycluster-whole": {
@@ -27,6 +30,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tls": {"internalSecretName": "internal"},
         "metrics": {"podMonitor": {"enabled": True}},
     },
+    "worker-autoscaling": {"workers": {"gpusPerPod": 2, "autoscaling": AUTOSCALING}},
+    "service-monitor": {"workers": {"gpusPerPod": 2}, "metrics": {"serviceMonitor": {"enabled": True}}},
+    "raycluster-service-monitor": {"workers": RAYCLUSTER, "metrics": {"serviceMonitor": {"enabled": True}}},
     "autoscaling": {"gateway": {"autoscaling": {"enabled": True}}},
     "client-tls": {"tls": {"secretName": "tls"}},
     "client-mtls": {"tls": {"secretName": "tls", "clientCASecretName": "ca"}},
@@ -52,18 +58,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], value) if both else value
-    return result
+def rendered(values: dict[str, Any]) -> dict[str, str]:
+    """The text of every template, by its path."""
+    with Chart.load(CHART) as chart:
+        return dict(chart.render(values=values, name="llm", namespace="inference"))
+
+
+def notes(values: dict[str, Any]) -> str:
+    """What an installation prints."""
+    return next(text for name, text in rendered(values).items() if name.endswith(NOTES))
 
 
 def render(values: dict[str, Any]) -> list[dict[str, Any]]:
-    with Chart.load(CHART) as chart:
-        files = chart.render(values=values, name="llm", namespace="inference")
-    texts = (text for name, text in files.items() if not name.endswith(".txt"))
+    """Every document of a release."""
+    files = rendered(values)
+    texts = (text for name, text in files.items() if not name.endswith(NOTES))
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 

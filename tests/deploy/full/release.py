@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy.stack import EMBEDDED, ServiceProcess, StackError
-from tests.deploy.full.charts import BASE, merged, render, templates
+from tests.deploy.full.charts import BASE, render, templates
+from tests.deploy.test_drift import merged
 from tests.faults.fleet import scrape
 
 READY_S = 150.0

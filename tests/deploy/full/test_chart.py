@@ -12,8 +12,18 @@ import pytest
 import yaml
 from helm_python import HelmError, lint
 
-from tests.deploy.full.charts import BASE, RAYCLUSTER, VARIANTS, VERSIONS, merged, render, templates, variant
-from tests.deploy.test_drift import BAD, CHART, VALUES
+from tests.deploy.full.charts import (
+    AUTOSCALING,
+    BASE,
+    RAYCLUSTER,
+    VARIANTS,
+    VERSIONS,
+    notes,
+    render,
+    templates,
+    variant,
+)
+from tests.deploy.test_drift import BAD, CHART, VALUES, catalogue, merged, metric_names
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -62,7 +72,7 @@ def test_pods_are_restricted_and_probed(name: str) -> None:
         assert mounts <= {volume["name"] for volume in pod["volumes"]}
 
 
-@pytest.mark.parametrize("name", ["defaults", "raycluster"])
+@pytest.mark.parametrize("name", ["defaults", "raycluster", "service-monitor", "raycluster-service-monitor"])
 def test_selectors_meet_pods(name: str) -> None:
     documents = variant(name)
     labels = [template["metadata"]["labels"].items() for template in templates(documents)]
@@ -99,11 +109,64 @@ def test_pods_have_time_to_drain(name: str) -> None:
         ({"tls": {"certManager": {"internal": True}}}, "issuerRef.name"),
         ({"workers": {"mode": "raycluster"}}, "kubectl create secret"),
         ({"workers": {**RAYCLUSTER, "mps": True}}, "statefulset"),
+        ({"workers": {**RAYCLUSTER, "autoscaling": AUTOSCALING}}, "statefulset"),
+        ({"workers": {"autoscaling": {"enabled": True}}}, "prometheusAddress"),
+        ({"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}}, "twice"),
     ],
 )
 def test_what_is_missing_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(HelmError, match=message):
         render(merged(BASE, values))
+
+
+@pytest.mark.parametrize(
+    ("monitors", "endpoints"), [("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")]
+)
+def test_monitors_name_ports_that_are_there(monitors: str, endpoints: str) -> None:
+    key = monitors[0].lower() + monitors[1:]
+    documents = render(merged(BASE, {"workers": {"gpusPerPod": 2}, "metrics": {key: {"enabled": True}}}))
+    ports = {port["name"] for pod in templates(documents) for c in pod["spec"]["containers"] for port in c["ports"]}
+    found = [document["spec"] for document in documents if document["kind"] == monitors]
+    named = [endpoint["port"] for spec in found for endpoint in spec[endpoints]]
+    assert sorted(named) == sorted(["metrics", "metrics", *(f"{s}-metrics-{i}" for s in "td" for i in (0, 1))])
+    assert set(named) <= ports
+    if monitors == "ServiceMonitor":
+        services = [document for document in documents if document["kind"] == "Service"]
+        for spec in found:
+            chosen = spec["selector"]["matchLabels"].items()
+            (service,) = [s for s in services if chosen <= s["metadata"]["labels"].items()]
+            assert {port["name"] for port in service["spec"]["ports"]} == {each["port"] for each in spec[endpoints]}
+
+
+def test_a_scaler_decides_how_many_pods_there_are() -> None:
+    documents = variant("worker-autoscaling")
+    (workers,) = [document for document in documents if document["kind"] == "StatefulSet"]
+    (scaler,) = [document for document in documents if document["kind"] == "ScaledObject"]
+    assert "replicas" not in workers["spec"]
+    assert scaler["spec"]["scaleTargetRef"]["name"] == workers["metadata"]["name"]
+    (trigger,) = scaler["spec"]["triggers"]
+    assert trigger["metadata"]["threshold"] == str(64 * 2 * 75 // 100)
+    assert metric_names(trigger["metadata"]["query"]) <= catalogue()
+
+
+def test_the_performance_profile_shares_the_gpu() -> None:
+    (worker,) = [t["spec"] for t in templates(variant("performance")) if t["spec"]["containers"][0]["name"] == "worker"]
+    assert "--mps=true" in worker["containers"][0]["args"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("defaults", ("statefulset/llm-worker", "python -m deploy.generate", "No API keys")),
+        ("raycluster", ("component=head", "python -m deploy.generate")),
+        ("client-mtls", ("-cacert ca.crt -authority llm.inference.svc", "-cert client.crt")),
+        ("keys", ("-plaintext", "Bearer $KEY")),
+        ("performance", ("MPS is on",)),
+    ],
+)
+def test_notes_tell_a_first_request(name: str, said: tuple[str, ...]) -> None:
+    text = notes(merged(BASE, VARIANTS[name]))
+    assert all(each in text for each in ("port-forward", *said)), text
 
 
 def test_runbooks_are_where_the_values_say() -> None:

@@ -16,7 +16,7 @@ from tests.deploy.test_drift import ROOT
 
 FOLDER = ROOT / "tests/deploy/resources"
 PACKAGES = Path(sys.prefix) / "resources"
-PUBLISHED = ("Certificate", "PodMonitor", "PrometheusRule")
+PUBLISHED = ("Certificate", "PodMonitor", "PrometheusRule", "ScaledObject", "ServiceMonitor")
 RAYCLUSTER = jsonschema.Draft7Validator(json.loads((FOLDER / "raycluster.schema.json").read_text()))
 
 
@@ -46,7 +46,9 @@ def test_published_schemas_accept_what_the_chart_renders(report_counts: Callable
     ("kind", "field", "value"),
     [
         ("PodMonitor", "podMetricsEndpoints", [{"port": "metrics", "interval": "often"}]),
+        ("ServiceMonitor", "endpoints", [{"port": "metrics", "interval": "often"}]),
         ("PrometheusRule", "groups", [{"rules": []}]),
+        ("ScaledObject", "triggers", [{"metadata": {}}]),
         ("Certificate", "issuerRef", None),
     ],
 )

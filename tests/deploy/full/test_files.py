@@ -20,10 +20,6 @@ def test_dashboards_are_what_the_code_builds() -> None:
     run(sys.executable, "-m", "deploy.grafana.build", "--check")
 
 
-def test_the_chart_s_page_is_made_from_its_values() -> None:
-    run(sys.executable, "-m", "deploy.helm.readme", "--check")
-
-
 @pytest.mark.parametrize("name", ["gateway", "worker"])
 def test_dockerfiles_are_clean(name: str) -> None:
     run(TOOLS / "hadolint", f"deploy/docker/{name}.Dockerfile")

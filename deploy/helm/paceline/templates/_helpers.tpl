@@ -35,6 +35,19 @@ app.kubernetes.io/component: {{ .component }}
 gateway worker{{ if eq .Values.workers.mode "raycluster" }} head{{ end }}
 {{- end }}
 
+{{- /* Ports of a component that serve metrics, by name. */}}
+{{- define "paceline.metricsPorts" -}}
+{{- if or (eq .component "gateway") (eq .component (include "paceline.controller" .root)) }}
+metrics: 9100
+{{- end }}
+{{- if eq .component "worker" }}
+{{- range $i := until (int (include "paceline.pairsPerPod" .root)) }}
+t-metrics-{{ $i }}: {{ add 50062 (mul 3 $i) }}
+d-metrics-{{ $i }}: {{ add 50063 (mul 3 $i) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* What pods of all kinds share. Service links are off: a Service named "paceline" would otherwise become variables
 PACELINE_*, which the services take for settings. */}}
 {{- define "paceline.pod" -}}

@@ -2,6 +2,12 @@
 {{ max 1 (int .Values.workers.gpusPerPod) }}
 {{- end }}
 
+{{- /* Requests that run or wait on the pairs of this release. */}}
+{{- define "paceline.demand" -}}
+{{- $pairs := printf `{model_name=%q,pair=~"%s-worker-.*"}` .Values.model.name (include "paceline.name" .) -}}
+sum(paceline_running_requests{{ $pairs }} + paceline_waiting_requests{{ $pairs }})
+{{- end }}
+
 {{- define "paceline.workerResources" -}}
 requests: {{- toYaml .Values.workers.resources.requests | nindent 2 }}
 limits:
