@@ -1,15 +1,17 @@
-"""Finds a target that went silent although its connection stands, as a stopped process or a blocked loop does."""
+"""Finds a target that went silent although its connection stands: a dead link, a stopped process, a blocked loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-TICK_S = 0.5
-ASK_AFTER = 3
-SILENT_AFTER = 8
-LONGEST = 24
-"""Ticks: without a frame before the target is asked, without any sign of life, and without a frame whatever it says."""
+from services.gateway.targets.probes import Health, Reach
 
-Probe = Callable[[], Awaitable[bool | None]]
+TICK_S = 0.2
+ASK_AFTER = 7
+UNREACHED_AFTER = 12
+SILENT_AFTER = 20
+LONGEST = 60
+"""Ticks: without a frame before the target is asked, without an answer of any kind, without a sign that its engine
+moves, and without a frame whatever it says."""
 
 
 class SilentError(Exception):
@@ -17,34 +19,44 @@ class SilentError(Exception):
 
 
 class Heartbeat:
-    """Counts ticks without a frame and without a sign of life.
+    """Counts ticks without a frame, without a sign of life, and without an answer of any kind.
 
-    Targets send a frame at least every second. One that is only starved may not: it is asked whether it lives, and is
-    given up when it neither sends nor says so. One that says that its engine is stuck has no further grace. Ticks are
-    counted instead of time measured, so that a gateway which was itself stopped or starved does not take its own sleep
-    for the target's silence: each tick gives the reader a turn.
+    Targets send a frame at least every second. One that is only starved may not: it is asked whether it lives, and
+    whether its process answers a new connection, which takes none of its turns. One that answers nothing at all is
+    given up soonest, one that says that its engine is stuck has no further grace. Ticks are counted instead of time
+    measured, so that a gateway which was itself stopped or starved does not take its own sleep for the target's
+    silence: each tick gives the reader a turn.
     """
 
-    def __init__(self, probe: Probe) -> None:
-        """`probe` asks the target whether it lives; None when it gave no answer."""
-        self._probe = probe
+    def __init__(self, health: Health, reach: Reach) -> None:
+        """The two questions."""
+        self._health = health
+        self._reach = reach
         self._mute = 0
         self._lifeless = 0
+        self._unreached = 0
 
     def beat(self) -> None:
         """A frame came."""
-        self._mute = self._lifeless = 0
+        self._mute = self._lifeless = self._unreached = 0
 
     def answer(self, live: bool | None) -> None:
         """What the target said when asked; None when it said nothing."""
         if live is not None:
+            self._unreached = 0
             self._lifeless = 0 if live else SILENT_AFTER
 
+    def reached(self) -> None:
+        """The target's process answered a new connection, which says nothing of its engine."""
+        self._unreached = 0
+
     def tick(self) -> bool:
-        """Half a second passed; True when the target is silent."""
+        """A fifth of a second passed; True when the target is silent."""
         self._mute += 1
         self._lifeless += 1
-        return min(self._mute, self._lifeless) > SILENT_AFTER or self._mute > LONGEST
+        self._unreached += 1
+        silent = min(self._mute, self._lifeless) > SILENT_AFTER or self._mute > LONGEST
+        return silent or self._unreached > UNREACHED_AFTER
 
     async def watch(self) -> None:
         """Ticks until the target is silent.
@@ -52,16 +64,30 @@ class Heartbeat:
         Raises:
             SilentError: it is.
         """
-        asking: asyncio.Task[None] | None = None
+        asked: dict[Callable[[], Awaitable[None]], asyncio.Future[None]] = {}
         try:
             while not self.tick():
-                if self._mute >= ASK_AFTER and (asking is None or asking.done()):
-                    asking = asyncio.create_task(self._ask())
+                for question in self._questions():
+                    if question not in asked or asked[question].done():
+                        asked[question] = asyncio.ensure_future(question())
                 await asyncio.sleep(TICK_S)
         finally:
-            if asking is not None:
-                asking.cancel()
-        raise SilentError(f"the target sent nothing for {self._mute * TICK_S:g} s")
+            for task in asked.values():
+                task.cancel()
+        raise SilentError(f"the target sent nothing for {self._mute * TICK_S:.1f} s")
 
-    async def _ask(self) -> None:
-        self.answer(await self._probe())
+    def _questions(self) -> list[Callable[[], Awaitable[None]]]:
+        """What to ask now; a connection is opened only where nothing else was answered."""
+        questions: list[Callable[[], Awaitable[None]]] = []
+        if self._mute >= ASK_AFTER:
+            questions.append(self._ask_health)
+        if self._unreached >= ASK_AFTER:
+            questions.append(self._ask_reach)
+        return questions
+
+    async def _ask_health(self) -> None:
+        self.answer(await self._health())
+
+    async def _ask_reach(self) -> None:
+        if await self._reach():
+            self.reached()

@@ -14,7 +14,9 @@ from services.gateway.job import Job
 from services.gateway.outbox import Outbox
 from services.gateway.router import Candidate
 from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
 from services.gateway.targets.news import Model
+from services.gateway.targets.probes import reach
 from services.gateway.targets.session import Session, SessionLostError, cause, open_session
 
 log = logging.getLogger(__name__)
@@ -85,13 +87,17 @@ class Link:
         while not self.retired:
             try:
                 async with self._dial.peers.connect(self.entry.address) as channel:
-                    await self._hold(await open_session(channel, self._dial.gateway_id, self._on_change), backoff)
+                    await self._hold(await self._open(channel), backoff)
             except (grpc.RpcError, SessionLostError, TimeoutError, OSError) as error:
                 self._report(error)
             except Exception:
                 log.exception("session failed")
             if not self.retired:
                 await backoff.wait()
+
+    async def _open(self, channel: grpc.aio.Channel) -> Session:
+        asked = reach(self._dial.peers, self.entry.address, UNREACHED_AFTER * TICK_S)
+        return await open_session(channel, self._dial.gateway_id, self._on_change, asked)
 
     def _report(self, error: Exception) -> None:
         """Logs the first failure of a row; the next ones of a target that stays away are for debugging."""

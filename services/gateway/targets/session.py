@@ -5,17 +5,16 @@ from collections.abc import Callable
 from typing import cast
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
-from services.common.serving import LIVENESS
 from services.gateway.job import Job
 from services.gateway.outbox import Outbox
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
-from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat, Probe
+from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.news import Load, Lost, Model
+from services.gateway.targets.probes import Reach, health
 
 WELCOME_S = 4.0
 """Longest wait for a target's first frame."""
@@ -30,7 +29,9 @@ class SessionLostError(Exception):
 class Session:
     """A session after its Welcome; `pair_id` and `model` are what the target stated."""
 
-    def __init__(self, call: Call, welcome: target_pb2.Welcome, on_drain: Callable[[], None], probe: Probe) -> None:
+    def __init__(
+        self, call: Call, welcome: target_pb2.Welcome, on_drain: Callable[[], None], heartbeat: Heartbeat
+    ) -> None:
         """Made by `open_session`."""
         self.pair_id = welcome.pair_id
         self.model: Model = frames.model(welcome.model)
@@ -43,7 +44,7 @@ class Session:
         self._names = 0
         self._attempts: dict[str, Attempt] = {}
         self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
-        self._heartbeat = Heartbeat(probe)
+        self._heartbeat = heartbeat
 
     @property
     def busy(self) -> bool:
@@ -113,8 +114,12 @@ class Session:
             attempt.lose(Lost(why))
 
 
-async def open_session(channel: grpc.aio.Channel, gateway_id: str, on_drain: Callable[[], None]) -> Session:
+async def open_session(
+    channel: grpc.aio.Channel, gateway_id: str, on_drain: Callable[[], None], reach: Reach
+) -> Session:
     """Says Hello and waits for the Welcome; `on_drain` is called when the target says that it will go.
+
+    `reach` is asked when the target sends nothing.
 
     Raises:
         SessionLostError: the target does not answer in time or speaks another version.
@@ -133,22 +138,8 @@ async def open_session(channel: grpc.aio.Channel, gateway_id: str, on_drain: Cal
     except BaseException:
         call.cancel()
         raise
-    return Session(call, response.welcome, on_drain, _probe(channel))
-
-
-def _probe(channel: grpc.aio.Channel) -> Probe:
-    """Asks the target's own health service whether its engine moves; no answer in time or an error is no sign of it."""
-    stub = cast("health_pb2_grpc.HealthAsyncStub", health_pb2_grpc.HealthStub(channel))
-    request = health_pb2.HealthCheckRequest(service=LIVENESS)
-
-    async def ask() -> bool | None:
-        try:
-            answer = await stub.Check(request, timeout=SILENT_AFTER * TICK_S)
-        except grpc.RpcError:
-            return None
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
-
-    return ask
+    heartbeat = Heartbeat(health(channel, SILENT_AFTER * TICK_S), reach)
+    return Session(call, response.welcome, on_drain, heartbeat)
 
 
 def _frame(read: object) -> target_pb2.SessionResponse | None:
