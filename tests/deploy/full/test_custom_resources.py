@@ -1,34 +1,23 @@
 """Custom resources against the schemas that their projects publish; a RayCluster against the fields that we render."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 from tests.deploy.full.charts import VARIANTS, variant
-from tests.deploy.test_drift import ROOT
+from tests.deploy.full.node import PROGRAMS, node
 
-FOLDER = ROOT / "tests/deploy/resources"
-PACKAGES = Path(sys.prefix) / "resources"
 PUBLISHED = ("Certificate", "PodMonitor", "PrometheusRule", "ScaledObject", "ServiceMonitor")
-RAYCLUSTER = jsonschema.Draft7Validator(json.loads((FOLDER / "raycluster.schema.json").read_text()))
+RAYCLUSTER = jsonschema.Draft7Validator(json.loads((PROGRAMS / "raycluster.schema.json").read_text()))
 
 
 def refusals(resources: list[dict[str, Any]]) -> list[str]:
     """One line for each resource that a published schema refuses."""
-    # Evaluated where the packages are installed, for that is where node looks for what a module imports.
-    command = ["node", "--input-type=module", "--eval", (FOLDER / "validate.mjs").read_text()]
-    text = json.dumps(resources)
-    done = subprocess.run(command, cwd=PACKAGES, input=text, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    assert done.returncode == (1 if lines else 0), done.stderr
-    return lines
+    return node("validate.mjs", json.dumps(resources)).stdout.splitlines()
 
 
 def resources(*kinds: str) -> list[dict[str, Any]]:

