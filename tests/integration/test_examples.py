@@ -1,35 +1,21 @@
-"""The example clients against services started by hand, as docs/run-by-hand.md tells: no Ray."""
+"""The example clients in Python."""
 
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from deploy.stack import REPOSITORY, ServiceProcess
-from services.common.model.made_up import write_made_up
-from tests.integration.pair import ENVIRONMENT, WAIT_S, PairProcesses
+from deploy.stack import REPOSITORY
+from tests.integration.example_gateway import example_gateway
+from tests.integration.pair import WAIT_S
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="pl-") as name:
-        folder = Path(name)
-        models = write_made_up(folder / "models", seed=7)
-        pair = PairProcesses(folder, models)
-        started = [pair.target, *pair.drafters]
-        try:
-            pair.wait_ready()
-            flags = ["--targets", pair.bound["grpc"], "--tokenizer", str(models.target)]
-            gateway = ServiceProcess("gateway", ["services.gateway", *flags], folder, ENVIRONMENT)
-            started.insert(0, gateway)
-            yield gateway.bound(WAIT_S)["grpc"]
-        finally:
-            for process in started:
-                process.stop(0.0)
+    with example_gateway() as found:
+        yield found
 
 
 def _run(name: str, *arguments: str, typed: str = "") -> str:
