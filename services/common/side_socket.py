@@ -1,7 +1,8 @@
 """Passes the arena's descriptors from a target to its drafter over a Unix socket (SCM_RIGHTS).
 
 The target listens in a folder that only its user may enter. A drafter proves with the generation and the nonce of
-the attach request that it was asked; nothing else is ever sent, so a stranger learns nothing.
+the attach request that it was asked; nothing else is ever sent, so a stranger learns nothing. Both may keep the
+connection of a granted claim: turns are taken over it (turns.py).
 """
 
 import contextlib
@@ -26,10 +27,16 @@ _RETRY_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Descriptors received (the caller closes them) and the pid that listens; 0 when it is not visible from here."""
+    """Descriptors received, the pid that listens (0 when it is not visible), and the connection they came by."""
 
     descriptors: list[int]
     peer_pid: int
+    connection: socket.socket
+
+    def close(self) -> None:
+        """Closes all of it; a caller that keeps something closes the rest itself."""
+        close_descriptors(self.descriptors)
+        self.connection.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class DescriptorListener:
         self.path = str(folder / f"arena-{secrets.token_hex(4)}.sock")
         self.claimed_by = 0
         self._offer: _Offer | None = None
+        self._granted: socket.socket | None = None
         self._closed = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._socket.bind(self.path)
@@ -68,9 +76,18 @@ class DescriptorListener:
         """Puts descriptors on offer in place of earlier ones; they stay the caller's and are sent as duplicates."""
         self._offer = _Offer(_CLAIM.pack(generation, nonce), tuple(descriptors))
 
+    def take_connection(self) -> socket.socket | None:
+        """The connection of the last granted claim, the caller's from now on; None when its peer hung up."""
+        granted, self._granted = self._granted, None
+        if granted is None or not _hung_up(granted):
+            return granted
+        granted.close()
+        return None
+
     def withdraw(self) -> None:
-        """Ends the offer: every later claim is refused."""
+        """Ends the offer: every later claim is refused, and a connection that nobody took ends."""
         self._offer = None
+        self._keep(None)
 
     def close(self) -> None:
         """Stops listening and removes the socket; closing twice is harmless."""
@@ -81,6 +98,7 @@ class DescriptorListener:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
+        self._keep(None)
         self._socket.close()
         Path(self.path).unlink(missing_ok=True)
 
@@ -91,18 +109,30 @@ class DescriptorListener:
             except OSError:
                 self._closed.wait(_RETRY_S)
                 continue
-            with peer, contextlib.suppress(OSError):
-                peer.settimeout(_PEER_TIMEOUT_S)
-                self._answer(peer)
+            peer.settimeout(_PEER_TIMEOUT_S)
+            granted = False
+            with contextlib.suppress(OSError):
+                granted = self._answer(peer)
+            if not granted:
+                peer.close()
 
-    def _answer(self, peer: socket.socket) -> None:
+    def _answer(self, peer: socket.socket) -> bool:
+        """Whether the claim was granted: the connection then stays, for whoever takes it."""
         claim = _receive_exactly(peer, _CLAIM.size)
         offer = self._offer
         if offer is None or not hmac.compare_digest(claim, offer.claim):
             peer.sendall(_REFUSED)
-            return
+            return False
         self.claimed_by = _peer_pid(peer)
-        socket.send_fds(peer, [_GRANTED], list(offer.descriptors))
+        self._keep(peer)
+        with contextlib.suppress(OSError):
+            socket.send_fds(peer, [_GRANTED], list(offer.descriptors))
+        return True
+
+    def _keep(self, connection: socket.socket | None) -> None:
+        before, self._granted = self._granted, connection
+        if before is not None:
+            before.close()
 
 
 def fetch_descriptors(
@@ -113,18 +143,26 @@ def fetch_descriptors(
     Raises:
         OSError: nobody listens, the claim was refused, or another number of descriptors came.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as peer:
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
         peer.settimeout(timeout_s)
         peer.connect(path)
         pid = _peer_pid(peer)
         peer.sendall(_CLAIM.pack(generation, nonce))
-        answer, descriptors, _, _ = socket.recv_fds(peer, 1, _MAX_DESCRIPTORS)
+        return Fetched(_granted(peer, count), pid, peer)
+    except BaseException:
+        peer.close()
+        raise
+
+
+def _granted(peer: socket.socket, count: int) -> list[int]:
+    answer, descriptors, _, _ = socket.recv_fds(peer, 1, _MAX_DESCRIPTORS)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     if answer != _GRANTED or len(descriptors) != count:
         close_descriptors(descriptors)
         raise PermissionError("the side socket refused the claim" if answer != _GRANTED else "wrong descriptor count")
-    return Fetched(descriptors, pid)
+    return descriptors
 
 
 def close_descriptors(descriptors: Sequence[int]) -> None:
@@ -136,6 +174,16 @@ def close_descriptors(descriptors: Sequence[int]) -> None:
 def _peer_pid(peer: socket.socket) -> int:
     pid, _, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return int(pid)
+
+
+def _hung_up(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _receive_exactly(peer: socket.socket, size: int) -> bytes:

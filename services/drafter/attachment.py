@@ -1,29 +1,35 @@
 """One attachment: a mapped arena with the steps built on it."""
 
+from collections.abc import Callable
+
 import torch
 
 from services.common import attach
-from services.common.arena import Arena
 from services.common.attach import AttachOffer
 from services.common.errors import invalid_field
 from services.common.graph import StepGraphs
-from services.drafter.handshake import check_arena, check_terms, map_arena, refused
+from services.drafter.handshake import Mapped, check_arena, check_terms, map_arena, refused
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
 from services.drafter.turn import make_turn
+from services.drafter.turn_thread import TurnThread
 
 
 class Attachment:
     """Drafts for one generation until it is closed; holds nothing that the target cannot share again (I5)."""
 
-    def __init__(self, offer: AttachOffer, arena: Arena, pacer: Pacer, max_draft: int, watched_pid: int) -> None:
-        """`watched_pid` is the target's when it is certain and visible from here, else 0."""
+    def __init__(self, offer: AttachOffer, mapped: Mapped, pacer: Pacer, max_draft: int) -> None:
         self.offer = offer
         self.max_draft = max_draft
-        self.watched_pid = watched_pid
         self.rounds = 0
-        self._arena = arena
+        self._mapped = mapped
         self._pacer: Pacer | None = pacer
+        self._thread: TurnThread | None = None
+
+    @property
+    def watched_pid(self) -> int:
+        """The target's pid when it is certain and visible from here, else 0."""
+        return self.offer.target_pid if self.offer.target_pid == self._mapped.peer_pid else 0
 
     @property
     def live(self) -> bool:
@@ -47,12 +53,19 @@ class Attachment:
         self._pacer.draft(number, bucket, width)
         self.rounds += 1
 
+    def take_turns(self, observe: Callable[[float], object], core: int) -> None:
+        """Drafts what is asked past gRPC from now on, if that is offered; `observe` is told each draft's seconds."""
+        if self._mapped.turns is not None:
+            self._thread = TurnThread(self._mapped.turns, self.draft, observe, core)
+
     def close(self) -> None:
-        """Frees the mapping; closing twice is harmless."""
+        """Frees the mapping, once nothing drafts into it any more; closing twice is harmless."""
+        if self._thread is not None:
+            self._thread.stop()
         pacer, self._pacer = self._pacer, None
         if pacer is not None:
             pacer.close()
-        self._arena.close()
+        self._mapped.close()
 
 
 def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device) -> Attachment:
@@ -62,14 +75,14 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
         PacelineError: ATTACH_REFUSED with the reason; nothing stays mapped.
     """
     check_terms(offer, proposer)
-    arena, peer_pid = map_arena(offer, device)
+    mapped = map_arena(offer, device)
     try:
-        shared = check_arena(arena, offer, proposer)
-        turn = make_turn(offer.handoff, arena.tensor(attach.FLAGS), offer.generation)
+        shared = check_arena(mapped.arena, offer, proposer)
+        turn = make_turn(offer.handoff, mapped.arena.tensor(attach.FLAGS), offer.generation)
         pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device), turn)
         pacer.warm_up(offer.buckets, offer.widths)
     except BaseException:
-        arena.close()
+        mapped.close()
         raise
     limit = shared.tokens_SK.shape[1] if proposer.max_draft is None else proposer.max_draft
-    return Attachment(offer, arena, pacer, limit, offer.target_pid if offer.target_pid == peer_pid else 0)
+    return Attachment(offer, mapped, pacer, limit)

@@ -1,5 +1,7 @@
 """Checks of an attach request: its terms, the mapped arena, and whether this drafter belongs to it."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -7,11 +9,12 @@ from services.common import attach
 from services.common.arena import Arena, MemfdArena
 from services.common.attach import AttachOffer
 from services.common.errors import Code, PacelineError, Reason
-from services.common.side_socket import close_descriptors, fetch_descriptors
+from services.common.side_socket import fetch_descriptors
+from services.common.turns import Answer, Ask, TurnSocket, answering_end
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
 
-HANDOFFS = ("host", "flags")
+HANDOFFS = ("host", "socket", "flags")
 
 
 def refused(message: str) -> PacelineError:
@@ -29,6 +32,8 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
         raise refused(f"hand-off {offer.handoff!r} is not supported; supported: {', '.join(HANDOFFS)}")
     if offer.handoff == "flags" and not offer.cuda_handle:
         raise refused("hand-off by flags needs an arena on a GPU; this one is in host memory")
+    if offer.handoff == "socket" and offer.cuda_handle:
+        raise refused("hand-off by socket needs an arena in host memory; this one is on a GPU")
     if not (offer.generation and offer.slots and offer.block_size):
         raise refused("generation, slots and block size must be positive")
     if min(offer.buckets, default=0) < 1 or min(offer.widths, default=0) < 2:
@@ -41,15 +46,30 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
         raise refused(f"drafter checkpoint: the target writes context for {theirs}, this one is {proposer.revision}")
 
 
-def map_arena(offer: AttachOffer, device: torch.device) -> tuple[Arena, int]:
-    """The arena and the pid of the process that shares it (0 when it is not visible from here).
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """The arena, the pid of the process that shares it (0 when it is not visible), the connection for turns if any."""
+
+    arena: Arena
+    peer_pid: int
+    turns: TurnSocket[Answer, Ask] | None = None
+
+    def close(self) -> None:
+        """Gives everything back."""
+        if self.turns is not None:
+            self.turns.close()
+        self.arena.close()
+
+
+def map_arena(offer: AttachOffer, device: torch.device) -> Mapped:
+    """Maps the arena, and keeps the connection that it came by when turns are to be taken over it.
 
     Raises:
         PacelineError: ATTACH_REFUSED; internal names and paths stay out of the message.
     """
     try:
         if device.type == "cuda":
-            return _map_cuda(offer), offer.target_pid
+            return Mapped(_map_cuda(offer), offer.target_pid)
         return _map_memfd(offer)
     except (OSError, ValueError, RuntimeError) as error:
         raise refused("the arena cannot be mapped: its handle or its layout is not as offered") from error
@@ -77,15 +97,19 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
     return shared
 
 
-def _map_memfd(offer: AttachOffer) -> tuple[Arena, int]:
+def _map_memfd(offer: AttachOffer) -> Mapped:
     if offer.cuda_handle:
         raise refused("the arena is in device memory, this drafter runs on the CPU")
     fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, count=1)
     try:
-        return MemfdArena.map(offer.layout, fetched.descriptors[0], attach.DRAFTER_WRITES), fetched.peer_pid
+        arena = MemfdArena.map(offer.layout, fetched.descriptors[0], attach.DRAFTER_WRITES)
     except BaseException:
-        close_descriptors(fetched.descriptors)
+        fetched.close()
         raise
+    if offer.handoff == "socket":
+        return Mapped(arena, fetched.peer_pid, answering_end(fetched.connection))
+    fetched.connection.close()
+    return Mapped(arena, fetched.peer_pid)
 
 
 def _map_cuda(offer: AttachOffer) -> Arena:

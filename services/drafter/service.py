@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
-    """Serves one target at a time. Drafting runs on the event loop: a hop to a thread would cost more than it frees."""
+    """Serves one target at a time. Pace drafts on the event loop: a hop to a thread would cost more than it frees."""
 
     def __init__(self, berth: Berth, identity: Identity, metrics: Family) -> None:
         """`proposer` is set once its checkpoint is loaded; until then calls are UNAVAILABLE."""
@@ -42,15 +42,19 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
     async def Pace(
         self, request_iterator: AsyncIterator[pb.PaceRequest], context: "Context"
     ) -> AsyncIterator[pb.PaceResponse]:
-        """Drafts round after round; the attachment ends with the stream."""
+        """Drafts what is asked here; the attachment ends with the stream, even when it is asked elsewhere."""
         with self._berth.pacing() as attachment:
             async for request in request_iterator:
                 started = time.perf_counter_ns()
                 attachment.draft(request.generation, request.round, request.bucket, request.width, request.rows)
                 micros = (time.perf_counter_ns() - started) // 1000
                 yield pb.PaceResponse(generation=request.generation, round=request.round, draft_us=micros)
-                self._metrics["drafter_rounds"].inc()
-                self._metrics["draft_seconds"].observe(micros / 1e6)
+                self.drafted(micros / 1e6)
+
+    def drafted(self, seconds: float) -> None:
+        """Counts a draft; any thread may call this."""
+        self._metrics["drafter_rounds"].inc()
+        self._metrics["draft_seconds"].observe(seconds)
 
     async def Describe(
         self, request: pb.DrafterServiceDescribeRequest, context: "Context"

@@ -77,7 +77,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
         arena=arena,
         pool=pool,
         budget=budget,
-        terms=_terms(shapes, model, context, arena, pid, handoff.mode),
+        terms=_terms(shapes, model, context, arena, pid, handoff.wanted),
         costs=costs,
     )
 
@@ -196,7 +196,7 @@ def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[in
 
 
 def _terms(
-    shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: Arena, pid: int, mode: str
+    shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: Arena, pid: int, handoff: str
 ) -> OfferTerms:
     """What every drafter is offered; the checksum is over the weights as they lie in the arena."""
     shared = attach.EMBED in arena
@@ -209,5 +209,5 @@ def _terms(
         widths=shapes.widths[1:],
         block_size=shapes.block_size,
         target_pid=pid,
-        handoff="host" if mode == "host" else "flags",
+        handoff=handoff,
     )

@@ -16,6 +16,7 @@ from services.common.attach_convert import info_from_pb, offer_to_pb
 from services.common.channel import connect_sync
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.process import Watched
+from services.common.turns import Answer, Ask, TurnSocket, asking_end
 from services.target.attachment import LATE, Attachment
 from services.target.handoff import Handoff
 from services.target.inbox import Attach, Command, Detach
@@ -115,10 +116,10 @@ class Attacher:
         with connect_sync(self._settings.address) as channel:
             _connect(channel)
             stub = rpc.DrafterServiceStub(channel)
-            info, pid = self._handshake(stub, generation)
+            info, pid, turns = self._handshake(stub, generation)
             attachment = Attachment(
                 generation, info, stub, self._settings.watchdog_s, _watched(pid),
-                observe=self._observe, by_flags=self._handoff.mode != "host",
+                observe=self._observe, by_flags=self._handoff.wanted == "flags", turns=turns,
             )  # fmt: skip
             self._handoff.join(generation, attachment)
             self._begin(attachment)
@@ -127,7 +128,9 @@ class Attacher:
             finally:
                 self._end(attachment)
 
-    def _handshake(self, stub: rpc.DrafterServiceStub, generation: int) -> tuple[DrafterInfo, int]:
+    def _handshake(
+        self, stub: rpc.DrafterServiceStub, generation: int
+    ) -> tuple[DrafterInfo, int, TurnSocket[Ask, Answer] | None]:
         with self._offers.offer(generation) as offer:
             answer = stub.Attach(offer_to_pb(offer), timeout=_ATTACH_TIMEOUT_S)
             if answer.protocol_version != PROTOCOL_VERSION:
@@ -136,7 +139,9 @@ class Attacher:
                 raise AttachError("the drafter does not see this arena")
             info = info_from_pb(answer.drafter)
             known = (self._offers.claimed_by, listener_pid(self._settings.address))
-            return info, info.pid if info.pid in known else 0
+            connection = self._offers.take_connection() if self._handoff.wanted == "socket" else None
+            turns = None if connection is None else asking_end(connection)
+            return info, info.pid if info.pid in known else 0, turns
 
     def _begin(self, attachment: Attachment) -> None:
         self.generation, self.info = attachment.generation, attachment.info
@@ -147,7 +152,8 @@ class Attacher:
         self.first.set()
         if self._closing.is_set():
             attachment.close()
-        _LOG.info("drafter attached", extra={"generation": attachment.generation, "proposer": attachment.info.proposer})
+        extra = {"generation": attachment.generation, "proposer": attachment.info.proposer}
+        _LOG.info("drafter attached", extra={**extra, "handoff": self._handoff.mode})
 
     def _end(self, attachment: Attachment) -> None:
         self._submit(Detach(attachment.generation, attachment.fallback))

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from services.common.attach import DrafterInfo
-from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.process import Watched
-from services.target.pace import PaceStream
+from services.common.turns import Answer, Ask, TurnSocket
+from services.target.pace import Pace, PaceStream
 from services.target.plan import Plan
 
 LATE = "late"
@@ -31,13 +31,14 @@ class Attachment:
         stub: rpc.DrafterServiceStub,
         watchdog_s: float,
         process: Watched | None,
-        clock: Callable[[], float] = time.monotonic,
         observe: Callable[[float], object] = lambda seconds: None,
         by_flags: bool = False,
+        turns: TurnSocket[Ask, Answer] | None = None,
     ) -> None:
         """Opens the Pace stream of an attachment that the drafter has accepted.
 
-        With ``by_flags`` the device waits for the drafts, not the host: ``wait`` then returns at once.
+        With ``by_flags`` the device waits for the drafts, not the host: ``wait`` then returns at once. With ``turns``
+        rounds are asked and answered there, and the stream only tells when the attachment is over.
         ``observe`` is told the seconds that each answered round spent on its way, the drafter's own time taken off.
         """
         self.generation = generation
@@ -45,13 +46,19 @@ class Attachment:
         self.fallback = ""
         self.watchdog_s = watchdog_s
         self._process = process
-        self._clock = clock
         self._observe = observe
         self._asked = 0.0
         self._by_flags = by_flags
         self._ahead = -1
         self._over = threading.Event()
+        self._turns = turns
         self._stream = PaceStream(stub, self._stream_ended)
+        self._pace: Pace = self._stream if turns is None else turns
+
+    @property
+    def direct(self) -> bool:
+        """Whether rounds are asked past gRPC."""
+        return self._turns is not None
 
     @property
     def speculating(self) -> bool:
@@ -60,7 +67,7 @@ class Attachment:
 
     def ask(self, plan: Plan) -> None:
         """Sends the round, unless it was asked for ahead; the watchdog's time starts."""
-        self._asked = self._clock()
+        self._asked = time.monotonic()
         if plan.number != self._ahead:
             self._send(plan, plan.number)
 
@@ -74,15 +81,7 @@ class Attachment:
         self._end(LATE)
 
     def _send(self, plan: Plan, number: int) -> None:
-        self._stream.send(
-            pb.PaceRequest(
-                generation=self.generation,
-                round=number,
-                bucket=plan.bucket,
-                width=plan.width,
-                rows=len(plan.rows),
-            )
-        )
+        self._pace.send(Ask(self.generation, number, plan.bucket, plan.width, len(plan.rows)))
 
     def wait(self, plan: Plan) -> bool:
         """Waits for the answer to this round, unless the device does; False ends the attachment."""
@@ -92,12 +91,12 @@ class Attachment:
         deadline = self._asked + self.watchdog_s
         while self.speculating:
             try:
-                reply = self._stream.receive(max(deadline - self._clock(), _LEAST_WAIT_S))
+                reply = self._pace.receive(max(deadline - time.monotonic(), _LEAST_WAIT_S))
             except TimeoutError:
                 self._end(LATE)
                 return False
             if reply is not None and (reply.generation, reply.round) == (self.generation, plan.number):
-                self._observe(max(self._clock() - self._asked - reply.draft_us / 1e6, 0.0))
+                self._observe(max(time.monotonic() - self._asked - reply.draft_us / 1e6, 0.0))
                 return True
             if reply is None:
                 self._end(LOST)
@@ -128,3 +127,5 @@ class Attachment:
         if not self._over.is_set():
             self.fallback = reason
             self._over.set()
+        if self._turns is not None:
+            self._turns.close()

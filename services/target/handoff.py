@@ -1,4 +1,4 @@
-"""How target and drafter take turns: by the host's messages, or by flags that their streams write and wait for.
+"""How target and drafter take turns: by messages of the hosts, or by flags that their streams write and wait for.
 
 By flags no host and no message stands between a commit and the next draft: after a verify the target's stream
 publishes the inputs of the next round at once, the drafter's stream has been waiting for them, and while it drafts
@@ -27,6 +27,11 @@ class Partner(Protocol):
     """The attachment as a hand-off needs it."""
 
     watchdog_s: float
+
+    @property
+    def direct(self) -> bool:
+        """Whether rounds are asked past gRPC."""
+        ...
 
     @property
     def speculating(self) -> bool:
@@ -77,7 +82,10 @@ class Event(Protocol):
 class Handoff(Protocol):
     """Orders the target's stream and the drafter's. All but `join` belong to the engine's thread."""
 
+    wanted: str
+    """What attachments are offered: host, socket or flags."""
     mode: str
+    """What the present attachment uses."""
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes an attachment known before the engine hears of it; any thread may call this."""
@@ -111,13 +119,14 @@ class Handoff(Protocol):
 class HostHandoff:
     """Messages order everything: the target's host waits for the drafter's before it starts the verify."""
 
-    mode = "host"
-
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, wanted: str = "host") -> None:
+        """`wanted` is how messages should go: by gRPC (host) or by the side socket (socket)."""
         self._device = device
+        self.wanted = self.mode = wanted
 
     def join(self, generation: int, partner: Partner) -> None:
-        """Nothing to know: the engine asks the attachment itself."""
+        """The engine asks the attachment itself; only the mode changes, when the drafter keeps no connection."""
+        self.mode = "socket" if partner.direct else "host"
 
     def set_generation(self, generation: int) -> None:
         """Nothing depends on it."""
@@ -143,6 +152,8 @@ class HostHandoff:
 
 class FlagHandoff:
     """Streams order everything; the host only watches that the drafter is alive and in time."""
+
+    wanted = "flags"
 
     def __init__(self, pair: Callable[[int], Flags], done: Event) -> None:
         """`pair` makes the flags of a generation; `done` marks the end of a verify on the present stream."""
@@ -208,7 +219,9 @@ class FlagHandoff:
 
 
 def make_handoff(wanted: str, arena: Arena, device: torch.device) -> Handoff:
-    """The hand-off of the settings: flags on a GPU unless the host's order is asked for."""
+    """The hand-off of the settings: flags on a GPU, the side socket on a CPU, gRPC where host order is asked for."""
+    if device.type == "cpu" and wanted != "host":
+        return HostHandoff(device, "socket")
     if device.type == "cuda" and wanted != "host":
         flags = arena.tensor(attach.FLAGS)
         return FlagHandoff(lambda generation: FlagPair(flags, generation), torch.cuda.Event())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,10 @@ class ArenaOffers(Protocol):
     @property
     def claimed_by(self) -> int:
         """Pid of the process that took the last offer; 0 when unknown."""
+        ...
+
+    def take_connection(self) -> socket.socket | None:
+        """The connection that the drafter keeps from the present offer, for turns; the caller's from now on."""
         ...
 
 
@@ -71,6 +76,10 @@ class MemfdOffers:
         """Pid of the process that took the last offer; 0 when unknown."""
         return self._listener.claimed_by
 
+    def take_connection(self) -> socket.socket | None:
+        """The connection that the drafter keeps from the present offer, for turns; the caller's from now on."""
+        return self._listener.take_connection()
+
     @contextlib.contextmanager
     def offer(self, generation: int) -> Iterator[AttachOffer]:
         """Puts the nonce into the arena and the descriptor on offer until the context ends."""
@@ -97,6 +106,10 @@ class CudaOffers:
         """Needs nothing but the arena."""
         self._arena = arena
         self._terms = terms
+
+    def take_connection(self) -> socket.socket | None:
+        """There is none."""
+        return None
 
     @contextlib.contextmanager
     def offer(self, generation: int) -> Iterator[AttachOffer]:

@@ -1,7 +1,9 @@
-"""The Pace stream: one message out and one back for each round, over blocking gRPC.
+"""How rounds are asked for: one message out and one back for each, over the side socket or over blocking gRPC.
 
-Blocking gRPC with a reader thread is used because the wait then does not depend on how busy the event loop is:
-both took 0.4 ms a round trip when measured (docs/adr/0008), and the reader sees the stream end at once.
+The side socket serves pairs in host memory, whose turns it makes short (docs/adr/0009); the Pace stream then stays open
+and tells when the attachment is over. Blocking gRPC with a reader thread is used because the wait does not depend on
+how busy the event loop is: both took 0.4 ms a round trip when measured (docs/adr/0008), and the reader sees the stream
+end at once.
 """
 
 from __future__ import annotations
@@ -9,11 +11,29 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import grpc
 
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
+from services.common.turns import Answer, Ask
+
+
+class Pace(Protocol):
+    """Asks for rounds; one thread sends and receives."""
+
+    def send(self, ask: Ask) -> None:
+        """Sends without waiting."""
+        ...
+
+    def receive(self, timeout_s: float) -> Answer | None:
+        """The next answer; None when the drafter has ended it.
+
+        Raises:
+            TimeoutError: Nothing came in time.
+        """
+        ...
 
 
 class PaceStream:
@@ -22,18 +42,18 @@ class PaceStream:
     def __init__(self, stub: rpc.DrafterServiceStub, ended: Callable[[], None]) -> None:
         """Opens the stream."""
         self._requests: queue.SimpleQueue[pb.PaceRequest | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[pb.PaceResponse | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._ended = ended
         self._call = stub.Pace(self._outgoing())
         self._reader = threading.Thread(target=self._read, name="pace-reader", daemon=True)
         self._reader.start()
 
-    def send(self, request: pb.PaceRequest) -> None:
-        """Sends a request without waiting."""
-        self._requests.put(request)
+    def send(self, ask: Ask) -> None:
+        """Sends without waiting."""
+        self._requests.put(pb.PaceRequest(**ask._asdict()))
 
-    def receive(self, timeout_s: float) -> pb.PaceResponse | None:
-        """The next reply; None when the stream has ended.
+    def receive(self, timeout_s: float) -> Answer | None:
+        """The next answer; None when the stream has ended.
 
         Raises:
             TimeoutError: Nothing came in time.
@@ -66,7 +86,7 @@ class PaceStream:
     def _read(self) -> None:
         try:
             for reply in self._call:
-                self._replies.put(reply)
+                self._replies.put(Answer(reply.generation, reply.round, reply.draft_us))
         except grpc.RpcError:
             pass
         self._requests.put(None)

@@ -22,20 +22,32 @@ class Attaching(Protocol):
     lost: int
 
 
+class Handing(Protocol):
+    """The hand-off that is wanted and the one in use."""
+
+    wanted: str
+    mode: str
+
+
 class StateMeter:
     """Reads counters that others keep and publishes their growth; ``publish`` belongs to one thread."""
 
     def __init__(
-        self, metrics: Family, graphs: Callable[[], Counters], pool: BlockPool, attacher: Attaching | None, mode: str
+        self,
+        metrics: Family,
+        graphs: Callable[[], Counters],
+        pool: BlockPool,
+        attacher: Attaching | None,
+        handoff: Handing,
     ) -> None:
-        """``attacher`` is None where no drafter is wanted; ``mode`` is the hand-off in use."""
+        """``attacher`` is None where no drafter is wanted."""
         self._metrics = metrics
         self._graphs = graphs
         self._pool = pool
         self._attacher = attacher
         self._seen: dict[tuple[str, ...], int] = {}
-        metrics["handoff_mode"].set(1, mode)
-        metrics["handoff_wanted"].set(1, mode.partition("_")[0])
+        self._handoff, self._mode = handoff, handoff.mode
+        metrics["handoff_wanted"].set(1, handoff.wanted)
 
     def publish(self) -> None:
         """Brings every metric up to date."""
@@ -45,6 +57,9 @@ class StateMeter:
         self._grow(graphs.recaptures, "graph_recaptures")
         self._grow(graphs.reallocations, "arena_reallocations")
         self._grow(self._pool.evictions, "prefix_cache_evictions")
+        self._metrics["handoff_mode"].set(0, self._mode)
+        self._mode = self._handoff.mode
+        self._metrics["handoff_mode"].set(1, self._mode)
         if self._attacher is not None:
             self._grow(self._attacher.attached, "drafter_attaches")
             self._grow(self._attacher.quarantined, "drafter_quarantines", LATE)

@@ -106,7 +106,7 @@ def build_works(
         sessions=sessions,
         service=service,
         watch=EngineWatch(engine, settings.stall_s),
-        state=StateMeter(metrics, machine.runner.graphs, machine.pool, attacher, machine.runner.handoff.mode),
+        state=StateMeter(metrics, machine.runner.graphs, machine.pool, attacher, machine.runner.handoff),
         attacher=attacher,
         offers=offers,
         tracer=tracer,

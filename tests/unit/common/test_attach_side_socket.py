@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.common.side_socket import DescriptorListener, close_descriptors, fetch_descriptors
+from services.common.side_socket import DescriptorListener, fetch_descriptors
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_claim_on_offer_gets_the_memory(listener: DescriptorListener, memory
     assert [os.pread(descriptor, 6, 0) for descriptor in fetched.descriptors] == [b"shared", b"shared"]
     assert fetched.peer_pid == listener.claimed_by == os.getpid()
     assert not any(os.get_inheritable(descriptor) for descriptor in fetched.descriptors)
-    close_descriptors(fetched.descriptors)
+    fetched.close()
 
 
 @pytest.mark.parametrize(("generation", "nonce"), [(3, 98), (4, 99), (0, 0), (99, 3)])
@@ -63,7 +63,7 @@ def test_a_new_offer_replaces_the_old(listener: DescriptorListener, memory: int)
     listener.offer(4, 100, [memory])
     with pytest.raises(PermissionError):
         fetch_descriptors(listener.path, 3, 99, count=1)
-    close_descriptors(fetch_descriptors(listener.path, 4, 100, count=1).descriptors)
+    fetch_descriptors(listener.path, 4, 100, count=1).close()
 
 
 def test_a_peer_that_hangs_up_early_hurts_nobody(listener: DescriptorListener, memory: int) -> None:
@@ -71,7 +71,30 @@ def test_a_peer_that_hangs_up_early_hurts_nobody(listener: DescriptorListener, m
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
         stranger.connect(listener.path)
         stranger.sendall(b"half")
-    close_descriptors(fetch_descriptors(listener.path, 3, 99, count=1).descriptors)
+    fetch_descriptors(listener.path, 3, 99, count=1).close()
+
+
+def test_the_target_may_take_over_the_connection_of_a_granted_claim(listener: DescriptorListener, memory: int) -> None:
+    listener.offer(3, 99, [memory])
+    fetched = fetch_descriptors(listener.path, 3, 99, count=1)
+    connection = listener.take_connection()
+    assert connection is not None
+    assert listener.take_connection() is None
+    with connection:
+        connection.sendall(b"turn")
+        assert fetched.connection.recv(4) == b"turn"
+    fetched.close()
+
+
+def test_a_connection_that_was_hung_up_or_not_taken_is_none(listener: DescriptorListener, memory: int) -> None:
+    assert listener.take_connection() is None
+    listener.offer(3, 99, [memory])
+    fetch_descriptors(listener.path, 3, 99, count=1).close()
+    assert listener.take_connection() is None
+    fetched = fetch_descriptors(listener.path, 3, 99, count=1)
+    listener.withdraw()
+    assert fetched.connection.recv(1) == b"", "withdrawing ends what nobody took"
+    fetched.close()
 
 
 def test_only_the_owner_may_enter(listener: DescriptorListener) -> None:
@@ -90,11 +113,11 @@ def test_close_removes_the_socket_and_may_come_twice(listener: DescriptorListene
 
 def test_no_descriptor_is_lost(listener: DescriptorListener, memory: int) -> None:
     listener.offer(3, 99, [memory] * 3)
-    close_descriptors(fetch_descriptors(listener.path, 3, 99, count=3).descriptors)
+    fetch_descriptors(listener.path, 3, 99, count=3).close()
     before = _open_descriptors()
     for attempt in range(50):
         if attempt % 2:
-            close_descriptors(fetch_descriptors(listener.path, 3, 99, count=3).descriptors)
+            fetch_descriptors(listener.path, 3, 99, count=3).close()
         else:
             with pytest.raises(PermissionError):
                 fetch_descriptors(listener.path, 3, 99, count=2)

@@ -12,8 +12,9 @@ import grpc
 import pytest
 
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.common.turns import Answer, Ask, TurnSocket, asking_end
 from tests.fakes_arena import FakeArena
-from tests.unit.drafter.running import PATIENCE_S, ask, freed, mapped_arenas, running
+from tests.unit.drafter.running import PATIENCE_S, Drafter, ask, freed, mapped_arenas, running
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 REFUSED = grpc.StatusCode.FAILED_PRECONDITION
@@ -38,7 +39,52 @@ async def test_every_round_fills_the_mailbox(folder: Path, filled: FakeArena) ->
             assert filled.drafts(1, 4) == [number, 9, 7, number]
 
 
-WRONG_ROUNDS = (
+async def test_rounds_asked_over_the_side_socket_fill_the_mailbox(folder: Path, filled: FakeArena) -> None:
+    async with running(folder) as drafter:
+        turns = await _attached_by_socket(drafter, filled, 1)
+        stream = drafter.pace()
+        for number in range(10, 40):
+            filled.put(1, [7, number, 9, 7], epoch=number)
+            answer = await asyncio.to_thread(_turn, turns, Ask(1, number, 4, 8, 1))
+            assert answer is not None
+            assert (answer.generation, answer.round) == (1, number)
+            assert filled.tag(1) == (number, number, 1)
+            assert filled.drafts(1, 4) == [number, 9, 7, number]
+        assert (await drafter.describe()).rounds == 30
+        stream.cancel()
+        await freed(drafter)
+        assert await asyncio.to_thread(turns.receive, PATIENCE_S) is None, "the turns end with the stream"
+        turns.close()
+
+
+async def test_a_wrong_round_over_the_side_socket_ends_the_turns(folder: Path, filled: FakeArena) -> None:
+    async with running(folder) as drafter:
+        for generation, (fields, _) in enumerate(WRONG_ROUNDS, start=1):
+            turns = await _attached_by_socket(drafter, filled, generation)
+            stream = drafter.pace()
+            right = Ask(generation, 1, 1, 4, 1)
+            assert await asyncio.to_thread(_turn, turns, right) is not None
+            before = filled.tag(1)
+            assert await asyncio.to_thread(_turn, turns, right._replace(round=2, **fields)) is None, fields
+            assert filled.tag(1) == before
+            turns.close()
+            await stream.done_writing()
+            await freed(drafter)
+
+
+async def _attached_by_socket(drafter: Drafter, fake: FakeArena, generation: int) -> TurnSocket[Ask, Answer]:
+    await drafter.attach(fake.renew(generation), handoff="socket")
+    connection = fake.listener.take_connection()
+    assert connection is not None
+    return asking_end(connection)
+
+
+def _turn(turns: TurnSocket[Ask, Answer], ask: Ask) -> Answer | None:
+    turns.send(ask)
+    return turns.receive(PATIENCE_S)
+
+
+WRONG_ROUNDS: tuple[tuple[dict[str, int], grpc.StatusCode], ...] = (
     ({"generation": 99}, REFUSED),
     ({"generation": 0}, REFUSED),
     ({"bucket": 3}, grpc.StatusCode.INVALID_ARGUMENT),

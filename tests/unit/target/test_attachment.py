@@ -33,6 +33,9 @@ class FakeOffers:
 
     claimed_by = 0
 
+    def take_connection(self) -> socket.socket | None:
+        return None
+
     @contextlib.contextmanager
     def offer(self, generation: int) -> Iterator[AttachOffer]:
         yield AttachOffer(

@@ -49,6 +49,7 @@ class Drafter:
     stream: Stream
     watchdog_s: float = 0.01
     speculating: bool = True
+    direct: bool = False
 
     def ask_ahead(self, plan: Plan) -> None:
         self.stream.log.append(f"pace {plan.number + 1}")
@@ -132,8 +133,18 @@ def test_an_old_generation_is_never_paced_again(flags: FlagHandoff, stream: Stre
     assert stream.log == ["copies", "verify", "mark"]
 
 
-def test_host_order_is_what_a_cpu_gets() -> None:
-    made = make_handoff("auto", MemfdArena.create({"flags": ((16,), torch.int32)}), torch.device("cpu"))
+def test_a_cpu_gets_the_side_socket_unless_host_order_is_asked_for(stream: Stream) -> None:
+    arena = MemfdArena.create({"flags": ((16,), torch.int32)})
+    made = make_handoff("auto", arena, torch.device("cpu"))
     assert isinstance(made, HostHandoff)
-    assert made.mode == "host"
+    assert (made.wanted, made.mode) == ("socket", "socket")
     assert not made.published_ahead(plan(1))
+    assert make_handoff("host", arena, torch.device("cpu")).wanted == "host"
+
+
+def test_a_drafter_that_keeps_no_connection_shows_in_the_mode(stream: Stream) -> None:
+    made = HostHandoff(torch.device("cpu"), "socket")
+    made.join(1, Drafter(stream, direct=False))
+    assert (made.wanted, made.mode) == ("socket", "host")
+    made.join(2, Drafter(stream, direct=True))
+    assert made.mode == "socket"

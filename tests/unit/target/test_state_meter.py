@@ -17,10 +17,16 @@ class Attaching:
     lost: int = 0
 
 
+@dataclass
+class Handing:
+    wanted: str
+    mode: str
+
+
 def test_growth_is_published_once() -> None:
     metrics = target_metrics(CollectorRegistry(), "m", "p")
     attaching, graphs, pool = Attaching(), [Counters(captures=4, replays=10)], BlockPool(8, 16)
-    meter = StateMeter(metrics, lambda: graphs[0], pool, attaching, "flags_mps")
+    meter = StateMeter(metrics, lambda: graphs[0], pool, attaching, Handing("flags", "flags_mps"))
     meter.publish()
     meter.publish()
     assert metrics["graph_captures"].value() == 4
@@ -38,5 +44,15 @@ def test_growth_is_published_once() -> None:
 
 def test_without_a_drafter_nothing_is_attached() -> None:
     metrics = target_metrics(CollectorRegistry(), "m", "p")
-    StateMeter(metrics, Counters, BlockPool(8, 16), None, "host").publish()
+    StateMeter(metrics, Counters, BlockPool(8, 16), None, Handing("host", "host")).publish()
     assert metrics["drafter_attaches"].value() == 0
+
+
+def test_a_hand_off_that_falls_back_is_seen() -> None:
+    metrics, handing = target_metrics(CollectorRegistry(), "m", "p"), Handing("socket", "socket")
+    meter = StateMeter(metrics, Counters, BlockPool(8, 16), None, handing)
+    meter.publish()
+    handing.mode = "host"
+    meter.publish()
+    assert [metrics["handoff_mode"].value(mode) for mode in ("socket", "host")] == [0, 1]
+    assert metrics["handoff_wanted"].value("socket") == 1
