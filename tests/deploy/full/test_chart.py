@@ -138,6 +138,17 @@ def test_monitors_name_ports_that_are_there(monitors: str, endpoints: str) -> No
             assert {port["name"] for port in service["spec"]["ports"]} == {each["port"] for each in spec[endpoints]}
 
 
+def test_clients_find_every_gateway_by_name_with_a_certificate_for_it() -> None:
+    documents = variant("cert-manager")
+    services = {
+        document["metadata"]["name"]: document["spec"] for document in documents if document["kind"] == "Service"
+    }
+    assert services["llm-headless"]["clusterIP"] == "None"
+    assert services["llm-headless"]["selector"] == services["llm"]["selector"]
+    (client,) = [d["spec"] for d in documents if d["kind"] == "Certificate" and d["metadata"]["name"] == "llm-client"]
+    assert {f"{name}.inference.svc" for name in ("llm", "llm-headless")} <= set(client["dnsNames"])
+
+
 def test_a_scaler_decides_how_many_pods_there_are() -> None:
     documents = variant("worker-autoscaling")
     (workers,) = [document for document in documents if document["kind"] == "StatefulSet"]

@@ -20,7 +20,7 @@ from tests.deploy.full.pictures import concrete, draw
 from tests.deploy.full.prometheus import Prometheus, serving
 from tests.deploy.full.release import Release, running, wait_routed
 from tests.deploy.test_drift import ROOT, rules
-from tests.faults.fleet import scrape
+from tests.faults.rest import scrape
 from tests.unit.common.certificates import Authority
 
 SETTLED_S = 60.0

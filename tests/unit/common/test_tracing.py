@@ -76,6 +76,20 @@ def test_spans_of_two_processes_and_a_finished_round_make_one_trace() -> None:
     assert (spans["round"].end_time or 0) - (spans["round"].start_time or 0) == 1_000_000
 
 
+@pytest.mark.parametrize(("share", "kept"), [("0", False), ("1", True)])
+def test_the_sampler_of_the_environment_decides_on_requests_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch, share: str, kept: bool
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", share)
+    gateway = tracing.OtelTracer(tracing.provider("gateway", Kept()))
+    with gateway.span("generate") as made:
+        assert tracing.sampled(made) is kept
+    with gateway.span("generate", PARENT) as made:
+        assert tracing.sampled(made), "the client's own wish counts"
+    gateway.close()
+
+
 def test_an_exception_marks_its_span_and_goes_on() -> None:
     kept = Kept()
     tracer = tracing.OtelTracer(tracing.provider("gateway", kept))
