@@ -1,11 +1,17 @@
 """The example clients in Python."""
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 
+import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message_factory import GetMessageClass
 
 from deploy.stack import REPOSITORY
 from tests.integration.example_gateway import example_gateway
@@ -59,3 +65,28 @@ def test_errors_name_reason_and_field(address: str) -> None:
 
 def test_retry_gives_a_text(address: str) -> None:
     assert _run("retry", address).strip()
+
+
+def test_the_committed_descriptor_set_is_enough_for_a_client(address: str) -> None:
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString((REPOSITORY / "proto/baseline.binpb").read_bytes()).file:
+        pool.Add(file)
+    generate = pool.FindServiceByName("paceline.v1.InferenceService").methods_by_name["Generate"]
+    asked, answered = (GetMessageClass(kind) for kind in (generate.input_type, generate.output_type))
+    request = ParseDict({"prompt": {"text": "x"}, "stopping": {"maxTokens": 4, "ignoreEos": True}}, asked())
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_stream(
+            f"/{generate.containing_service.full_name}/{generate.name}", asked.SerializeToString, answered.FromString
+        )
+        messages = [MessageToDict(message) for message in call(request, timeout=WAIT_S)]
+    assert sum(len(message.get("delta", {}).get("tokenIds", ())) for message in messages) == 4
+    assert messages[-1]["final"]["finishReason"] == "FINISH_REASON_LENGTH"
+
+
+def test_the_shipped_service_config_is_what_the_library_expects() -> None:
+    config = json.loads((REPOSITORY / "deploy/service_config.json").read_text())
+    (method,) = config["methodConfig"]
+    assert method["name"] == [{"service": "paceline.v1.InferenceService"}]
+    assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
+    assert 2 <= method["retryPolicy"]["maxAttempts"] <= 5, "more than five are cut to five"
+    assert "deploy/service_config.json" in (REPOSITORY / "docs/use.md").read_text()
