@@ -6,6 +6,7 @@ Needs grafana-foundation-sdk (requirements/deploy.txt).
 import argparse
 import json
 from pathlib import Path
+from string import ascii_uppercase
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -46,8 +47,8 @@ def _panel(panel: Panel, identity: int) -> timeseries.Panel | stat.Panel:
     built = stat.Panel() if panel.single else timeseries.Panel()
     built.id(identity).title(panel.title).unit(panel.unit).description(panel.description).datasource(SOURCE)
     built.span(6 if panel.single else 12).height(8)
-    for expression, legend in panel.expressions:
-        built.with_target(prometheus.Dataquery().expr(expression).legend_format(legend))
+    for name, (expression, legend) in zip(ascii_uppercase, panel.expressions, strict=False):
+        built.with_target(prometheus.Dataquery().ref_id(name).expr(expression).legend_format(legend))
     if panel.runbook:
         built.links([_Link(f"{RUNBOOKS}/{panel.runbook}.md")])
     if isinstance(built, timeseries.Panel):

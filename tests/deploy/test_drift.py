@@ -131,6 +131,8 @@ def test_committed_dashboards_hold_the_panels_of_the_code() -> None:
         assert len(identities) == len(set(identities))
         for panel in committed["panels"]:
             assert panel["datasource"]["uid"] == "${datasource}"
+            queries = [target["refId"] for target in panel["targets"]]
+            assert all(queries) and len(queries) == len(set(queries))
             for link in panel.get("links", []):
                 assert (ROOT / link["url"]).is_file()
 
