@@ -9,7 +9,8 @@ DISCARDS = ("stop_string", "cancel", "epoch")
 ENDS = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline", "error", "moved")
 REJECTS = ("INVALID_FIELD", "CONTEXT_LIMIT", "UNSUPPORTED", "OVERLOADED", "DUPLICATE", "INTERNAL")
 FALLBACKS = ("none", "late", "lost", "failed")
-HANDOFFS = ("host", "flags_timeslice", "flags_mps")
+HANDOFFS_WANTED = ("host", "socket", "flags")
+HANDOFFS = ("host", "socket", "flags_timeslice", "flags_mps")
 ATTACH_REFUSALS = ("ATTACH_REFUSED", "PROTOCOL", "INVALID_FIELD")
 STATUSES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
@@ -53,7 +54,7 @@ TARGET = (
     Spec("drafter_attached", "gauge", "1 while a drafter is attached."),
     Spec("attachment_generation", "gauge", "Generation of the attachment."),
     Spec("handoff_mode", "gauge", "1 for the hand-off in use.", ("mode",), values=HANDOFFS),
-    Spec("handoff_wanted", "gauge", "1 for the hand-off wanted by the settings.", ("mode",), values=("host", "flags")),
+    Spec("handoff_wanted", "gauge", "1 for the hand-off that is wanted.", ("mode",), values=HANDOFFS_WANTED),
     Spec("running_requests", "gauge", "Requests that hold a slot."),
     Spec("waiting_requests", "gauge", "Requests in the queue."),
     Spec("queued_tokens", "gauge", "Prompt tokens that wait for prefill."),
