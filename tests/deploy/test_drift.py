@@ -121,6 +121,11 @@ def test_dashboards_show_catalogued_metrics_with_unit_and_description() -> None:
                 assert metric_names(expression) <= catalogue(), expression
 
 
+def test_what_alerts_has_a_panel_that_links_to_its_runbook() -> None:
+    linked = {panel.runbook for board in BOARDS for panel in board.panels}
+    assert {Path(rule["annotations"]["runbook_url"]).stem for rule in rules() if "alert" in rule} <= linked
+
+
 def test_committed_dashboards_hold_the_panels_of_the_code() -> None:
     for board in BOARDS:
         committed = json.loads((ROOT / f"deploy/grafana/dashboards/{board.uid}.json").read_text())

@@ -48,6 +48,20 @@ FLEET = Board(
             ((quantile(0.99, "paceline_event_loop_lag_seconds", MODEL, "job"), "{{job}}"),),
         ),
         Panel(
+            "Engine stuck",
+            "short",
+            "1 while a pair has work and runs no rounds.",
+            ((f"max by (pair) (paceline_engine_stuck{{{SELECT}}})", "{{pair}}"),),
+            "engine-stuck",
+        ),
+        Panel(
+            "Time left of certificates",
+            "s",
+            "Until the certificates in use expire; empty without TLS.",
+            ((f"min by (file) (paceline_certificate_expiry_timestamp_seconds{{{MODEL}}}) - time()", "{{file}}"),),
+            "certificate-expiry",
+        ),
+        Panel(
             "Versions",
             "short",
             "Services by version.",

@@ -32,6 +32,18 @@ OVERVIEW = Board(
             "error-budget-burn",
         ),
         Panel(
+            "Internal errors",
+            "short",
+            "Requests that failed with INTERNAL; 0 when healthy.",
+            (
+                (
+                    f'sum by (model_name) (paceline_gateway_requests_total{{{MODEL},code="INTERNAL"}})',
+                    "{{model_name}}",
+                ),
+            ),
+            "internal-errors",
+        ),
+        Panel(
             "Tokens delivered",
             "short",
             "Tokens per second that clients receive.",

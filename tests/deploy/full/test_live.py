@@ -15,6 +15,7 @@ import pytest
 from deploy.grafana.boards import BOARDS
 from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from tests.deploy.full.charts import variant
 from tests.deploy.full.load import Received, ask, drive, request
 from tests.deploy.full.pictures import concrete, draw
 from tests.deploy.full.prometheus import Prometheus, serving
@@ -166,6 +167,14 @@ def test_every_rule_is_healthy_and_reads_data(eventful: Watched, report_counts: 
     defects = eventful.prometheus.query('sum(paceline_gateway_requests_total{code="INTERNAL"})')
     assert [float(sample["value"][1]) for sample in defects] == [0.0]
     report_counts("rule_selectors", len(wanted))
+
+
+def test_the_scaler_s_query_counts_the_requests_of_these_pods(eventful: Watched) -> None:
+    (scaler,) = [document for document in variant("worker-autoscaling") if document["kind"] == "ScaledObject"]
+    query = scaler["spec"]["triggers"][0]["metadata"]["query"]
+    here = query.replace('"model"', '"embedded"').replace("llm-worker-", "worker-")
+    assert here.count("embedded") == 2
+    assert has_data(eventful.prometheus, here)
 
 
 def test_boards_are_drawn_from_the_same_queries(eventful: Watched) -> None:
