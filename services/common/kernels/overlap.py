@@ -1,7 +1,8 @@
 """Programmatic dependent launch: a kernel starts while the one before it drains, and waits where it needs its results.
 
-Every kernel of the chain lets its successor start at once (`allow_next`) and then waits for its predecessor to be
-complete and visible (`await_previous`); what it can do before, such as reading weights, costs nothing.
+A kernel of the chain waits for its predecessor to be complete and visible (`await_previous`), and lets its successor
+start (`allow_next`) where its own loads are done: programs that wait slow down those that work. Kernels too small for
+that to matter do so at once.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators

@@ -16,8 +16,8 @@ from services.common.kernels.best_token import best_token
 from services.common.kernels.compiled import compiled
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
-from services.common.kernels.linear import linear
-from services.common.kernels.rms_norm import add_rms_norm, rms_norm
+from services.common.kernels.linear import Normed, linear
+from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation, norm_rope
 from services.common.kernels.span_attention import Span, attend_block
 from services.common.kernels.write_kv import write_layers
@@ -176,17 +176,16 @@ class DflashBlock:
     ) -> Tensor:
         config, eps, shape = self.config, self.config.rms_norm_eps, span.positions_BW.shape
         stream_TD = embedding(ids_BW.flatten(), embed_VD)
-        normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps)
+        normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
             q_BWHD, k_BWHD, v_BWHD = (
                 rows_THD.view(*shape, *rows_THD.shape[1:])
-                for rows_THD in project_qkv(normed_TD, layer, config, rotation)
+                for rows_THD in project_qkv(normed, layer, config, rotation)
             )
             attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
-            branch_TD, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, eps)
-            normed_TD, stream_TD = add_rms_norm(branch_TD, stream_TD, next_norm_D, eps)
-        return normed_TD.view(*shape, -1)
+            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps)
+        return rms_norm(stream_TD, self._norm_D, eps).view(*shape, -1)
 
 
 def load_context(path: str | Path, target: Qwen3, random_weights: bool = False) -> DflashContext:

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear import linear
-from services.common.kernels.rms_norm import add_rms_norm
+from services.common.kernels.linear import Normed, linear_added, linear_gated, linear_normed
 from services.common.kernels.rope import Rotation, RotationTable, norm_rope
 from services.common.kernels.store_qkv import store_qkv
-from services.common.kernels.swiglu import swiglu
 from services.common.model.checkpoint import TensorSource
 from services.common.model.config import BackboneConfig
 
@@ -81,25 +79,27 @@ def rotation_table(config: BackboneConfig, dtype: torch.dtype, device: torch.dev
 
 
 def store_projected(
-    normed_TD: Tensor, layer: LayerWeights, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+    normed: Normed, layer: LayerWeights, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
 ) -> Tensor:
     """Return the queries [T, heads, D]; keys and values go to their slots."""
-    mixed_TF = linear(normed_TD, layer.qkv_FD)
+    mixed_TF = linear_normed(normed, layer.qkv_FD, eps)
     return store_qkv(mixed_TF, layer.head_norm_HD, rotation, kv_2NSHD, slots_T, eps)
 
 
 def project_qkv(
-    normed_TD: Tensor, layer: LayerWeights, config: BackboneConfig, rotation: Rotation
+    normed: Normed, layer: LayerWeights, config: BackboneConfig, rotation: Rotation
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values as [T, heads, D]; queries and keys are normalised and rotated."""
-    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-    mixed_THD = linear(normed_TD, layer.qkv_FD).view(len(normed_TD), heads + 2 * kv_heads, config.head_dim)
-    turned_THD = norm_rope(mixed_THD[:, : heads + kv_heads], layer.head_norm_HD, rotation, config.rms_norm_eps)
+    heads, kv_heads, eps = config.num_attention_heads, config.num_key_value_heads, config.rms_norm_eps
+    mixed_THD = linear_normed(normed, layer.qkv_FD, eps).view(-1, heads + 2 * kv_heads, config.head_dim)
+    turned_THD = norm_rope(mixed_THD[:, : heads + kv_heads], layer.head_norm_HD, rotation, eps)
     return turned_THD[:, :heads], turned_THD[:, heads:], mixed_THD[:, heads + kv_heads :]
 
 
-def finish_block(attended_TF: Tensor, stream_TD: Tensor, layer: LayerWeights, eps: float) -> tuple[Tensor, Tensor]:
-    """Apply the output projection and the feed-forward half; return the last sum's two terms, not yet added."""
-    mixed_TD = linear(attended_TF, layer.o_DF)
-    normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, layer.post_norm_D, eps)
-    return linear(swiglu(linear(normed_TD, layer.gate_up_FD)), layer.down_DF), stream_TD
+def finish_block(
+    attended_TF: Tensor, stream_TD: Tensor, layer: LayerWeights, next_norm_D: Tensor, eps: float
+) -> tuple[Normed, Tensor]:
+    """Apply the output projection and the feed-forward half; return the next block's norm of the stream, and it."""
+    normed, stream_TD = linear_added(attended_TF, layer.o_DF, stream_TD, layer.post_norm_D, eps)
+    inner_TI = linear_gated(normed, layer.gate_up_FD, eps)
+    return linear_added(inner_TI, layer.down_DF, stream_TD, next_norm_D, eps)

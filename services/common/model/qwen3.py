@@ -10,7 +10,8 @@ from torch import Tensor
 from services.common.kernels.compiled import compiled
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
-from services.common.kernels.rms_norm import add_rms_norm, rms_norm
+from services.common.kernels.linear import Normed
+from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, attend_span
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
@@ -107,17 +108,16 @@ class Qwen3:
     ) -> tuple[Tensor, Tensor | None]:
         eps = self.config.rms_norm_eps
         stream_TD = embedding(ids_BW.flatten(), self.embed_VD)
-        normed_TD = rms_norm(stream_TD, self._layers[0].input_norm_D, eps)
+        normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
         tapped: dict[int, Tensor] = {}
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
-            q_THD = store_projected(normed_TD, layer, rotation, kv_L2NSHD[index], span.slots_T, eps)
+            q_THD = store_projected(normed, layer, rotation, kv_L2NSHD[index], span.slots_T, eps)
             attended_BWF = attend_span(q_THD.view(*ids_BW.shape, *q_THD.shape[1:]), kv_L2NSHD[index], span)
-            branch_TD, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, eps)
-            normed_TD, stream_TD = add_rms_norm(branch_TD, stream_TD, next_norm_D, eps)
+            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps)
             if index in taps:
                 tapped[index] = stream_TD
-        hidden_BWD = normed_TD.view(*ids_BW.shape, -1)
+        hidden_BWD = rms_norm(stream_TD, self._norm_D, eps).view(*ids_BW.shape, -1)
         if not taps:
             return hidden_BWD, None
         return hidden_BWD, torch.cat([tapped[index] for index in taps], -1).view(*ids_BW.shape, -1)

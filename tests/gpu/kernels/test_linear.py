@@ -1,14 +1,61 @@
-"""Skinny products against torch."""
+"""Skinny products, and what is fused into them, against torch."""
 
 import pytest
 import torch
 
-from services.common.kernels.linear import kernel
+from services.common.kernels.linear import kernel, reference
+from services.common.kernels.linear.normed import Normed
+from services.common.kernels.linear.tiling import Tiling
 from tests.gpu.kernels.devices import DTYPES, close, randn
+
+EPS = 1e-6
+CUTS = (Tiling(32, 16, 1), Tiling(32, 16, 3))
+SIZES = [(1, 40, 48), (16, 96, 300), (17, 32, 48)]
+
+
+def weights(outputs: int, depth: int, dtype: torch.dtype) -> torch.Tensor:
+    return randn(outputs, depth, seed=1, dtype=dtype) * depth**-0.5
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "outputs", "depth"), [(1, 40, 48), (16, 96, 300), (17, 40, 48)])
 def test_linear(rows: int, outputs: int, depth: int, dtype: torch.dtype) -> None:
-    x, weight = randn(rows, depth, dtype=dtype), randn(outputs, depth, seed=1, dtype=dtype) * depth**-0.5
-    close(kernel.linear(x, weight), torch.nn.functional.linear(x, weight))
+    x, weight = randn(rows, depth, dtype=dtype), weights(outputs, depth, dtype)
+    close(kernel.linear(x, weight), reference.linear(x, weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(("rows", "outputs", "depth"), SIZES)
+def test_a_stream_through_both_halves_of_a_norm(
+    rows: int, outputs: int, depth: int, cut: Tiling, dtype: torch.dtype
+) -> None:
+    x, stream, norm = randn(rows, depth, dtype=dtype), randn(rows, outputs, seed=2, dtype=dtype), randn(outputs, seed=3)
+    weight, norm = weights(outputs, depth, dtype), norm.to(dtype)
+    normed, total = kernel.linear_added(x, weight, stream, norm, EPS, cut)
+    expected, sum_ = reference.linear_added(x, weight, stream, norm, EPS)
+    close(total, sum_)
+    assert normed.squares_PT is not None
+    close(normed.squares_PT.sum(0), total.float().pow(2).sum(1))
+    following = weights(64, outputs, dtype)
+    close(kernel.linear_normed(normed, following, EPS, cut), reference.linear_normed(expected, following, EPS))
+    close(kernel.linear_gated(normed, following, EPS, cut), reference.linear_gated(expected, following, EPS))
+
+
+def test_what_has_no_cut_goes_through_kernels_of_its_own() -> None:
+    x, stream, norm = randn(200, 48), randn(200, 40, seed=2), randn(40, seed=3)
+    weight, following = weights(40, 48, torch.float32), weights(64, 40, torch.float32)
+    normed, total = kernel.linear_added(x, weight, stream, norm, EPS)
+    expected, sum_ = reference.linear_added(x, weight, stream, norm, EPS)
+    close(total, sum_)
+    close(kernel.linear_gated(normed, following, EPS), reference.linear_gated(expected, following, EPS))
+    few, _ = kernel.linear_added(x[:5], weight, stream[:5], norm, EPS)
+    many = Normed(few.rows_TD.repeat(40, 1), None if few.squares_PT is None else few.squares_PT.repeat(1, 40))
+    close(kernel.linear_normed(many, following, EPS), reference.linear_normed(many, following, EPS))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_the_same_bits_each_time(cut: Tiling) -> None:
+    x, weight = randn(16, 96), weights(64, 96, torch.float32)
+    first = kernel.linear(x, weight, cut)
+    assert all(torch.equal(kernel.linear(x, weight, cut), first) for _ in range(3))

@@ -12,7 +12,7 @@ from triton.compiler import ASTSource
 from services.common.kernels.accept import choose, scores
 from services.common.kernels.best_token import kernel as best_token
 from services.common.kernels.embedding import kernel as embedding
-from services.common.kernels.linear import kernel as linear
+from services.common.kernels.linear import program as linear
 from services.common.kernels.rms_norm import kernel as rms_norm
 from services.common.kernels.rope import kernel as rope
 from services.common.kernels.span_attention import kernel as attention
@@ -35,6 +35,9 @@ MODEL_POINTERS = frozenset(
         "block_k_ptr",
         "block_v_ptr",
         "mixed_ptr",
+        "stream_ptr",
+        "norm_ptr",
+        "scaled_ptr",
     ]
 )
 WORDS = frozenset(
@@ -86,15 +89,31 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for block in (False, True)
     ),
-    (attention._merge_kernel, {**HEADS, "ROWS": 4}, {"partial_ptr": "*fp32"}),
+    (attention._merge_kernel, {**HEADS, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"}),
     (take_drafts._take_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
     *(
         (
-            linear._linear_kernel,
-            {"ROWS": 16, "BAND": 64, "DEPTH": 128, "SHARES": shares, "EVEN": even, "PDL": True},
+            linear.linear_kernel,
+            {
+                "ROWS": rows,
+                "BAND": 64,
+                "DEPTH": 128,
+                "SHARES": shares,
+                "EVEN": even,
+                "PARTS": parts,
+                "PARTS_PAD": 64,
+                "GATED": gated,
+                "ADDED": added,
+                "PDL": True,
+            },
             {"counter_ptr": "*i32"},
         )
-        for shares, even in ((1, True), (4, True), (2, False))
+        for rows, shares, even, parts, gated, added in (
+            (16, 1, True, 0, False, False),
+            (16, 4, True, 0, False, True),
+            (16, 2, False, 40, True, False),
+            (128, 1, True, 40, True, False),
+        )
     ),
     (best_token._tile_kernel, {"TILE": 4096}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (best_token._row_kernel, {"TILES_PAD": 64}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),

@@ -3,7 +3,33 @@
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.linear.normed import Normed
+from services.common.kernels.rms_norm.reference import add_rms_norm
+from services.common.kernels.swiglu.reference import swiglu
+
 
 def linear(x_TD: Tensor, weight_FD: Tensor) -> Tensor:
     """Return `x @ weight.T`."""
     return F.linear(x_TD, weight_FD)
+
+
+def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
+    """Return `norm @ weight.T`."""
+    product_TF = F.linear(normed.rows_TD, weight_FD)
+    if normed.squares_PT is None:
+        return product_TF
+    mean_T1 = normed.squares_PT.sum(0)[:, None] / normed.rows_TD.shape[1]
+    return (product_TF * (mean_T1 + eps).rsqrt()).to(product_TF.dtype)
+
+
+def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
+    """Return SwiGLU of `norm @ weight.T`."""
+    return swiglu(linear_normed(normed, weight_FD, eps))
+
+
+def linear_added(
+    x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor, eps: float
+) -> tuple[Normed, Tensor]:
+    """Return the norm of `stream + x @ weight.T`, and that sum."""
+    normed_TF, total_TF = add_rms_norm(F.linear(x_TD, weight_FD), stream_TF, norm_F, eps)
+    return Normed(normed_TF), total_TF

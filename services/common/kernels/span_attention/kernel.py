@@ -21,7 +21,8 @@ _INTERPRETED_SPLITS = 2
 _ROW_TILE = 64
 _PROMPT_ROW_TILE = 128
 _PROMPT_ROWS = 1024
-_MERGE_ROWS = 1 if INTERPRETED else 4
+_MERGE_ROWS = 1 if INTERPRETED else 2
+_MERGE_PARTS = 16
 _TOKEN_TILE = 16 if INTERPRETED else 64
 
 
@@ -68,7 +69,7 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
         num_warps=8 if tile == _PROMPT_ROW_TILE else 4, **shapes,
     )  # fmt: skip
     _merge_kernel[(batch * kv_heads, triton.cdiv(rows, _MERGE_ROWS))](
-        partial, sums, out_BWF, span.reach_B, ROWS=_MERGE_ROWS, **shapes
+        partial, sums, out_BWF, span.reach_B, ROWS=_MERGE_ROWS, PARTS=min(splits, _MERGE_PARTS), num_warps=1, **shapes
     )
     return out_BWF
 
@@ -99,11 +100,11 @@ def _attend_kernel(
     column = tl.arange(0, SIZE_PAD)
     fits = (row < WIDTH * GROUP)[:, None] & (column < SIZE)[None, :]
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
-    allow_next(PDL)
-    await_previous(PDL)
-    q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
+    # Lengths and tables are settled before the first layer; queries and this span's own keys are not.
     length = tl.load(lengths_ptr + sequence)
     total = tl.load(reach_ptr + sequence)
+    await_previous(PDL)
+    q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
     share = _share(total, SPLITS, TOKENS)
     begin = split * share
     last = tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1
@@ -141,6 +142,7 @@ def _attend_kernel(
         mass = mass * fade + tl.sum(weights, 1)
         sum_ = sum_ * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee").to(WIDE)
         best = higher
+    allow_next(PDL)
     target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
     used = (begin < total) | (split == 0)
     tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
@@ -150,18 +152,17 @@ def _attend_kernel(
 
 @triton.jit
 def _merge_kernel(
-    partial_ptr, sums_ptr, out_ptr, reach_ptr, ROWS: tl.constexpr, TOKENS: tl.constexpr,
-    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    partial_ptr, sums_ptr, out_ptr, reach_ptr, ROWS: tl.constexpr, PARTS: tl.constexpr,
+    TOKENS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
     known = row < WIDTH * GROUP
     fits = known[:, None] & (column < SIZE)[None, :]
-    allow_next(PDL)
-    await_previous(PDL)
     total = tl.load(reach_ptr + sequence)
+    await_previous(PDL)
     used = tl.maximum(tl.cdiv(total, _share(total, SPLITS, TOKENS)), 1)
     split = tl.arange(0, SPLITS)
     at = ((pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP)[None, :] + row[:, None]
@@ -171,11 +172,15 @@ def _merge_kernel(
     masses = tl.load(sums_ptr + at * 2 + 1, mask=read, other=0.0)
     mass = tl.sum(tl.exp(best - highest[:, None]) * masses, 1)
     sum_ = tl.zeros((ROWS, SIZE_PAD), dtype=partial_ptr.dtype.element_ty)
-    for index in range(used):
-        place = (pair * SPLITS + index).to(tl.int64) * WIDTH * GROUP + row
-        fade = tl.exp(tl.load(sums_ptr + place * 2, mask=known, other=-1e30) - highest)
-        part = tl.load(partial_ptr + place[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
-        sum_ += fade[:, None] * part
+    for first in range(0, used, PARTS):
+        index = first + tl.arange(0, PARTS)
+        place = (pair * SPLITS + index).to(tl.int64)[None, :] * WIDTH * GROUP + row[:, None]
+        exists = known[:, None] & (index < used)[None, :]
+        fade = tl.exp(tl.load(sums_ptr + place * 2, mask=exists, other=-1e30) - highest[:, None])
+        source = place[:, :, None] * SIZE + column[None, None, :]
+        part = tl.load(partial_ptr + source, mask=exists[:, :, None] & (column < SIZE)[None, None, :], other=0.0)
+        sum_ += tl.sum(fade[:, :, None] * part, 1)
+    allow_next(PDL)
     value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
     out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
     tl.store(out_ptr + out_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)

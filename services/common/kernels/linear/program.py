@@ -1,0 +1,112 @@
+"""The program of a skinny matrix product: stream a band of weights, finish it, and what follows it in a block.
+
+A band with several shares is finished by the last of its programs, which adds the float32 sums in the order of the
+shares: no second launch, and the same bits whichever program comes last.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators
+
+import triton
+import triton.language as tl
+
+from services.common.kernels.overlap import allow_next, await_previous
+
+
+@triton.jit
+def linear_kernel(
+    x_ptr, weight_ptr, out_ptr, sums_ptr, counter_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr,
+    rows, outputs, depth, stride, eps,
+    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, SHARES: tl.constexpr, EVEN: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Multiply x [rows, depth] by a band of the weight's lines.
+
+    GATED: half of a band's lines are the gate's, half those `outputs` further, and SwiGLU joins them. PARTS: x waits
+    for its norm, whose squares come in so many parts. ADDED: the result is added to a stream, and its norm begun.
+    """
+    band, row, lane = tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BAND)
+    line = band * BAND + lane
+    end_line = outputs
+    if GATED:
+        line = band * (BAND // 2) + lane % (BAND // 2) + lane // (BAND // 2) * outputs
+        end_line = 2 * outputs
+    share = tl.cdiv(tl.cdiv(depth, SHARES), DEPTH) * DEPTH
+    begin = tl.program_id(1) * share
+    end = tl.minimum(begin + share, depth)
+    await_previous(PDL)
+    # The weight is the left operand: its band fills the matrix units' 64 rows, which 16 rows of x would not.
+    total = tl.zeros((BAND, ROWS), dtype=tl.float32)
+    for first in range(begin, end, DEPTH):
+        column = first + tl.arange(0, DEPTH)
+        weight = _weight_tile(weight_ptr, line, column, end_line, end, stride, EVEN)
+        total = tl.dot(weight, _x_tile(x_ptr, row, column, rows, depth, EVEN), total, input_precision="ieee")
+    allow_next(PDL)
+    if SHARES == 1:
+        _finish(
+            total, band, row, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr, rows, outputs, depth,
+            eps, PARTS, PARTS_PAD, GATED, ADDED,
+        )  # fmt: skip
+    else:
+        place = lane[:, None] * ROWS + row[None, :]
+        tl.store(sums_ptr + (tl.program_id(1) * tl.num_programs(0) + band) * BAND * ROWS + place, total)
+        tl.debug_barrier()
+        arrived = tl.atomic_add(counter_ptr + band, 1, sem="acq_rel")
+        if arrived == SHARES - 1:
+            tl.store(counter_ptr + band, 0)
+            whole = tl.zeros((BAND, ROWS), dtype=tl.float32)
+            for other in tl.static_range(SHARES):
+                at = (other * tl.num_programs(0) + band) * BAND * ROWS + place
+                whole += tl.load(sums_ptr + at, cache_modifier=".cg")
+            _finish(
+                whole, band, row, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr, rows, outputs,
+                depth, eps, PARTS, PARTS_PAD, GATED, ADDED,
+            )  # fmt: skip
+
+
+@triton.jit
+def _finish(
+    total, band, row, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr, rows, outputs, depth, eps,
+    PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
+):  # fmt: skip
+    """Write the band [BAND, ROWS] and what follows the product."""
+    LINES: tl.constexpr = total.shape[0] // 2 if GATED else total.shape[0]
+    if PARTS > 0:
+        total *= _scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
+    if GATED:
+        gate, up = tl.split(tl.permute(tl.reshape(total, (2, LINES, total.shape[1])), (1, 2, 0)))
+        result = gate / (1.0 + tl.exp(-gate)) * up
+    else:
+        result = total
+    output = band * LINES + tl.arange(0, LINES)
+    at = row[None, :] * outputs + output[:, None]
+    fits = (row < rows)[None, :] & (output < outputs)[:, None]
+    if ADDED:
+        result += tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
+        wide = tl.where(fits, result.to(out_ptr.dtype.element_ty).to(tl.float32), 0.0)
+        norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)
+        tl.store(scaled_ptr + at, (wide * norm[:, None]).to(out_ptr.dtype.element_ty), mask=fits)
+        tl.store(parts_ptr + band * rows + row, tl.sum(wide * wide, 0), mask=row < rows)
+    tl.store(out_ptr + at, result.to(out_ptr.dtype.element_ty), mask=fits)
+
+
+@triton.jit
+def _weight_tile(weight_ptr, line, column, end_line, end, stride, EVEN: tl.constexpr):
+    at = weight_ptr + line.to(tl.int64)[:, None] * stride + column[None, :]
+    inside = EVEN | ((line < end_line)[:, None] & (column < end)[None, :])
+    return tl.load(at) if EVEN else tl.load(at, mask=inside, other=0.0)
+
+
+@triton.jit
+def _x_tile(x_ptr, row, column, rows, depth, EVEN: tl.constexpr):
+    at = x_ptr + row[None, :] * depth + column[:, None]
+    inside = (row < rows)[None, :] if EVEN else (row < rows)[None, :] & (column < depth)[:, None]
+    return tl.load(at, mask=inside, other=0.0)
+
+
+@triton.jit
+def _scale(squares_ptr, row, rows, depth, eps, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr):
+    """Return one over the root mean square of each row of x."""
+    part = tl.arange(0, PARTS_PAD)
+    inside = (part < PARTS)[:, None] & (row < rows)[None, :]
+    squares = tl.load(squares_ptr + part[:, None] * rows + row[None, :], mask=inside, other=0.0)
+    return 1.0 / tl.sqrt(tl.sum(squares, 0) / depth + eps)

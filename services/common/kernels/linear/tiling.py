@@ -1,0 +1,36 @@
+"""How a matrix product is cut among the programs of a launch, by measurement."""
+
+from typing import NamedTuple
+
+
+class Tiling(NamedTuple):
+    """Outputs and inputs of a tile, programs that share a band, and the pipeline's depth."""
+
+    band: int
+    depth: int
+    shares: int
+    stages: int = 4
+    warps: int = 4
+
+
+_SMALL_DEPTH = 128
+_FEW_ROWS = 16
+_WIDE_OUTPUT = 8192
+
+_MEASURED: dict[tuple[int, int, int], Tiling] = {
+    (6144, 2560, 16): Tiling(64, 128, 1),
+    (2560, 4096, 16): Tiling(64, 128, 2),
+    (19456, 2560, 16): Tiling(64, 128, 1),
+    (2560, 9728, 16): Tiling(64, 128, 4),
+}
+"""The quickest cuts found on an H200, by outputs, depth and most rows."""
+
+
+def tiling(outputs: int, depth: int, most_rows: int) -> Tiling | None:
+    """Return the cut of a weight [outputs, depth] for up to so many rows; None where cuBLAS is the better choice."""
+    measured = _MEASURED.get((outputs, depth, most_rows))
+    if measured is not None or most_rows > _FEW_ROWS:
+        return measured
+    if depth <= _SMALL_DEPTH:
+        return Tiling(32, 128, 1)
+    return Tiling(64, 128, 1 if outputs >= _WIDE_OUTPUT else 2)
