@@ -6,7 +6,8 @@ from typing import Any
 import yaml
 from helm_python import Chart
 
-from tests.deploy.test_drift import CHART, merged
+from tests.deploy.test_drift import CHART
+from tests.deploy.test_values import merged
 
 BASE: dict[str, Any] = {"image": {"repository": "registry.example/paceline"}, "model": {"existingClaim": "models"}}
 NOTES = "NOTES.txt"

@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy.stack import EMBEDDED, ServiceProcess, StackError
 from tests.deploy.full.charts import BASE, render, templates
-from tests.deploy.test_drift import merged
+from tests.deploy.test_values import merged
 from tests.faults.rest import scrape
 
 READY_S = 150.0

@@ -23,7 +23,8 @@ from tests.deploy.full.charts import (
     templates,
     variant,
 )
-from tests.deploy.test_drift import BAD, CHART, VALUES, catalogue, merged, metric_names
+from tests.deploy.test_drift import CHART, catalogue, metric_names
+from tests.deploy.test_values import BAD, VALUES, merged
 
 
 @pytest.mark.parametrize("name", VARIANTS)
