@@ -1,7 +1,8 @@
 """The engine: plan, draft, verify, commit, emit, for every running request at once.
 
-Knows rounds and requests, not threads, sockets or tensors. One thread calls it (`engine_thread.py`); everything that
-other threads want of it arrives as commands between rounds.
+What a speculative round committed is settled at once, but told when the drafter has the next one to work on. Knows
+rounds and requests, not threads, sockets or tensors. One thread calls it (`engine_thread.py`); everything that other
+threads want of it arrives as commands between rounds.
 """
 
 from __future__ import annotations
@@ -27,6 +28,16 @@ from services.target.updates import End, RoundNews
 _LOG = logging.getLogger(__name__)
 _MOST_FAILED_ROUNDS = 3
 _HEARTBEAT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A round that was settled and not told yet."""
+
+    plan: Plan
+    drafted: Drafted
+    verified: Verified
+    commit: Commit
 
 
 class EngineDeadError(RuntimeError):
@@ -58,6 +69,7 @@ class Engine:
         self._failed_rounds = 0
         self._delivered = parts.clock()
         self._number = 0
+        self._done: _Done | None = None
         self.steps = 0
         self.turns = 0
         self.load = parts.scheduler.load()
@@ -94,6 +106,8 @@ class Engine:
     def step(self) -> bool:
         """Runs one round; False when there is nothing to do."""
         plan = self._plan()
+        if not plan.speculative:
+            self._tell()
         if plan.empty:
             return False
         try:
@@ -102,8 +116,10 @@ class Engine:
         except Exception as error:
             self._give_up(plan, error)
             return True
-        commit = self._commit(plan, verified)
-        self._emit(plan, drafted, verified, commit)
+        self._done = _Done(plan, drafted, verified, self._commit(plan, verified))
+        self._settle(self._done.commit)
+        if not plan.speculative:
+            self._tell()
         return True
 
     def _obey(self, command: Command, now: float) -> None:
@@ -131,6 +147,7 @@ class Engine:
             runner.overlap(plan)
             return Drafted(False, 0)
         drafts.ask(plan)
+        self._tell()
         runner.overlap(plan)
         start = perf_counter()
         arrived = drafts.wait(plan)
@@ -151,17 +168,25 @@ class Engine:
         self._failed_rounds = 0
         return self._parts.scheduler.commit(plan, verified.outcomes, self._parts.clock(), verified.micros)
 
-    def _emit(self, plan: Plan, drafted: Drafted, verified: Verified, commit: Commit) -> None:
-        self._parts.points.visit("emit")
+    def _settle(self, commit: Commit) -> None:
+        """Takes the round to the books: commands that come before it is told must find what it left."""
         for request in self._parts.emitter.commit(commit):
             self._parts.desk.ended(request)
-        entry = _entry(plan, drafted, verified, commit)
+
+    def _tell(self) -> None:
+        """Emits the round before, if that was not done yet."""
+        done, self._done = self._done, None
+        if done is None:
+            return
+        self._parts.points.visit("emit")
+        entry = _entry(done.plan, done.drafted, done.verified, done.commit)
         self._parts.recorder.add(entry)
-        self._parts.meter.round(entry, commit)
-        self._deliver(plan.number)
+        self._parts.meter.round(entry, done.commit)
+        self._deliver(done.plan.number)
 
     def _give_up(self, plan: Plan, error: Exception) -> None:
         """Ends the requests of a round that failed; a request must never end the engine, a broken engine must go."""
+        self._tell()
         _LOG.exception("round failed", extra={"round": plan.number})
         self._failed_rounds += 1
         refusal = PacelineError(Code.INTERNAL, Reason.INTERNAL, "the round of this request failed")

@@ -221,3 +221,26 @@ def test_the_gateway_may_keep_less_of_a_request_that_has_just_ended() -> None:
     assert len(it.ends[1, "a"]) == 1
     it.turn(it.cancel("a", 3, "stop_string"))
     assert it.reconciles()
+
+
+def test_a_speculative_round_is_told_once_the_next_has_been_asked_for() -> None:
+    it = rig(width=4, runner=FakeRunner(accept=lambda slot, number: 1))
+    drafts = ScriptedDrafts()
+    it.turn(Attach(drafts), it.start(request("a", prompt(1, 9, VOCAB), 21)))
+    first = len(it.tokens[1, "a"])
+    it.turn()
+    assert (len(drafts.asked), len(it.tokens[1, "a"])) == (1, first), "settled, not told"
+    it.turn()
+    assert (len(drafts.asked), len(it.tokens[1, "a"])) == (2, first + 2)
+
+
+def test_a_cancel_after_a_round_that_was_not_told_yet_comes_after_its_tokens() -> None:
+    it = rig(width=4, runner=FakeRunner(accept=lambda slot, number: 1))
+    it.turn(Attach(ScriptedDrafts()), it.start(request("a", prompt(1, 9, VOCAB), 50)))
+    it.turn()
+    told = len(it.tokens[1, "a"])
+    it.run(it.cancel("a", told))
+    assert len(it.tokens[1, "a"]) == told + 2
+    assert it.ends[1, "a"][0].reason is FinishReason.CANCELLED
+    assert it.ledger.discarded["cancel"] == 2
+    assert it.reconciles()
