@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
 import shutil
 import signal
 import tempfile
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from services.common.channel import connect
 from services.common.model.made_up import MadeUpPair, write_made_up
 from services.common.pb.paceline.v1 import fleet_pb2_grpc, inference_pb2, inference_pb2_grpc
 from tests.faults.answers import Answer, Stream, request
+from tests.faults.rest import Footprints, at_rest, defects_in, processes_of, scrape
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 
 WAIT_S = 90.0
@@ -43,6 +42,7 @@ class Fleet:
         self._points = points
         self._alike = alike
         self._starts = 0
+        self._footprints = Footprints()
         self._registry = Registry()
         self._server = grpc.aio.server()
         self._gateway: ServiceProcess | None = None
@@ -153,6 +153,7 @@ class Fleet:
                     call.cancel()
         except grpc.RpcError as error:
             answer.code = error.code()
+            assert "Traceback" not in str(error), "no traces in errors"
         except asyncio.CancelledError:
             if not call.cancelled():
                 raise
@@ -166,11 +167,21 @@ class Fleet:
         asked = [request(first + number, tokens, off=True) for number in range(count)]
         return list(await asyncio.gather(*(self.ask(each) for each in asked)))
 
+    async def released(self) -> None:
+        """Waits until no target that lives holds anything for anybody."""
+        for pair in self._living():
+            await self.until(partial(at_rest, pair), "a target at rest")
+
     async def quiet(self) -> None:
-        """Checks what must hold when no request is left: nothing held, every committed token accounted for."""
-        for pair in self.pairs.values():
-            if pair.target.process.poll() is None:
-                await self.until(lambda pair=pair: _at_rest(pair), "a target at rest")  # type: ignore[misc]
+        """Checks what must hold when no request is left: nothing held or kept, and the next request is served."""
+        await self.released()
+        probe = await self.ask(request(0, 4))
+        assert probe.final is not None, probe.code
+        pids = [self.gateway.process.pid, *(pair.target.process.pid for pair in self._living())]
+        await self.until(lambda: not any(self._footprints.grown(pid) for pid in pids), "memory and descriptors back")
+
+    def _living(self) -> list[PairProcesses]:
+        return [pair for pair in self.pairs.values() if pair.target.process.poll() is None]
 
     async def until(self, done: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
         """Polls in a thread, for ``done`` may block."""
@@ -215,44 +226,6 @@ async def running_fleet(
         shutil.rmtree(folder, ignore_errors=True)
     assert not defects, defects
     assert not orphans, orphans
-
-
-def defects_in(folder: Path) -> list[str]:
-    """What services logged as defects of their own; no fault may bring one about."""
-    lines = (line for log in folder.rglob("*.log") for line in log.read_text(errors="replace").splitlines())
-    return [line for line in lines if "unexpected error" in line]
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Command lines of processes that still run on this folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if f"{folder}/" in line]
-
-
-def scrape(address: str) -> dict[str, float]:
-    """Metrics summed over labels but kv_blocks, which is by state."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as page:
-        lines = page.read().decode().splitlines()
-    sums: dict[str, float] = {}
-    for line in lines:
-        if line.startswith("paceline_"):
-            name, labels, value = re.match(r"(\w+)(\{.*\})? (\S+)", line).groups()  # type: ignore[union-attr]
-            state = re.search(r'state="(\w+)"', labels or "")
-            key = f"{name}.{state[1]}" if state else name
-            sums[key] = sums.get(key, 0.0) + float(value)
-    return sums
-
-
-def _at_rest(pair: PairProcesses) -> bool:
-    gauges = scrape(pair.bound["metrics"])
-    settled = gauges.get("paceline_emitted_tokens_total", 0) + gauges.get("paceline_discarded_tokens_total", 0)
-    if gauges.get("paceline_committed_tokens_total") != settled:
-        return False
-    names = ("paceline_running_requests", "paceline_waiting_requests", "paceline_kv_blocks.owned")
-    return all(gauges.get(name) == 0 for name in names)
 
 
 def _kill(process: ServiceProcess) -> None:

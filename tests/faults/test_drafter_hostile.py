@@ -20,6 +20,7 @@ from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.side_socket import fetch_descriptors
 from tests.fakes_drafter import FakeDrafter
 from tests.faults.conftest import Size
+from tests.faults.rest import at_rest, defects_in, processes_of
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain, requests
 from tests.session_client import SessionClient
@@ -40,33 +41,48 @@ async def running(models: MadeUpPair, *flags: str) -> AsyncIterator[PairProcesse
         try:
             await asyncio.to_thread(pair.wait_ready)
             yield pair
+            await asyncio.to_thread(pair.until, lambda: at_rest(pair), "rest")
         finally:
             await asyncio.to_thread(pair.stop)
+            defects, orphans = defects_in(pair.folder), processes_of(pair.folder)
+    assert not defects, defects
+    assert not orphans, orphans
 
 
 @pytest.mark.parametrize("killed", [True, False])
-async def test_f2_a_stopped_drafter_is_quarantined(models: MadeUpPair, killed: bool) -> None:
+async def test_f2_a_stopped_drafter_is_quarantined(
+    models: MadeUpPair, killed: bool, size: Size, report_counts: Callable[[str, int], None]
+) -> None:
     """With its pid known it is killed; else it is left behind, and what it says after SIGCONT counts for nothing."""
     async with running(models, "--watchdog-s", "0.5", "--kill-quarantined", str(killed).lower()) as pair:
         frames = requests(4, 150)
         expected = await plain(pair, frames)
-        drafter = pair.drafters[0].process
-        async with SessionClient(pair.bound["grpc"]) as client:
-            for frame in frames:
-                await client.start(frame)
-            for received in client.requests.values():
-                await received.at_least(5)
-            generation = (await asyncio.to_thread(pair.describe)).generation
-            drafter.send_signal(signal.SIGSTOP)
-            if killed:
-                assert await asyncio.to_thread(drafter.wait, 60) == -signal.SIGKILL
-            else:
-                await asyncio.to_thread(pair.until, lambda: pair.describe().generation == 0, "quarantine")
-                drafter.send_signal(signal.SIGCONT)
-                await asyncio.to_thread(pair.wait_attached, generation + 1)
-            for name, received in client.requests.items():
-                await received.ended()
-                assert received.tokens == expected[name]
+        trials = size(1, 10)
+        for _ in range(trials):
+            async with SessionClient(pair.bound["grpc"]) as client:
+                for frame in frames:
+                    await client.start(frame)
+                for received in client.requests.values():
+                    await received.at_least(5)
+                await _stop_drafter(pair, killed)
+                for name, received in client.requests.items():
+                    await received.ended()
+                    assert received.tokens == expected[name]
+    report_counts("drafters_stopped", trials)
+
+
+async def _stop_drafter(pair: PairProcesses, killed: bool) -> None:
+    """Stops the drafter that is attached, and waits until the next one is."""
+    generation = (await asyncio.to_thread(pair.describe)).generation
+    drafter = pair.drafters[-1].process
+    drafter.send_signal(signal.SIGSTOP)
+    if killed:
+        assert await asyncio.to_thread(drafter.wait, 60) == -signal.SIGKILL
+        pair.turn_to(pair.add_drafter())
+    else:
+        await asyncio.to_thread(pair.until, lambda: pair.describe().generation == 0, "quarantine")
+        drafter.send_signal(signal.SIGCONT)
+    await asyncio.to_thread(pair.wait_attached, generation + 1)
 
 
 class HostileDrafter(FakeDrafter):

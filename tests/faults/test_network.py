@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes_target import FakeTarget
-from tests.faults.answers import Answer, migrations, same
+from tests.faults.answers import Answer, judge, migrations, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 from tests.faults.proxy import FaultProxy
@@ -24,6 +24,7 @@ from tests.integration.gateway_stack import ask_for, harness
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 8, 100
+FOUND_S, HEALED_S = 3.0, 2.0
 
 
 @asynccontextmanager
@@ -114,6 +115,8 @@ async def test_f8_partitions_move_streams_and_heal(
                 await fleet.quiet()
             assert sum(moves) > 0
             report_counts("partitions", len(moves))
+            judge(pauses, FOUND_S)
+            judge(heals, HEALED_S)
             print(f"F8 {kind}: {len(moves)}; longest pause: median {statistics.median(pauses):.1f} s; ", end="")
             print(f"back after the link healed: median {statistics.median(heals):.1f} s")
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.faults.answers import migrations, request, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Fleet, scrape
+from tests.faults.fleet import Fleet
+from tests.faults.rest import scrape
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS, SPINNERS = 16, 60, 4

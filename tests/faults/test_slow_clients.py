@@ -22,7 +22,7 @@ from tests.bench.gateway import process, request
 from tests.fakes_target import FakeTarget
 from tests.fakes_tokenizer import write_tokenizer
 from tests.faults.conftest import Size
-from tests.faults.fleet import scrape
+from tests.faults.rest import scrape
 from tests.integration.gateway_stack import harness, rich
 
 PACE_S, ENDLESS, ROUNDS = 0.1, 8000, 40
