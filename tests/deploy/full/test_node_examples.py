@@ -1,5 +1,7 @@
 """The example clients in Node, with the packages of make test-deploy instead of npm install."""
 
+import base64
+import json
 import re
 import shutil
 import subprocess
@@ -7,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
 
 from tests.deploy.full.node import PACKAGES
 from tests.deploy.test_drift import ROOT
@@ -17,18 +21,24 @@ Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Runs an example against a gateway; a copy of the tree finds its packages as the original would."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The examples in a copy of the tree, where they find their packages as the original would."""
     tree = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "examples/node", tree / "examples/node", ignore=shutil.ignore_patterns("node_modules"))
     (tree / "proto").symlink_to(ROOT / "proto")
     (tree / "node_modules").symlink_to(PACKAGES / "node_modules")
+    return tree / "examples/node"
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Iterator[Run]:
+    """Runs an example against a gateway."""
     with example_gateway() as address:
-        yield lambda name, *arguments, typed="": _run(tree / "examples/node", name, address, *arguments, typed=typed)
+        yield lambda name, *arguments, typed="": _node(folder, f"{name}.js", address, *arguments, typed=typed)
 
 
-def _run(folder: Path, name: str, *arguments: str, typed: str) -> str:
-    command = ["node", f"{name}.js", *arguments]
+def _node(folder: Path, *arguments: str, typed: str = "") -> str:
+    command = ["node", *arguments]
     done = subprocess.run(command, check=False, cwd=folder, input=typed, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -66,6 +76,20 @@ def test_errors_name_reason_and_field(run: Run) -> None:
 
 def test_retry_gives_a_text(run: Run) -> None:
     assert run("retry").strip()
+
+
+def test_a_refusal_tells_when_to_come_back(folder: Path) -> None:
+    status = status_pb2.Status(code=8, message="full")
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason="OVERLOADED", domain="paceline"))
+    status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=Duration(seconds=1, nanos=500_000_000)))
+    program = """
+        import { refusal } from "./paceline.js";
+        const trailer = Buffer.from(process.argv[1], "base64");
+        console.log(JSON.stringify(refusal({ code: 8, details: "full", metadata: { get: () => [trailer] } })));
+    """
+    encoded = base64.b64encode(status.SerializeToString()).decode()
+    found = json.loads(_node(folder, "--input-type=module", "--eval", program, encoded))
+    assert (found["code"], found["reason"], found["retryAfterMs"]) == ("RESOURCE_EXHAUSTED", "OVERLOADED", 1500)
 
 
 def test_every_example_has_a_twin_in_python() -> None:
