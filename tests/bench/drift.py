@@ -3,7 +3,8 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tests.faults.rest import Footprint
 
 ALLOWED_SHARE = 0.05
 ALLOWED_DESCRIPTORS = 2
@@ -11,22 +12,14 @@ FEWEST = 12
 """Samples of one process that are enough for a verdict: its medians over the first and the last third are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One process at rest."""
-
-    resident_kib: int
-    descriptors: int
-
-
 class Drift:
     """Series of samples by process and of acceptance rates; processes come and go."""
 
     def __init__(self) -> None:
-        self._samples: dict[int, list[Sample]] = defaultdict(list)
+        self._samples: dict[int, list[Footprint]] = defaultdict(list)
         self._acceptance: list[float] = []
 
-    def add(self, samples: dict[int, Sample], acceptance: float | None) -> None:
+    def add(self, samples: dict[int, Footprint], acceptance: float | None) -> None:
         """Adds what was found after one cycle; None where the acceptance is not known."""
         for pid, sample in samples.items():
             self._samples[pid].append(sample)

@@ -28,6 +28,7 @@ from tests.fakes_tokenizer import write_tokenizer
 
 SLOTS, PACE_S, TOKENS = 8, 0.02, 64
 ALLOWED_MS = 50.0
+ENOUGH = 2
 
 
 async def capacity(gateway: str, seconds: float) -> float:
@@ -129,7 +130,7 @@ def one_run(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Runs three times; two must pass. Returns the exit code."""
+    """Runs until two runs have passed, at most three times. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--runs", type=int, default=3)
@@ -143,12 +144,14 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as name:
         folder = write_tokenizer(Path(name))
-        runs = [one_run(folder, arguments.seconds, seed) for seed in range(arguments.runs)]
+        runs: list[dict[str, Any]] = []
+        while len(runs) < arguments.runs and sum(run["passed"] for run in runs) < ENOUGH:
+            runs.append(one_run(folder, arguments.seconds, seed=len(runs)))
     for run in runs:
         print({key: round(value, 3) if isinstance(value, float) else value for key, value in run.items()})
     passed = sum(run["passed"] for run in runs)
     print(json.dumps({"bench": "overload", "passed": passed, "runs": runs}))
-    return 0 if passed >= min(2, len(runs)) else 1
+    return 0 if passed >= min(ENOUGH, arguments.runs) else 1
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ acceptance moved. A token or block not accounted for ends the run.
 import argparse
 import asyncio
 import json
-import os
 import random
 import signal
 import sys
@@ -18,9 +17,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.bench.drift import Drift, Sample
+from tests.bench.drift import Drift
 from tests.faults.answers import Answer, request, same
 from tests.faults.fleet import Fleet, running_fleet
+from tests.faults.rest import Footprint, footprint
 
 FAULTS = ("none", "drafter", "target", "stop", "cancel")
 
@@ -61,7 +61,7 @@ class Soak:
         answers = [await stream.task for stream in streams]
         self.mismatches += sum(not same(*pair) for pair in zip(answers, self._expected, strict=True))
         await self._mend()
-        await self._fleet.quiet()
+        await self._fleet.released()
         self.requests += self._streams
         self.faults[fault] += 1
         counts = [answer.final.speculation for answer in answers if answer.final is not None]
@@ -84,10 +84,10 @@ class Soak:
             if pair.target.process.poll() is not None or stopped(pair.target.process.pid):
                 await self._fleet.replace_pair(index)
 
-    def _samples(self) -> dict[int, Sample]:
+    def _samples(self) -> dict[int, Footprint]:
         pids = [self._fleet.gateway.process.pid]
         pids += [pair.target.process.pid for pair in self._fleet.pairs.values()]
-        return {pid: Sample(resident_kib(pid), len(os.listdir(f"/proc/{pid}/fd"))) for pid in pids}
+        return {pid: footprint(pid) for pid in pids}
 
     def report(self) -> dict[str, object]:
         """What happened."""
@@ -103,19 +103,10 @@ class Soak:
         }
 
 
-def resident_kib(pid: int) -> int:
-    """Resident memory of a process in KiB."""
-    return int(_status(pid, "VmRSS").split()[0])
-
-
 def stopped(pid: int) -> bool:
     """Whether a signal holds the process."""
-    return _status(pid, "State").startswith("T")
-
-
-def _status(pid: int, name: str) -> str:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:"))
+    return next(line for line in lines if line.startswith("State:")).split()[1] == "T"
 
 
 async def soak(minutes: float, warm_minutes: float, streams: int, tokens: int, seed: int) -> dict[str, object]:

@@ -28,6 +28,7 @@ def rng(seed: int) -> random.Random:
 def pytest_configure(config: pytest.Config) -> None:
     """Names the marker of tests that only whole runs hold."""
     config.addinivalue_line("markers", "whole: takes long; runs with --full or N only")
+    config.addinivalue_line("markers", "alone: judged so finely that nothing else may run beside it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -35,9 +35,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> MadeUpPair:
 
 
 @asynccontextmanager
-async def running(models: MadeUpPair, *flags: str) -> AsyncIterator[PairProcesses]:
+async def running(
+    models: MadeUpPair, *flags: str, environment: Mapping[str, str] = ENVIRONMENT
+) -> AsyncIterator[PairProcesses]:
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
-        pair = PairProcesses(Path(name), models, flags, PACED)
+        pair = PairProcesses(Path(name), models, flags, environment)
         try:
             await asyncio.to_thread(pair.wait_ready)
             yield pair
@@ -54,7 +56,8 @@ async def test_f2_a_stopped_drafter_is_quarantined(
     models: MadeUpPair, killed: bool, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
     """With its pid known it is killed; else it is left behind, and what it says after SIGCONT counts for nothing."""
-    async with running(models, "--watchdog-s", "0.5", "--kill-quarantined", str(killed).lower()) as pair:
+    flags = ("--watchdog-s", "0.5", "--kill-quarantined", str(killed).lower())
+    async with running(models, *flags, environment=PACED) as pair:
         frames = requests(4, 150)
         expected = await plain(pair, frames)
         trials = size(1, 10)

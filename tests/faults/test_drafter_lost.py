@@ -15,7 +15,7 @@ from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS = 16, 200
+STREAMS, TOKENS = 16, 120
 
 
 async def test_f1_drafters_killed_under_live_streams(

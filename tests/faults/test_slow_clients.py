@@ -105,6 +105,7 @@ class Slow:
 
 
 @pytest.mark.whole
+@pytest.mark.alone
 async def test_f9_stalled_clients_cost_nobody_else_anything(
     tmp_path: Path, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:

@@ -20,7 +20,7 @@ from tests.faults.fleet import Fleet
 from tests.integration.pair import PairProcesses
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-STREAMS, TOKENS, LONGER = 16, 100, 200
+STREAMS, TOKENS, LONGER = 16, 100, 120
 
 
 async def test_f4_targets_killed_under_live_streams(

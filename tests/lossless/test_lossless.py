@@ -11,23 +11,25 @@ from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Done
 
 SEED = 20261
-PROMPTS = 3
+PROMPTS, PROMPTS_OF_ALL = 3, 100
 
 
-def specs_of(temperature: float) -> list[RequestSpec]:
-    return make_specs(320, PROMPTS, 64, temperature, SEED)
+def specs_of(temperature: float, prompts: int = PROMPTS) -> list[RequestSpec]:
+    return make_specs(320, prompts, 64, temperature, SEED)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_no_case_says_anything_else_than_plain_decoding(dtype: str) -> None:
+def test_no_case_says_anything_else_than_plain_decoding(dtype: str, full: bool) -> None:
+    prompts = PROMPTS_OF_ALL if full else PROMPTS
     shapes = ((4, 1), (8, 4), (8, 1), (4, 4))
     cases = [Case(dtype, temperature, 1, "none", 4) for temperature in (0.0, 0.8)]
     for index, (temperature, proposer) in enumerate(product((0.0, 0.8), PROPOSERS)):
         width, batch = shapes[(index + index // 4) % 4]
         cases.append(Case(dtype, temperature, width, proposer, batch))
-    tally = run_gate(made_up_pair(), cases, specs_of, SEED)
+    tally = run_gate(made_up_pair(), cases, lambda temperature: specs_of(temperature, prompts), SEED)
     assert tally.cases == len(cases)
-    assert tally.tokens == len(cases) * PROMPTS * 64
+    assert tally.tokens == len(cases) * prompts * 64
     assert tally.accepted > tally.tokens // 5
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.excused <= (dtype == "float32")

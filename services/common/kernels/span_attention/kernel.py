@@ -23,6 +23,7 @@ _PROMPT_ROW_TILE = 128
 _PROMPT_ROWS = 1024
 _MERGE_ROWS = 1 if INTERPRETED else 2
 _MERGE_PARTS = 16
+_LOG2_E = 1.4426950408889634
 _TOKEN_TILE = 16 if INTERPRETED else 64
 
 
@@ -60,14 +61,16 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     shapes = {"WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size, "SPLITS": splits,
               "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": _TOKEN_TILE, "PDL": PDL, **LAUNCH}  # fmt: skip
     _attend_kernel[(batch * kv_heads, splits, tiles)](
-        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B, partial, sums,
+        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B, partial, sums, out_BWF,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
         block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
-        block_values.stride(1), block_values.stride(2), size**-0.5,
+        block_values.stride(1), block_values.stride(2), size**-0.5 * _LOG2_E,
         BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, TILE=tile,
         WIDE=tl.float64 if wide == torch.float64 else tl.float32,
         num_warps=8 if tile == _PROMPT_ROW_TILE else 4, **shapes,
     )  # fmt: skip
+    if splits == 1:
+        return out_BWF
     _merge_kernel[(batch * kv_heads, triton.cdiv(rows, _MERGE_ROWS))](
         partial, sums, out_BWF, span.reach_B, ROWS=_MERGE_ROWS, PARTS=min(splits, _MERGE_PARTS), num_warps=1, **shapes
     )
@@ -81,14 +84,8 @@ def _share(total, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
 
 
 @triton.jit
-def _visible(position, row, length, HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr):
-    """Say which positions a row sees: all of a block, or up to its own place in a span."""
-    return (position <= length + row // GROUP) | HAS_BLOCK
-
-
-@triton.jit
 def _attend_kernel(
-    q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, partial_ptr, sums_ptr,
+    q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, partial_ptr, sums_ptr, out_ptr,
     places, stride_table, columns, stride_kb, stride_kw, stride_kh, stride_vb, stride_vw, stride_vh, scale,
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
@@ -107,24 +104,31 @@ def _attend_kernel(
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
     share = _share(total, SPLITS, TOKENS)
     begin = split * share
-    last = tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1
-    end = tl.minimum(begin + share, total if HAS_BLOCK else tl.minimum(total, length + last // GROUP + 1))
+    first_row = tl.program_id(2) * TILE // GROUP
+    last_row = (tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1) // GROUP
+    end = tl.minimum(begin + share, total if HAS_BLOCK else tl.minimum(total, length + last_row + 1))
+    # Up to here every row of the tile sees every position, so nothing is masked.
+    open_end = tl.minimum(end, length if HAS_BLOCK else length + first_row + 1)
+    middle = begin + tl.maximum(open_end - begin, 0) // TOKENS * TOKENS
     best = tl.full((TILE,), -1e30, dtype=WIDE)
     mass = tl.zeros((TILE,), dtype=WIDE)
     sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
-    for first in range(begin, end, TOKENS):
+    row_table_ptr, values_ptr = table_ptr + sequence * stride_table, kv_ptr + places * KV_HEADS * SIZE
+    for first in range(begin, middle, TOKENS):
         position = first + tl.arange(0, TOKENS)
-        paged = position < (length if HAS_BLOCK else total)
-        index = position // BLOCK_SIZE
-        in_table = paged & (index < columns)
-        block = tl.load(table_ptr + sequence * stride_table + index, mask=in_table, other=0).to(tl.int64)
-        # The pad block is never read: its contents are anybody's, and zero times NaN is NaN.
-        owned = in_table & (block != 0)
-        place = ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + head) * SIZE
+        place, owned = _place(row_table_ptr, position, position < middle, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
         reads = owned[:, None] & (column < SIZE)[None, :]
         k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
-        v = tl.load(kv_ptr + places * KV_HEADS * SIZE + place[:, None] + column[None, :], mask=reads, other=0.0)
-        known = owned
+        v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
+        best, mass, sum_ = _take(scores, v, best, mass, sum_)
+    for first in tl.range(middle, end, TOKENS, num_stages=1):
+        position = first + tl.arange(0, TOKENS)
+        paged = position < (length if HAS_BLOCK else total)
+        place, known = _place(row_table_ptr, position, paged, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
+        reads = known[:, None] & (column < SIZE)[None, :]
+        k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
         if HAS_BLOCK:
             own = (position >= length) & (position < total)
             takes = own[:, None] & (column < SIZE)[None, :]
@@ -132,22 +136,45 @@ def _attend_kernel(
             v_at = sequence * stride_vb + (position - length) * stride_vw + head * stride_vh
             k += tl.load(block_k_ptr + k_at[:, None] + column[None, :], mask=takes, other=0.0)
             v += tl.load(block_v_ptr + v_at[:, None] + column[None, :], mask=takes, other=0.0)
-            known = owned | own
-        sees = known[None, :] & _visible(position[None, :], row[:, None], length, HAS_BLOCK, GROUP)
+            known = known | own
+        sees = known[None, :] & ((position[None, :] <= length + (row // GROUP)[:, None]) | HAS_BLOCK)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
-        scores = tl.where(sees, scores, -1e30)
-        higher = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.where(sees, tl.exp(scores - higher[:, None]), 0.0)
-        fade = tl.exp(best - higher)
-        mass = mass * fade + tl.sum(weights, 1)
-        sum_ = sum_ * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee").to(WIDE)
-        best = higher
+        best, mass, sum_ = _take(tl.where(sees, scores, float("-inf")), v, best, mass, sum_)
     allow_next(PDL)
-    target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
-    used = (begin < total) | (split == 0)
-    tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
-    tl.store(sums_ptr + target * 2, best, mask=(row < WIDTH * GROUP) & used)
-    tl.store(sums_ptr + target * 2 + 1, mass, mask=(row < WIDTH * GROUP) & used)
+    known_row = row < WIDTH * GROUP
+    if SPLITS == 1:
+        value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
+        tl.store(out_ptr + q_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)
+    else:
+        target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
+        used = (begin < total) | (split == 0)
+        tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
+        tl.store(sums_ptr + target * 2, best, mask=known_row & used)
+        tl.store(sums_ptr + target * 2 + 1, mass, mask=known_row & used)
+
+
+@triton.jit
+def _place(
+    table_ptr, position, paged, head, columns, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr
+):
+    """Return where a head's keys of some positions are, and whether they may be read.
+
+    The pad block is never read: its contents are anybody's, and zero times NaN is NaN.
+    """
+    index = position // BLOCK_SIZE
+    block = tl.load(table_ptr + index, mask=paged & (index < columns), other=0).to(tl.int64)
+    return ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + head) * SIZE, block != 0
+
+
+@triton.jit
+def _take(scores, v, best, mass, sum_):
+    """Add a tile of positions to the running softmax, which is in powers of two; `best` is never infinite."""
+    higher = tl.maximum(best, tl.max(scores, 1))
+    weights = tl.exp2(scores - higher[:, None])
+    fade = tl.exp2(best - higher)
+    faded = sum_ * fade[:, None]
+    sum_ = tl.dot(weights.to(v.dtype), v, faded, input_precision="ieee", out_dtype=sum_.dtype)
+    return higher, mass * fade + tl.sum(weights, 1), sum_
 
 
 @triton.jit
@@ -170,13 +197,13 @@ def _merge_kernel(
     best = tl.load(sums_ptr + at * 2, mask=read, other=-1e30)
     highest = tl.max(best, 1)
     masses = tl.load(sums_ptr + at * 2 + 1, mask=read, other=0.0)
-    mass = tl.sum(tl.exp(best - highest[:, None]) * masses, 1)
+    mass = tl.sum(tl.exp2(best - highest[:, None]) * masses, 1)
     sum_ = tl.zeros((ROWS, SIZE_PAD), dtype=partial_ptr.dtype.element_ty)
     for first in range(0, used, PARTS):
         index = first + tl.arange(0, PARTS)
         place = (pair * SPLITS + index).to(tl.int64)[None, :] * WIDTH * GROUP + row[:, None]
         exists = known[:, None] & (index < used)[None, :]
-        fade = tl.exp(tl.load(sums_ptr + place * 2, mask=exists, other=-1e30) - highest[:, None])
+        fade = tl.exp2(tl.load(sums_ptr + place * 2, mask=exists, other=-1e30) - highest[:, None])
         source = place[:, :, None] * SIZE + column[None, None, :]
         part = tl.load(partial_ptr + source, mask=exists[:, :, None] & (column < SIZE)[None, None, :], other=0.0)
         sum_ += tl.sum(fade[:, :, None] * part, 1)
