@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from services.common.kernels.accept import choose, scores
+from services.common.kernels.accept import choose, floor, scores
 from services.common.kernels.best_token import kernel as best_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.linear import program as linear
@@ -118,9 +118,17 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (best_token._tile_kernel, {"TILE": 4096}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (best_token._row_kernel, {"TILES_PAD": 64}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "TILE": 256}, {}),
-    (scores.floor_kernel, {"WIDTH": 3, "TILE": 256}, {}),
+    (
+        floor.narrow_kernel,
+        {"WIDTH": 3, "TILE": 256, "TILES_PAD": 16, "PEAKS_PAD": 16, "PHASE": 8, "PDL": True},
+        {"keys_ptr": "*i32"},
+    ),
     (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
-    (choose.commit_kernel, {"WIDTH": 3, "TILES_PAD": 16, "STOPS_PAD": 8, "FULL": True}, {"tokens_ptr": "*i64"}),
+    (
+        choose.commit_kernel,
+        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8, "FULL": True},
+        {"tokens_ptr": "*i64"},
+    ),
 ]
 
 

@@ -45,12 +45,31 @@ def best_kernel(
 
 
 @triton.jit
+def _choices(
+    values_ptr, choices_ptr, spoilt_ptr, row, tiles,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """Return the chosen token of each offset, and whether it came from finite numbers."""
+    offset, tile = tl.arange(0, WIDTH_PAD), tl.arange(0, TILES_PAD)
+    at = (row * WIDTH + offset)[:, None] * tiles + tile[None, :]
+    known = (offset < WIDTH)[:, None] & (tile < tiles)[None, :]
+    value = tl.load(values_ptr + at, mask=known, other=float("-inf"))
+    choice = tl.load(choices_ptr + at, mask=known, other=2147483647)
+    spoilt = tl.sum((value != value).to(tl.int32), 1)
+    if FULL:
+        spoilt += tl.sum(tl.load(spoilt_ptr + at, mask=known, other=0), 1)
+    best = tl.max(tl.where(value == value, value, float("-inf")), 1)
+    token = tl.min(tl.where(value == best[:, None], choice, 2147483647), 1).to(tl.int64)
+    return token, (spoilt == 0) & (best > float("-inf"))
+
+
+@triton.jit
 def commit_kernel(
     values_ptr, choices_ptr, spoilt_ptr, drafts_ptr, rows_ptr,
     length_ptr, anchor_ptr, active_ptr, generated_ptr, max_tokens_ptr, limit_ptr, draft_limit_ptr, counts_ptr,
     stops_ptr, history_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
     vocab, context, tiles, stop_count,
-    WIDTH: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr, FULL: tl.constexpr,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
     """Accept while drafts are right, cut at the first end, and move the slot; one program a row."""
     row = tl.program_id(0)
@@ -58,41 +77,32 @@ def commit_kernel(
     length, generated = tl.load(length_ptr + slot), tl.load(generated_ptr + slot)
     max_tokens, limit = tl.load(max_tokens_ptr + slot), tl.load(limit_ptr + slot)
     draft_limit, active = tl.load(draft_limit_ptr + slot), tl.load(active_ptr + slot) != 0
+    offset = tl.arange(0, WIDTH_PAD)
+    token, sane = _choices(values_ptr, choices_ptr, spoilt_ptr, row, tiles, WIDTH, WIDTH_PAD, TILES_PAD, FULL)
+    draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=offset < WIDTH - 1, other=-1)
+    offered = (draft >= 0) & (offset < draft_limit)
+    right = offered & (draft == token)
     stop = tl.arange(0, STOPS_PAD)
     stops = tl.load(stops_ptr + slot * stop_count + stop, mask=stop < stop_count, other=-1)
-    tile = tl.arange(0, TILES_PAD)
-    live, count, accepted, drafted, end = active, 0, 0, 0, 0
-    anchor = tl.load(anchor_ptr + slot)
-    for offset in tl.static_range(WIDTH):
-        at = (row * WIDTH + offset) * tiles + tile
-        value = tl.load(values_ptr + at, mask=tile < tiles, other=float("-inf"))
-        choice = tl.load(choices_ptr + at, mask=tile < tiles, other=2147483647)
-        spoilt = tl.sum((value != value).to(tl.int32), 0)
-        if FULL:
-            spoilt += tl.sum(tl.load(spoilt_ptr + at, mask=tile < tiles, other=0), 0)
-        best = tl.max(tl.where(value == value, value, float("-inf")), 0)
-        token = tl.min(tl.where(value == best, choice, 2147483647), 0).to(tl.int64)
-        sane = (spoilt == 0) & (best > float("-inf"))
-        end = tl.where(live & (sane == 0), 4, end)
-        commits = live & sane
-        tl.store(tokens_ptr + row * WIDTH + offset, tl.where(commits, token, -1))
-        tl.store(history_ptr + slot * context + length + 1 + offset, token.to(tl.int32),
-                 mask=commits & (length + 1 + offset < context))  # fmt: skip
-        tl.atomic_add(counts_ptr + slot * vocab + token, 1, mask=commits)
-        count += commits.to(tl.int32)
-        anchor = tl.where(commits, token, anchor)
-        code = tl.where(length + offset + 2 >= limit, 3, 0)
-        code = tl.where(generated + offset + 1 >= max_tokens, 2, code)
-        code = tl.where(tl.sum((stops == token).to(tl.int32), 0) > 0, 1, code)
-        end = tl.where(commits, code, end)
-        live = commits & (code == 0)
-        if offset < WIDTH - 1:
-            draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset)
-            offered = (draft >= 0) & (offset < draft_limit)
-            drafted += (offered & active).to(tl.int32)
-            right = offered & (draft == token)
-            accepted += (commits & right).to(tl.int32)
-            live = live & right
+    stopped = tl.sum((stops[None, :] == token[:, None]).to(tl.int32), 1) > 0
+    code = tl.where(length + offset + 2 >= limit, 3, 0)
+    code = tl.where(generated + offset + 1 >= max_tokens, 2, code)
+    code = tl.where(stopped, 1, code)
+    code = tl.where(sane, code, 4)
+    # A row goes on behind a right draft that ends nothing; where it stops going on, all after it is void.
+    halts = ((right & (code == 0)) == 0).to(tl.int32)
+    reached = active & (offset < WIDTH) & (tl.cumsum(halts, 0) == halts)
+    commits = reached & sane
+    count = tl.sum(commits.to(tl.int32), 0)
+    accepted = tl.sum((commits & right).to(tl.int32), 0)
+    drafted = tl.sum((offered & active).to(tl.int32), 0)
+    end = tl.max(tl.where(reached, code, 0), 0)
+    last = tl.sum(tl.where(offset == count - 1, token, 0), 0)
+    anchor = tl.where(count > 0, last, tl.load(anchor_ptr + slot))
+    tl.store(tokens_ptr + row * WIDTH + offset, tl.where(commits, token, -1), mask=offset < WIDTH)
+    position = length + 1 + offset
+    tl.store(history_ptr + slot * context + position, token.to(tl.int32), mask=commits & (position < context))
+    tl.atomic_add(counts_ptr + slot * vocab + token, 1, mask=commits)
     tl.store(count_ptr + row, count)
     tl.store(accepted_ptr + row, accepted)
     tl.store(drafted_ptr + row, drafted)

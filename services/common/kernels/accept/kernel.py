@@ -1,7 +1,7 @@
-"""Choose, accept and commit on the GPU: two launches for greedy rounds, four for all others.
+"""Choose, accept and commit on the GPU: two launches for greedy rounds; all others score first and search a floor.
 
-Bytes for R = B W rows: greedy R V 4 once. Full: logits read, scores written and read (12 R V), plus up to 65 readings
-of a row from L2 where top-k or top-p cut (a search over the bits of the threshold, needing no sort).
+Bytes for R = B W rows: greedy R V e once. Full: logits read, scores written and read (R V (e + 8)), and up to sixteen
+readings of a row where top-k or top-p cut, most of them from L2.
 """
 
 from typing import Literal
@@ -11,11 +11,11 @@ import triton
 from torch import Tensor
 
 from services.common.kernels.accept.choose import best_kernel, commit_kernel
-from services.common.kernels.accept.scores import floor_kernel, score_kernel
+from services.common.kernels.accept.floor import floors
+from services.common.kernels.accept.scores import score_kernel
 from services.common.kernels.accept.state import RoundResult, SlotState
 
-_TILE = 1024
-_SEARCH_TILE, _SEARCH_WARPS = 8192, 16
+_TILE = 4096
 
 
 def accept(
@@ -35,13 +35,13 @@ def accept(
     drafts_BK = drafts_BK.contiguous() if width > 1 else rows_B
     values = torch.empty((rows, tiles), dtype=torch.float32, device=device)
     choices = torch.empty((rows, tiles), dtype=torch.int32, device=device)
-    scores, spoilt, floors = logits_BWV, choices, values
+    scores, spoilt, floors_R = logits_BWV, choices, values
     if full:
         scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=device)
-        spoilt, floors = torch.empty_like(choices), torch.empty_like(values[:, 0])
-        _score(logits_BWV, drafts_BK, rows_B, state, scores, spoilt, floors)
+        spoilt = torch.empty_like(choices)
+        floors_R = _score(logits_BWV, drafts_BK, rows_B, state, scores, spoilt, values)
     best_kernel[(rows, tiles)](
-        scores, rows_B, floors, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
+        scores, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
         WIDTH=width, TILE=_TILE, FULL=full,
     )  # fmt: skip
     stop_count = state.stop_ids_SM.shape[1]
@@ -49,8 +49,8 @@ def accept(
         values, choices, spoilt, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
         state.generated_S, state.max_tokens_S, state.limit_S, state.draft_limit_S, state.counts_SV, state.stop_ids_SM,
         state.history_SC, result.tokens_BW, result.count_B, result.accepted_B, result.drafted_B, result.end_B,
-        vocab, state.history_SC.shape[1], tiles, stop_count, WIDTH=width, TILES_PAD=triton.next_power_of_2(tiles),
-        STOPS_PAD=triton.next_power_of_2(stop_count), FULL=full,
+        vocab, state.history_SC.shape[1], tiles, stop_count, WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
+        TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count), FULL=full,
     )  # fmt: skip
 
 
@@ -61,17 +61,14 @@ def _score(
     state: SlotState,
     scores: Tensor,
     spoilt: Tensor,
-    floors: Tensor,
-) -> None:
+    peaks: Tensor,
+) -> Tensor:
     batch, width, vocab = logits_BWV.shape
     score_kernel[(batch * width, triton.cdiv(vocab, _TILE))](
-        logits_BWV, drafts_BK, rows_B, scores, spoilt, state.generated_S, state.min_tokens_S,
+        logits_BWV, drafts_BK, rows_B, scores, spoilt, peaks, state.generated_S, state.min_tokens_S,
         state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
         state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
         state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
         WIDTH=width, TILE=_TILE,
     )  # fmt: skip
-    floor_kernel[(batch * width,)](
-        scores, rows_B, floors, state.temperature_S, state.top_k_S, state.top_p_S, state.min_p_S, vocab,
-        WIDTH=width, TILE=_SEARCH_TILE, num_warps=_SEARCH_WARPS,
-    )  # fmt: skip
+    return floors(scores.view(batch * width, vocab), peaks, rows_B, state, width)

@@ -33,7 +33,19 @@ def linear_kernel(
     share = tl.cdiv(tl.cdiv(depth, SHARES), DEPTH) * DEPTH
     begin = tl.program_id(1) * share
     end = tl.minimum(begin + share, depth)
+    LINES: tl.constexpr = BAND // 2 if GATED else BAND
+    output = band * LINES + tl.arange(0, LINES)
+    at = row[None, :] * outputs + output[:, None]
+    fits = (row < rows)[None, :] & (output < outputs)[:, None]
+    # What the end needs is asked for before the loop, which hides its latency.
+    scale, residual, norm = 1.0, 0.0, 0.0
+    if ADDED:
+        norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)[:, None]
     await_previous(PDL)
+    if PARTS > 0:
+        scale = _scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
+    if ADDED:
+        residual = tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
     # The weight is the left operand: its band fills the matrix units' 64 rows, which 16 rows of x would not.
     total = tl.zeros((BAND, ROWS), dtype=tl.float32)
     for first in range(begin, end, DEPTH):
@@ -41,11 +53,9 @@ def linear_kernel(
         weight = _weight_tile(weight_ptr, line, column, end_line, end, stride, EVEN)
         total = tl.dot(weight, _x_tile(x_ptr, row, column, rows, depth, EVEN), total, input_precision="ieee")
     allow_next(PDL)
+    squares_at = parts_ptr + band * rows + row
     if SHARES == 1:
-        _finish(
-            total, band, row, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr, rows, outputs, depth,
-            eps, PARTS, PARTS_PAD, GATED, ADDED,
-        )  # fmt: skip
+        _finish(total, scale, residual, norm, out_ptr + at, scaled_ptr + at, squares_at, row < rows, fits, GATED, ADDED)
     else:
         place = lane[:, None] * ROWS + row[None, :]
         tl.store(sums_ptr + (tl.program_id(1) * tl.num_programs(0) + band) * BAND * ROWS + place, total)
@@ -55,38 +65,28 @@ def linear_kernel(
             tl.store(counter_ptr + band, 0)
             whole = tl.zeros((BAND, ROWS), dtype=tl.float32)
             for other in tl.static_range(SHARES):
-                at = (other * tl.num_programs(0) + band) * BAND * ROWS + place
-                whole += tl.load(sums_ptr + at, cache_modifier=".cg")
+                share_at = (other * tl.num_programs(0) + band) * BAND * ROWS + place
+                whole += tl.load(sums_ptr + share_at, cache_modifier=".cg")
             _finish(
-                whole, band, row, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr, rows, outputs,
-                depth, eps, PARTS, PARTS_PAD, GATED, ADDED,
-            )  # fmt: skip
+                whole, scale, residual, norm, out_ptr + at, scaled_ptr + at, squares_at, row < rows, fits, GATED, ADDED
+            )
 
 
 @triton.jit
 def _finish(
-    total, band, row, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr, rows, outputs, depth, eps,
-    PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
-):  # fmt: skip
+    total, scale, residual, norm, out_at, scaled_at, squares_at, known, fits, GATED: tl.constexpr, ADDED: tl.constexpr
+):
     """Write the band [BAND, ROWS] and what follows the product."""
-    LINES: tl.constexpr = total.shape[0] // 2 if GATED else total.shape[0]
-    if PARTS > 0:
-        total *= _scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
+    result = total * scale
     if GATED:
-        gate, up = tl.split(tl.permute(tl.reshape(total, (2, LINES, total.shape[1])), (1, 2, 0)))
+        gate, up = tl.split(tl.permute(tl.reshape(result, (2, total.shape[0] // 2, total.shape[1])), (1, 2, 0)))
         result = gate / (1.0 + tl.exp(-gate)) * up
-    else:
-        result = total
-    output = band * LINES + tl.arange(0, LINES)
-    at = row[None, :] * outputs + output[:, None]
-    fits = (row < rows)[None, :] & (output < outputs)[:, None]
     if ADDED:
-        result += tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
-        wide = tl.where(fits, result.to(out_ptr.dtype.element_ty).to(tl.float32), 0.0)
-        norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)
-        tl.store(scaled_ptr + at, (wide * norm[:, None]).to(out_ptr.dtype.element_ty), mask=fits)
-        tl.store(parts_ptr + band * rows + row, tl.sum(wide * wide, 0), mask=row < rows)
-    tl.store(out_ptr + at, result.to(out_ptr.dtype.element_ty), mask=fits)
+        result += residual
+        wide = tl.where(fits, result.to(out_at.dtype.element_ty).to(tl.float32), 0.0)
+        tl.store(scaled_at, (wide * norm).to(out_at.dtype.element_ty), mask=fits)
+        tl.store(squares_at, tl.sum(wide * wide, 0), mask=known)
+    tl.store(out_at, result.to(out_at.dtype.element_ty), mask=fits)
 
 
 @triton.jit

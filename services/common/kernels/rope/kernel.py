@@ -19,7 +19,7 @@ def norm_rope(x_THD: Tensor, weight_HD: Tensor, rotation: Rotation, eps: float) 
     wide = tl.float64 if x_THD.dtype == torch.float64 else tl.float32
     _norm_rope_kernel[(count, heads)](
         x_THD, weight_HD, rotation.cos_T1D, rotation.sin_T1D, out_THD, x_THD.stride(0), x_THD.stride(1), heads, eps,
-        SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide,
+        SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide, num_warps=1,
     )  # fmt: skip
     return out_THD
 

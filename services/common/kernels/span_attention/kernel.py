@@ -61,8 +61,8 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     shapes = {"WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size, "SPLITS": splits,
               "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": _TOKEN_TILE, "PDL": PDL, **LAUNCH}  # fmt: skip
     _attend_kernel[(batch * kv_heads, splits, tiles)](
-        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B, partial, sums, out_BWF,
-        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
+        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B, partial, sums,
+        out_BWF, kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
         block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
         block_values.stride(1), block_values.stride(2), size**-0.5 * _LOG2_E,
         BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, TILE=tile,

@@ -28,7 +28,7 @@ def store_qkv(
         mixed_TF, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
         QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide,
-        PDL=PDL, **LAUNCH,
+        PDL=PDL, num_warps=1, **LAUNCH,
     )  # fmt: skip
     return q_THD
 
