@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults test-gpu test-deploy test-interop soak bench \
+.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-interop soak bench \
         bench-gpu train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format proto proto-baseline
 
@@ -48,8 +48,20 @@ test-lossless: setup  ## the full sweep: speculation on and off give the same te
 test-mutants: setup  ## plant bugs one by one; each must turn a test red
 	@$(PY) -m tests.mutants $(ARGS)
 
-test-faults: setup  ## kill, hang and starve every process in turn
-	@$(PY) -m pytest --full tests/faults $(ARGS)
+# Two halves at a time, each busy for one core, then what is judged too finely for company.
+test-faults: setup  ## kill, hang and starve every process in turn, attack every way in; and what must hold in one process
+	@$(MAKE) --no-print-directory --jobs=2 faults-of-processes faults-of-peers
+	@$(PY) -m pytest --full -m alone tests/faults $(ARGS)
+
+FAULTS_OF_PROCESSES := $(addprefix tests/faults/test_,target_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
+CORRECTNESS := tests/lossless tests/unit/target tests/unit/common/kernels tests/unit/gateway
+
+faults-of-processes:
+	@$(PY) -m pytest --full -m 'not alone' $(FAULTS_OF_PROCESSES) $(ARGS)
+
+faults-of-peers:
+	@$(PY) -m pytest --full -m 'not alone' tests/faults $(addprefix --ignore=,$(FAULTS_OF_PROCESSES)) $(CORRECTNESS) $(ARGS)
+	@$(PY) -m tests.mutants
 
 test-gpu: setup  ## needs a GPU
 	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu $(ARGS)

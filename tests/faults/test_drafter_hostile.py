@@ -149,6 +149,7 @@ async def test_f3_a_hostile_drafter_changes_nothing(
                             await received.ended()
                         assert {each: got.tokens for each, got in client.requests.items()} == expected
                 state = await asyncio.to_thread(pair.describe)
+                assert state.handoff_mode == "host", "it keeps no connection to the side socket"
                 assert state.generation == 1, "false answers are skipped, not punished"
                 assert (state.graphs.recaptures, state.graphs.reallocations) == (0, 0)
         finally:
