@@ -66,7 +66,7 @@ WORDS = frozenset(
         "end_ptr",
     ]
 )
-HALF_WORDS = frozenset(["table_ptr", "rows_ptr", "spoilt_ptr", "counts_ptr", "choices_ptr", "history_ptr"])
+HALF_WORDS = frozenset(["table_ptr", "rows_ptr", "counts_ptr", "choices_ptr", "history_ptr"])
 BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
 HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPLITS": 8, "TOKENS": 32, "PDL": True}
 
@@ -75,10 +75,10 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32, "PDL": True}, {}),
     (embedding._embedding_kernel, {"WIDTH_PAD": 512}, {}),
     (write_kv._write_layers_kernel, {"HALVES": 4, "SIZE_PAD": 128}, {"rows_ptr": "*bf16"}),
-    (rope._norm_rope_kernel, {"SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32}, {}),
+    (rope._norm_rope_kernel, {"GROUP": 8, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32}, {}),
     (
         store_qkv._store_qkv_kernel,
-        {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "PDL": True},
+        {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "GROUP": 8, "PDL": True},
         {},
     ),
     *(
@@ -126,7 +126,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
     (
         choose.commit_kernel,
-        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8, "FULL": True},
+        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8},
         {"tokens_ptr": "*i64"},
     ),
 ]

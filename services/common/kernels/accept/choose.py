@@ -46,8 +46,7 @@ def best_kernel(
 
 @triton.jit
 def _choices(
-    values_ptr, choices_ptr, spoilt_ptr, row, tiles,
-    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, FULL: tl.constexpr,
+    values_ptr, choices_ptr, row, tiles, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr
 ):  # fmt: skip
     """Return the chosen token of each offset, and whether it came from finite numbers."""
     offset, tile = tl.arange(0, WIDTH_PAD), tl.arange(0, TILES_PAD)
@@ -56,8 +55,6 @@ def _choices(
     value = tl.load(values_ptr + at, mask=known, other=float("-inf"))
     choice = tl.load(choices_ptr + at, mask=known, other=2147483647)
     spoilt = tl.sum((value != value).to(tl.int32), 1)
-    if FULL:
-        spoilt += tl.sum(tl.load(spoilt_ptr + at, mask=known, other=0), 1)
     best = tl.max(tl.where(value == value, value, float("-inf")), 1)
     token = tl.min(tl.where(value == best[:, None], choice, 2147483647), 1).to(tl.int64)
     return token, (spoilt == 0) & (best > float("-inf"))
@@ -65,11 +62,11 @@ def _choices(
 
 @triton.jit
 def commit_kernel(
-    values_ptr, choices_ptr, spoilt_ptr, drafts_ptr, rows_ptr,
+    values_ptr, choices_ptr, drafts_ptr, rows_ptr,
     length_ptr, anchor_ptr, active_ptr, generated_ptr, max_tokens_ptr, limit_ptr, draft_limit_ptr, counts_ptr,
     stops_ptr, history_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
     vocab, context, tiles, stop_count,
-    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr, FULL: tl.constexpr,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr,
 ):  # fmt: skip
     """Accept while drafts are right, cut at the first end, and move the slot; one program a row."""
     row = tl.program_id(0)
@@ -78,7 +75,7 @@ def commit_kernel(
     max_tokens, limit = tl.load(max_tokens_ptr + slot), tl.load(limit_ptr + slot)
     draft_limit, active = tl.load(draft_limit_ptr + slot), tl.load(active_ptr + slot) != 0
     offset = tl.arange(0, WIDTH_PAD)
-    token, sane = _choices(values_ptr, choices_ptr, spoilt_ptr, row, tiles, WIDTH, WIDTH_PAD, TILES_PAD, FULL)
+    token, sane = _choices(values_ptr, choices_ptr, row, tiles, WIDTH, WIDTH_PAD, TILES_PAD)
     draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=offset < WIDTH - 1, other=-1)
     offered = (draft >= 0) & (offset < draft_limit)
     right = offered & (draft == token)

@@ -17,7 +17,9 @@ from services.common.kernels.accept.state import SlotState
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 
-_TILE = 128 if INTERPRETED else 4096
+_TILE = 128 if INTERPRETED else 2048
+_WARPS = 1
+"""More would compute every weight again for their own candidates."""
 _PHASE = 8
 """Launches for the 32 bits of one threshold."""
 
@@ -37,7 +39,7 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
             scores, peaks, rows_B, state.temperature_S, state.top_k_S, state.top_p_S, state.min_p_S,
             amounts, keys, needed, floors_R, vocab, rows, tiles, peaks.shape[1], step,
             WIDTH=width, TILE=_TILE, TILES_PAD=triton.next_power_of_2(tiles),
-            PEAKS_PAD=triton.next_power_of_2(peaks.shape[1]), PHASE=_PHASE, PDL=PDL, **LAUNCH,
+            PEAKS_PAD=triton.next_power_of_2(peaks.shape[1]), PHASE=_PHASE, PDL=PDL, num_warps=_WARPS, **LAUNCH,
         )  # fmt: skip
     return floors_R
 

@@ -15,7 +15,8 @@ from services.common.kernels.accept.floor import floors
 from services.common.kernels.accept.scores import score_kernel
 from services.common.kernels.accept.state import RoundResult, SlotState
 
-_TILE = 4096
+_TILE = 2048
+_SCORE_TILE = 1024
 
 
 def accept(
@@ -35,22 +36,21 @@ def accept(
     drafts_BK = drafts_BK.contiguous() if width > 1 else rows_B
     values = torch.empty((rows, tiles), dtype=torch.float32, device=device)
     choices = torch.empty((rows, tiles), dtype=torch.int32, device=device)
-    scores, spoilt, floors_R = logits_BWV, choices, values
+    scores, floors_R = logits_BWV, values
     if full:
         scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=device)
-        spoilt = torch.empty_like(choices)
-        floors_R = _score(logits_BWV, drafts_BK, rows_B, state, scores, spoilt, values)
+        floors_R = _score(logits_BWV, drafts_BK, rows_B, state, scores)
     best_kernel[(rows, tiles)](
         scores, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
         WIDTH=width, TILE=_TILE, FULL=full,
     )  # fmt: skip
     stop_count = state.stop_ids_SM.shape[1]
     commit_kernel[(batch,)](
-        values, choices, spoilt, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
+        values, choices, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
         state.generated_S, state.max_tokens_S, state.limit_S, state.draft_limit_S, state.counts_SV, state.stop_ids_SM,
         state.history_SC, result.tokens_BW, result.count_B, result.accepted_B, result.drafted_B, result.end_B,
         vocab, state.history_SC.shape[1], tiles, stop_count, WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
-        TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count), FULL=full,
+        TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count),
     )  # fmt: skip
 
 
@@ -60,15 +60,15 @@ def _score(
     rows_B: Tensor,
     state: SlotState,
     scores: Tensor,
-    spoilt: Tensor,
-    peaks: Tensor,
 ) -> Tensor:
     batch, width, vocab = logits_BWV.shape
-    score_kernel[(batch * width, triton.cdiv(vocab, _TILE))](
-        logits_BWV, drafts_BK, rows_B, scores, spoilt, peaks, state.generated_S, state.min_tokens_S,
+    rows, tiles = batch * width, triton.cdiv(vocab, _SCORE_TILE)
+    peaks = torch.empty((rows, tiles), dtype=torch.float32, device=scores.device)
+    score_kernel[(rows, tiles)](
+        logits_BWV, drafts_BK, rows_B, scores, peaks, state.generated_S, state.min_tokens_S,
         state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
         state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
         state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
-        WIDTH=width, TILE=_TILE,
+        WIDTH=width, TILE=_SCORE_TILE,
     )  # fmt: skip
-    return floors(scores.view(batch * width, vocab), peaks, rows_B, state, width)
+    return floors(scores.view(rows, vocab), peaks, rows_B, state, width)

@@ -9,12 +9,12 @@ import triton.language as tl
 
 @triton.jit
 def score_kernel(
-    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, spoilt_ptr, peaks_ptr,
+    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr,
     generated_ptr, min_tokens_ptr, draft_limit_ptr, temperature_ptr, repetition_ptr, presence_ptr,
     frequency_ptr, penalised_ptr, biased_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, vocab, stop_count,
     WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write z', or z' / T where a request samples, and its highest of a tile; note tiles with NaN or +inf."""
+    """Write z', or z' / T where a request samples, and a tile's highest; what is NaN or +inf becomes NaN."""
     program, tile = tl.program_id(0), tl.program_id(1)
     row, offset = program // WIDTH, program % WIDTH
     slot = tl.load(rows_ptr + row).to(tl.int64)
@@ -22,8 +22,7 @@ def score_kernel(
     inside = token < vocab
     at = program.to(tl.int64) * vocab + token
     score = tl.load(logits_ptr + at, mask=inside, other=float("-inf")).to(tl.float32)
-    spoilt = tl.sum(((score != score) | (score == float("inf"))).to(tl.int32), 0)
-    tl.store(spoilt_ptr + program * tl.num_programs(1) + tile, spoilt)
+    spoilt = (score != score) | (score == float("inf"))
     place = slot * vocab + token
     if tl.load(penalised_ptr + slot) != 0:
         count = tl.load(counts_ptr + place, mask=inside, other=0)
@@ -46,6 +45,6 @@ def score_kernel(
             score = tl.where(token == tl.load(stops_ptr + slot * stop_count + index), float("-inf"), score)
     temperature = tl.load(temperature_ptr + slot)
     score = tl.where(temperature > 0, score / tl.where(temperature > 0, temperature, 1.0), score)
-    tl.store(scores_ptr + at, score, mask=inside)
+    tl.store(scores_ptr + at, tl.where(spoilt, float("nan"), score), mask=inside)
     highest = tl.max(tl.where(inside, score, float("-inf")), 0)
     tl.store(peaks_ptr + program * tl.num_programs(1) + tile, highest)

@@ -104,8 +104,8 @@ def _launch(
         rows, outputs, depth, weight_FD.stride(0), eps,
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, SHARES=cut.shares,
         EVEN=depth % cut.depth == 0 and outputs % band == 0,
-        PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), GATED=gated, ADDED=added is not None, PDL=PDL,
-        num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), GATED=gated, ADDED=added is not None,
+        PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
     return out_TF, Normed(scaled_TF, squares_PT)
 

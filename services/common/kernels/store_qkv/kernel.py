@@ -1,4 +1,4 @@
-"""Head norms, rotation and K/V store in one pass on the GPU, one program per row and head.
+"""Head norms, rotation and K/V store in one pass on the GPU, one program per row and group of heads.
 
 Bytes for T rows: 2 T (Hq + 2 Hkv) D e, plus the tables' rows. Separate kernels would read keys and values twice and
 launch three times a layer instead of once.
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
-from services.common.kernels.rope.kernel import turn_head
+from services.common.kernels.rope.kernel import GROUP, turn_heads
 
 
 def store_qkv(
@@ -24,11 +24,12 @@ def store_qkv(
     queries = turning - kv_heads
     q_THD = torch.empty((count, queries, size), dtype=mixed_TF.dtype, device=mixed_TF.device)
     wide = tl.float64 if mixed_TF.dtype == torch.float64 else tl.float32
-    _store_qkv_kernel[(count, turning + kv_heads)](
+    kinds = [triton.cdiv(heads, GROUP) for heads in (queries, kv_heads, kv_heads)]
+    _store_qkv_kernel[(count, sum(kinds))](
         mixed_TF, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
-        QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide,
-        PDL=PDL, num_warps=1, **LAUNCH,
+        QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide, GROUP=GROUP,
+        PDL=PDL, **LAUNCH,
     )  # fmt: skip
     return q_THD
 
@@ -37,24 +38,39 @@ def store_qkv(
 def _store_qkv_kernel(
     mixed_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, slots_ptr, places, eps,
     QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr,
-    PDL: tl.constexpr,
+    GROUP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """Groups of heads in the order queries, keys, values; none mixes two kinds."""
     allow_next(PDL)
     await_previous(PDL)
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    column = tl.arange(0, SIZE_PAD)
+    row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    Q_GROUPS: tl.constexpr = (QUERIES + GROUP - 1) // GROUP
+    KV_GROUPS: tl.constexpr = (KV_HEADS + GROUP - 1) // GROUP
+    column, member = tl.arange(0, SIZE_PAD), tl.arange(0, GROUP)
     inside = column < SIZE
-    x_ptr = mixed_ptr + (row * (QUERIES + 2 * KV_HEADS) + head) * SIZE
+    mixed_ptr += row * (QUERIES + 2 * KV_HEADS) * SIZE
+    cos_ptr += row * SIZE
+    sin_ptr += row * SIZE
     slot = tl.load(slots_ptr + row).to(tl.int64)
-    if head < QUERIES + KV_HEADS:
-        turned = turn_head(
-            x_ptr, weight_ptr + head * SIZE, cos_ptr + row * SIZE, sin_ptr + row * SIZE, eps, SIZE, SIZE_PAD, WIDE
-        ).to(q_ptr.dtype.element_ty)
-        if head < QUERIES:
-            tl.store(q_ptr + (row * QUERIES + head) * SIZE + column, turned, mask=inside)
-        else:
-            tl.store(kv_ptr + (slot * KV_HEADS + head - QUERIES) * SIZE + column, turned, mask=inside)
+    if group < Q_GROUPS:
+        head = group * GROUP + member
+        fits = head < QUERIES
+        turned = turn_heads(
+            mixed_ptr, head, fits, SIZE, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE
+        )  # fmt: skip
+        target = q_ptr + (row * QUERIES + head[:, None]) * SIZE + column[None, :]
+        tl.store(target, turned.to(q_ptr.dtype.element_ty), mask=fits[:, None] & inside[None, :])
+    elif group < Q_GROUPS + KV_GROUPS:
+        kv_head = (group - Q_GROUPS) * GROUP + member
+        fits = kv_head < KV_HEADS
+        turned = turn_heads(
+            mixed_ptr, QUERIES + kv_head, fits, SIZE, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE
+        )  # fmt: skip
+        target = kv_ptr + (slot * KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
+        tl.store(target, turned.to(kv_ptr.dtype.element_ty), mask=fits[:, None] & inside[None, :])
     else:
-        value = tl.load(x_ptr + column, mask=inside)
-        target = kv_ptr + ((places + slot) * KV_HEADS + head - QUERIES - KV_HEADS) * SIZE + column
-        tl.store(target, value, mask=inside)
+        kv_head = (group - Q_GROUPS - KV_GROUPS) * GROUP + member
+        takes = (kv_head < KV_HEADS)[:, None] & inside[None, :]
+        source = mixed_ptr + (QUERIES + KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
+        target = kv_ptr + ((places + slot) * KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
+        tl.store(target, tl.load(source, mask=takes, other=0.0), mask=takes)
