@@ -88,10 +88,11 @@ class Attachment:
         if self._by_flags:
             self._stream.drop_replies()
             return self.speculating
-        deadline = self._asked + self.watchdog_s
+        deadline = max(self._asked + self.watchdog_s, time.monotonic() + _LEAST_WAIT_S)
         while self.speculating:
             try:
-                reply = self._pace.receive(max(deadline - time.monotonic(), _LEAST_WAIT_S))
+                # A flood of wrong answers must not keep the engine beyond the time that silence would.
+                reply = self._pace.receive(_left(deadline))
             except TimeoutError:
                 self._end(LATE)
                 return False
@@ -129,3 +130,10 @@ class Attachment:
             self._over.set()
         if self._turns is not None:
             self._turns.close()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0.0:
+        raise TimeoutError
+    return left

@@ -78,12 +78,25 @@ async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models:
                 assert client.requests[frame.request_id].tokens == expected[frame.request_id]
                 assert end.speculation.drafted > 0
         state = await asyncio.to_thread(pair.describe)
-        assert state.attachment == "attached"
+        assert (state.attachment, state.handoff_mode) == ("attached", "socket")
         assert state.drafter.proposer == "dflash"
         assert (state.graphs.recaptures, state.graphs.reallocations) == (0, 0)
         assert state.load.running == state.load.waiting == 0
         assert len(state.rounds) <= 256
         assert len(state.costs) == 4 * 3
+
+
+async def test_host_order_asks_over_grpc_when_it_is_wanted(folder: Path, models: MadeUpPair) -> None:
+    async with running(PairProcesses(folder, models, ["--handoff", "host"])) as pair:
+        frames = requests(2, 24)
+        expected = await plain(pair, frames)
+        async with SessionClient(pair.bound["grpc"]) as client:
+            for frame in frames:
+                await client.start(frame)
+            for name, received in client.requests.items():
+                assert (await received.ended()).speculation.drafted > 0
+                assert received.tokens == expected[name]
+        assert (await asyncio.to_thread(pair.describe)).handoff_mode == "host"
 
 
 async def test_a_killed_drafter_costs_speed_only(folder: Path, models: MadeUpPair) -> None:

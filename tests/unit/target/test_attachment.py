@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import socket
@@ -16,6 +17,7 @@ import torch
 
 from services.common.arena import Layout
 from services.common.attach import AttachOffer
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.target.attacher import Attacher, AttacherSettings, AttachState
 from services.target.attachment import Attachment
 from services.target.drafts import Drafts
@@ -129,6 +131,15 @@ def test_a_late_drafter_is_quarantined_and_the_next_generation_attaches(bench: C
     assert fresh.generation > drafts.generation
     assert rounds(fresh, range(6, 8)) == [True] * 2
     assert (it.attacher.attached, it.attacher.quarantined) == (2, 1)
+
+
+def test_a_flood_of_wrong_answers_counts_as_late(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    it = bench(watchdog_s=0.3)
+    drafts = it.attached()
+    wrong = pb.PaceResponse(generation=1, round=0)
+    monkeypatch.setattr(it.drafter, "answer", lambda request: itertools.repeat(wrong, 100_000))
+    assert rounds(drafts, range(1, 2)) == [False]
+    assert it.detached() == Detach(drafts.generation, "late")
 
 
 def test_an_ended_stream_is_noticed_without_a_round(bench: Callable[..., Bench]) -> None:
