@@ -52,16 +52,18 @@ SPECULATION = Board(
             "Means: verify, waiting for drafts, host.",
             (
                 (mean("paceline_verify_seconds"), "verify"),
-                (mean("paceline_draft_wait_seconds"), "draft and hand-off"),
-                (mean("paceline_handoff_seconds"), "hand-off alone"),
+                (mean("paceline_draft_wait_seconds"), "wait for drafts"),
                 (mean("paceline_host_seconds"), "host"),
             ),
         ),
         Panel(
-            "Drafter's own time",
+            "Draft and hand-off",
             "s",
-            "One draft forward, by the drafter's clock.",
-            ((mean("paceline_draft_seconds"), "{{model_name}}"),),
+            "Means: one draft forward; the rest from asking to taking it, the host's work meanwhile included.",
+            (
+                (mean("paceline_draft_seconds"), "drafter"),
+                (mean("paceline_handoff_seconds"), "hand-off"),
+            ),
         ),
         Panel(
             "Wasted draft tokens",
@@ -92,7 +94,7 @@ SPECULATION = Board(
             "Hand-off mode",
             "short",
             "1 for the mode in use.",
-            ((f"paceline_handoff_mode{{{SELECT}}}", "{{pair}} {{mode}}"),),
+            ((f"paceline_handoff_mode{{{SELECT}}} == 1", "{{pair}} {{mode}}"),),
             "host-fallback",
         ),
     ),

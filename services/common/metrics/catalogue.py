@@ -67,11 +67,11 @@ TARGET = (
     Spec("prefill_seconds", "histogram", "Time from admission to the first token."),
     Spec("round_seconds", "histogram", "Time of a round.", (), ROUND),
     Spec("verify_seconds", "histogram", "Time of verify in a round.", (), ROUND),
-    Spec("draft_wait_seconds", "histogram", "Time the round waited for drafts: draft and hand-off.", (), ROUND),
+    Spec("draft_wait_seconds", "histogram", "Time the round waited for drafts, its own work done.", (), ROUND),
     Spec(
         "handoff_seconds",
         "histogram",
-        "From asking for drafts to their arrival, less the drafter's own time.",
+        "From asking for drafts to taking them, less the drafter's own time; the host's work meanwhile counts.",
         (),
         ROUND,
     ),

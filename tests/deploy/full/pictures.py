@@ -45,7 +45,7 @@ def _panel(panel: Panel, prometheus: Prometheus, since: float, place: Axes) -> N
         for series in prometheus.range(concrete(expression), since, now, (now - since) / POINTS):
             label = legend
             for name, value in series["metric"].items():
-                label = label.replace(f"{{{{{name}}}}}", value)
+                label = label.replace(f"{{{{{name}}}}}", Path(value).name)
             points = [(float(at) - since, float(value)) for at, value in series["values"]]
             place.plot(*zip(*points, strict=True), label=label, linewidth=1)
     if place.has_data():
