@@ -53,7 +53,8 @@ test-faults: setup  ## kill, hang and starve every process in turn, attack every
 	@$(MAKE) --no-print-directory --jobs=2 faults-of-processes faults-of-peers
 	@$(PY) -m pytest --full -m alone tests/faults $(ARGS)
 
-FAULTS_OF_PROCESSES := $(addprefix tests/faults/test_,target_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
+FAULTS_OF_PROCESSES := $(addprefix tests/faults/test_, \
+        target_lost.py target_hung.py gateway_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
 CORRECTNESS := tests/lossless tests/unit/target tests/unit/common/kernels tests/unit/gateway
 
 faults-of-processes:

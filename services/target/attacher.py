@@ -28,6 +28,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _ATTACH_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 5.0
+_LOOK_S = 0.1
 
 
 class AttachState(StrEnum):
@@ -114,7 +115,7 @@ class Attacher:
         """
         generation = next(self._generations)
         with connect_sync(self._settings.address) as channel:
-            _connect(channel)
+            _connect(channel, self._closing)
             stub = rpc.DrafterServiceStub(channel)
             info, pid, turns = self._handshake(stub, generation)
             attachment = Attachment(
@@ -168,11 +169,16 @@ class Attacher:
         self._attachment = None
 
 
-def _connect(channel: grpc.Channel) -> None:
-    try:
-        grpc.channel_ready_future(channel).result(timeout=_CONNECT_TIMEOUT_S)
-    except grpc.FutureTimeoutError:
-        raise AttachError("nothing answers at its address") from None
+def _connect(channel: grpc.Channel, closing: threading.Event) -> None:
+    """Waits for an answer, but no longer than this attacher lives."""
+    ready = grpc.channel_ready_future(channel)
+    for _ in range(round(_CONNECT_TIMEOUT_S / _LOOK_S)):
+        try:
+            return ready.result(timeout=_LOOK_S)
+        except grpc.FutureTimeoutError:
+            if closing.is_set():
+                break
+    raise AttachError("nothing answers at its address")
 
 
 def _watched(pid: int) -> Watched | None:
