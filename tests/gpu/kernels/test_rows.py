@@ -10,6 +10,7 @@ from services.common.kernels.rms_norm import reference as norm_reference
 from services.common.kernels.rope import RotationTable
 from services.common.kernels.rope import kernel as rope_kernel
 from services.common.kernels.rope import reference as rope_reference
+from services.common.kernels.span_attention import placement, plan_span
 from services.common.kernels.store_qkv import kernel as store_kernel
 from services.common.kernels.store_qkv import reference as store_reference
 from services.common.kernels.swiglu import kernel as swiglu_kernel
@@ -90,3 +91,26 @@ def test_write_layers() -> None:
     write_kernel.write_layers(kv, rows, slots)
     write_reference.write_layers(expected, rows, slots)
     close(kv, expected)
+
+
+@pytest.mark.parametrize("width", [1, 5, 300])
+@pytest.mark.parametrize("valid", [None, [3, 0, 1]])
+def test_placement(width: int, valid: list[int] | None) -> None:
+    table = torch.tensor([[3, 5, 0, 0], [0, 0, 0, 0], [7, 1, 2, 9]], dtype=torch.int32)
+    lengths, count = torch.tensor([6, 0, 15]), None if valid is None else torch.tensor(valid)
+    span = plan_span(table, lengths, width, 4, count)
+    got = placement.place_span(
+        table.to(DEVICE), lengths.to(DEVICE), width, 4, None if count is None else count.to(DEVICE)
+    )
+    for value, expected in zip(got, (span.positions_BW, span.slots_T, span.reach_B), strict=True):
+        assert torch.equal(value.cpu(), expected)
+
+
+def test_rows_of_the_rotation_tables() -> None:
+    table = RotationTable(9, 24, 1e4, torch.float32, "cpu")
+    positions = torch.tensor([0, 8, 3, 40])
+    expected = table.at(positions)
+    tables = table.at(torch.arange(9))
+    got = rope_kernel.table_rows(tables.cos_T1D[:, 0].to(DEVICE), tables.sin_T1D[:, 0].to(DEVICE), positions.to(DEVICE))
+    assert torch.equal(got[0].cpu(), expected.cos_T1D)
+    assert torch.equal(got[1].cpu(), expected.sin_T1D)

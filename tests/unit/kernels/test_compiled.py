@@ -16,6 +16,7 @@ from services.common.kernels.linear import program as linear
 from services.common.kernels.rms_norm import kernel as rms_norm
 from services.common.kernels.rope import kernel as rope
 from services.common.kernels.span_attention import kernel as attention
+from services.common.kernels.span_attention import placement
 from services.common.kernels.store_qkv import kernel as store_qkv
 from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.take_drafts import kernel as take_drafts
@@ -45,6 +46,8 @@ WORDS = frozenset(
         "ids_ptr",
         "slots_ptr",
         "lengths_ptr",
+        "valid_ptr",
+        "positions_ptr",
         "reach_ptr",
         "tags_ptr",
         "epochs_ptr",
@@ -89,6 +92,8 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for block in (False, True)
     ),
+    (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
+    (rope._table_kernel, {"SIZE_PAD": 128}, {}),
     (attention._merge_kernel, {**HEADS, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"}),
     (take_drafts._take_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
     *(

@@ -27,6 +27,25 @@ def norm_rope(x_THD: Tensor, weight_HD: Tensor, rotation: Rotation, eps: float) 
     return out_THD
 
 
+def table_rows(cos_PD: Tensor, sin_PD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both tables' rows [T, 1, D] of some positions; those past the tables take the last row."""
+    places, size = cos_PD.shape
+    cos_T1D, sin_T1D = cos_PD.new_empty((len(positions_T), 1, size)), sin_PD.new_empty((len(positions_T), 1, size))
+    _table_kernel[(len(positions_T),)](
+        cos_PD, sin_PD, positions_T, cos_T1D, sin_T1D, places, size, SIZE_PAD=triton.next_power_of_2(size), num_warps=1
+    )
+    return cos_T1D, sin_T1D
+
+
+@triton.jit
+def _table_kernel(cos_ptr, sin_ptr, positions_ptr, cos_out_ptr, sin_out_ptr, places, size, SIZE_PAD: tl.constexpr):
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE_PAD)
+    inside = column < size
+    at = tl.minimum(tl.load(positions_ptr + row), places - 1).to(tl.int64) * size + column
+    tl.store(cos_out_ptr + row * size + column, tl.load(cos_ptr + at, mask=inside), mask=inside)
+    tl.store(sin_out_ptr + row * size + column, tl.load(sin_ptr + at, mask=inside), mask=inside)
+
+
 @triton.jit
 def turn_heads(
     x_ptr, head, fits, stride_head, weight_ptr, cos_ptr, sin_ptr, eps,

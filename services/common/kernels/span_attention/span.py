@@ -43,10 +43,13 @@ def plan_span(
 
     Rows from `valid_B` on (all are valid without it) write to the pad block; so do positions past the block table.
     """
-    placed = _written if lengths_B.is_cuda else _written_on_cpu
-    positions_BW, slots_T, reach_B = placed(block_table_BN, lengths_B, width, block_size, valid_B)
     gather_BT, bias_B1WT = None, None
-    if not lengths_B.is_cuda:
+    if lengths_B.is_cuda:
+        from services.common.kernels.span_attention.placement import place_span
+
+        positions_BW, slots_T, reach_B = place_span(block_table_BN, lengths_B, width, block_size, valid_B)
+    else:
+        positions_BW, slots_T, reach_B = _written_on_cpu(block_table_BN, lengths_B, width, block_size, valid_B)
         gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
     return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
 
