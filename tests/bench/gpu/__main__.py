@@ -135,7 +135,7 @@ def _circumstances(chosen: argparse.Namespace) -> Row:
     versions = {package: metadata.version(package) for package in ("torch", "grpcio", "protobuf")}
     return {
         "device": name,
-        "commit": os.environ.get("PACELINE_COMMIT", commit.stdout.strip()),
+        "commit": os.environ.get("BENCH_COMMIT", commit.stdout.strip()),
         "versions": versions,
         "command": "python -m tests.bench.gpu " + " ".join(sys.argv[1:]),
         "shape": chosen.shape,
