@@ -57,10 +57,10 @@ FAULTS_OF_PROCESSES := $(addprefix tests/faults/test_, \
         target_lost.py target_hung.py gateway_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
 CORRECTNESS := tests/lossless tests/unit/target tests/unit/common/kernels tests/unit/gateway
 
-faults-of-processes:
+faults-of-processes:  ## the half of test-faults in which processes die, hang or starve
 	@$(PY) -m pytest --full -m 'not alone' $(FAULTS_OF_PROCESSES) $(ARGS)
 
-faults-of-peers:
+faults-of-peers:  ## the other half: load, hostile peers, correctness and mutants
 	@$(PY) -m pytest --full -m 'not alone' tests/faults $(addprefix --ignore=,$(FAULTS_OF_PROCESSES)) $(CORRECTNESS) $(ARGS)
 	@$(PY) -m tests.mutants
 
