@@ -180,8 +180,7 @@ class DflashBlock:
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
             q_BWHD, k_BWHD, v_BWHD = (
-                rows_THD.view(*shape, *rows_THD.shape[1:])
-                for rows_THD in project_qkv(normed, layer, config, rotation)
+                rows_THD.view(*shape, *rows_THD.shape[1:]) for rows_THD in project_qkv(normed, layer, config, rotation)
             )
             attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
             normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps)

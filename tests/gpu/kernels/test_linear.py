@@ -14,7 +14,7 @@ SIZES = [(1, 40, 48), (16, 96, 300), (17, 32, 48)]
 
 
 def weights(outputs: int, depth: int, dtype: torch.dtype) -> torch.Tensor:
-    return randn(outputs, depth, seed=1, dtype=dtype) * depth**-0.5
+    return randn(outputs, depth, seed=1, dtype=dtype).mul_(depth**-0.5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

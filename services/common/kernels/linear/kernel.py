@@ -70,11 +70,12 @@ def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
     rows = len(x_TD)
     if rows > _MOST_ROWS or x_TD.dtype == torch.float64:
         return None
-    return tiling(*weight_FD.shape, _row_tile(rows))
+    outputs, depth = weight_FD.shape
+    return tiling(outputs, depth, _row_tile(rows))
 
 
 def _row_tile(rows: int) -> int:
-    return max(_LEAST_ROWS, triton.next_power_of_2(rows))
+    return max(_LEAST_ROWS, int(triton.next_power_of_2(rows)))
 
 
 def _divided(normed: Normed, eps: float) -> Tensor:
@@ -92,11 +93,12 @@ def _launch(
     assert weight_FD.stride(1) == 1, "the kernel reads a weight along its inputs"
     rows, tile = len(x_TD), _row_tile(len(x_TD))
     outputs, band = (lines // 2, cut.band // 2) if gated else (lines, cut.band)
-    bands = triton.cdiv(outputs, band)
+    bands = int(triton.cdiv(outputs, band))
     out_TF = x_TD.new_empty((rows, outputs))
-    wide = {"dtype": torch.float32, "device": x_TD.device}
-    sums = torch.empty((cut.shares, bands, cut.band, tile) if cut.shares > 1 else 0, **wide)
-    scaled_TF, squares_PT = (torch.empty_like(out_TF), torch.empty((bands, rows), **wide)) if added else (out_TF, sums)
+    sums = x_TD.new_empty((cut.shares, bands, cut.band, tile) if cut.shares > 1 else 0, dtype=torch.float32)
+    scaled_TF, squares_PT = out_TF, sums
+    if added:
+        scaled_TF, squares_PT = torch.empty_like(out_TF), x_TD.new_empty((bands, rows), dtype=torch.float32)
     parts = 0 if x.squares_PT is None else len(x.squares_PT)
     linear_kernel[(bands, cut.shares)](
         x_TD, weight_FD, out_TF, sums, _counter(x_TD.device), x.squares_PT if parts else sums,
