@@ -143,7 +143,7 @@ class AttachRequest(google.protobuf.message.Message):
     block_size: builtins.int
     """Tokens per block."""
     handoff: builtins.str
-    """Order of rounds: host or flags."""
+    """Order of rounds: host, socket or flags."""
     target_pid: builtins.int
     """Pid of the target in a shared pid namespace; 0 when unknown. The drafter ends its attachment when it dies."""
     @property

@@ -64,7 +64,8 @@ class DrafterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Pace(self, request_iterator, context):
-        """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them.
+        """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
+        by socket the same is said over the side socket, and the stream only tells when the attachment is over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -31,7 +31,9 @@ class DrafterServiceStub:
         services.common.pb.paceline.v1.drafter_pb2.PaceRequest,
         services.common.pb.paceline.v1.drafter_pb2.PaceResponse,
     ]
-    """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them."""
+    """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
+    by socket the same is said over the side socket, and the stream only tells when the attachment is over.
+    """
 
     Describe: grpc.UnaryUnaryMultiCallable[
         services.common.pb.paceline.v1.drafter_pb2.DrafterServiceDescribeRequest,
@@ -52,7 +54,9 @@ class DrafterServiceAsyncStub:
         services.common.pb.paceline.v1.drafter_pb2.PaceRequest,
         services.common.pb.paceline.v1.drafter_pb2.PaceResponse,
     ]
-    """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them."""
+    """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
+    by socket the same is said over the side socket, and the stream only tells when the attachment is over.
+    """
 
     Describe: grpc.aio.UnaryUnaryMultiCallable[
         services.common.pb.paceline.v1.drafter_pb2.DrafterServiceDescribeRequest,
@@ -77,7 +81,9 @@ class DrafterServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[services.common.pb.paceline.v1.drafter_pb2.PaceRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[services.common.pb.paceline.v1.drafter_pb2.PaceResponse], collections.abc.AsyncIterator[services.common.pb.paceline.v1.drafter_pb2.PaceResponse]]:
-        """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them."""
+        """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
+        by socket the same is said over the side socket, and the stream only tells when the attachment is over.
+        """
 
     @abc.abstractmethod
     def Describe(
