@@ -92,7 +92,7 @@ async def test_z1_random_bytes_are_refused(
 ) -> None:
     """A valid message with bytes changed, cut or added, on the gateway and on a target."""
     (canary,) = await fleet.expected(1, 60)
-    count = size(100, 10_000)
+    count = size(100, 20_000)
     seeds = [request(number, 5).SerializeToString() for number in range(4)]
     frames = [pb.SessionRequest(hello=pb.Hello(protocol_version=1)).SerializeToString()]
     async with connect(fleet.gateway_address) as gateway, connect(fleet.pairs[0].bound["grpc"]) as target:
