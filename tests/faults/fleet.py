@@ -178,7 +178,7 @@ class Fleet:
         probe = await self.ask(request(0, 4))
         assert probe.final is not None, probe.code
         pids = [self.gateway.process.pid, *(pair.target.process.pid for pair in self._living())]
-        await self.until(lambda: not any(self._footprints.grown(pid) for pid in pids), "memory given back")
+        await self.until(lambda: not any(self._footprints.grown(pid) for pid in pids), "everything given back")
 
     def _living(self) -> list[PairProcesses]:
         return [pair for pair in self.pairs.values() if pair.target.process.poll() is None]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.integration.pair import PairProcesses
 
+KEPT_DESCRIPTORS = 2
 KEPT_SHARE = 0.05
 KEPT_KIB = 16 * 1024
 """What a process may keep of a test: the share, or so much where a small process first does what it has not done."""
@@ -39,10 +40,14 @@ class Footprints:
         self._first: dict[int, Footprint] = {}
 
     def grown(self, pid: int) -> bool:
-        """Whether it keeps more memory than then."""
+        """Whether it holds more than then."""
         now = footprint(pid)
         first = self._first.setdefault(pid, now)
-        return now.resident_kib > first.resident_kib + max(KEPT_SHARE * first.resident_kib, KEPT_KIB)
+        allowed_kib = max(KEPT_SHARE * first.resident_kib, KEPT_KIB)
+        return (
+            now.descriptors > first.descriptors + KEPT_DESCRIPTORS
+            or now.resident_kib > first.resident_kib + allowed_kib
+        )
 
 
 def at_rest(pair: PairProcesses) -> bool:

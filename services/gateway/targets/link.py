@@ -114,7 +114,7 @@ class Link:
         try:
             await asyncio.wait((running, retirement), return_when=asyncio.FIRST_COMPLETED)
             if running.done():
-                await running
+                raise SessionLostError(running.result())
         finally:
             backoff.reset()
             self._held = None

@@ -51,24 +51,23 @@ class Session:
         """Requests are running over this session."""
         return bool(self._attempts)
 
-    async def run(self) -> None:
-        """Reads and writes until the session is lost; then every request on it learns that.
+    async def run(self) -> str:
+        """Reads and writes until the session is lost; then every request on it learns that. Returns the cause.
 
-        Raises:
-            SessionLostError: always, with the cause.
+        An error that passed through here would keep the connection: its traceback and the caller's task refer to each
+        other, and so to this session, until the garbage is collected.
         """
         tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self._heartbeat.watch())]
         why = "closed by the gateway"
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            error = next(iter(done)).exception()
-            why = cause(error)
-            raise SessionLostError(why) from error
+            why = cause(next(iter(done)).exception())
         finally:
             for task in tasks:
                 task.cancel()
             self._call.cancel()
             self._lose(why)
+        return why
 
     def start(self, job: Job, committed: list[int], key: str, timeout_s: float, outbox: Outbox) -> Attempt:
         """Sends a request; names are never used twice in a session, so late news cannot reach another request."""
