@@ -77,7 +77,7 @@ async def test_f2_a_stopped_drafter_is_quarantined(
 async def _stop_drafter(pair: PairProcesses, killed: bool) -> None:
     """Stops the drafter that is attached, and waits until the next one is."""
     generation = (await asyncio.to_thread(pair.describe)).generation
-    drafter = pair.drafters[-1].process
+    drafter = pair.drafter.process
     drafter.send_signal(signal.SIGSTOP)
     if killed:
         assert await asyncio.to_thread(drafter.wait, 60) == -signal.SIGKILL

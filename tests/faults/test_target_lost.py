@@ -56,7 +56,7 @@ async def test_f4_targets_killed_under_live_streams(
 
 async def _kill_target(fleet: Fleet, pair: PairProcesses) -> float:
     """Seconds until the drafter has let go of a target that is killed."""
-    log = pair.drafters[-1].log
+    log = pair.drafter.log
     before, killed = log.read_text().count("freed generation"), time.monotonic()
     pair.target.process.send_signal(signal.SIGKILL)
     await fleet.until(lambda: log.read_text().count("freed generation") > before, "a drafter set free")
@@ -93,7 +93,7 @@ async def test_f7_each_process_leaves_in_turn_and_no_stream_notices(fleet: Fleet
     for turn in range(size(1, 10)):
         for index in (0, 1) if turn else (0,):
             leaving = fleet.pairs[index]
-            took.append(await _leave(fleet, [leaving.drafters[-1].process, leaving.target.process], expected))
+            took.append(await _leave(fleet, [leaving.drafter.process, leaving.target.process], expected))
             assert not [*leaving.folder.glob("side-*/*.sock")], "no socket is left"
             await fleet.replace_pair(index)
         await _leave(fleet, [fleet.gateway.process], expected)

@@ -59,6 +59,7 @@ class PairProcesses:
         fresh = self.folder / "fresh"
         fresh.symlink_to(self.folder / f"d{number}")
         fresh.replace(self._link)
+        self.drafter = self.drafters[number]
 
     def kill_drafter(self, number: int) -> None:
         """SIGKILL."""
