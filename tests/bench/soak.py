@@ -86,7 +86,8 @@ class Soak:
 
     def _samples(self) -> dict[int, Footprint]:
         pids = [self._fleet.gateway.process.pid]
-        pids += [pair.target.process.pid for pair in self._fleet.pairs.values()]
+        for pair in self._fleet.pairs.values():
+            pids += [pair.target.process.pid, pair.drafter.process.pid]
         return {pid: footprint(pid) for pid in pids}
 
     def report(self) -> dict[str, object]:
