@@ -1,6 +1,8 @@
 """A runner without a model: tokens are a fixed function of what came before, so any round order must agree with it.
 
-It checks what a real runner relies on: epochs, contiguous chunks, blocks that cover what is written.
+It checks what a real runner relies on: epochs, contiguous chunks, landings in the order of launches. With a look-ahead
+it runs a round when it is launched, as a device does, whether or not the one before has landed; a request that has
+ended commits nothing more.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from services.common.sampling import FinishReason
 from services.target.plan import Outcome, Plan
 from services.target.request import RequestSpec
+from services.target.round import Landing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class _Seat:
     epoch: int
     tokens: list[int]
     computed: int
+    active: bool = True
 
 
 @dataclass(slots=True)
@@ -54,17 +58,23 @@ class FakeRunner:
     vocab: int = 97
     accept: Callable[[int, int], int] = lambda slot, number: 1 << 30
     before_execute: Callable[[Plan], None] = lambda plan: None
+    before_land: Callable[[Plan], None] = lambda plan: None
     generation: int = 0
     rounds: list[tuple[int, bool]] = field(default_factory=list)
     seats: dict[int, _Seat] = field(default_factory=dict)
     prepared: int = -1
+    look_ahead: int = 0
+    in_flight: list[int] = field(default_factory=list)
 
     def set_generation(self, generation: int) -> None:
         """Remembers the generation."""
+        assert not self.in_flight, "a round in flight belongs to the generation before"
         self.generation = generation
 
     def prepare(self, plan: Plan) -> None:
         """Applies releases and admissions."""
+        assert len(self.in_flight) <= self.look_ahead
+        assert not self.in_flight or not (plan.released or plan.admissions or plan.chunks)
         self.prepared = plan.number
         for slot in plan.released:
             self.seats.pop(slot, None)
@@ -75,10 +85,22 @@ class FakeRunner:
     def overlap(self, plan: Plan) -> None:
         """Nothing can overlap here."""
 
-    def execute(self, plan: Plan, drafted: bool) -> tuple[FakeTimes, tuple[Outcome, ...]]:
-        """Prefills, then commits one token and the drafts that are right for each row."""
+    def launch(self, plan: Plan, drafted: bool) -> Landing:
+        """Runs the plan at once; the landing tells what came of it."""
         assert self.prepared == plan.number, "prepare comes first"
         self.before_execute(plan)
+        outcomes = self._execute(plan, drafted)
+        self.in_flight.append(plan.number)
+
+        def land() -> tuple[FakeTimes, tuple[Outcome, ...]]:
+            assert self.in_flight.pop(0) == plan.number, "rounds land in the order of their launches"
+            self.before_land(plan)
+            return FakeTimes(), outcomes
+
+        return land
+
+    def _execute(self, plan: Plan, drafted: bool) -> tuple[Outcome, ...]:
+        """Prefills, then commits one token and the drafts that are right for each row."""
         self.rounds.append((plan.width, drafted))
         outcomes = []
         for chunk in plan.chunks:
@@ -92,9 +114,11 @@ class FakeRunner:
             width = plan.width if drafted else 1
             accepted = min(self.accept(slot, plan.number), width - 1)
             outcomes.append(self._commit(slot, self.seats[slot], accepted, width - 1))
-        return FakeTimes(), tuple(outcomes)
+        return tuple(outcomes)
 
     def _commit(self, slot: int, seat: _Seat, accepted: int, drafted: int) -> Outcome:
+        if not seat.active:
+            return Outcome(slot, seat.epoch, ())
         committed: list[int] = []
         end = None
         for _ in range(accepted + 1):
@@ -103,6 +127,7 @@ class FakeRunner:
             committed.append(token)
             end = self._end(seat, token)
             if end is not None:
+                seat.active = False
                 break
         seat.computed = len(seat.tokens) - 1
         return Outcome(slot, seat.epoch, tuple(committed), min(accepted, len(committed) - 1), drafted, end)

@@ -72,7 +72,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     pool = BlockPool(budget.blocks, settings.block_size)
     return Machine(
         model=_served(settings, model, limit, widths),
-        scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, model, context)),
+        scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, model, context), runner.look_ahead),
         runner=runner,
         arena=arena,
         pool=pool,
@@ -168,7 +168,12 @@ def _cache(
 
 
 def _scheduler(
-    settings: TargetSettings, shapes: RunnerSettings, pool: BlockPool, policy: WidthPolicy, cache: PrefixCache | None
+    settings: TargetSettings,
+    shapes: RunnerSettings,
+    pool: BlockPool,
+    policy: WidthPolicy,
+    cache: PrefixCache | None,
+    look_ahead: int,
 ) -> Scheduler:
     limits = SchedulerSettings(
         slots=shapes.slots,
@@ -177,6 +182,7 @@ def _scheduler(
         chunk_tokens=settings.prefill_chunk,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.max_queued_tokens,
+        look_ahead=look_ahead,
         preemption=settings.preemption,
         eos=frozenset(shapes.eos_ids),
     )

@@ -49,7 +49,6 @@ class Attachment:
         self._observe = observe
         self._asked = 0.0
         self._by_flags = by_flags
-        self._ahead = -1
         self._over = threading.Event()
         self._turns = turns
         self._stream = PaceStream(stub, self._stream_ended)
@@ -66,22 +65,13 @@ class Attachment:
         return not self._over.is_set()
 
     def ask(self, plan: Plan) -> None:
-        """Sends the round, unless it was asked for ahead; the watchdog's time starts."""
+        """Sends the round; the watchdog's time starts."""
         self._asked = time.monotonic()
-        if plan.number != self._ahead:
-            self._send(plan, plan.number)
-
-    def ask_ahead(self, plan: Plan) -> None:
-        """Sends the round after `plan`, in its shape, before that round is planned."""
-        self._ahead = plan.number + 1
-        self._send(plan, self._ahead)
+        self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows)))
 
     def give_up(self) -> None:
         """Ends the attachment of a drafter that is late."""
         self._end(LATE)
-
-    def _send(self, plan: Plan, number: int) -> None:
-        self._pace.send(Ask(self.generation, number, plan.bucket, plan.width, len(plan.rows)))
 
     def wait(self, plan: Plan) -> bool:
         """Waits for the answer to this round, unless the device does; False ends the attachment."""

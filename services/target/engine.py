@@ -1,8 +1,9 @@
 """The engine: plan, draft, verify, commit, emit, for every running request at once.
 
-What a speculative round committed is settled at once, but told when the drafter has the next one to work on. Knows
-rounds and requests, not threads, sockets or tensors. One thread calls it (`engine_thread.py`); everything that other
-threads want of it arrives as commands between rounds.
+With a runner that looks ahead a round is planned and launched while the one before it runs, and read while the next
+one does. Otherwise what a speculative round committed is settled at once, but told when the drafter has the next one to
+work on. Knows rounds and requests, not threads, sockets or tensors. One thread calls it (`engine_thread.py`);
+everything that other threads want of it arrives as commands between rounds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from services.target.inbox import Attach, Command, Detach
 from services.target.meter import Meter
 from services.target.plan import Commit, Plan
 from services.target.recorder import FlightRecorder, RoundEntry
-from services.target.round import Drafted, RoundRunner, Verified
+from services.target.round import Drafted, Landing, RoundRunner, Verified
 from services.target.scheduler import Scheduler
 from services.target.sync_points import SyncPoints
 from services.target.updates import End, RoundNews
@@ -28,6 +29,16 @@ from services.target.updates import End, RoundNews
 _LOG = logging.getLogger(__name__)
 _MOST_FAILED_ROUNDS = 3
 _HEARTBEAT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A round that was launched and not read yet; `host_us` went into its drafts and its launch."""
+
+    plan: Plan
+    drafted: Drafted
+    land: Landing
+    host_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,7 @@ class Engine:
         self._failed_rounds = 0
         self._delivered = parts.clock()
         self._number = 0
+        self._flight: _Flight | None = None
         self._done: _Done | None = None
         self.steps = 0
         self.turns = 0
@@ -104,23 +116,35 @@ class Engine:
         return ran
 
     def step(self) -> bool:
-        """Runs one round; False when there is nothing to do."""
-        plan = self._plan()
+        """Runs one round, or starts one and reads the one before; False when there is nothing to do."""
+        plan, before = self._plan(), self._flight
+        if before is not None and not plan.follows(before.plan):
+            self.land()
         if not plan.speculative:
             self._tell()
         if plan.empty:
-            return False
-        try:
-            drafted = self._draft(plan)
-            verified = self._verify(plan, drafted)
-        except Exception as error:
-            self._give_up(plan, error)
-            return True
-        self._done = _Done(plan, drafted, verified, self._commit(plan, verified))
-        self._settle(self._done.commit)
-        if not plan.speculative:
-            self._tell()
+            return before is not None
+        launched = self._launch(plan)
+        self.land()
+        self._flight = launched
+        if not self._parts.runner.look_ahead:
+            self.land()
         return True
+
+    def land(self) -> None:
+        """Reads the round in flight, if there is one, and commits it."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return
+        try:
+            verified = self._verified(flight)
+        except Exception as error:
+            self._give_up(flight.plan, error)
+            return
+        self._done = _Done(flight.plan, flight.drafted, verified, self._commit(flight.plan, verified))
+        self._settle(self._done.commit)
+        if self._parts.runner.look_ahead or not flight.plan.speculative:
+            self._tell()
 
     def _obey(self, command: Command, now: float) -> None:
         if isinstance(command, Attach):
@@ -132,6 +156,8 @@ class Engine:
             self._parts.desk.obey(command, now)
 
     def _use(self, drafts: Drafts) -> None:
+        """Turns to another attachment; a round in flight waits for drafts of the one before."""
+        self.land()
         self._drafts = drafts
         self._parts.runner.set_generation(drafts.generation)
 
@@ -156,12 +182,24 @@ class Engine:
             self._use(NoDrafts(drafts.fallback))
         return Drafted(arrived, waited_us, "" if arrived else drafts.fallback)
 
-    def _verify(self, plan: Plan, drafted: Drafted) -> Verified:
-        self._parts.points.visit("verify")
+    def _launch(self, plan: Plan) -> _Flight | None:
+        """Starts a round; None when it had to be given up."""
+        try:
+            drafted = self._draft(plan)
+            self._parts.points.visit("verify")
+            start = perf_counter()
+            land = self._parts.runner.launch(plan, drafted.arrived)
+        except Exception as error:
+            self.land()
+            self._give_up(plan, error)
+            return None
+        return _Flight(plan, drafted, land, drafted.waited_us + (perf_counter() - start) * 1e6)
+
+    def _verified(self, flight: _Flight) -> Verified:
         start = perf_counter()
-        times, outcomes = self._parts.runner.execute(plan, drafted.arrived)
-        micros = drafted.waited_us + (perf_counter() - start) * 1e6
-        return Verified(times, outcomes, None if drafted.fallback else micros)
+        times, outcomes = flight.land()
+        micros = flight.host_us + (perf_counter() - start) * 1e6
+        return Verified(times, outcomes, None if flight.drafted.fallback else micros)
 
     def _commit(self, plan: Plan, verified: Verified) -> Commit:
         self._parts.points.visit("commit")

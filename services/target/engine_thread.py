@@ -52,6 +52,7 @@ class EngineThread:
         try:
             while not self._stopping.is_set():
                 busy = self.engine.turn(self._inbox.take() if busy else self._inbox.wait(_IDLE_S))
+            self.engine.land()
         except BaseException as error:
             _LOG.critical("the engine has died: %s", error, exc_info=error)
             self._failed(error)

@@ -1,9 +1,9 @@
 """How target and drafter take turns: by messages of the hosts, or by flags that their streams write and wait for.
 
-By flags no host and no message stands between a commit and the next draft: after a verify the target's stream
-publishes the inputs of the next round at once, the drafter's stream has been waiting for them, and while it drafts
-the target's host reads the results and plans. What is published ahead may turn out wrong (another batch, another
-width): drafts are advice, and the tags sort out what does not belong.
+By flags no host and no message stands between a commit and the next draft: while a verify runs, the target's host
+enqueues the next round behind it, and asks for its drafts. When the verify is done the target's stream publishes what
+it committed, the drafter's stream has been waiting for that, and the target's waits for the drafts. The host reads the
+results of a round while the next one runs.
 """
 
 import os
@@ -21,6 +21,7 @@ from services.target.plan import Plan
 
 _FIRST_ROUND_S = 2.0
 """Patience with the first draft of an attachment: drivers load what they have put off."""
+_POLL_S = 50e-6
 
 
 class Partner(Protocol):
@@ -36,10 +37,6 @@ class Partner(Protocol):
     @property
     def speculating(self) -> bool:
         """Whether the drafter is alive and in time so far."""
-        ...
-
-    def ask_ahead(self, plan: Plan) -> None:
-        """Paces the round after `plan`, in its shape."""
         ...
 
     def give_up(self) -> None:
@@ -66,10 +63,6 @@ class Flags(Protocol):
 class Event(Protocol):
     """A mark on a stream."""
 
-    def record(self) -> object:
-        """Puts it behind what is enqueued."""
-        ...
-
     def query(self) -> bool:
         """Whether the stream has come to it."""
         ...
@@ -86,6 +79,8 @@ class Handoff(Protocol):
     """What attachments are offered: host, socket or flags."""
     mode: str
     """What the present attachment uses."""
+    look_ahead: int
+    """Rounds that may be launched before the one ahead of them is read."""
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes an attachment known before the engine hears of it; any thread may call this."""
@@ -93,10 +88,6 @@ class Handoff(Protocol):
 
     def set_generation(self, generation: int) -> None:
         """This attachment counts from now on; 0 is none."""
-        ...
-
-    def published_ahead(self, plan: Plan) -> bool:
-        """Whether the drafter works on this round already."""
         ...
 
     def published(self, plan: Plan) -> None:
@@ -107,17 +98,15 @@ class Handoff(Protocol):
         """The next thing on the stream reads the mailbox."""
         ...
 
-    def after_verify(self, plan: Plan, publish: Callable[[], None]) -> None:
-        """The verify is enqueued; `publish` enqueues copies of what it will have committed."""
-        ...
-
-    def settle(self) -> None:
-        """Waits for what was enqueued up to the verify."""
+    def wait(self, plan: Plan, done: Event | None) -> None:
+        """Waits for the mark behind the round's verify; without one the verify is done."""
         ...
 
 
 class HostHandoff:
     """Messages order everything: the target's host waits for the drafter's before it starts the verify."""
+
+    look_ahead = 0
 
     def __init__(self, device: torch.device, wanted: str = "host") -> None:
         """`wanted` is how messages should go: by gRPC (host) or by the side socket (socket)."""
@@ -131,10 +120,6 @@ class HostHandoff:
     def set_generation(self, generation: int) -> None:
         """Nothing depends on it."""
 
-    def published_ahead(self, plan: Plan) -> bool:
-        """Never."""
-        return False
-
     def published(self, plan: Plan) -> None:
         """The message must not overtake the copies."""
         if self._device.type == "cuda":
@@ -143,28 +128,26 @@ class HostHandoff:
     def before_verify(self, plan: Plan) -> None:
         """The drafts are there: the host has waited for them."""
 
-    def after_verify(self, plan: Plan, publish: Callable[[], None]) -> None:
-        """Nothing goes ahead."""
-
-    def settle(self) -> None:
-        """Reading the results waits for them."""
+    def wait(self, plan: Plan, done: Event | None) -> None:
+        """Nothing can hold it up."""
+        if done is not None:
+            done.synchronize()
 
 
 class FlagHandoff:
     """Streams order everything; the host only watches that the drafter is alive and in time."""
 
     wanted = "flags"
+    look_ahead = 1
 
-    def __init__(self, pair: Callable[[int], Flags], done: Event) -> None:
-        """`pair` makes the flags of a generation; `done` marks the end of a verify on the present stream."""
+    def __init__(self, pair: Callable[[int], Flags]) -> None:
+        """`pair` makes the flags of a generation."""
         self.mode = "flags_mps" if mps_serves() else "flags_timeslice"
         self._pair = pair
         self._partners: dict[int, tuple[Partner, Flags]] = {}
         self._partner: Partner | None = None
         self._flags: Flags | None = None
-        self._done = done
-        self._ahead = self._waiting = -1
-        self._asked = 0.0
+        self._waiting: set[int] = set()
         self._fresh = False
 
     def join(self, generation: int, partner: Partner) -> None:
@@ -174,48 +157,35 @@ class FlagHandoff:
     def set_generation(self, generation: int) -> None:
         """Forgets the attachment before."""
         partner, flags = self._partners.pop(generation, (None, None))
-        self._partner, self._flags, self._ahead = partner, flags, -1
+        self._partner, self._flags = partner, flags
         self._fresh = True
-
-    def published_ahead(self, plan: Plan) -> bool:
-        """Whether the last verify was followed by this round's inputs."""
-        return self._ahead == plan.number
 
     def published(self, plan: Plan) -> None:
         """Writes the flag behind the copies."""
-        self._asked = time.monotonic()
-        if self._flags is not None and self._ahead != plan.number:
+        if self._flags is not None:
             self._flags.publish(plan.number)
 
     def before_verify(self, plan: Plan) -> None:
         """Lets the stream wait for the drafter's flag."""
         if self._flags is not None:
             self._flags.await_drafted(plan.number)
-            self._waiting = plan.number
+            self._waiting.add(plan.number)
 
-    def after_verify(self, plan: Plan, publish: Callable[[], None]) -> None:
-        """Marks the end of the verify, and starts the drafter on what it commits."""
-        self._done.record()
-        if self._flags is None or self._partner is None or not self._partner.speculating:
-            return
-        self._partner.ask_ahead(plan)
-        publish()
-        self._flags.publish(plan.number + 1)
-        self._ahead = plan.number + 1
-
-    def settle(self) -> None:
+    def wait(self, plan: Plan, done: Event | None) -> None:
         """Watches until the verify is done; a late or lost drafter is released from, and the round has no drafts."""
-        if self._waiting < 0 or self._flags is None or self._partner is None:
+        assert done is not None, "a GPU's rounds end with a mark"
+        if plan.number not in self._waiting or self._flags is None or self._partner is None:
+            done.synchronize()
             return
+        self._waiting.discard(plan.number)
         patience = max(self._partner.watchdog_s, _FIRST_ROUND_S) if self._fresh else self._partner.watchdog_s
-        deadline, self._fresh = self._asked + patience, False
-        while not self._done.query():
+        deadline, self._fresh = time.monotonic() + patience, False
+        while not done.query():
             if not self._partner.speculating or time.monotonic() > deadline:
-                self._flags.release_target(self._waiting)
+                self._flags.release_target(plan.number)
                 self._partner.give_up()
-                self._done.synchronize()
-            time.sleep(0)
-        self._waiting = -1
+                done.synchronize()
+            time.sleep(_POLL_S)
 
 
 def make_handoff(wanted: str, arena: Arena, device: torch.device) -> Handoff:
@@ -224,7 +194,7 @@ def make_handoff(wanted: str, arena: Arena, device: torch.device) -> Handoff:
         return HostHandoff(device, "socket")
     if device.type == "cuda" and wanted != "host":
         flags = arena.tensor(attach.FLAGS)
-        return FlagHandoff(lambda generation: FlagPair(flags, generation), torch.cuda.Event())
+        return FlagHandoff(lambda generation: FlagPair(flags, generation))
     return HostHandoff(device)
 
 

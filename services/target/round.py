@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,8 +33,17 @@ class Times(Protocol):
         ...
 
 
+Landing = Callable[[], tuple[Times, tuple[Outcome, ...]]]
+"""Waits for a launched round and returns what it committed; called once, in the order of the launches."""
+
+
 class RoundRunner(Protocol):
-    """The device side of a round. One thread may call it, in the order prepare, overlap, execute."""
+    """The device side of a round. One thread may call it, in the order prepare, overlap, launch, landing."""
+
+    @property
+    def look_ahead(self) -> int:
+        """Rounds that may be launched before the one ahead of them has landed."""
+        ...
 
     def set_generation(self, generation: int) -> None:
         """Drafts of this attachment count from now on."""
@@ -47,8 +57,8 @@ class RoundRunner(Protocol):
         """Does the work that needs no drafts."""
         ...
 
-    def execute(self, plan: Plan, drafted: bool) -> tuple[Times, tuple[Outcome, ...]]:
-        """Runs the plan, at width 1 unless it is drafted."""
+    def launch(self, plan: Plan, drafted: bool) -> Landing:
+        """Starts the plan, at width 1 unless it is drafted."""
         ...
 
 

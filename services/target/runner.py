@@ -1,7 +1,7 @@
 """Runs plans: one forward a round, on static tensors, for all running requests at once.
 
 Knows tensors and graphs, not sessions, sockets or policy. One thread may call it, in the order prepare, overlap,
-execute for each plan.
+launch for each plan; what launch returns is called in the same order.
 """
 
 import time
@@ -16,11 +16,12 @@ from services.common.model import DflashContext, Qwen3
 from services.common.threads import use_threads
 from services.target.handoff import Handoff, HostHandoff
 from services.target.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
-from services.target.outcomes import read_outcomes
+from services.target.outcomes import Reading, read_outcomes, start_reading
 from services.target.plan import Chunk, Outcome, Plan
 from services.target.pool import Pool
 from services.target.prefill import FirstTokenStep
 from services.target.publish import Publisher
+from services.target.round import Landing
 from services.target.shapes import RunnerSettings
 from services.target.state import DeviceState
 from services.target.steps import Steps, mode_of
@@ -64,6 +65,11 @@ class Runner:
         self._first: list[Outcome] = []
         self._prepare_us = self._prefill_us = 0
 
+    @property
+    def look_ahead(self) -> int:
+        """Rounds that may be launched before the one ahead of them has landed."""
+        return self.handoff.look_ahead
+
     def graphs(self) -> Counters:
         """Captures, replays, recaptures and reallocations (I4)."""
         return self.steps.graphs.counters
@@ -93,8 +99,7 @@ class Runner:
             inputs.set_rows(plan.rows, self._settings.pad_slot)
             self._rows = plan.rows
         if plan.speculative:
-            if not self.handoff.published_ahead(plan):
-                self.publish()
+            self.publish()
             self.handoff.published(plan)
         self._prepare_us = _micros(start)
 
@@ -115,32 +120,36 @@ class Runner:
         self._fill_noise(plan.rows, plan.width)
 
     @torch.inference_mode()
-    def execute(self, plan: Plan, drafted: bool) -> tuple[RoundTimes, tuple[Outcome, ...]]:
-        """Runs the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
+    def launch(self, plan: Plan, drafted: bool) -> Landing:
+        """Starts the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
         self.overlap(plan)
         start = time.perf_counter()
-        outcomes = tuple(self._first)
-        verified = start
-        if plan.rows:
-            step = self._verify(plan, drafted)
-            verified = time.perf_counter()
-            outcomes += self._read(plan.rows, step)
-        times = RoundTimes(self._prepare_us, self._prefill_us, round((verified - start) * 1e6), _micros(verified))
-        return times, outcomes
+        reading = self._verify(plan, drafted) if plan.rows else None
+        launched = time.perf_counter() - start
+        first, prepare_us, prefill_us = tuple(self._first), self._prepare_us, self._prefill_us
 
-    def _verify(self, plan: Plan, drafted: bool) -> VerifyStep:
+        def land() -> tuple[RoundTimes, tuple[Outcome, ...]]:
+            start = time.perf_counter()
+            if reading is None:
+                return RoundTimes(prepare_us, prefill_us, 0, 0), first
+            self.handoff.wait(plan, reading.done)
+            verified = time.perf_counter()
+            outcomes = first + read_outcomes(self._state, reading)
+            verify_us = round((launched + verified - start) * 1e6)
+            return RoundTimes(prepare_us, prefill_us, verify_us, _micros(verified)), outcomes
+
+        return land
+
+    def _verify(self, plan: Plan, drafted: bool) -> Reading:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
         step = self.steps.verify(bucket, width, mode)
         if mode == "full":
             self._ring.point(step.noise_index_T, self._heads(rows), width)
-        if not drafted:
-            return self.steps.run_verify(bucket, width, mode)
-        self.handoff.before_verify(plan)
+        if drafted:
+            self.handoff.before_verify(plan)
         self.steps.run_verify(bucket, width, mode)
-        self.handoff.after_verify(plan, self.publish)
-        self.handoff.settle()
-        return step
+        return self._start_reading(rows, step)
 
     def _prefill(self, chunk: Chunk) -> tuple[Outcome, ...]:
         length = self._settings.chunk(len(chunk.token_ids))
@@ -154,7 +163,10 @@ class Runner:
         mode = mode_of(self._state.seat(chunk.slot).plain)
         if mode == "full":
             self._ring.point(self.steps.first(mode).noise_index_T, self._heads(rows), 1)
-        return self._read(rows, self.steps.run_first(mode))
+        reading = self._start_reading(rows, self.steps.run_first(mode))
+        if reading.done is not None:
+            reading.done.synchronize()
+        return read_outcomes(self._state, reading)
 
     def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
         self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)
@@ -163,8 +175,8 @@ class Runner:
         seats = ((slot, self._state.seat(slot)) for slot in rows)
         return [Head(slot, seat.spec.sampling.seed, seat.length + 1) for slot, seat in seats]
 
-    def _read(self, rows: tuple[int, ...], step: VerifyStep | FirstTokenStep) -> tuple[Outcome, ...]:
-        return read_outcomes(self._state, rows, step.result, step.logits_BWV, self._settings.max_logprobs)
+    def _start_reading(self, rows: tuple[int, ...], step: VerifyStep | FirstTokenStep) -> Reading:
+        return start_reading(self._state, rows, step.result, step.logits_BWV, self._settings.max_logprobs)
 
 
 def _ring(model: Qwen3, settings: RunnerSettings, arena: Arena) -> NoiseRing | KernelNoise:

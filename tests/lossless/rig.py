@@ -130,7 +130,7 @@ class Rig:
         if plan.empty:
             return False
         drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False
-        _, outcomes = self.runner.execute(plan, drafted)
+        _, outcomes = self.runner.launch(plan, drafted)()
         commit = self.scheduler.commit(plan, outcomes, 0.0)
         kept = [(progress.tokens, progress.end) for progress in commit.progress]
         assert kept == [(outcome.tokens, outcome.end) for outcome in outcomes], "device and host end differently"

@@ -121,7 +121,12 @@ def rig(
     runner = runner or FakeRunner()
     pool = BlockPool(blocks, 4)
     settings = SchedulerSettings(
-        slots=slots, context_limit=128, buckets=(1, 2, 4, 8), chunk_tokens=16, max_waiting=max_waiting
+        slots=slots,
+        context_limit=128,
+        buckets=(1, 2, 4, 8),
+        chunk_tokens=16,
+        max_waiting=max_waiting,
+        look_ahead=runner.look_ahead,
     )
     scheduler = Scheduler(settings, pool, PrefixCache(pool, b"model", b"drafter"), FixedWidth(width))
     ledger, recorder = TokenLedger(), FlightRecorder()

@@ -19,24 +19,27 @@ class Stream:
 
     log: list[str] = field(default_factory=list)
     drafted: int = 0
-    waits: int = 0
 
     def publish(self, number: int) -> None:
         self.log.append(f"T={number}")
 
     def await_drafted(self, number: int) -> None:
         self.log.append(f"wait D={number}")
-        self.waits = number
 
     def release_target(self, number: int) -> None:
         self.log.append(f"release {number}")
-        self.drafted = number
+        self.drafted = max(self.drafted, number)
 
-    def record(self) -> None:
-        self.log.append("mark")
+
+@dataclass
+class Mark:
+    """The end of a verify that waited for `number`."""
+
+    stream: Stream
+    number: int
 
     def query(self) -> bool:
-        return self.drafted >= self.waits
+        return self.stream.drafted >= self.number
 
     def synchronize(self) -> None:
         assert self.query(), "a host that waits here waits for good"
@@ -46,13 +49,9 @@ class Stream:
 class Drafter:
     """The attachment."""
 
-    stream: Stream
     watchdog_s: float = 0.01
     speculating: bool = True
     direct: bool = False
-
-    def ask_ahead(self, plan: Plan) -> None:
-        self.stream.log.append(f"pace {plan.number + 1}")
 
     def give_up(self) -> None:
         self.speculating = False
@@ -70,81 +69,84 @@ def stream() -> Stream:
 @pytest.fixture
 def flags(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> FlagHandoff:
     monkeypatch.setattr(module, "_FIRST_ROUND_S", 0.02)
-    return FlagHandoff(lambda generation: stream, stream)
+    return FlagHandoff(lambda generation: stream)
 
 
-def attached(flags: FlagHandoff, stream: Stream) -> Drafter:
-    drafter = Drafter(stream)
+def attached(flags: FlagHandoff) -> Drafter:
+    drafter = Drafter()
     flags.join(1, drafter)
     flags.set_generation(1)
     return drafter
 
 
-def round_(flags: FlagHandoff, stream: Stream, number: int) -> None:
-    if not flags.published_ahead(plan(number)):
+def launch(flags: FlagHandoff, stream: Stream, number: int, speculative: bool = True) -> Mark:
+    if speculative:
         stream.log.append("copies")
-    flags.published(plan(number))
-    flags.before_verify(plan(number))
+        flags.published(plan(number))
+        flags.before_verify(plan(number))
     stream.log.append("verify")
-    flags.after_verify(plan(number), lambda: stream.log.append("copies"))
-    flags.settle()
+    return Mark(stream, number if speculative else 0)
 
 
-def test_a_verify_starts_the_next_draft_before_the_host_knows_its_results(flags: FlagHandoff, stream: Stream) -> None:
-    attached(flags, stream)
-    stream.drafted = 99
-    round_(flags, stream, 7)
-    round_(flags, stream, 8)
-    first = ["copies", "T=7", "wait D=7", "verify", "mark", "pace 8", "copies", "T=8"]
-    assert stream.log == [*first, "wait D=8", "verify", "mark", "pace 9", "copies", "T=9"]
-
-
-def test_a_round_that_was_not_foreseen_is_published_again(flags: FlagHandoff, stream: Stream) -> None:
-    attached(flags, stream)
-    stream.drafted = 99
-    round_(flags, stream, 7)
-    stream.log.clear()
-    round_(flags, stream, 9)
-    assert stream.log[:3] == ["copies", "T=9", "wait D=9"]
+def test_rounds_are_chained_on_the_stream(flags: FlagHandoff, stream: Stream) -> None:
+    attached(flags)
+    first, second = launch(flags, stream, 7), launch(flags, stream, 8)
+    assert stream.log == ["copies", "T=7", "wait D=7", "verify", "copies", "T=8", "wait D=8", "verify"]
+    stream.drafted = 8
+    flags.wait(plan(7), first)
+    flags.wait(plan(8), second)
+    assert not [entry for entry in stream.log if entry.startswith("release")]
 
 
 def test_a_late_drafter_is_released_from_and_quarantined(flags: FlagHandoff, stream: Stream) -> None:
-    drafter = attached(flags, stream)
-    round_(flags, stream, 7)
+    drafter = attached(flags)
+    flags.wait(plan(7), launch(flags, stream, 7))
     assert "release 7" in stream.log
     assert not drafter.speculating
 
 
+def test_a_round_behind_a_late_one_is_released_at_once(flags: FlagHandoff, stream: Stream) -> None:
+    attached(flags)
+    first, second = launch(flags, stream, 7), launch(flags, stream, 8)
+    flags.wait(plan(7), first)
+    assert "release 8" not in stream.log
+    flags.wait(plan(8), second)
+    assert "release 8" in stream.log
+
+
 def test_a_lost_drafter_is_released_from_at_once(flags: FlagHandoff, stream: Stream) -> None:
-    drafter = attached(flags, stream)
+    drafter = attached(flags)
     drafter.watchdog_s, drafter.speculating = 1e9, False
-    round_(flags, stream, 7)
+    flags.wait(plan(7), launch(flags, stream, 7))
     assert "release 7" in stream.log
-    assert "pace 8" not in stream.log, "nothing goes ahead for a drafter that is gone"
 
 
-def test_an_old_generation_is_never_paced_again(flags: FlagHandoff, stream: Stream) -> None:
-    attached(flags, stream)
-    stream.drafted = 99
-    round_(flags, stream, 7)
+def test_a_plain_round_waits_for_no_drafter(flags: FlagHandoff, stream: Stream) -> None:
+    attached(flags)
+    flags.wait(plan(7), launch(flags, stream, 7, speculative=False))
+    assert stream.log == ["verify"]
+
+
+def test_without_an_attachment_no_flag_is_touched(flags: FlagHandoff, stream: Stream) -> None:
+    attached(flags)
     flags.set_generation(0)
-    stream.log.clear()
-    round_(flags, stream, 8)
-    assert stream.log == ["copies", "verify", "mark"]
+    mark = launch(flags, stream, 8)
+    assert stream.log == ["copies", "verify"]
+    stream.drafted = 8
+    flags.wait(plan(8), mark)
 
 
-def test_a_cpu_gets_the_side_socket_unless_host_order_is_asked_for(stream: Stream) -> None:
+def test_a_cpu_gets_the_side_socket_unless_host_order_is_asked_for() -> None:
     arena = MemfdArena.create({"flags": ((16,), torch.int32)})
     made = make_handoff("auto", arena, torch.device("cpu"))
     assert isinstance(made, HostHandoff)
-    assert (made.wanted, made.mode) == ("socket", "socket")
-    assert not made.published_ahead(plan(1))
+    assert (made.wanted, made.mode, made.look_ahead) == ("socket", "socket", 0)
     assert make_handoff("host", arena, torch.device("cpu")).wanted == "host"
 
 
-def test_a_drafter_that_keeps_no_connection_shows_in_the_mode(stream: Stream) -> None:
+def test_a_drafter_that_keeps_no_connection_shows_in_the_mode() -> None:
     made = HostHandoff(torch.device("cpu"), "socket")
-    made.join(1, Drafter(stream, direct=False))
+    made.join(1, Drafter(direct=False))
     assert (made.wanted, made.mode) == ("socket", "host")
-    made.join(2, Drafter(stream, direct=True))
+    made.join(2, Drafter(direct=True))
     assert made.mode == "socket"

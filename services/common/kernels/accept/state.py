@@ -187,10 +187,10 @@ class RoundResult:
         count_B, accepted_B, drafted_B, end_B = packed_N[bucket * width :].view(4, bucket).unbind()
         return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N)
 
-    def read(self) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
-        """Tokens, counts, accepted, drafted and ends in one transfer; waits for the device."""
+    def unpack(self, packed_N: Tensor) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
+        """Tokens, counts, accepted, drafted and ends of a copy of `packed_N`."""
         bucket, width = self.tokens_BW.shape
-        flat = self.packed_N.tolist()
+        flat = packed_N.tolist()
         tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
         counts, accepted, drafted, ends = (
             flat[first : first + bucket] for first in range(bucket * width, bucket * (width + 4), bucket)
