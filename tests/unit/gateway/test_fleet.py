@@ -1,7 +1,9 @@
 """The merge of fleet sources, and what a lost source leaves behind."""
 
+import asyncio
 import itertools
 import random
+import socket
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from services.common.metrics.catalogue import gateway_metrics
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.pairs import PairEntry, SourceList, merge
-from services.gateway.fleet.sources import Report, Source, StaticSource
+from services.gateway.fleet.sources import DnsSource, Report, Source, StaticSource
 
 
 def test_the_newest_list_that_names_a_pair_decides() -> None:
@@ -71,3 +73,31 @@ def test_a_lost_source_keeps_its_last_list() -> None:
     assert metrics["gateway_fleet_sources"].value("stale") == 1
     first.publish([])
     assert set(seen[-1]) == {"c"}
+
+
+async def test_a_name_is_all_targets_that_it_resolves_to_and_one_that_fails_keeps_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [["10.0.0.2", "10.0.0.1", "fd00::1"], None, ["10.0.0.1"]]
+
+    async def getaddrinfo(host: str, port: int, type: int) -> list[tuple[object, ...]]:  # noqa: A002 (as in socket)
+        hosts = answers.pop(0) if len(answers) > 1 else answers[0]
+        if hosts is None:
+            raise socket.gaierror("no such name")
+        return [(socket.AF_INET, type, 6, "", (each, port)) for each in hosts]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    seen: list[list[str]] = []
+    directory = Directory(
+        [DnsSource("targets:9", 0.005)],
+        lambda pairs: seen.append([pair.address for pair in pairs.values()]),
+        gateway_metrics(CollectorRegistry(), "m"),
+    )
+    running = asyncio.create_task(directory.run())
+    async with asyncio.timeout(30):
+        while len(seen) < 2 or seen[-1] == seen[0]:
+            await asyncio.sleep(0.005)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert seen[0] == ["10.0.0.1:9", "10.0.0.2:9", "[fd00::1]:9"]
+    assert all(each in (seen[0], ["10.0.0.1:9"]) for each in seen)
