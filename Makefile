@@ -95,8 +95,8 @@ soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one 
 bench: .venv/.bench  ## load curves of the embedded pair on this machine
 	@$(PY) -m tests.bench.load $(ARGS)
 
-bench-gpu: setup  ## needs a GPU: steps and the served pair at the shapes of Qwen3-4B
-	@$(PY) -m tests.bench.gpu $(ARGS)
+bench-gpu: setup  ## needs a GPU: shapes of Qwen3-4B; BENCH=quick|full; what build/bench-gpu holds of this commit is skipped
+	@$(PY) -m tests.bench.gpu --size $(or $(BENCH),quick) --save build/bench-gpu $(ARGS)
 
 train-embedded: setup  ## train the embedded pair again from fixed seeds
 	@$(PY) -m models.training $(ARGS)

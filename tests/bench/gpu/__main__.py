@@ -1,79 +1,102 @@
-"""python -m tests.bench.gpu: single steps, then the served pair; a table, then one JSON line, saved with --save."""
+"""python -m tests.bench.gpu STAGE...: what a pair does on a GPU; a table, then one JSON line, a file a stage in --save.
+
+`steps` and `prefill` time captured steps in one process. `vllm`, `gap` and the profiles load one pair of processes,
+which they share when they follow one another. A stage that --save holds of this commit is skipped.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
-import subprocess
 import sys
 import tempfile
-from importlib import metadata
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tests.bench.gpu import steps
+from tests.bench.gpu.adaptive import Budget, adaptive_rows
+from tests.bench.gpu.floors import explain
+from tests.bench.gpu.gap import gap_rows
 from tests.bench.gpu.mps import Mps
+from tests.bench.gpu.pair import PairOptions, ServedPair
+from tests.bench.gpu.prefill import prefill_rows
+from tests.bench.gpu.results import Results
 from tests.bench.gpu.rig import Rig, RigSettings
-from tests.bench.gpu.served import Load, ServedPair, measure
-from tests.bench.gpu.shapes import PROFILES, SHAPES, VLLM
+from tests.bench.gpu.shapes import PROFILES, SHAPES
+from tests.bench.gpu.vllm import vllm_rows
 
 Row = dict[str, Any]
+SERVED = ("vllm", "gap", *PROFILES)
+STAGES = ("steps", "prefill", *SERVED)
+QUICK: dict[str, Any] = {"concurrency": [1, 8], "lengths": [512, 8192], "alternations": 3, "seconds": 40.0}
+FULL: dict[str, Any] = {
+    "concurrency": [1, 8, 32, 64, 128],
+    "lengths": [512, 2048, 8192, 32768],
+    "alternations": 8,
+    "seconds": 110.0,
+}
 
 
 def main() -> int:
-    """Runs the chosen stages; each leaves its own JSON file in --save."""
+    """Runs the chosen stages."""
     chosen = _arguments()
-    results: dict[str, list[Row]] = {}
-    for stage in chosen.stages:
-        results[stage] = {"steps": _steps, "served": _served}[stage](chosen)
-        if chosen.save:
-            path = Path(chosen.save) / f"gpu_{stage}.json"
-            path.write_text(json.dumps({**_circumstances(chosen), "rows": results[stage]}, indent=1) + "\n")
-    for rows in results.values():
-        for row in rows:
-            print("  ".join(f"{key}={value}" for key, value in row.items() if key != "decode_tok_s_all"))
-    print(
-        json.dumps(
-            {"bench": "gpu", **_circumstances(chosen), "rows": [row for rows in results.values() for row in rows]}
-        )
-    )
+    results = Results(chosen.save, chosen.shape)
+    for served, stages in groupby(chosen.stages, lambda stage: stage in SERVED):
+        if served:
+            _served(chosen, list(stages), results)
+            continue
+        for stage in stages:
+            if not results.has(stage):
+                results.add(stage, {"steps": _steps, "prefill": _prefill}[stage](chosen))
+    results.show()
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stages", nargs="*", default=["steps", "served"])
+    parser.add_argument("stages", nargs="*", default=list(STAGES), help=", ".join(STAGES))
+    parser.add_argument("--size", choices=("quick", "full"), default="quick", help="defaults of what follows")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--concurrency", type=int, nargs="*", default=[1, 8])
-    parser.add_argument("--contexts", type=int, nargs="*", default=[512, 4096, 32000])
-    parser.add_argument("--widths", type=int, nargs="*", default=[16])
-    parser.add_argument("--handoffs", nargs="*", default=["mps", "timeslice", "host"])
-    parser.add_argument("--schedules", nargs="*", default=["vllm", *PROFILES])
-    parser.add_argument("--memory-gb", type=float, default=30.0)
+    parser.add_argument("--memory-gb", type=float, default=40.0)
     parser.add_argument("--save", default="")
-    return parser.parse_args()
+    parser.add_argument("--buckets", type=int, nargs="*", default=[1, 8], help="of steps")
+    parser.add_argument("--contexts", type=int, nargs="*", default=[512, 4096, 32000], help="of steps")
+    parser.add_argument("--lengths", type=int, nargs="*", help="prompts of prefill")
+    parser.add_argument("--concurrency", type=int, nargs="*", help="of vllm and the profiles")
+    parser.add_argument("--plain", type=int, nargs="*", default=[1, 8], help="concurrencies of vllm without drafts")
+    parser.add_argument("--widths", type=int, nargs="*", default=[1, 4, 8, 16])
+    parser.add_argument("--handoffs", nargs="*", choices=("mps", "timeslice", "host"), default=["mps"])
+    parser.add_argument("--short-blocks", action="store_true", help="a draft's block is as wide as the round")
+    parser.add_argument("--slots", type=int, default=0, help="0: the highest concurrency")
+    parser.add_argument("--tokens", type=int, default=128, help="output of a stream")
+    parser.add_argument("--alternations", type=int)
+    parser.add_argument("--seconds", type=float, help="of a profile; fewer alternations, at least two, are done then")
+    parser.add_argument("--gap-prompt", type=int, default=8192)
+    chosen = parser.parse_args()
+    if unknown := set(chosen.stages) - set(STAGES):
+        parser.error(f"unknown stages: {', '.join(sorted(unknown))}")
+    for name, value in (FULL if chosen.size == "full" else QUICK).items():
+        if getattr(chosen, name) is None:
+            setattr(chosen, name, value)
+    return chosen
 
 
-def _rig_settings(chosen: argparse.Namespace, widths: tuple[int, ...], context: int) -> RigSettings:
-    shape = SHAPES[chosen.shape]
+def _rig_settings(chosen: argparse.Namespace, slots: int, widths: Sequence[int], context: int) -> RigSettings:
     memory = int(chosen.memory_gb * (1 << 30))
     chunk = 2048 if chosen.shape == "qwen3-4b" else 64
-    return RigSettings(shape, chosen.device, chosen.dtype, chosen.slots, widths, context, memory, chunk)
+    shape = SHAPES[chosen.shape]
+    return RigSettings(shape, chosen.device, chosen.dtype, slots, tuple(widths), context, memory, chunk)
 
 
 def _steps(chosen: argparse.Namespace) -> list[Row]:
-    most = max(chosen.contexts)
+    buckets, contexts = tuple(chosen.buckets), tuple(chosen.contexts)
     with tempfile.TemporaryDirectory() as folder:
-        rig = Rig(_rig_settings(chosen, (1, 4, 8, 16), most + 2048), Path(folder))
+        rig = Rig(_rig_settings(chosen, max(buckets), chosen.widths, max(contexts) + 2048), Path(folder))
         bandwidth = steps.copy_bandwidth(rig)
-        buckets, contexts = tuple(chosen.concurrency), tuple(chosen.contexts)
         same = [steps.capture_equals_eager(rig, bucket, context) for bucket in buckets for context in contexts]
         rows: list[Row] = [{"step": "copy", "tb_s": round(bandwidth / 1e12, 3)}]
         rows.append({"step": "capture equals eager", "cases": len(same), "equal": sum(same)})
@@ -81,65 +104,59 @@ def _steps(chosen: argparse.Namespace) -> list[Row]:
         rows += steps.sampled_rows(rig, buckets, contexts[0])
         rows += steps.draft_rows(rig, buckets, contexts, bandwidth)
         rows += steps.product_rows(rig, (1, 16, 128))
-        rows += steps.prefill_rows(rig, tuple(length for length in (2048, 8192) if length <= most))
         graphs = rig.machine.runner.graphs()
         rows.append({"step": "graphs", "captures": graphs.captures, "recaptures": graphs.recaptures})
         return rows
 
 
-def _served(chosen: argparse.Namespace) -> list[Row]:
-    rows: list[Row] = []
+def _prefill(chosen: argparse.Namespace) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        rig = Rig(_rig_settings(chosen, 1, (1,), max(chosen.lengths) + 2048), Path(folder))
+        return prefill_rows(rig, chosen.lengths)
+
+
+def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results) -> None:
+    measured = results.rows("steps") if results.has("steps") else []
     for handoff in chosen.handoffs:
-        with Mps(handoff == "mps") as environment:
-            for width in chosen.widths:
-                for name in chosen.schedules:
-                    rates = VLLM[width] if name == "vllm" else PROFILES[name]
-                    rows += _pair(chosen, handoff, width, name, rates, environment)
-    return rows
+        names = {stage: stage if handoff == "mps" else f"{stage}_{handoff}" for stage in stages}
+        left = [stage for stage in stages if not results.has(names[stage])]
+        if not left:
+            continue
+        with Mps(handoff == "mps" and chosen.device == "cuda") as environment:
+            how = "host" if handoff == "host" else "auto"
+            options = PairOptions(how, environment, chosen.short_blocks)
+            slots = chosen.slots or max(chosen.concurrency)
+            context = chosen.gap_prompt + 64 if "gap" in left else 2048
+            settings = _rig_settings(chosen, slots, chosen.widths, context)
+            with (
+                tempfile.TemporaryDirectory(prefix="pl") as folder,
+                ServedPair(settings, Path(folder), options) as pair,
+            ):
+                for stage in left:
+                    rows = _described(pair, asyncio.run(_loaded(chosen, stage, pair)))
+                    results.add(names[stage], explain(rows, measured, settings.shape))
 
 
-def _pair(
-    chosen: argparse.Namespace,
-    handoff: str,
-    width: int,
-    schedule: str,
-    rates: tuple[float, ...],
-    environment: dict[str, str],
-) -> list[Row]:
-    settings = _rig_settings(chosen, (1, width), 4096)
-    with tempfile.TemporaryDirectory(prefix="pl") as folder:
-        pair = ServedPair(settings, Path(folder), rates, "host" if handoff == "host" else "auto", environment)
-        try:
-            pair.wait_ready()
-            rows = []
-            for concurrency in chosen.concurrency:
-                modes = (True, False) if schedule == "vllm" else (True,)
-                for speculative in modes:
-                    load = Load(concurrency, prompt=min(512, settings.context_limit // 4), speculative=speculative)
-                    row = asyncio.run(measure(pair.address, load, settings.shape.vocab))
-                    mode = "fixed" if speculative else "plain"
-                    rows.append({"system": "paceline", "mode": mode, "schedule": schedule, "k": width - 1, **row})
-            description = pair.describe()
-            assert description is not None, "the target is gone"
-            for row in rows:
-                row["handoff_mode"] = description.handoff_mode
-                row["recaptures"] = description.graphs.recaptures
-            return rows
-        finally:
-            pair.stop()
+async def _loaded(chosen: argparse.Namespace, stage: str, pair: ServedPair) -> list[Row]:
+    if stage == "vllm":
+        return await vllm_rows(pair, chosen.concurrency, chosen.plain, chosen.tokens)
+    if stage == "gap":
+        return await gap_rows(pair, chosen.gap_prompt)
+    budget = Budget(chosen.alternations, chosen.seconds, chosen.tokens)
+    return await adaptive_rows(pair, stage, chosen.concurrency, budget)
 
 
-def _circumstances(chosen: argparse.Namespace) -> Row:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    versions = {package: metadata.version(package) for package in ("torch", "grpcio", "protobuf")}
-    return {
-        "device": name,
-        "commit": os.environ.get("BENCH_COMMIT", commit.stdout.strip()),
-        "versions": versions,
-        "command": "python -m tests.bench.gpu " + " ".join(sys.argv[1:]),
-        "shape": chosen.shape,
+def _described(pair: ServedPair, rows: list[Row]) -> list[Row]:
+    """Rows with what holds for the whole pair."""
+    description = pair.describe()
+    graphs = description.graphs
+    facts = {
+        "handoff_mode": description.handoff_mode,
+        "captures": graphs.captures,
+        "captures_after_warmup": graphs.captures - pair.captured,
+        "recaptures": graphs.recaptures,
     }
+    return [row | facts for row in rows]
 
 
 if __name__ == "__main__":

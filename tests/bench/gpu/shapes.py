@@ -32,6 +32,16 @@ PROFILES = {
 }
 
 
+def rates_of(schedule: str, width: int) -> tuple[float, ...]:
+    """The unconditional rates of a schedule at a width; vLLM's differ from width to width."""
+    return VLLM.get(width, ()) if schedule == "vllm" else PROFILES[schedule]
+
+
+def expected_tokens(rates: tuple[float, ...], width: int) -> float:
+    """Mean tokens of a round of that width."""
+    return 1.0 + sum(rates[: width - 1])
+
+
 def layer_elements(shape: MadeUpShape) -> int:
     """Elements of the matrices of one layer."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -1,8 +1,7 @@
-"""Times of single steps: plain, verify, draft, prefill; against the matrix products of cuBLAS and the bytes' floor."""
+"""Times of single steps: plain, verify, draft; against the matrix products of cuBLAS and the bytes' floor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -68,14 +67,10 @@ def draft_rows(rig: Rig, buckets: tuple[int, ...], contexts: tuple[int, ...], ba
 
 def product_rows(rig: Rig, tokens: tuple[int, ...]) -> list[Row]:
     """cuBLAS alone: every matrix product of a verify, captured, on weights of their own."""
-    shape, rows = rig.settings.shape, []
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    sizes = [(queries + 2 * keys, shape.hidden), (shape.hidden, queries), (2 * shape.inner, shape.hidden)]
-    sizes.append((shape.hidden, shape.inner))
-    layers = [[_matrix(rig, size) for size in sizes] for _ in range(shape.layers)]
+    layers, rows = layer_matrices(rig), []
     head = rig.pool.model.lm_head_VD
     for count in tokens:
-        inputs = {depth: _matrix(rig, (count, depth)) for _, depth in sizes}
+        inputs = {weight.shape[1]: matrix(rig, (count, weight.shape[1])) for weight in layers[0]}
         graphs = StepGraphsOf(rig, layers, head, inputs)
         rows.append(_row("products", count, 0, 1, rig.micros(graphs.run), 0.0))
     return rows
@@ -95,25 +90,6 @@ class StepGraphsOf:
     def run(self) -> None:
         """Replays it."""
         self._graphs.replay("products")
-
-
-def prefill_rows(rig: Rig, lengths: tuple[int, ...]) -> list[Row]:
-    """A prompt of each length in chunks of the largest static size."""
-    chunk, rows = rig.settings.prefill_chunk, []
-    for length in lengths:
-        rig.seat(1, 0)
-        inputs = rig.steps.chunk
-        inputs.row_B.fill_(0)
-        inputs.valid_B.fill_(chunk)
-        inputs.last_B.fill_(chunk - 1)
-
-        def run(length: int = length, fill: Callable[[int], object] = inputs.start_B.fill_) -> None:
-            for start in range(0, length, chunk):
-                fill(start)
-                rig.steps.run_prefill(chunk)
-
-        rows.append(_row("prefill", 1, length, chunk, rig.micros(run, 1, 3), 0.0))
-    return rows
 
 
 def capture_equals_eager(rig: Rig, bucket: int, context: int) -> bool:
@@ -138,7 +114,17 @@ def _products(layers: list[list[torch.Tensor]], head: torch.Tensor, inputs: dict
     F.linear(inputs[head.shape[1]], head)
 
 
-def _matrix(rig: Rig, size: tuple[int, int]) -> torch.Tensor:
+def layer_matrices(rig: Rig) -> list[list[torch.Tensor]]:
+    """Weights like those of every layer: qkv, o, gate and up, down."""
+    shape = rig.settings.shape
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    sizes = [(queries + 2 * keys, shape.hidden), (shape.hidden, queries), (2 * shape.inner, shape.hidden)]
+    sizes.append((shape.hidden, shape.inner))
+    return [[matrix(rig, size) for size in sizes] for _ in range(shape.layers)]
+
+
+def matrix(rig: Rig, size: tuple[int, int]) -> torch.Tensor:
+    """Random numbers as small as weights."""
     return torch.randn(size, dtype=rig.pool.model.dtype, device=rig.device).mul_(0.02)
 
 

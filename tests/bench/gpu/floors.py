@@ -1,0 +1,37 @@
+"""What a served round is made of: the single steps of the same run, the hand-off between them, and the bytes' floor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.common.model.made_up import MadeUpShape
+from tests.bench.gpu.shapes import draft_bytes, verify_bytes
+
+Row = dict[str, Any]
+
+
+def explain(rows: Sequence[Row], steps: Sequence[Row], shape: MadeUpShape) -> list[Row]:
+    """Rows of rounds of one width with their floor, and with their parts where `steps` has that shape."""
+    bandwidth = next((row["tb_s"] * 1e12 for row in steps if row["step"] == "copy"), None)
+    if bandwidth is None:
+        return list(rows)
+    return [row if row.get("k") is None else row | _parts(row, steps, shape, bandwidth) for row in rows]
+
+
+def _parts(row: Row, steps: Sequence[Row], shape: MadeUpShape, bandwidth: float) -> Row:
+    rows, context, width = row["concurrency"], row["context"], (row["k"] or 0) + 1
+    floor = verify_bytes(shape, rows, context) + (draft_bytes(shape, rows, context) if width > 1 else 0)
+    parts: Row = {"floor_us": round(floor / bandwidth * 1e6, 1)}
+    verify = _step(steps, "plain" if width == 1 else "verify", rows, context, width)
+    draft = _step(steps, "draft", rows, context, 16) if width == 16 else None
+    if verify is None or (width > 1 and draft is None):
+        return parts
+    handoff = row["round_us"] - verify - (draft or 0.0)
+    return parts | {"verify_us": verify, "draft_us": draft, "handoff_us": round(handoff, 1)}
+
+
+def _step(steps: Sequence[Row], name: str, rows: int, context: int, width: int) -> float | None:
+    wanted = {"step": name, "bucket": rows, "context": context, "width": width}
+    found = [row["us"] for row in steps if wanted.items() <= row.items()]
+    return float(found[0]) if found else None

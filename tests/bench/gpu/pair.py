@@ -1,0 +1,119 @@
+"""A pair as two processes with the real hand-off and random weights, whose schedule of acceptance can be changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from deploy.stack import ServiceProcess
+from services.common.channel import connect_sync
+from services.common.limits import PROTOCOL_VERSION
+from services.common.model.made_up import MadeUpPair, write_configs
+from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
+from tests.bench.gpu.pinned import VARIABLE
+from tests.bench.gpu.rig import RigSettings
+from tests.bench.gpu.shapes import VLLM
+
+READY_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """How two processes are started; with `short_blocks` a draft's block is as wide as the round."""
+
+    handoff: str = "auto"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    short_blocks: bool = False
+    flags: tuple[str, ...] = ()
+
+
+class ServedPair:
+    """Both processes; a context manager that stops them at the end. `captured` counts the graphs of warm-up."""
+
+    def __init__(self, settings: RigSettings, folder: Path, options: PairOptions) -> None:
+        """Starts them."""
+        self.settings, self._folder = settings, folder
+        self.pair = write_configs(folder / "models", settings.shape)
+        self._schedule = folder / "schedule"
+        self.switch("vllm")
+        environment = {**options.environment, VARIABLE: str(self._schedule)}
+        drafter = self._drafter_command(self.pair, options.short_blocks)
+        self.drafter = ServiceProcess("drafter", drafter, folder, environment)
+        self.target = ServiceProcess("target", self._target_command(self.pair, options), folder, environment)
+        self.address = f"unix:{folder}/t.sock"
+        self.captured = 0
+
+    def __enter__(self) -> ServedPair:
+        try:
+            self.captured = self.wait_ready().graphs.captures
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def switch(self, schedule: str) -> None:
+        """Names the schedule of acceptance from the next request on."""
+        self._schedule.write_text(json.dumps(schedule))
+
+    def wait_ready(self) -> pb.TargetServiceDescribeResponse:
+        """Waits for the attachment; returns the target's own description."""
+        self.target.bound(READY_S)
+        end = time.monotonic() + READY_S
+        while time.monotonic() < end:
+            self.target.check()
+            self.drafter.check()
+            description = self.try_describe()
+            if description is not None and description.attachment == "attached":
+                return description
+            time.sleep(0.2)
+        raise TimeoutError(f"no attachment\n{self.target.tail()}\n{self.drafter.tail()}")
+
+    def try_describe(self) -> pb.TargetServiceDescribeResponse | None:
+        """The target's description; None while it does not answer."""
+        try:
+            with connect_sync(self.address) as channel:
+                request = pb.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION)
+                response: pb.TargetServiceDescribeResponse = rpc.TargetServiceStub(channel).Describe(request, timeout=5)
+                return response
+        except grpc.RpcError:
+            return None
+
+    def describe(self) -> pb.TargetServiceDescribeResponse:
+        """The target's description."""
+        description = self.try_describe()
+        assert description is not None, f"the target is gone\n{self.target.tail()}"
+        return description
+
+    def stop(self) -> None:
+        """Ends both."""
+        for process in (self.target, self.drafter):
+            process.stop()
+            print(f"{process.name}: {process.tail(1500)}", file=sys.stderr)
+
+    def _target_command(self, pair: MadeUpPair, options: PairOptions) -> list[str]:
+        settings, folder = self.settings, self._folder
+        command = ["tests.bench.gpu.pinned", "--model", str(pair.target), "--drafter-model", str(pair.drafter)]
+        command += ["--drafter-address", f"unix:{folder}/d.sock", "--run-dir", str(folder), "--adaptive", "true"]
+        command += ["--handoff", options.handoff, "--slots", str(settings.slots), "--max-queued-tokens", "1000000"]
+        command += ["--context-limit", str(settings.context_limit), "--memory-bytes", str(settings.memory_bytes)]
+        command += ["--prefill-chunk", str(settings.prefill_chunk), "--grpc", f"unix:{folder}/t.sock"]
+        command += ["--widths", ",".join(map(str, settings.widths)), *self._common(), *options.flags]
+        return [*command, "--synthetic-acceptance", ",".join(map(str, VLLM[16]))]
+
+    def _drafter_command(self, pair: MadeUpPair, short_blocks: bool) -> list[str]:
+        command = ["services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
+        return [*command, "--short-blocks", str(short_blocks).lower(), *self._common()]
+
+    def _common(self) -> list[str]:
+        settings = self.settings
+        return ["--device", settings.device, "--dtype", settings.dtype, "--random-weights", "true"]

@@ -1,0 +1,118 @@
+"""A target whose benchmark client pins the width of a run and changes the acceptance between runs: one start for all.
+
+`python -m tests.bench.gpu.pinned` is `python -m services.target` but for two things. While a request that decodes has a
+longest draft of its own, every round has the width of the longest of these; the adaptive policy, which would choose
+freely below it, neither chooses nor learns then. And the rates of synthetic acceptance are read again, from the file
+named in the environment, whenever a request begins to decode.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+from services.target.__main__ import main as target_main
+from services.target.adaptive.width import AdaptiveWidth, adaptive_policy
+from services.target.synthetic import SyntheticAcceptance
+from tests.bench.gpu.shapes import rates_of
+
+VARIABLE = "BENCH_SCHEDULE"
+
+
+class Schedule:
+    """The rates in use; each captured step of a width reads a tensor of its own."""
+
+    def __init__(self, file: Path) -> None:
+        """`file` holds the name of a schedule."""
+        self._file = file
+        self._name = ""
+        self._steps: list[tuple[int, SwitchedAcceptance]] = []
+
+    def make(self, rates: tuple[float, ...], width: int, device: torch.device) -> SwitchedAcceptance:
+        """What a step calls in place of SyntheticAcceptance."""
+        made = SwitchedAcceptance(rates, width, device)
+        self._steps.append((width, made))
+        return made
+
+    def refresh(self) -> None:
+        """Brings the file's rates into the steps, in the order of the device."""
+        name = json.loads(self._file.read_text())
+        if name == self._name:
+            return
+        self._name = name
+        for width, step in self._steps:
+            step.switch(rates_of(name, width), width)
+
+
+class SwitchedAcceptance(SyntheticAcceptance):
+    """Rates that can change under a captured step."""
+
+    def switch(self, rates: tuple[float, ...], width: int) -> None:
+        """Overwrites them in place."""
+        known = (*rates, *[0.0] * width)[: width - 1]
+        self._rates_K.copy_(torch.tensor(known, dtype=torch.float32))
+
+
+class PinnedWidth:
+    """The adaptive policy, out of use while requests with a longest draft of their own decode."""
+
+    def __init__(self, adaptive: AdaptiveWidth, schedule: Schedule) -> None:
+        """Chooses as `adaptive` does at first."""
+        self.widths, self.costs = adaptive.widths, adaptive.costs
+        self._adaptive, self._schedule = adaptive, schedule
+        self._caps: dict[int, int] = {}
+        self._pinned = False
+
+    def join(self, uid: int, cap: int | None) -> None:
+        """A request starts to decode; with a cap it pins."""
+        self._schedule.refresh()
+        if cap is None:
+            self._adaptive.join(uid, cap)
+        else:
+            self._caps[uid] = cap
+
+    def leave(self, uid: int) -> None:
+        """A request stops decoding."""
+        if self._caps.pop(uid, None) is None:
+            self._adaptive.leave(uid)
+
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+        """Learns from requests that do not pin."""
+        if uid not in self._caps:
+            self._adaptive.observe(uid, drafted, accepted, ended)
+
+    def choose(self, bucket: int, rows: int) -> int:
+        """The pinned width, else the adaptive one."""
+        self._pinned = bool(self._caps)
+        if not self._pinned:
+            return self._adaptive.choose(bucket, rows)
+        return next(width for width in self.widths if width > max(self._caps.values()))
+
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+        """Learns from rounds that were not pinned."""
+        if not self._pinned:
+            self._adaptive.landed(bucket, width, committed, micros)
+
+
+def main() -> int:
+    """Runs until SIGTERM; returns the exit code."""
+    schedule = Schedule(Path(os.environ[VARIABLE]))
+
+    def pinned(widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> PinnedWidth:
+        return PinnedWidth(adaptive_policy(widths, buckets, micros), schedule)
+
+    with (
+        mock.patch("services.target.assembly.adaptive_policy", pinned),
+        mock.patch("services.target.verify.SyntheticAcceptance", schedule.make),
+    ):
+        return target_main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

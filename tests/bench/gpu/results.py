@@ -1,0 +1,81 @@
+"""Rows of each stage in a JSON file of its own: a stage that this commit has run already is not run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Row = dict[str, Any]
+
+
+class Results:
+    """What was measured, by stage."""
+
+    def __init__(self, folder: str, shape: str) -> None:
+        """Without a folder nothing is kept and nothing is skipped."""
+        self._folder = Path(folder) if folder else None
+        self._circumstances = _circumstances(shape)
+        self._rows: dict[str, list[Row]] = {}
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+
+    def has(self, stage: str) -> bool:
+        """Whether this commit has run the stage on this device; its rows then count as measured."""
+        found = self._read(stage)
+        if found is None or any(found[key] != self._circumstances[key] for key in ("commit", "device", "shape")):
+            return False
+        self._rows[stage] = found["rows"]
+        return True
+
+    def add(self, stage: str, rows: list[Row]) -> None:
+        """Keeps a stage."""
+        self._rows[stage] = rows
+        if self._folder is not None:
+            text = json.dumps({**self._circumstances, "rows": rows}, indent=1)
+            self._path(stage).write_text(text + "\n")
+
+    def rows(self, stage: str) -> list[Row]:
+        """What a stage measured."""
+        return self._rows[stage]
+
+    def show(self) -> None:
+        """A table, then one line of JSON."""
+        rows = [row for stage in self._rows.values() for row in stage]
+        for row in rows:
+            tell(row)
+        print(json.dumps({"bench": "gpu", **self._circumstances, "rows": rows}))
+
+    def _path(self, stage: str) -> Path:
+        assert self._folder is not None, "nothing is kept"
+        return self._folder / f"gpu_{stage}.json"
+
+    def _read(self, stage: str) -> dict[str, Any] | None:
+        if self._folder is None or not self._path(stage).exists():
+            return None
+        found: dict[str, Any] = json.loads(self._path(stage).read_text())
+        return found
+
+
+def tell(row: Row) -> None:
+    """One line of a table."""
+    hidden = ("_all", "sha256", "system", "fallbacks", "captures", "recaptures", "handoff_mode")
+    shown = {key: value for key, value in row.items() if value is not None and not key.endswith(hidden)}
+    print("  ".join(f"{key}={value}" for key, value in shown.items()), flush=True)
+
+
+def _circumstances(shape: str) -> Row:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "commit": os.environ.get("BENCH_COMMIT", commit.stdout.strip()),
+        "versions": {package: metadata.version(package) for package in ("torch", "grpcio", "protobuf")},
+        "command": "python -m tests.bench.gpu " + " ".join(sys.argv[1:]),
+        "shape": shape,
+    }
