@@ -39,7 +39,7 @@ class Pacer:
                 step = partial(_draft_round, self._shared, self._proposer, self._stamp_2, bucket, width)
                 self._graphs.capture((bucket, width), step, tensors)
                 self._graphs.replay((bucket, width))
-        self._stamp_2[0] = 0
+        self._stamp_2[0].fill_(0)
 
     @torch.inference_mode()
     def draft(self, number: int, bucket: int, width: int) -> None:
@@ -49,7 +49,7 @@ class Pacer:
             KeyError: no step was captured for this bucket and width.
         """
         self._turn.begin(number)
-        self._stamp_2[0] = number
+        self._stamp_2[0].fill_(number)  # assigning would wait until the target has published the round
         self._graphs.replay((bucket, width))
         self._turn.end(number)
 

@@ -78,7 +78,7 @@ class DeviceState:
         slot, spec = admission.slot, admission.spec
         prompt, output = spec.token_ids[: spec.prompt_length], spec.token_ids[spec.prompt_length :]
         self.slots.admit(slot, slot_params(spec, self._settings), prompt, output)
-        self.epoch_S[slot] = admission.epoch
+        self.epoch_S[slot].fill_(admission.epoch)
         self.block_table_SN[slot] = 0
         self._seats[slot] = Seat(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
         self._append(slot, admission.blocks)

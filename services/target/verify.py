@@ -28,11 +28,11 @@ class RoundInputs:
 
     def set_round(self, number: int) -> None:
         """Only drafts for this round count."""
-        self.expected_2[0] = number
+        self.expected_2[0].fill_(number)  # assigning a number to an element waits for a GPU, filling does not
 
     def set_generation(self, generation: int) -> None:
         """Only drafts of this attachment count."""
-        self.expected_2[1] = generation
+        self.expected_2[1].fill_(generation)
 
     def set_rows(self, rows: tuple[int, ...], pad_slot: int) -> None:
         """Puts the round's slots first and the pad slot into every other row."""

@@ -125,30 +125,43 @@ class SlotState:
             raise ValueError(f"{len(params.stop_ids)} stop ids, at most {self.stop_ids_SM.shape[1]} fit")
         known = [*prompt, *output]
         self._scalars(slot, params)
-        self.length_S[slot], self.anchor_S[slot], self.generated_S[slot] = len(known) - 1, known[-1], len(output)
+        self.length_S[slot].fill_(len(known) - 1)
+        self.anchor_S[slot].fill_(known[-1])
+        self.generated_S[slot].fill_(len(output))
         self.stop_ids_SM[slot] = -1
         if params.stop_ids:
             self.stop_ids_SM[slot, : len(params.stop_ids)] = torch.tensor(params.stop_ids, device=self.length_S.device)
         self._vocabulary(slot, params, prompt, output)
         self.history_SC[slot, : len(known)] = torch.tensor(known, dtype=torch.int32, device=self.history_SC.device)
-        self.active_S[slot] = True
+        self.active_S[slot].fill_(True)
         self.host[slot] = params
 
     def release(self, slot: int) -> None:
         """Make a slot inactive: its rows commit nothing from now on."""
-        self.active_S[slot] = False
+        self.active_S[slot].fill_(False)
         self.host.pop(slot, None)
 
     def _scalars(self, slot: int, params: SlotParams) -> None:
-        self.max_tokens_S[slot], self.min_tokens_S[slot] = params.max_tokens, params.min_tokens
-        self.limit_S[slot] = params.context_limit
-        self.draft_limit_S[slot] = _NO_LIMIT if params.draft_limit is None else params.draft_limit
-        self.temperature_S[slot], self.top_k_S[slot] = params.temperature, params.top_k
-        self.top_p_S[slot], self.min_p_S[slot] = params.top_p, params.min_p
-        self.seed_S[slot] = params.seed - (1 << 64) if params.seed >= 1 << 63 else params.seed
-        self.repetition_S[slot], self.presence_S[slot] = params.repetition_penalty, params.presence_penalty
-        self.frequency_S[slot] = params.frequency_penalty
-        self.penalised_S[slot], self.biased_S[slot] = params.penalised, bool(params.logit_bias)
+        seed = params.seed - (1 << 64) if params.seed >= 1 << 63 else params.seed
+        values = (
+            (self.max_tokens_S, params.max_tokens),
+            (self.min_tokens_S, params.min_tokens),
+            (self.limit_S, params.context_limit),
+            (self.draft_limit_S, _NO_LIMIT if params.draft_limit is None else params.draft_limit),
+            (self.temperature_S, params.temperature),
+            (self.top_k_S, params.top_k),
+            (self.top_p_S, params.top_p),
+            (self.min_p_S, params.min_p),
+            (self.seed_S, seed),
+            (self.repetition_S, params.repetition_penalty),
+            (self.presence_S, params.presence_penalty),
+            (self.frequency_S, params.frequency_penalty),
+            (self.penalised_S, params.penalised),
+            (self.biased_S, bool(params.logit_bias)),
+        )
+        for tensor_S, value in values:
+            # Assigning a number to an element waits for a GPU; filling it does not.
+            tensor_S[slot].fill_(value)
 
     def _vocabulary(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int]) -> None:
         device = self.counts_SV.device
