@@ -21,7 +21,7 @@ from tests.bench.gpu.pinned import VARIABLE
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import VLLM
 
-READY_S = 240.0
+READY_S = 420.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,95 @@
+"""The captured pair in bfloat16 against an independent eager float32 model: alone, batched, padded; drafted or not."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from deploy.stack import EMBEDDED
+from services.common.model.made_up import MadeUpPair
+from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.gpu.eager import EagerReference, Fault, Said, hides_one_key, sees_one_ahead, swaps_two
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from tests.integration.pair import PairProcesses
+from tests.session_client import SessionClient, start
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+DTYPE = "bfloat16" if DEVICE == "cuda" else "float32"
+TOKENS, LEAST_POSITIONS = 210, 800
+GROUPS = {"alone": (1, 1, 1, 1), "batched": (4,), "padded": (3, 3)}
+"""How many run at once, in turn; three are padded to the bucket of four."""
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[PairProcesses]:
+    flags = ["--device", DEVICE, "--dtype", DTYPE]
+    models = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
+    with tempfile.TemporaryDirectory(prefix="pl") as folder:
+        started = PairProcesses(Path(folder), models, flags, drafter_flags=flags)
+        try:
+            started.wait_ready()
+            yield started
+        finally:
+            started.stop()
+
+
+@pytest.fixture(scope="module")
+def reference() -> EagerReference:
+    return EagerReference(EMBEDDED / "target", DEVICE)
+
+
+def prompts(count: int) -> list[list[int]]:
+    """Held-out texts of different lengths, so that spans of a batch lie at different places."""
+    tokenizer = Tokenizer.from_file(str(EMBEDDED / "target" / "tokenizer.json"))
+    texts = json.loads((EMBEDDED / "heldout_prompts.json").read_text())
+    lengths = random.Random(3)
+    return [tokenizer.encode(text).ids[: lengths.randrange(5, 90)] for text in texts[:count]]
+
+
+async def ask(client: SessionClient, chosen: Sequence[list[int]], speculation: types.Speculation) -> list[Said]:
+    """Greedy text of prompts that run at once, with the log-probability of each token."""
+    client.rounds.clear()
+    names = [f"{len(client.requests)}-{index}" for index in range(len(chosen))]
+    streams = [
+        await client.start(start(name, prompt, TOKENS, speculation=speculation, logprobs=1))
+        for name, prompt in zip(names, chosen, strict=True)
+    ]
+    for stream in streams:
+        await stream.ended()
+    updates = [update for round_ in client.rounds for update in round_.updates]
+    told = {name: [one.chosen.logprob for u in updates if u.request_id == name for one in u.logprobs] for name in names}
+    return [Said(prompt, client.requests[name].tokens, told[name]) for name, prompt in zip(names, chosen, strict=True)]
+
+
+async def said(pair: PairProcesses, groups: Sequence[int], drafted: bool) -> list[Said]:
+    """All prompts, so many at once."""
+    left, results = prompts(sum(groups)), []
+    async with SessionClient(pair.bound["grpc"]) as client:
+        for size in groups:
+            results += await ask(client, left[:size], types.Speculation(off=not drafted))
+            left = left[size:]
+    return results
+
+
+@pytest.mark.parametrize("drafted", [False, True])
+@pytest.mark.parametrize("groups", GROUPS)
+async def test_log_probabilities_are_those_of_the_reference(
+    pair: PairProcesses, reference: EagerReference, groups: str, drafted: bool
+) -> None:
+    deviation = reference.deviation(await said(pair, GROUPS[groups], drafted))
+    print(groups, "drafted" if drafted else "plain", deviation)
+    assert deviation.positions >= LEAST_POSITIONS
+    assert deviation.golden, deviation
+
+
+@pytest.mark.parametrize("fault", [hides_one_key, sees_one_ahead, swaps_two])
+async def test_the_gate_sees_a_fault(pair: PairProcesses, reference: EagerReference, fault: Fault) -> None:
+    spoilt = reference.deviation(await said(pair, GROUPS["batched"], drafted=True), fault)
+    print(fault, spoilt)
+    assert not spoilt.golden, spoilt
