@@ -1,8 +1,9 @@
-"""A pair of processes on one GPU, by flags: the same text with and without drafts, and after the drafter is killed."""
+"""A pair of processes on one GPU, by flags: the same text with and without drafts, whatever becomes of the drafter."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import EMBEDDED
+from services.common.channel import connect_sync
+from services.common.limits import PROTOCOL_VERSION
 from services.common.model.made_up import MadeUpPair
+from services.common.pb.paceline.v1 import drafter_pb2, drafter_pb2_grpc
 from services.common.pb.paceline.v1 import types_pb2 as types
-from tests.gpu.kernels.devices import INTERPRETED
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED
 from tests.integration.pair import PairProcesses
 from tests.session_client import SessionClient, start
 
@@ -24,10 +28,11 @@ PROMPTS = ([17, 300, 45, 9], [801, 22, 7, 64, 5], [33, 210], [400, 401, 402])
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[PairProcesses]:
-    device = ["--device", "cuda"]
+    device = ["--device", DEVICE]
+    flags = [*device, "--watchdog-s", "0.25", *(["--handoff", "flags"] if DEVICE == "cuda" else [])]
     models = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
-        started = PairProcesses(Path(folder), models, [*device, "--handoff", "flags"], drafter_flags=device)
+        started = PairProcesses(Path(folder), models, flags, drafter_flags=device)
         try:
             started.wait_ready()
             yield started
@@ -67,10 +72,41 @@ async def test_a_killed_drafter_costs_speed_only(pair: PairProcesses) -> None:
         pair.kill_drafter(0)
         during, _ = await running
         assert during == plain
-        pair.turn_to(pair.add_drafter())
-        end = time.monotonic() + 60
-        taus = [1.0]
-        while max(taus) < 1.5 and time.monotonic() < end:
-            after, taus = await _texts(client, f"after-{time.monotonic_ns()}", 0.0, False)
-            assert after == plain
+        await _speculates_again(pair, client, plain)
+
+
+async def test_a_stopped_drafter_trips_the_watchdog_and_is_replaced(pair: PairProcesses) -> None:
+    async with SessionClient(pair.bound["grpc"]) as client:
+        plain, _ = await _texts(client, "before-stop", 0.0, True)
+        running = asyncio.create_task(_texts(client, "stopping", 0.0, False))
+        await asyncio.sleep(0.1)
+        stopped = pair.drafters[-1].process
+        stopped.send_signal(signal.SIGSTOP)
+        assert (await running)[0] == plain
+        assert (await _texts(client, "stopped", 0.0, False))[0] == plain
+        assert stopped.wait(10) == -signal.SIGKILL, "a quarantined drafter is killed"
+        await _speculates_again(pair, client, plain)
+
+
+async def test_a_drafter_lets_go_of_a_killed_target(pair: PairProcesses) -> None:
+    """Last, for it leaves no target."""
+    assert pair.describe().attachment == "attached"
+    pair.target.process.send_signal(signal.SIGKILL)
+    end = time.monotonic() + 1.0
+    with connect_sync(f"unix:{pair.folder}/d{len(pair.drafters) - 1}") as channel:
+        stub = drafter_pb2_grpc.DrafterServiceStub(channel)
+        request = drafter_pb2.DrafterServiceDescribeRequest(protocol_version=PROTOCOL_VERSION)
+        while stub.Describe(request, timeout=5).generation:
+            assert time.monotonic() < end, "the drafter holds on"
+            await asyncio.sleep(0.02)
+
+
+async def _speculates_again(pair: PairProcesses, client: SessionClient, plain: list[list[int]]) -> None:
+    """With a fresh drafter, on the same text."""
+    pair.turn_to(pair.add_drafter())
+    end = time.monotonic() + 60
+    taus = [1.0]
+    while max(taus) < 1.5 and time.monotonic() < end:
+        after, taus = await _texts(client, f"after-{time.monotonic_ns()}", 0.0, False)
+        assert after == plain
     assert max(taus) > 1.5
