@@ -28,6 +28,11 @@ class Roster:
         return len(self._free)
 
     @property
+    def prefilling(self) -> int:
+        """Requests whose prompt is not computed yet."""
+        return len(self._prefilling)
+
+    @property
     def prefill_left(self) -> int:
         """Prompt tokens of running requests that are not planned yet."""
         return sum(request.prefill_to - request.computed for _, request in self._prefilling)

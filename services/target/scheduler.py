@@ -32,14 +32,17 @@ from services.target.waiting import WaitingQueue, order_of
 class SchedulerSettings:
     """Sizes of the scheduler. `look_ahead` rounds may be planned before the one ahead of them is committed.
 
-    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. Without
-    `preemption` a request gets all blocks it can ever need when it is admitted.
+    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. While more requests
+    compute their prompts than decode, decoding pauses, but never for longer than `pause_s`: rounds of a few rows are
+    dear, and those who wait are the many. Without `preemption` a request gets all blocks it can ever need when it is
+    admitted.
     """
 
     slots: int
     context_limit: int
     buckets: tuple[int, ...]
     chunk_tokens: int = 512
+    pause_s: float = 0.15
     max_waiting: int = 1024
     max_queued_tokens: int = 1 << 20
     look_ahead: int = 0
@@ -75,6 +78,7 @@ class Scheduler:
         self._width_in_flight = 0
         self._number = 0
         self._busy_since: float | None = None
+        self._decoded = float("-inf")
 
     def add(self, spec: RequestSpec, session: object, now: float) -> Request:
         """Queues a request. Raises INVALID_FIELD, CONTEXT_LIMIT or OVERLOADED; then nothing has changed."""
@@ -123,14 +127,15 @@ class Scheduler:
         grown = self._grow(width)
         # A request preempted just now must not come back before those it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
+        rows = () if self._pauses(grown.rows, now) else grown.rows
         chunks = self._chunks()
-        if not grown.rows and not chunks:
+        if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
         self._number += 1
-        bucket = self._bucket(len(grown.rows)) if grown.rows else 0
+        bucket, width = (self._bucket(len(rows)), width) if rows else (0, 1)
         released = self._roster.take_released()
-        plan = Plan(self._number, width, grown.rows, bucket, chunks, admissions, grown.growths, released)
+        plan = Plan(self._number, width, rows, bucket, chunks, admissions, grown.growths, released)
         self._in_flight.append(plan)
         self._width_in_flight += width
         return plan
@@ -218,6 +223,13 @@ class Scheduler:
         if not self._settings.preemption:
             return request.limit
         return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
+
+    def _pauses(self, rows: tuple[int, ...], now: float) -> bool:
+        """Whether decoding waits for the prompts of this round."""
+        pauses = self._roster.prefilling > len(rows) and now - self._decoded < self._settings.pause_s
+        if not pauses:
+            self._decoded = now
+        return pauses
 
     def _chunks(self) -> tuple[Chunk, ...]:
         chunks, complete = self._roster.chunks(self._settings.chunk_tokens)

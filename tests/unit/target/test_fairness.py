@@ -50,3 +50,40 @@ def test_prefill_of_a_flood_does_not_starve_decoding() -> None:
         rig.scheduler.add(spec(prompt=40, tokens=2, seed=index + 2), None, rig.now)
         plan, _ = rig.round(matched=0)
         assert slot in plan.rows and plan.chunks
+
+
+def burst(seconds: float, rounds: int) -> list[tuple[int, ...]]:
+    """Rows of the first rounds of four requests that came together, with rounds of so many seconds."""
+    rig = Rig(blocks=128, slots=4, chunk_tokens=8)
+    for index in range(4):
+        rig.scheduler.add(spec(prompt=9, tokens=20, seed=index + 1), None, 0.0)
+    plans = []
+    for _ in range(rounds):
+        rig.now += seconds - 1.0
+        plans.append(rig.round(matched=0)[0])
+    assert all(plan.chunks for plan in plans[:5])
+    return [plan.rows for plan in plans]
+
+
+def test_decoding_pauses_while_more_requests_wait_for_their_prompts() -> None:
+    """In the third round one could decode, but three wait."""
+    assert burst(0.01, 6) == [(), (), (), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
+
+
+def test_nobody_pauses_for_long() -> None:
+    """Rounds that take longer than the pause have a row for everybody."""
+    assert burst(0.5, 3) == [(), (), (0,)]
+
+
+def test_one_long_prompt_does_not_make_many_streams_pause() -> None:
+    """They are the many."""
+    rig = Rig(blocks=128, slots=4, chunk_tokens=8)
+    for index in range(3):
+        rig.scheduler.add(spec(prompt=4, tokens=50, seed=index + 1), None, 0.0)
+    for _ in range(3):
+        rig.round()
+    rig.scheduler.add(spec(prompt=40, tokens=2, seed=9), None, rig.now)
+    for _ in range(4):
+        rig.now -= 1.0
+        plan, _ = rig.round(matched=0)
+        assert plan.chunks and len(plan.rows) == 3

@@ -119,7 +119,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def plan(self) -> None:
         """The host plans ahead of the device."""
-        self.now += 0.25
+        self.now += 0.05
         plan = self.scheduler.plan(self.now, self.speculate)
         assert plan.width in WIDTHS and (self.speculate or plan.width == 1)
         assert plan.prefill_tokens <= 12
