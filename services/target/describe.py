@@ -54,6 +54,7 @@ class Describer:
                 recaptures=graphs.recaptures,
                 reallocations=graphs.reallocations,
             ),
+            synthetic_acceptance=self.machine.runner.pool.settings.synthetic_acceptance,
             features=FEATURES,
             drafter=None if attacher is None or attacher.info is None else info_to_pb(attacher.info),
         )

@@ -19,6 +19,7 @@ from tests.bench.gpu import steps
 from tests.bench.gpu.adaptive import Budget, adaptive_rows
 from tests.bench.gpu.floors import explain
 from tests.bench.gpu.gap import gap_rows
+from tests.bench.gpu.held import held_rows
 from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.prefill import prefill_rows
@@ -29,7 +30,7 @@ from tests.bench.gpu.vllm import vllm_rows
 
 Row = dict[str, Any]
 SERVED = ("vllm", "gap", *PROFILES)
-STAGES = ("steps", "prefill", *SERVED)
+STAGES = ("steps", "prefill", *SERVED, "transformers")
 QUICK: dict[str, Any] = {"concurrency": [1, 8], "lengths": [512, 8192], "alternations": 3, "seconds": 40.0}
 FULL: dict[str, Any] = {
     "concurrency": [1, 8, 32, 64, 128],
@@ -49,7 +50,7 @@ def main() -> int:
             continue
         for stage in stages:
             if not results.has(stage):
-                results.add(stage, {"steps": _steps, "prefill": _prefill}[stage](chosen))
+                results.add(stage, ALONE[stage](chosen))
     results.show()
     return 0
 
@@ -115,6 +116,15 @@ def _prefill(chosen: argparse.Namespace) -> list[Row]:
         return prefill_rows(rig, chosen.lengths)
 
 
+def _transformers(chosen: argparse.Namespace) -> list[Row]:
+    from tests.bench.gpu.others import transformers_rows  # takes seconds to import
+
+    return transformers_rows(SHAPES[chosen.shape], chosen.device, chosen.dtype, chosen.plain, chosen.tokens)
+
+
+ALONE = {"steps": _steps, "prefill": _prefill, "transformers": _transformers}
+
+
 def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results) -> None:
     measured = results.rows("steps") if results.has("steps") else []
     for handoff in chosen.handoffs:
@@ -135,6 +145,7 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
                 for stage in left:
                     rows = _described(pair, asyncio.run(_loaded(chosen, stage, pair)))
                     results.add(names[stage], explain(rows, measured, settings.shape))
+                results.add("memory" if handoff == "mps" else f"memory_{handoff}", held_rows(pair))
 
 
 async def _loaded(chosen: argparse.Namespace, stage: str, pair: ServedPair) -> list[Row]:

@@ -65,7 +65,7 @@ class Results:
 
 def tell(row: Row) -> None:
     """One line of a table."""
-    hidden = ("_all", "sha256", "system", "fallbacks", "captures", "recaptures", "handoff_mode")
+    hidden = ("_all", "sha256", "fallbacks", "captures", "recaptures", "handoff_mode")
     shown = {key: value for key, value in row.items() if value is not None and not key.endswith(hidden)}
     print("  ".join(f"{key}={value}" for key, value in shown.items()), flush=True)
 

@@ -48,18 +48,26 @@ def layer_elements(shape: MadeUpShape) -> int:
     return shape.hidden * (2 * queries + 2 * keys + 3 * shape.inner)
 
 
+def target_elements(shape: MadeUpShape) -> int:
+    """Elements of the target's matrices, its share of the drafter's checkpoint and the one table of tokens included."""
+    projected = 2 * shape.draft_layers * shape.hidden * shape.kv_heads * shape.head_dim
+    taps = len(shape.taps) * shape.hidden * shape.hidden + projected
+    return shape.layers * layer_elements(shape) + shape.vocab * shape.hidden + taps
+
+
+def drafter_elements(shape: MadeUpShape) -> int:
+    """Elements of the drafter's own matrices; the table of tokens is the target's."""
+    return shape.draft_layers * layer_elements(shape)
+
+
 def verify_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
     """Fewest bytes of a verify: every matrix and the head once, the K/V of each sequence once."""
-    taps = len(shape.taps) * shape.hidden * shape.hidden + 2 * shape.draft_layers * shape.hidden * (
-        shape.kv_heads * shape.head_dim
-    )
-    weights = shape.layers * layer_elements(shape) + shape.vocab * shape.hidden + taps
     kv = rows * context * shape.layers * 2 * shape.kv_heads * shape.head_dim
-    return size * (weights + kv)
+    return size * (target_elements(shape) + kv)
 
 
 def draft_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
     """Fewest bytes of a draft."""
-    weights = shape.draft_layers * layer_elements(shape) + shape.vocab * shape.hidden
+    weights = drafter_elements(shape) + shape.vocab * shape.hidden
     kv = rows * context * shape.draft_layers * 2 * shape.kv_heads * shape.head_dim
     return size * (weights + kv)
