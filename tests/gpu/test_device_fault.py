@@ -1,0 +1,82 @@
+"""A fatal fault of the drafter on the GPU: by time slices the target goes on, under MPS, which shares it, it ends."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deploy.stack import EMBEDDED, ServiceProcess
+from services.common.model.made_up import MadeUpPair
+from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.bench.gpu.mps import Mps
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from tests.integration.pair import PairProcesses
+from tests.session_client import SessionClient, start
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+PROMPT, TOKENS = [17, 300, 45, 9], 300
+MODELS = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
+ENDED_S = 30.0
+
+
+class FaultingPair(PairProcesses):
+    """The first drafter faults, those after it do not."""
+
+    def add_drafter(self) -> int:
+        if self.drafters:
+            return super().add_drafter()
+        command = ["tests.gpu.faulting_drafter", "--model", str(MODELS.drafter), "--grpc", f"unix:{self.folder}/d0"]
+        self.drafters.append(ServiceProcess("drafter-0", [*command, "--device", DEVICE], self.folder, {}))
+        return 0
+
+
+@contextmanager
+def faulting_pair() -> Iterator[FaultingPair]:
+    device = ["--device", DEVICE]
+    with tempfile.TemporaryDirectory(prefix="pl") as folder:
+        pair = FaultingPair(Path(folder), MODELS, [*device, "--watchdog-s", "0.25"], drafter_flags=device)
+        try:
+            pair.wait_ready()
+            yield pair
+        finally:
+            pair.stop()
+
+
+async def text(client: SessionClient, name: str, off: bool) -> tuple[list[int], float]:
+    """Greedy text and tokens a round."""
+    stream = await client.start(start(name, PROMPT, TOKENS, speculation=types.Speculation(off=off)))
+    end = await stream.ended()
+    return stream.tokens, TOKENS / max(1, end.speculation.rounds)
+
+
+async def test_by_time_slices_the_target_survives() -> None:
+    with faulting_pair() as pair:
+        first = pair.describe().generation
+        async with SessionClient(pair.bound["grpc"]) as client:
+            plain, _ = await text(client, "plain", True)
+            assert (await text(client, "faulting", False))[0] == plain
+            pair.until(lambda: pair.describe().generation != first, "end of the attachment")
+            pair.turn_to(pair.add_drafter())
+            pair.wait_attached(first + 1)
+            again, tau = await text(client, "again", False)
+        assert again == plain
+        assert tau > 1.5
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="there is nothing to share")
+async def test_under_mps_the_pair_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Mps(True) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with faulting_pair() as pair:
+            assert pair.describe().handoff_mode == "flags_mps"
+            async with SessionClient(pair.bound["grpc"]) as client:
+                await client.start(start("faulting", PROMPT, TOKENS))
+                code = pair.target.process.wait(ENDED_S)
+            assert code > 0, f"ended by itself, not with {code}\n{pair.target.tail()}"
+            pair.drafters[0].process.terminate()
+            assert pair.drafters[0].process.wait(ENDED_S) is not None
