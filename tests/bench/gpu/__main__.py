@@ -163,6 +163,7 @@ def _described(pair: ServedPair, rows: list[Row]) -> list[Row]:
     graphs = description.graphs
     facts = {
         "handoff_mode": description.handoff_mode,
+        "draft_block": "as wide as the round" if pair.options.short_blocks else pair.settings.shape.block_size,
         "captures": graphs.captures,
         "captures_after_warmup": graphs.captures - pair.captured,
         "recaptures": graphs.recaptures,

@@ -39,7 +39,7 @@ class ServedPair:
 
     def __init__(self, settings: RigSettings, folder: Path, options: PairOptions) -> None:
         """Starts them."""
-        self.settings, self._folder = settings, folder
+        self.settings, self.options, self._folder = settings, options, folder
         self.pair = write_configs(folder / "models", settings.shape)
         self._schedule = folder / "schedule"
         self.switch("vllm")

@@ -53,6 +53,11 @@ class Schedule:
 class SwitchedAcceptance(SyntheticAcceptance):
     """Rates that can change under a captured step."""
 
+    @property
+    def rates(self) -> list[float]:
+        """The rates in use."""
+        return self._rates_K.tolist()
+
     def switch(self, rates: tuple[float, ...], width: int) -> None:
         """Overwrites them in place."""
         known = (*rates, *[0.0] * width)[: width - 1]

@@ -1,0 +1,84 @@
+"""What the GPU benchmark's figures rest on: pinned widths, switched schedules, steady parts, intervals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.target.adaptive.width import adaptive_policy
+from tests.bench.gpu.load import Arrival, Run
+from tests.bench.gpu.medians import interval
+from tests.bench.gpu.pinned import PinnedWidth, Schedule
+from tests.bench.gpu.shapes import PROFILES, VLLM, expected_tokens, rates_of
+from tests.session_client import Received
+
+WIDTHS, BUCKETS = (1, 4, 8, 16), (1, 2)
+MICROS = {(bucket, width): 100.0 + width for bucket in BUCKETS for width in WIDTHS}
+
+
+@pytest.fixture
+def schedule(tmp_path: Path) -> Schedule:
+    (tmp_path / "schedule").write_text(json.dumps("vllm"))
+    return Schedule(tmp_path / "schedule")
+
+
+@pytest.fixture
+def policy(schedule: Schedule) -> PinnedWidth:
+    return PinnedWidth(adaptive_policy(WIDTHS, BUCKETS, MICROS), schedule)
+
+
+@pytest.mark.parametrize(("cap", "width"), [(0, 1), (3, 4), (7, 8), (15, 16)])
+def test_a_longest_draft_pins_the_width(policy: PinnedWidth, cap: int, width: int) -> None:
+    policy.join(1, cap)
+    assert {policy.choose(1, 1) for _ in range(50)} == {width}
+
+
+def test_pinned_rounds_teach_nothing(policy: PinnedWidth) -> None:
+    before = policy.costs.table()
+    policy.join(1, 15)
+    for _ in range(50):
+        width = policy.choose(1, 1)
+        policy.observe(1, 15, 0, False)
+        policy.landed(1, width, 1, 9_000.0)
+    policy.leave(1)
+    assert policy.costs.table() == before
+    policy.join(2, None)
+    policy.landed(1, policy.choose(1, 1), 1, 9_000.0)
+    assert policy.costs.table() != before
+
+
+def test_a_schedule_is_switched_when_a_request_begins(policy: PinnedWidth, schedule: Schedule, tmp_path: Path) -> None:
+    steps = {width: schedule.make(VLLM[16], width, torch.device("cpu")) for width in (4, 16)}
+    for name in ("vllm", "P13"):
+        (tmp_path / "schedule").write_text(json.dumps(name))
+        policy.join(1, 3)
+        policy.leave(1)
+        for width, step in steps.items():
+            rates = [*rates_of(name, width), *[0.0] * width][: width - 1]
+            assert step.rates == pytest.approx(rates)
+
+
+def test_expected_tokens_end_at_the_width() -> None:
+    assert expected_tokens(PROFILES["P30"], 1) == 1.0
+    assert expected_tokens(PROFILES["P30"], 4) == pytest.approx(1 + 0.62 + 0.45 + 0.32)
+    assert expected_tokens(PROFILES["P13"], 16) == expected_tokens(PROFILES["P13"], 4)
+
+
+def test_the_steady_part_has_every_stream_and_no_end() -> None:
+    rounds = [
+        Arrival(1.0, 1, {"a": 1}, frozenset()),
+        Arrival(2.0, 2, {"a": 3, "b": 1}, frozenset()),
+        Arrival(3.0, 3, {"a": 2, "b": 2}, frozenset()),
+        Arrival(4.0, 4, {"a": 2, "b": 2}, frozenset("a")),
+        Arrival(5.0, 5, {"b": 2}, frozenset("b")),
+    ]
+    assert [arrival.number for arrival in Run(5.0, [Received(), Received()], rounds).steady()] == [2, 3]
+
+
+def test_an_interval_encloses_the_median_with_nine_tenths() -> None:
+    found = interval([float(value) for value in range(1, 9)])
+    assert found == {"median": 4.5, "low": 2.0, "high": 7.0, "coverage": 0.93}
+    assert interval([1.0, 3.0]) == {"median": 2.0, "low": 1.0, "high": 3.0, "coverage": 0.5}
