@@ -1,7 +1,7 @@
 """python -m tests.bench.gpu STAGE...: what a pair does on a GPU; a table, then one JSON line, a file a stage in --save.
 
-`steps` and `prefill` time captured steps in one process. `vllm`, `gap` and the profiles load one pair of processes,
-which they share when they follow one another. A stage that --save holds of this commit is skipped.
+`steps` and `prefill` time captured steps in one process. `vllm`, `gap`, `gateway` and the profiles load one pair of
+processes, which they share when they follow one another. A stage that --save holds of this commit is skipped.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.bench.gpu import steps
 from tests.bench.gpu.adaptive import Budget, adaptive_rows
 from tests.bench.gpu.floors import explain
 from tests.bench.gpu.gap import gap_rows
+from tests.bench.gpu.gateway import gateway_rows
 from tests.bench.gpu.held import held_rows
 from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.pair import PairOptions, ServedPair
@@ -29,7 +30,7 @@ from tests.bench.gpu.shapes import PROFILES, SHAPES
 from tests.bench.gpu.vllm import vllm_rows
 
 Row = dict[str, Any]
-SERVED = ("vllm", "gap", *PROFILES)
+SERVED = ("vllm", "gap", "gateway", *PROFILES)
 STAGES = ("steps", "prefill", *SERVED, "transformers")
 QUICK: dict[str, Any] = {"concurrency": [1, 8], "lengths": [512, 8192], "alternations": 3, "seconds": 40.0}
 FULL: dict[str, Any] = {
@@ -68,7 +69,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--contexts", type=int, nargs="*", default=[512, 4096, 32000], help="of steps")
     parser.add_argument("--lengths", type=int, nargs="*", help="prompts of prefill")
     parser.add_argument("--concurrency", type=int, nargs="*", help="of vllm and the profiles")
-    parser.add_argument("--plain", type=int, nargs="*", default=[1, 8], help="concurrencies of vllm without drafts")
+    parser.add_argument(
+        "--plain", type=int, nargs="*", default=[1, 8], help="concurrencies of plain rows and of gateway"
+    )
     parser.add_argument("--widths", type=int, nargs="*", default=[1, 4, 8, 16])
     parser.add_argument("--handoffs", nargs="*", choices=("mps", "timeslice", "host"), default=["mps"])
     parser.add_argument("--short-blocks", action="store_true", help="a draft's block is as wide as the round")
@@ -153,6 +156,8 @@ async def _loaded(chosen: argparse.Namespace, stage: str, pair: ServedPair) -> l
         return await vllm_rows(pair, chosen.concurrency, chosen.plain, chosen.tokens)
     if stage == "gap":
         return await gap_rows(pair, chosen.gap_prompt)
+    if stage == "gateway":
+        return await gateway_rows(pair, chosen.plain, chosen.tokens)
     budget = Budget(chosen.alternations, chosen.seconds, chosen.tokens)
     return await adaptive_rows(pair, stage, chosen.concurrency, budget)
 
