@@ -61,7 +61,7 @@ faults-of-processes:  ## the half of test-faults in which processes die, hang or
 	@$(PY) -m pytest --full -m 'not alone' $(FAULTS_OF_PROCESSES) $(ARGS)
 
 faults-of-peers:  ## the other half: load, hostile peers, correctness and mutants
-	@$(PY) -m pytest --full -m 'not alone' tests/faults $(addprefix --ignore=,$(FAULTS_OF_PROCESSES)) $(CORRECTNESS) $(ARGS)
+	@$(PY) -m pytest --full --timeout=1200 -m 'not alone' tests/faults $(addprefix --ignore=,$(FAULTS_OF_PROCESSES)) $(CORRECTNESS) $(ARGS)
 	@$(PY) -m tests.mutants
 
 test-gpu: setup  ## needs a GPU

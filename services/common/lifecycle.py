@@ -1,6 +1,7 @@
 """Runs one service as a process: start, announce, wait for a signal, drain, exit 0."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -40,6 +41,7 @@ async def _run(service: str, app: App) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     bound = await app.start()
+    _freeze()
     print(json.dumps({"service": service, **bound.as_dict(), "pid": os.getpid()}), flush=True)
     fatal: asyncio.Future[None] | None = getattr(app, "fatal", None)
     waiting = asyncio.create_task(stopped.wait())
@@ -48,3 +50,14 @@ async def _run(service: str, app: App) -> int:
     waiting.cancel()
     await app.drain()
     return 1 if fatal is not None and fatal.done() and fatal.exception() else 0
+
+
+def _freeze() -> None:
+    """Sets what the start has made apart from what requests make.
+
+    A full collection waits until a quarter as many objects have come as there were: with those of the libraries
+    counted it takes place so late that the garbage of thousands of requests lies about, and stops everything for long.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()

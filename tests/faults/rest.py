@@ -19,7 +19,7 @@ KEPT_KIB = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a process holds of the machine."""
+    """What a process holds of the machine; memory is its own, for pages of the arena are its cache and come by use."""
 
     descriptors: int
     resident_kib: int
@@ -28,7 +28,7 @@ class Footprint:
 def footprint(pid: int) -> Footprint:
     """What it holds now."""
     status = Path(f"/proc/{pid}/status").read_text()
-    resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+    resident = re.search(r"RssAnon:\s+(\d+) kB", status)
     assert resident is not None
     return Footprint(len(os.listdir(f"/proc/{pid}/fd")), int(resident[1]))
 
