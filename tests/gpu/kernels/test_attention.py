@@ -80,8 +80,18 @@ def test_context_and_block(width: int, heads: int, kv_heads: int, size: int, dty
             close(out[row, offset], softmax_attention(q[row, offset], all_keys, all_values).to(dtype))
 
 
+def test_merging_many_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tables(LENGTHS, 4)
+    kv = poisoned_kv(1, 24, table, [length + 4 for length in LENGTHS], torch.float32)
+    q = randn(len(LENGTHS), 4, 3, 24)
+    span = plan_span(table, torch.tensor(LENGTHS, device=DEVICE), 4, BLOCK_SIZE)
+    expected = kernel.attend_span(q, kv, span)
+    monkeypatch.setattr(kernel, "_MANY_MERGES", 0)
+    close(kernel.attend_span(q, kv, span)[:-1], expected[:-1])
+
+
 def test_split_counts_are_powers_of_two() -> None:
     for batch in (1, 2, 7, 64, 500):
-        count = kernel.split_count(batch, 8, 1)
+        count = kernel.split_count(batch * 8)
         assert count & (count - 1) == 0
         assert 1 <= count <= 64
