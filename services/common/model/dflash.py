@@ -29,9 +29,9 @@ from services.common.model.layers import (
     LayerWeights,
     finish_block,
     layer_shapes,
-    project_qkv,
     read_layer,
     rotation_table,
+    store_projected,
 )
 from services.common.model.qwen3 import Qwen3
 from services.common.model.random_weights import RandomCheckpoint
@@ -175,13 +175,16 @@ class DflashBlock:
         self, ids_BW: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor, embed_VD: Tensor
     ) -> Tensor:
         config, eps, shape = self.config, self.config.rms_norm_eps, span.positions_BW.shape
+        rows_T = torch.arange(ids_BW.numel(), device=ids_BW.device)
         stream_TD = embedding(ids_BW.flatten(), embed_VD)
         normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
+        # The block's own keys and values: a layer's are read before the next one writes.
+        own_2T1HD = stream_TD.new_empty((2, len(stream_TD), 1, config.num_key_value_heads, config.head_dim))
+        k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *own_2T1HD.shape[3:])
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
-            q_BWHD, k_BWHD, v_BWHD = (
-                rows_THD.view(*shape, *rows_THD.shape[1:]) for rows_THD in project_qkv(normed, layer, config, rotation)
-            )
+            q_THD = store_projected(normed, layer, rotation, own_2T1HD, rows_T, eps)
+            q_BWHD = q_THD.view(*shape, *q_THD.shape[1:])
             attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
             normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps)
         return rms_norm(stream_TD, self._norm_D, eps).view(*shape, -1)

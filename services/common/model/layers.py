@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear import Normed, linear_added, linear_gated, linear_normed
-from services.common.kernels.rope import Rotation, RotationTable, norm_rope
-from services.common.kernels.store_qkv import store_qkv
+from services.common.kernels.linear import Normed, linear_added, linear_gated
+from services.common.kernels.rope import Rotation, RotationTable
+from services.common.kernels.store_qkv import project_qkv
 from services.common.model.checkpoint import TensorSource
 from services.common.model.config import BackboneConfig
 
@@ -82,18 +82,7 @@ def store_projected(
     normed: Normed, layer: LayerWeights, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
 ) -> Tensor:
     """Return the queries [T, heads, D]; keys and values go to their slots."""
-    mixed_TF = linear_normed(normed, layer.qkv_FD, eps)
-    return store_qkv(mixed_TF, layer.head_norm_HD, rotation, kv_2NSHD, slots_T, eps)
-
-
-def project_qkv(
-    normed: Normed, layer: LayerWeights, config: BackboneConfig, rotation: Rotation
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values as [T, heads, D]; queries and keys are normalised and rotated."""
-    heads, kv_heads, eps = config.num_attention_heads, config.num_key_value_heads, config.rms_norm_eps
-    mixed_THD = linear_normed(normed, layer.qkv_FD, eps).view(-1, heads + 2 * kv_heads, config.head_dim)
-    turned_THD = norm_rope(mixed_THD[:, : heads + kv_heads], layer.head_norm_HD, rotation, eps)
-    return turned_THD[:, :heads], turned_THD[:, heads:], mixed_THD[:, heads + kv_heads :]
+    return project_qkv(normed, layer.qkv_FD, layer.head_norm_HD, rotation, kv_2NSHD, slots_T, eps)
 
 
 def finish_block(

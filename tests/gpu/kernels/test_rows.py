@@ -5,12 +5,14 @@ import torch
 
 from services.common.kernels.embedding import kernel as embedding_kernel
 from services.common.kernels.embedding import reference as embedding_reference
+from services.common.kernels.linear import Normed
 from services.common.kernels.rms_norm import kernel as norm_kernel
 from services.common.kernels.rms_norm import reference as norm_reference
 from services.common.kernels.rope import RotationTable
 from services.common.kernels.rope import kernel as rope_kernel
 from services.common.kernels.rope import reference as rope_reference
 from services.common.kernels.span_attention import placement, plan_span
+from services.common.kernels.store_qkv import fused as fused_kernel
 from services.common.kernels.store_qkv import kernel as store_kernel
 from services.common.kernels.store_qkv import reference as store_reference
 from services.common.kernels.swiglu import kernel as swiglu_kernel
@@ -82,6 +84,24 @@ def test_store_qkv(dtype: torch.dtype) -> None:
     expected_kv = kv.clone()
     q = store_kernel.store_qkv(mixed, weight, rotation, kv, slots, EPS)
     close(q, store_reference.store_qkv(mixed, weight, rotation, expected_kv, slots, EPS))
+    close(kv, expected_kv)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [3, 11, 16, 17])
+@pytest.mark.parametrize("parts", [0, 3])
+def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
+    """Few rows in two launches, up to sixteen fused with the product, more in two again."""
+    heads, kv_heads, size, width = 4, 2, 16, 48
+    x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
+    squares = x.float().pow(2).view(rows, parts, -1).sum(-1).t().contiguous() if parts else None
+    normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype)
+    rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(torch.arange(rows, device=DEVICE) + 5)
+    slots = torch.arange(rows, device=DEVICE) * 3 % 32
+    kv = randn(2, 8, 4, kv_heads, size, seed=9, dtype=dtype)
+    expected_kv = kv.clone()
+    q = fused_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS)
+    close(q, store_reference.project_qkv(normed, weight, norm, rotation, expected_kv, slots, EPS))
     close(kv, expected_kv)
 
 

@@ -30,9 +30,6 @@ def linear_kernel(
     if GATED:
         line = band * (BAND // 2) + lane % (BAND // 2) + lane // (BAND // 2) * outputs
         end_line = 2 * outputs
-    share = tl.cdiv(tl.cdiv(depth, SHARES), DEPTH) * DEPTH
-    begin = tl.program_id(1) * share
-    end = tl.minimum(begin + share, depth)
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
     output = band * LINES + tl.arange(0, LINES)
     at = row[None, :] * outputs + output[:, None]
@@ -43,15 +40,10 @@ def linear_kernel(
         norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)[:, None]
     await_previous(PDL)
     if PARTS > 0:
-        scale = _scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
+        scale = row_scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
     if ADDED:
         residual = tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
-    # The weight is the left operand: its band fills the matrix units' 64 rows, which 16 rows of x would not.
-    total = tl.zeros((BAND, ROWS), dtype=tl.float32)
-    for first in range(begin, end, DEPTH):
-        column = first + tl.arange(0, DEPTH)
-        weight = _weight_tile(weight_ptr, line, column, end_line, end, stride, EVEN)
-        total = tl.dot(weight, _x_tile(x_ptr, row, column, rows, depth, EVEN), total, input_precision="ieee")
+    total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, SHARES, EVEN)
     allow_next(PDL)
     squares_at = parts_ptr + band * rows + row
     if SHARES == 1:
@@ -70,6 +62,24 @@ def linear_kernel(
             _finish(
                 whole, scale, residual, norm, out_ptr + at, scaled_ptr + at, squares_at, row < rows, fits, GATED, ADDED
             )
+
+
+@triton.jit
+def multiply(
+    x_ptr, weight_ptr, line, end_line, row, rows, depth, stride,
+    DEPTH: tl.constexpr, SHARES: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Return this program's share of a band [lines, rows]."""
+    share = tl.cdiv(tl.cdiv(depth, SHARES), DEPTH) * DEPTH
+    begin = tl.program_id(1) * share
+    end = tl.minimum(begin + share, depth)
+    # The weight is the left operand: its band fills the matrix units' 64 rows, which 16 rows of x would not.
+    total = tl.zeros((line.shape[0], row.shape[0]), dtype=tl.float32)
+    for first in range(begin, end, DEPTH):
+        column = first + tl.arange(0, DEPTH)
+        weight = _weight_tile(weight_ptr, line, column, end_line, end, stride, EVEN)
+        total = tl.dot(weight, _x_tile(x_ptr, row, column, rows, depth, EVEN), total, input_precision="ieee")
+    return total
 
 
 @triton.jit
@@ -104,7 +114,7 @@ def _x_tile(x_ptr, row, column, rows, depth, EVEN: tl.constexpr):
 
 
 @triton.jit
-def _scale(squares_ptr, row, rows, depth, eps, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr):
+def row_scale(squares_ptr, row, rows, depth, eps, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr):
     """Return one over the root mean square of each row of x."""
     part = tl.arange(0, PARTS_PAD)
     inside = (part < PARTS)[:, None] & (row < rows)[None, :]

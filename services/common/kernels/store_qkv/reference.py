@@ -1,10 +1,19 @@
-"""Head norms, rotation and store, composed of their own operators."""
+"""Projection, head norms, rotation and store, composed of their own operators."""
 
 from torch import Tensor
 
+from services.common.kernels.linear import Normed
+from services.common.kernels.linear.reference import linear_normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.write_kv.reference import write_kv
+
+
+def project_qkv(
+    normed: Normed, qkv_FD: Tensor, norm_HD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+) -> Tensor:
+    """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
+    return store_qkv(linear_normed(normed, qkv_FD, eps), norm_HD, rotation, kv_2NSHD, slots_T, eps)
 
 
 def store_qkv(

@@ -1,0 +1,49 @@
+"""Projection, head norms, rotation and K/V store in one launch, for few rows: a band of the product is a whole head.
+
+Bytes for T rows: (Hq + 2 Hkv) D F e of weights, once, and T (Hq + 2 Hkv) D e of results; a launch of its own for what
+follows the product would read and write those again.
+"""
+
+import torch
+import triton
+from torch import Tensor
+
+from services.common.kernels.linear import Normed
+from services.common.kernels.linear.kernel import linear_normed
+from services.common.kernels.overlap import LAUNCH, PDL
+from services.common.kernels.rope import Rotation
+from services.common.kernels.store_qkv.kernel import store_qkv
+from services.common.kernels.store_qkv.program import project_kernel
+
+_LEAST_ROWS, _MOST_ROWS = 9, 16
+_LEAST_SIZE = 16
+_DEPTH, _STAGES = 128, 5
+
+
+def project_qkv(
+    normed: Normed, qkv_FD: Tensor, norm_HD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+) -> Tensor:
+    """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
+    if not _fuses(normed.rows_TD, norm_HD.shape[1]):
+        return store_qkv(linear_normed(normed, qkv_FD, eps), norm_HD, rotation, kv_2NSHD, slots_T, eps)
+    assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
+    assert qkv_FD.stride(1) == 1, "the kernel reads a weight along its inputs"
+    x_TD, (turning, size), kv_heads = normed.rows_TD.contiguous(), norm_HD.shape, kv_2NSHD.shape[3]
+    rows, depth = x_TD.shape
+    q_THD = x_TD.new_empty((rows, turning - kv_heads, size))
+    parts = 0 if normed.squares_PT is None else len(normed.squares_PT)
+    project_kernel[(turning + kv_heads,)](
+        x_TD, qkv_FD, x_TD if normed.squares_PT is None else normed.squares_PT, norm_HD, rotation.cos_T1D,
+        rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, qkv_FD.stride(0),
+        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
+        ROWS=_MOST_ROWS, SIZE=size, QUERIES=turning - kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,
+        EVEN=depth % _DEPTH == 0, PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), PDL=PDL, num_stages=_STAGES,
+        **LAUNCH,
+    )  # fmt: skip
+    return q_THD
+
+
+def _fuses(x_TD: Tensor, size: int) -> bool:
+    """Whether a head is a band that the matrix units take; few rows are quicker in two launches."""
+    whole = size >= _LEAST_SIZE and triton.next_power_of_2(size) == size
+    return whole and _LEAST_ROWS <= len(x_TD) <= _MOST_ROWS and x_TD.dtype != torch.float64

@@ -1,0 +1,51 @@
+"""The program of a projection whose band of lines is a head: its end does what a head needs before attention."""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators
+
+import triton
+import triton.language as tl
+
+from services.common.kernels.linear.program import multiply, row_scale
+from services.common.kernels.overlap import allow_next, await_previous
+
+
+@triton.jit
+def project_kernel(
+    x_ptr, weight_ptr, squares_ptr, norm_ptr, cos_ptr, sin_ptr, slots_ptr, q_ptr, kv_ptr,
+    rows, depth, stride, places, eps,
+    ROWS: tl.constexpr, SIZE: tl.constexpr, QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (Hq + 2 Hkv): a head each, in the order queries, keys, values."""
+    head, row = tl.program_id(0), tl.arange(0, ROWS)
+    line, half = head * SIZE + tl.arange(0, SIZE), tl.arange(0, SIZE // 2)[:, None]
+    known = (row < rows)[None, :]
+    turns = head < QUERIES + KV_HEADS
+    # What the end needs is asked for before the loop, which hides its latency; nothing in the chain writes it.
+    slot = tl.load(slots_ptr + row, mask=row < rows, other=0).to(tl.int64)[None, :]
+    norm_low = tl.load(norm_ptr + head * SIZE + half, mask=turns, other=0.0).to(tl.float32)
+    norm_high = tl.load(norm_ptr + head * SIZE + SIZE // 2 + half, mask=turns, other=0.0).to(tl.float32)
+    angle = row[None, :] * SIZE + half
+    cos, sin_low = tl.load(cos_ptr + angle, mask=known, other=0.0), tl.load(sin_ptr + angle, mask=known, other=0.0)
+    await_previous(PDL)
+    scale = 1.0
+    if PARTS > 0:
+        scale = row_scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
+    end_line = (QUERIES + 2 * KV_HEADS) * SIZE
+    total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, 1, EVEN)
+    allow_next(PDL)
+    # Rounded as a product of its own would leave it.
+    kind = q_ptr.dtype.element_ty
+    mixed = (total * scale).to(kind).to(tl.float32)
+    low, high = tl.split(tl.permute(tl.reshape(mixed, (2, SIZE // 2, ROWS)), (1, 2, 0)))
+    target = q_ptr + (row * QUERIES + head)[None, :] * SIZE + half
+    if turns:
+        root = 1.0 / tl.sqrt(tl.sum(mixed * mixed, 0) / SIZE + eps)[None, :]
+        low, high = low * norm_low * root, high * norm_high * root
+        # The table's sine of a pair's first half is the negative of its second's.
+        low, high = low * cos + high * sin_low, high * cos - low * sin_low
+    if head >= QUERIES:
+        place = slot if turns else slot + places
+        target = kv_ptr + (place * KV_HEADS + (head - QUERIES) % KV_HEADS) * SIZE + half
+    tl.store(target, low.to(kind), mask=known)
+    tl.store(target + SIZE // 2, high.to(kind), mask=known)
