@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from services.common.graph import Counters, StepGraphs
+from services.common.kernels.post_drafts import post_drafts
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
 from services.drafter.turn import Turn
@@ -60,8 +61,5 @@ class Pacer:
 
 def _draft_round(shared: Shared, proposer: Proposer, stamp_2: Tensor, bucket: int, width: int) -> None:
     rows_B = shared.rows_B[:bucket].to(torch.int64)
-    epoch_B = shared.epoch_S.index_select(0, rows_B)
-    tokens_BK = proposer.propose(shared, rows_B, width).to(shared.tokens_SK.dtype)
-    number_B, generation_B = stamp_2[:, None].expand(2, bucket)
-    shared.tokens_SK[:, : width - 1].index_copy_(0, rows_B, tokens_BK)
-    shared.tag_S3.index_copy_(0, rows_B, torch.stack((number_B, epoch_B, generation_B), dim=1))
+    drafts_BK = proposer.propose(shared, rows_B, width)
+    post_drafts(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)

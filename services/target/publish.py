@@ -9,6 +9,7 @@ from torch import Tensor
 
 from services.common import attach
 from services.common.arena import Arena, ArenaSpec
+from services.common.kernels.publish_slots import Mapped, publish_slots
 from services.common.model import DrafterConfig, TargetConfig
 from services.target.noise_ring import ring_shape
 from services.target.shapes import RunnerSettings
@@ -59,22 +60,21 @@ class Publisher:
 
     def __init__(self, arena: Arena, state: DeviceState) -> None:
         self._state = state
-        self._length_S = arena.tensor(attach.LENGTH)
-        self._anchor_S = arena.tensor(attach.ANCHOR)
+        self._mapped = Mapped(
+            rows_B=arena.tensor(attach.ROWS),
+            length_S=arena.tensor(attach.LENGTH),
+            anchor_S=arena.tensor(attach.ANCHOR),
+            history_length_S=arena.tensor(attach.HISTORY_LENGTH),
+        )
         self._epoch_S = arena.tensor(attach.EPOCH)
         self._table_SN = arena.tensor(attach.BLOCK_TABLE)
-        self._history_length_S = arena.tensor(attach.HISTORY_LENGTH)
-        self._rows_B = arena.tensor(attach.ROWS)
         self._temperature_S = arena.tensor(attach.TEMPERATURE) if attach.TEMPERATURE in arena else None
         self._published_version = -1
 
     def publish(self, rows_B: Tensor) -> None:
         """Publishes lengths, anchors, epochs, block tables and the rows of the round."""
         state = self._state
-        self._rows_B[: rows_B.shape[0]].copy_(rows_B)
-        self._length_S.copy_(state.slots.length_S)
-        self._anchor_S.copy_(state.slots.anchor_S)
-        torch.add(state.slots.length_S, 1, out=self._history_length_S)
+        publish_slots(rows_B, state.slots.length_S, state.slots.anchor_S, self._mapped)
         if state.version != self._published_version:
             self._epoch_S.copy_(state.epoch_S)
             self._table_SN.copy_(state.block_table_SN)

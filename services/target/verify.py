@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import RoundResult, accept
-from services.common.kernels.span_attention import plan_span
+from services.common.kernels.seat_rows import seat_drafts
 from services.common.kernels.take_drafts import take_drafts
 from services.target.pool import Pool
 from services.target.synthetic import SyntheticAcceptance
@@ -68,11 +68,10 @@ class VerifyStep:
         """Forward, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
         pool, state = self._pool, self._pool.state
         drafts_BK = self._take()
-        anchor_B1 = state.slots.anchor_S[self._rows_B].unsqueeze(1)
-        ids_BW = torch.cat((anchor_B1, drafts_BK.clamp_min(0)), 1)
-        table_BN = state.block_table_SN[self._rows_B]
-        lengths_B = state.slots.length_S[self._rows_B]
-        span = plan_span(table_BN, lengths_B, self._width, pool.settings.block_size)
+        slots = state.slots
+        ids_BW, span = seat_drafts(
+            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, pool.settings.block_size
+        )
         hidden_BWD, features_BWF = pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)
         if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
             pool.context.write(features_BWF, span, pool.draft_kv)
@@ -80,7 +79,7 @@ class VerifyStep:
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK)
         noise_BWV = self._noise()
-        accept(self.logits_BWV, drafts_BK, self._rows_B, state.slots, self.result, noise_BWV, self._mode)
+        accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode)
 
     def _take(self) -> Tensor:
         if self._width == 1:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import plan_context
+from services.common.kernels.seat_rows import seat_block
 from services.common.model import DflashBlock
 from services.common.model.dflash import Coupling
 from services.drafter.shared import Shared
@@ -56,12 +56,11 @@ class DflashProposer:
         assert shared.embed_VD is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
         block = width if self._short_blocks else self._block.config.block_size
-        table_BN = shared.block_table_SN.index_select(0, rows_B)
-        lengths_B = shared.length_S.index_select(0, rows_B)
-        span = plan_context(table_BN, lengths_B, block, shared.block_size)
-        anchors_B = shared.anchor_S.index_select(0, rows_B)
+        anchors_B, span = seat_block(
+            rows_B, shared.anchor_S, shared.length_S, shared.block_table_SN, block, shared.block_size
+        )
         head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
-        coupling = _coupling(shared, rows_B, lengths_B, width - 1)
+        coupling = _coupling(shared, rows_B, span.lengths_B, width - 1)
         return self._block.propose(
             anchors_B, span, shared.draft_kv, shared.embed_VD, head_VD, count=width - 1, coupling=coupling
         )

@@ -13,11 +13,15 @@ from services.common.kernels.accept import choose, floor, scores
 from services.common.kernels.best_token import kernel as best_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.linear import program as linear
+from services.common.kernels.post_drafts import kernel as post_drafts
+from services.common.kernels.publish_slots import kernel as publish_slots
 from services.common.kernels.rms_norm import kernel as rms_norm
 from services.common.kernels.rope import kernel as rope
+from services.common.kernels.seat_rows import kernel as seat_rows
 from services.common.kernels.span_attention import kernel as attention
 from services.common.kernels.span_attention import placement
 from services.common.kernels.store_qkv import kernel as store_qkv
+from services.common.kernels.store_qkv import program as project_qkv
 from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.take_drafts import kernel as take_drafts
 from services.common.kernels.write_kv import kernel as write_kv
@@ -67,9 +71,16 @@ WORDS = frozenset(
         "accepted_ptr",
         "drafted_ptr",
         "end_ptr",
+        "anchors_ptr",
+        "stamp_ptr",
+        "mapped_length_ptr",
+        "mapped_anchor_ptr",
+        "mapped_end_ptr",
     ]
 )
-HALF_WORDS = frozenset(["table_ptr", "rows_ptr", "counts_ptr", "choices_ptr", "history_ptr"])
+HALF_WORDS = frozenset(
+    ["table_ptr", "tables_ptr", "rows_ptr", "mapped_rows_ptr", "counts_ptr", "choices_ptr", "history_ptr"]
+)
 BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
 HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPLITS": 8, "TOKENS": 32, "PDL": True}
 
@@ -92,6 +103,31 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for block in (False, True)
     ),
+    (
+        project_qkv.project_kernel,
+        {
+            "ROWS": 16,
+            "SIZE": 128,
+            "QUERIES": 8,
+            "KV_HEADS": 2,
+            "DEPTH": 128,
+            "EVEN": True,
+            "PARTS": 40,
+            "PARTS_PAD": 64,
+            "PDL": True,
+        },
+        {},
+    ),
+    *(
+        (
+            seat_rows._seat_kernel,
+            {"HAS_DRAFTS": drafts, "BLOCK_SIZE": 16, "WIDTH": 3, "WIDTH_PAD": 4, "COLUMNS": 256},
+            {"rows_ptr": rows},
+        )
+        for drafts, rows in ((True, "*i32"), (False, "*i64"))
+    ),
+    (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"rows_ptr": "*i64", "tokens_ptr": "*i32"}),
+    (publish_slots._publish_kernel, {"TILE": 256}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
     (rope._table_kernel, {"SIZE_PAD": 128}, {}),
     (attention._merge_kernel, {**HEADS, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"}),
