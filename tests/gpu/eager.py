@@ -25,13 +25,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """Distances in nat over some positions; `regret` is what a choice lost against the best, at most."""
+    """Distances in nat over some positions; `regret` is what a choice lost at most, `missed` how many lost anything."""
 
     positions: int
     worst: float
     mean: float
     p99: float
     regret: float
+    missed: int
 
     @property
     def golden(self) -> bool:
@@ -57,6 +58,7 @@ class EagerReference:
             float(distances.mean()),
             float(distances.quantile(0.99)),
             float(regrets.max()),
+            int((regrets > 0).sum()),
         )
 
     @torch.inference_mode()

@@ -22,6 +22,7 @@ from tests.session_client import SessionClient, start
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 DTYPE = "bfloat16" if DEVICE == "cuda" else "float32"
 TOKENS, LEAST_POSITIONS = 210, 800
+Known = dict[tuple[str, bool], list[Said]]
 GROUPS = {"alone": (1, 1, 1, 1), "batched": (4,), "padded": (3, 3)}
 """How many run at once, in turn; three are padded to the bucket of four."""
 
@@ -37,6 +38,12 @@ def pair() -> Iterator[PairProcesses]:
             yield started
         finally:
             started.stop()
+
+
+@pytest.fixture(scope="module")
+def known() -> Known:
+    """What was said already, by group and whether it was drafted."""
+    return {}
 
 
 @pytest.fixture(scope="module")
@@ -67,29 +74,45 @@ async def ask(client: SessionClient, chosen: Sequence[list[int]], speculation: t
     return [Said(prompt, client.requests[name].tokens, told[name]) for name, prompt in zip(names, chosen, strict=True)]
 
 
-async def said(pair: PairProcesses, groups: Sequence[int], drafted: bool) -> list[Said]:
-    """All prompts, so many at once."""
-    left, results = prompts(sum(groups)), []
-    async with SessionClient(pair.bound["grpc"]) as client:
-        for size in groups:
-            results += await ask(client, left[:size], types.Speculation(off=not drafted))
-            left = left[size:]
-    return results
+async def said(pair: PairProcesses, known: Known, groups: str, drafted: bool) -> list[Said]:
+    """All prompts, so many at once as the group says."""
+    if (groups, drafted) not in known:
+        left = prompts(sum(GROUPS[groups]))
+        results: list[Said] = []
+        async with SessionClient(pair.bound["grpc"]) as client:
+            for size in GROUPS[groups]:
+                results += await ask(client, left[:size], types.Speculation(off=not drafted))
+                left = left[size:]
+        known[groups, drafted] = results
+    return known[groups, drafted]
 
 
 @pytest.mark.parametrize("drafted", [False, True])
 @pytest.mark.parametrize("groups", GROUPS)
 async def test_log_probabilities_are_those_of_the_reference(
-    pair: PairProcesses, reference: EagerReference, groups: str, drafted: bool
+    pair: PairProcesses, known: Known, reference: EagerReference, groups: str, drafted: bool
 ) -> None:
-    deviation = reference.deviation(await said(pair, GROUPS[groups], drafted))
+    deviation = reference.deviation(await said(pair, known, groups, drafted))
     print(groups, "drafted" if drafted else "plain", deviation)
     assert deviation.positions >= LEAST_POSITIONS
     assert deviation.golden, deviation
 
 
+async def test_drafts_miss_the_best_token_no_oftener(
+    pair: PairProcesses, known: Known, reference: EagerReference
+) -> None:
+    """Near ties fall as rounding has it, in plain decoding too; twice as often is allowed."""
+    missed = {}
+    for drafted in (False, True):
+        texts = [one for groups in GROUPS for one in await said(pair, known, groups, drafted)]
+        missed[drafted] = reference.deviation(texts).missed
+    assert missed[True] <= 2 * missed[False], missed
+
+
 @pytest.mark.parametrize("fault", [hides_one_key, sees_one_ahead, swaps_two])
-async def test_the_gate_sees_a_fault(pair: PairProcesses, reference: EagerReference, fault: Fault) -> None:
-    spoilt = reference.deviation(await said(pair, GROUPS["batched"], drafted=True), fault)
+async def test_the_gate_sees_a_fault(
+    pair: PairProcesses, known: Known, reference: EagerReference, fault: Fault
+) -> None:
+    spoilt = reference.deviation(await said(pair, known, "batched", drafted=True), fault)
     print(fault, spoilt)
     assert not spoilt.golden, spoilt
