@@ -15,7 +15,7 @@ VERIFY = "services.target.verify"
 PREFILL = "services.target.prefill"
 RING = "services.target.noise_ring"
 RUNNER = "services.target.runner"
-PUBLISH = "services.target.publish"
+PUBLISH = "services.common.kernels.publish_slots.reference"
 
 _LOSSLESS = "tests/unit/target/test_runner_lossless.py::"
 _REQUESTS = "tests/unit/target/test_runner_requests.py::"
@@ -201,8 +201,8 @@ ENDS = (
            ACCEPTED),
     Mutant("logprobs-of-the-first-row-for-all", "services.target.outcomes", "PositionLogprobs(chosen[j],",
            "PositionLogprobs(chosen[0],", LOGPROBS),
-    Mutant("history-without-the-anchor", PUBLISH, "torch.add(state.slots.length_S, 1,",
-           "torch.add(state.slots.length_S, 0,", PUBLISHED),
+    Mutant("history-without-the-anchor", PUBLISH, "torch.add(length_S, 1,", "torch.add(length_S, 0,",
+           PUBLISHED),
     Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot] = 0\n        self._seats[slot] = Seat(",
            "        self.block_table_SN = self.block_table_SN.clone()\n        self._seats[slot] = Seat(", ROUNDS),
     Mutant("stop-string-lost-between-tokens", "services.gateway.stop_strings", "pending = self._held + text",
