@@ -180,6 +180,11 @@ class Fleet:
         pids = [self.gateway.process.pid, *(pair.target.process.pid for pair in self._living())]
         await self.until(lambda: not any(self._footprints.grown(pid) for pid in pids), "everything given back")
 
+    async def settle(self) -> None:
+        """Takes what every process holds now, at rest, as what it may hold."""
+        self._footprints = Footprints()
+        await self.quiet()
+
     def _living(self) -> list[PairProcesses]:
         return [pair for pair in self.pairs.values() if pair.target.process.poll() is None]
 

@@ -25,9 +25,19 @@ HANGS = {
     "blocked event loop": "plan:pace=0.01,deliver:sleep=30@60",
 }
 FOUND_S, TOLD_S = 6.0, 5.0
+HEARD_S = 1.5
+SPARE = 3
+"""More trials, for on a busy machine the victim's streams may have ended before the others have begun."""
 # Numbers of requests that no test has sent before. The gateway sends a prompt where it was seen; those that have moved
 # away from the victim would all begin on the other pair, and the fault would meet nothing.
 FRESH = count(1000, STREAMS)
+
+
+async def _replace_victim(fleet: Fleet, points: str, flags: tuple[str, ...] = ()) -> None:
+    """Waits until the gateway has heard from the target that it speculates: before, it sends its requests elsewhere."""
+    await fleet.replace_pair(0, points, flags)
+    await asyncio.to_thread(fleet.pairs[0].wait_attached, 1)
+    await asyncio.sleep(HEARD_S)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +48,11 @@ async def test_f5_a_target_that_hangs_is_left_behind(fleet: Fleet, size: Size, k
     down = health_pb2.HealthCheckResponse.NOT_SERVING
     gaps: list[float] = []
     told: list[float] = []
-    for _ in range(size(1, 5)):
+    trials = size(1, 5)
+    for _ in range(trials + SPARE):
         first = next(FRESH)
         expected = await fleet.expected(STREAMS, TOKENS, first)
-        await fleet.replace_pair(0, HANGS[kind])
+        await _replace_victim(fleet, HANGS[kind])
         pair = fleet.pairs[0]
         streams = await fleet.begin_all(STREAMS, TOKENS, first)
         if kind == "stopped process":
@@ -54,8 +65,11 @@ async def test_f5_a_target_that_hangs_is_left_behind(fleet: Fleet, size: Size, k
         answers = [await stream.task for stream in streams]
         for answer, wanted in zip(answers, expected, strict=True):
             assert same(answer, wanted)
-        assert migrations(answers) > 0, "the fault met a live stream"
-        gaps.append(max(answer.longest_gap_s for answer in answers))
+        if migrations(answers):
+            gaps.append(max(answer.longest_gap_s for answer in answers))
+        if len(gaps) == trials:
+            break
+    assert len(gaps) == trials, "faults met live streams"
     await fleet.replace_pair(0)
     await fleet.quiet()
     judge(gaps, FOUND_S)
@@ -66,7 +80,7 @@ async def test_f5_a_target_that_hangs_is_left_behind(fleet: Fleet, size: Size, k
 @pytest.mark.whole
 async def test_f5_a_target_that_was_only_held_serves_again(fleet: Fleet, size: Size) -> None:
     """Stopped for less than the gateway's patience it keeps its streams; stopped for longer it is taken back."""
-    await fleet.replace_pair(0, "plan:pace=0.03")
+    await _replace_victim(fleet, "plan:pace=0.03")
     process = fleet.pairs[0].target.process
     for trial in range(size(1, 10)):
         held_s, moves = (2.0, False) if trial % 2 == 0 else (8.0, True)
@@ -100,7 +114,7 @@ async def test_f5_a_target_that_is_slow_but_lives_is_kept(fleet: Fleet, kind: st
     points, flags, pause_s = SLOW[kind]
     first = next(FRESH)
     expected = await fleet.expected(STREAMS, TOKENS, first)
-    await fleet.replace_pair(0, points, flags)
+    await _replace_victim(fleet, points, flags)
     streams = await fleet.begin_all(STREAMS, TOKENS, first)
     answers = [await stream.task for stream in streams]
     for answer, wanted in zip(answers, expected, strict=True):
