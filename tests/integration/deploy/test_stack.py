@@ -3,7 +3,9 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from deploy.client import Client, Job
@@ -35,6 +37,18 @@ def test_the_controller_announces_the_pair(stack: Stack) -> None:
     assert pair.pair_id == "pair-0"
     assert pair.target_address
     assert pair.metrics_address
+
+
+def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:
+    (port,) = (path.read_text() for path in stack.run_dir.rglob("gcs_server_port_*"))
+    (token,) = stack.run_dir.rglob("ray.token")
+    assert token.stat().st_mode & 0o777 == 0o600
+    with grpc.insecure_channel(f"127.0.0.1:{port.strip()}") as channel:
+        ask: Any = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+        with pytest.raises(grpc.RpcError) as refused:
+            ask(b"", timeout=30.0)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert ask(b"", timeout=30.0, metadata=(("authorization", f"Bearer {token.read_text()}"),))
 
 
 def test_nothing_is_left_behind() -> None:
