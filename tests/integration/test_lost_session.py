@@ -1,0 +1,22 @@
+"""What is left of a session whose target stopped answering: nothing, without waiting for the garbage collector."""
+
+import gc
+from pathlib import Path
+
+from services.gateway.targets.session import Session
+from tests.fakes_target import FakeTarget
+from tests.integration.gateway_stack import harness
+from tests.integration.test_gateway_faults import ready
+from tests.integration.test_gateway_stream import until
+
+
+async def test_nothing_keeps_the_connection_of_a_lost_session(tmp_path: Path) -> None:
+    async with harness(tmp_path, [FakeTarget()]) as one:
+        await ready(one, 1)
+        gc.disable()
+        try:
+            one.targets[0].stall()
+            await ready(one, 0)
+            await until(lambda: not any(isinstance(each, Session) for each in gc.get_objects()))
+        finally:
+            gc.enable()
