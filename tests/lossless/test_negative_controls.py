@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import accept
+from services.common.kernels.seat_rows import reference as seat_rows
 from services.common.kernels.span_attention import Span, plan_span
 from services.common.kernels.take_drafts import take_drafts
 from services.target import verify
@@ -62,7 +63,7 @@ def test_without_a_fault_the_gate_is_green() -> None:
 def test_a_fault_in_the_span_is_found(
     fault: Callable[..., Span], temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "plan_span", fault)
+    monkeypatch.setattr(seat_rows, "plan_span", fault)
     assert gate(temperature).mismatches > 0
 
 
