@@ -77,7 +77,7 @@ async def test_a_killed_drafter_costs_speed_only(pair: PairProcesses) -> None:
 
 async def test_a_stopped_drafter_trips_the_watchdog_and_is_replaced(pair: PairProcesses) -> None:
     async with SessionClient(pair.bound["grpc"]) as client:
-        plain, _ = await _texts(client, "before-stop", 0.0, True)
+        plain, _ = await _texts(client, "running", 0.0, True)
         running = asyncio.create_task(_texts(client, "stopping", 0.0, False))
         await asyncio.sleep(0.1)
         stopped = pair.drafters[-1].process
