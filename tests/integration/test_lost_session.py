@@ -1,6 +1,7 @@
 """What is left of a session whose target stopped answering: nothing, without waiting for the garbage collector."""
 
 import gc
+import weakref
 from pathlib import Path
 
 from services.gateway.targets.session import Session
@@ -11,12 +12,15 @@ from tests.integration.test_gateway_stream import until
 
 
 async def test_nothing_keeps_the_connection_of_a_lost_session(tmp_path: Path) -> None:
+    """Only the session that was lost is watched: the link opens others meanwhile, and other tests left theirs."""
     async with harness(tmp_path, [FakeTarget()]) as one:
         await ready(one, 1)
+        gc.collect()
+        held = weakref.WeakSet(each for each in gc.get_objects() if isinstance(each, Session) and not each.lost)
+        assert len(held) == 1
         gc.disable()
         try:
             one.targets[0].stall()
-            await ready(one, 0)
-            await until(lambda: not any(isinstance(each, Session) for each in gc.get_objects()))
+            await until(lambda: not held)
         finally:
             gc.enable()
