@@ -91,7 +91,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         """Serves one gateway."""
         hello = await context.read()
         welcome = target_pb2.Welcome(
-            protocol_version=hello.hello.protocol_version, pair_id=self.pair_id, model=self.info
+            protocol_version=hello.hello.protocol_version, pair_id=self.pair_id, model=self.info, load=self._load()
         )
         await context.write(target_pb2.SessionResponse(welcome=welcome))
         session = FakeSession(self)
@@ -102,6 +102,9 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         finally:
             reading.cancel()
             self._calls.discard(session)
+
+    def _load(self) -> target_pb2.Load:
+        return target_pb2.Load(running=self.active, slots=self.slots, speculating=True)
 
     async def _rounds(self, session: "FakeSession", context: Any) -> None:
         quiet_s, told = HEARTBEAT_S, False
@@ -114,8 +117,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             self.rounds += 1
             if updates or quiet_s >= HEARTBEAT_S:
                 quiet_s = 0.0
-                load = target_pb2.Load(running=self.active, slots=self.slots, speculating=True)
-                frame = target_pb2.Round(number=self.rounds, updates=updates, load=load)
+                frame = target_pb2.Round(number=self.rounds, updates=updates, load=self._load())
                 await context.write(target_pb2.SessionResponse(round=frame))
             pause_s = max(self.pace_s, 0.0) + self.lag_s
             quiet_s += max(pause_s, 0.0005)

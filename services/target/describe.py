@@ -34,6 +34,10 @@ class Describer:
         info = self.attacher.info if self.attacher is not None else None
         return info.proposer if info is not None else "none"
 
+    def load(self) -> pb.Load:
+        """The load after the latest round."""
+        return load_to_pb(self.engine.load, self.engine.drafts.speculating)
+
     def describe(self) -> pb.TargetServiceDescribeResponse:
         """The state now."""
         attacher, graphs = self.attacher, self.machine.runner.graphs()
@@ -41,7 +45,7 @@ class Describer:
             protocol_version=PROTOCOL_VERSION,
             pair_id=self.pair_id,
             model=self.machine.model.to_pb(self.proposer),
-            load=load_to_pb(self.engine.load, self.engine.drafts.speculating),
+            load=self.load(),
             attachment="none" if attacher is None else attacher.state.value,
             generation=0 if attacher is None else attacher.generation,
             handoff_mode=self.machine.runner.handoff.mode,

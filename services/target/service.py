@@ -28,11 +28,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """What the service works with; ``submit`` reaches the engine, ``describe`` gathers its state."""
+    """What the service works with; ``submit`` reaches the engine, ``describe`` and ``load`` gather its state."""
 
     sessions: Sessions
     submit: Callable[[Command], None]
     describe: Callable[[], pb.TargetServiceDescribeResponse]
+    load: Callable[[], pb.Load]
     model: ServedModel
     proposer: Callable[[], str]
     pair_id: str
@@ -98,8 +99,13 @@ class TargetService(rpc.TargetServiceServicer):
         self._parts.sessions.leave(session)
 
     def _welcome(self) -> pb.SessionResponse:
-        model = self._parts.model.to_pb(self._parts.proposer())
-        welcome = pb.Welcome(protocol_version=PROTOCOL_VERSION, pair_id=self._parts.pair_id, model=model)
+        parts = self._parts
+        welcome = pb.Welcome(
+            protocol_version=PROTOCOL_VERSION,
+            pair_id=parts.pair_id,
+            model=parts.model.to_pb(parts.proposer()),
+            load=parts.load(),
+        )
         return pb.SessionResponse(welcome=welcome)
 
     async def _read(self, session: GatewaySession, frames: AsyncIterator[pb.SessionRequest]) -> None:

@@ -95,6 +95,7 @@ def build_works(
         submit=inbox.put,
         describe=describer.describe,
         model=machine.model,
+        load=describer.load,
         proposer=lambda: describer.proposer,
         pair_id=settings.pair_id,
         default_max_tokens=settings.default_max_tokens,

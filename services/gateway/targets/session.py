@@ -35,7 +35,7 @@ class Session:
         """Made by `open_session`."""
         self.pair_id = welcome.pair_id
         self.model: Model = frames.model(welcome.model)
-        self.load = Load()
+        self.load = frames.load(welcome.load) if welcome.HasField("load") else Load()
         self.dispatched = 0
         self.draining = False
         self.lost = False

@@ -66,6 +66,7 @@ async def target(request: pytest.FixtureRequest) -> AsyncIterator[Target]:
         submit=inbox.put,
         describe=pb.TargetServiceDescribeResponse,
         model=MODEL,
+        load=lambda: pb.Load(slots=16, running=3, speculating=True),
         proposer=lambda: "none",
         pair_id="pair-7",
         default_max_tokens=16,
@@ -81,11 +82,12 @@ async def target(request: pytest.FixtureRequest) -> AsyncIterator[Target]:
     await asyncio.to_thread(thread.stop)
 
 
-async def test_welcome_tells_pair_and_model(target: Target) -> None:
+async def test_welcome_tells_pair_model_and_load(target: Target) -> None:
     async with SessionClient(target.address) as client:
         assert client.welcome.pair_id == "pair-7"
         assert client.welcome.model.context_limit == 128
         assert client.welcome.model.limits["max_stop_strings"] == 16
+        assert client.welcome.load == pb.Load(slots=16, running=3, speculating=True)
 
 
 async def test_requests_of_a_session_share_frames_and_arrive_whole(target: Target) -> None:

@@ -218,6 +218,7 @@ class Welcome(google.protobuf.message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: builtins.int
     PAIR_ID_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
+    LOAD_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -226,15 +227,20 @@ class Welcome(google.protobuf.message.Message):
     def model(self) -> services.common.pb.paceline.v1.types_pb2.ModelInfo:
         """The model."""
 
+    @property
+    def load(self) -> global___Load:
+        """Load of the target as the session opens, so that the first requests are routed by it."""
+
     def __init__(
         self,
         *,
         protocol_version: builtins.int = ...,
         pair_id: builtins.str = ...,
         model: services.common.pb.paceline.v1.types_pb2.ModelInfo | None = ...,
+        load: global___Load | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["load", b"load", "model", b"model"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version"]) -> None: ...
 
 global___Welcome = Welcome
 

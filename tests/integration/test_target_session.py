@@ -1,0 +1,44 @@
+"""The gateway's session with one target: what it knows at its start, and what is left of it once it is lost."""
+
+import gc
+import weakref
+from pathlib import Path
+
+from services.common.channel import connect
+from services.gateway.targets.session import Session, open_session
+from tests.fakes_target import FakeTarget
+from tests.integration.gateway_stack import harness
+from tests.integration.test_gateway_faults import ready
+from tests.integration.test_gateway_stream import until
+
+
+async def reached() -> bool:
+    return True
+
+
+async def test_a_session_knows_the_load_before_any_round() -> None:
+    target = FakeTarget(slots=12)
+    target.stall()
+    address = await target.start()
+    try:
+        async with connect(address) as channel:
+            session = await open_session(channel, "test", lambda: None, reached)
+            assert session.load.slots == 12
+            assert session.load.speculating
+    finally:
+        await target.die()
+
+
+async def test_nothing_keeps_the_connection_of_a_lost_session(tmp_path: Path) -> None:
+    """Only the session that was lost is watched: the link opens others meanwhile, and other tests left theirs."""
+    async with harness(tmp_path, [FakeTarget()]) as one:
+        await ready(one, 1)
+        gc.collect()
+        held = weakref.WeakSet(each for each in gc.get_objects() if type(each) is Session and not each.lost)
+        assert len(held) == 1
+        gc.disable()
+        try:
+            one.targets[0].stall()
+            await until(lambda: not held)
+        finally:
+            gc.enable()
