@@ -118,7 +118,7 @@ class Engine:
     def step(self) -> bool:
         """Runs one round, or starts one and reads the one before; False when there is nothing to do."""
         plan, before = self._plan(), self._flight
-        if before is not None and not plan.follows(before.plan):
+        if plan.empty:
             self.land()
         if not plan.speculative:
             self._tell()

@@ -6,13 +6,12 @@ The copies are enqueued behind their round, so that the next one may reuse its b
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from services.common.kernels.accept import End, RoundResult, logprobs
 from services.common.sampling import FinishReason
 from services.target.plan import Outcome, PositionLogprobs
-from services.target.state import DeviceState
+from services.target.state import DeviceState, Seat
 
 ENDS: dict[int, FinishReason | None] = {
     End.NONE: None,
@@ -25,42 +24,38 @@ ENDS: dict[int, FinishReason | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A round's results on their way to the host; `done` is the mark behind the copies, None on a CPU.
+    """Results on their way to the host, of a verify or of a first token; the round's mark stands behind the copies.
 
-    `logprobs` are those of the model's own distribution, before penalties, biases and temperature: of the chosen tokens
-    and the best ids and values of each position, when a row asked for them.
+    `rows` are slots and who sat there: they may have changed hands when the host reads. `logprobs` are those of the
+    model's own distribution, before penalties, biases and temperature: of the chosen tokens and the best ids and values
+    of each position, when a row asked for them.
     """
 
-    rows: tuple[int, ...]
+    rows: tuple[tuple[int, Seat], ...]
     result: RoundResult
     packed_N: Tensor
     logprobs: tuple[Tensor, Tensor, Tensor] | None
-    done: torch.cuda.Event | None
 
 
 def start_reading(
     state: DeviceState, rows: tuple[int, ...], result: RoundResult, logits_BWV: Tensor, most: int
 ) -> Reading:
-    """Enqueues the copies of a round that was just launched; `most` caps the alternatives per position."""
+    """Enqueues the copies of what was just launched; `most` caps the alternatives per position."""
     table = None
     if any(state.seat(slot).spec.logprobs is not None for slot in rows):
         chosen_BW, ids_BWN, values_BWN = logprobs(logits_BWV, result.tokens_BW, most)
         table = (_to_host(chosen_BW), _to_host(ids_BWN), _to_host(values_BWN))
-    packed_N = _to_host(result.packed_N)
-    done = None
-    if result.packed_N.device.type == "cuda":
-        done = torch.cuda.Event()
-        done.record()
-    return Reading(rows, result, packed_N, table, done)
+    seats = tuple((slot, state.seat(slot)) for slot in rows)
+    return Reading(seats, result, _to_host(result.packed_N), table)
 
 
-def read_outcomes(state: DeviceState, reading: Reading) -> tuple[Outcome, ...]:
-    """One outcome per row, in order, once the reading is done; moves the host's mirror of each slot."""
+def read_outcomes(reading: Reading) -> tuple[Outcome, ...]:
+    """One outcome per row, in order, once the copies are there; moves the host's mirror of each slot."""
     tokens, counts, accepted, drafted, ends = reading.result.unpack(reading.packed_N)
     table = _Logprobs(reading.logprobs)
     outcomes: list[Outcome] = []
-    for row, slot in enumerate(reading.rows):
-        seat, count = state.seat(slot), counts[row]
+    for row, (slot, seat) in enumerate(reading.rows):
+        count = counts[row]
         seat.length += count
         seat.generated += count
         outcome = Outcome(
@@ -98,5 +93,5 @@ class _Logprobs:
 
 
 def _to_host(tensor: Tensor) -> Tensor:
-    """A copy in pinned memory that is complete when the stream gets there; a CPU's tensor is returned as it is."""
-    return tensor.to("cpu", non_blocking=True)
+    """A copy, in pinned memory if it comes from a GPU, that is complete when the stream gets there."""
+    return tensor.to("cpu", non_blocking=True, copy=True)

@@ -63,11 +63,6 @@ class Plan:
         """True when the drafter is asked; a plain round does not visit it."""
         return self.width > 1 and bool(self.rows)
 
-    def follows(self, other: "Plan") -> bool:
-        """True when this round only goes on where `other` will have stopped: nothing of it has to be known before."""
-        moved = self.chunks or self.admissions or self.grown or self.released
-        return self.rows == other.rows and not self.empty and not moved
-
     @property
     def prefill_tokens(self) -> int:
         """Prompt tokens computed in this round."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.span_attention import plan_span
+from services.common.staging import write
 from services.target.plan import Chunk
 from services.target.pool import Pool
 from services.target.verify import Mode
@@ -53,7 +54,7 @@ class PrefillStep:
 
     def set_tokens(self, token_ids: tuple[int, ...]) -> None:
         """Fills the chunk's ids; rows past them keep what they held and are masked."""
-        self._ids_BW[0, : len(token_ids)].copy_(torch.tensor(token_ids, dtype=torch.int64))
+        write(self._ids_BW[0, : len(token_ids)], token_ids)
 
     def run(self) -> None:
         """Forward of the chunk; leaves the last token's hidden state in the shared inputs."""

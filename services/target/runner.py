@@ -62,7 +62,7 @@ class Runner:
         self.handoff = handoff or HostHandoff(model.device)
         self._rows: tuple[int, ...] = ()
         self._overlapped = -1
-        self._first: list[Outcome] = []
+        self._first: list[Reading] = []
         self._prepare_us = self._prefill_us = 0
 
     @property
@@ -115,7 +115,7 @@ class Runner:
             return
         self._overlapped = plan.number
         start = time.perf_counter()
-        self._first = [outcome for chunk in plan.chunks for outcome in self._prefill(chunk)]
+        self._first = [reading for chunk in plan.chunks if (reading := self._prefill(chunk)) is not None]
         self._prefill_us = _micros(start)
         self._fill_noise(plan.rows, plan.width)
 
@@ -124,19 +124,19 @@ class Runner:
         """Starts the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
         self.overlap(plan)
         start = time.perf_counter()
-        reading = self._verify(plan, drafted) if plan.rows else None
+        verify = [self._verify(plan, drafted)] if plan.rows else []
+        readings, done = (*self._first, *verify), self._mark()
         launched = time.perf_counter() - start
-        first, prepare_us, prefill_us = tuple(self._first), self._prepare_us, self._prefill_us
+        prepare_us, prefill_us = self._prepare_us, self._prefill_us
 
         def land() -> tuple[RoundTimes, tuple[Outcome, ...]]:
             start = time.perf_counter()
-            if reading is None:
-                return RoundTimes(prepare_us, prefill_us, 0, 0), first
-            self.handoff.wait(plan, reading.done)
+            self.handoff.wait(plan, done)
             verified = time.perf_counter()
-            outcomes = first + read_outcomes(self._state, reading)
-            verify_us = round((launched + verified - start) * 1e6)
-            return RoundTimes(prepare_us, prefill_us, verify_us, _micros(verified)), outcomes
+            outcomes = tuple(outcome for reading in readings for outcome in read_outcomes(reading))
+            here = round((launched + verified - start) * 1e6)
+            prefill, verify_us = (prefill_us, here) if plan.rows else (prefill_us + here, 0)
+            return RoundTimes(prepare_us, prefill, verify_us, _micros(verified)), outcomes
 
         return land
 
@@ -151,22 +151,27 @@ class Runner:
         self.steps.run_verify(bucket, width, mode)
         return self._start_reading(rows, step)
 
-    def _prefill(self, chunk: Chunk) -> tuple[Outcome, ...]:
+    def _prefill(self, chunk: Chunk) -> Reading | None:
         length = self._settings.chunk(len(chunk.token_ids))
         self.steps.chunk.set(chunk)
         self.steps.prefill(length).set_tokens(chunk.token_ids)
         self.steps.run_prefill(length)
         if not chunk.last:
-            return ()
+            return None
         rows = (chunk.slot,)
         self._fill_noise(rows, 1)
         mode = mode_of(self._state.seat(chunk.slot).plain)
         if mode == "full":
             self._ring.point(self.steps.first(mode).noise_index_T, self._heads(rows), 1)
-        reading = self._start_reading(rows, self.steps.run_first(mode))
-        if reading.done is not None:
-            reading.done.synchronize()
-        return read_outcomes(self._state, reading)
+        return self._start_reading(rows, self.steps.run_first(mode))
+
+    def _mark(self) -> torch.cuda.Event | None:
+        """A mark on the stream behind the round; None on a CPU, where the round is done."""
+        if self._state.epoch_S.device.type != "cuda":
+            return None
+        done = torch.cuda.Event()
+        done.record()
+        return done
 
     def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
         self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)

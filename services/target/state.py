@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from services.common.kernels.accept import SlotParams, SlotState
+from services.common.staging import write
 from services.target.plan import Admission, Growth, Plan
 from services.target.request import RequestSpec
 from services.target.shapes import RunnerSettings
@@ -72,14 +73,14 @@ class DeviceState:
     def _release(self, slot: int) -> None:
         self._seats[slot] = None
         self.slots.release(slot)
-        self.block_table_SN[slot] = 0
+        self.block_table_SN[slot].fill_(0)
 
     def _admit(self, admission: Admission) -> None:
         slot, spec = admission.slot, admission.spec
         prompt, output = spec.token_ids[: spec.prompt_length], spec.token_ids[spec.prompt_length :]
         self.slots.admit(slot, slot_params(spec, self._settings), prompt, output)
         self.epoch_S[slot].fill_(admission.epoch)
-        self.block_table_SN[slot] = 0
+        self.block_table_SN[slot].fill_(0)
         self._seats[slot] = Seat(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
         self._append(slot, admission.blocks)
 
@@ -89,7 +90,7 @@ class DeviceState:
     def _append(self, slot: int, blocks: tuple[int, ...]) -> None:
         seat = self.seat(slot)
         end = seat.blocks + len(blocks)
-        self.block_table_SN[slot, seat.blocks : end] = torch.tensor(blocks, dtype=torch.int32)
+        write(self.block_table_SN[slot, seat.blocks : end], blocks)
         seat.blocks = end
 
 

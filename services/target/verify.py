@@ -12,6 +12,7 @@ from torch import Tensor
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.seat_rows import seat_drafts
 from services.common.kernels.take_drafts import take_drafts
+from services.common.staging import write
 from services.target.pool import Pool
 from services.target.synthetic import SyntheticAcceptance
 
@@ -28,7 +29,7 @@ class RoundInputs:
 
     def set_round(self, number: int) -> None:
         """Only drafts for this round count."""
-        self.expected_2[0].fill_(number)  # assigning a number to an element waits for a GPU, filling does not
+        self.expected_2[0].fill_(number)
 
     def set_generation(self, generation: int) -> None:
         """Only drafts of this attachment count."""
@@ -37,7 +38,7 @@ class RoundInputs:
     def set_rows(self, rows: tuple[int, ...], pad_slot: int) -> None:
         """Puts the round's slots first and the pad slot into every other row."""
         padded = [*rows, *[pad_slot] * (self.rows_B.shape[0] - len(rows))]
-        self.rows_B.copy_(torch.tensor(padded, dtype=torch.int32))
+        write(self.rows_B, padded)
 
 
 class VerifyStep:

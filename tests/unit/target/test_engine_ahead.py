@@ -29,22 +29,40 @@ def test_a_round_lands_while_the_next_one_runs() -> None:
     it, log = ahead()
     one = request("a", prompt(1, 9, VOCAB), 8)
     it.run(Attach(ScriptedDrafts()), it.start(one))
-    first = ["launch 1", "land 1", "launch 2"]
-    assert log[:3] == first, "decoding waits for the first token"
+    assert log[:3] == ["launch 1", "launch 2", "land 1"], "the first draft is asked for before the first token is read"
     assert log[3:7] == ["launch 3", "land 2", "launch 4", "land 3"]
     assert it.tokens[1, "a"] == expected_output(one, VOCAB, 8)
     assert not it.runner.in_flight
     assert it.reconciles()
 
 
-def test_a_round_that_seats_somebody_waits_for_the_one_before() -> None:
+def test_seats_change_hands_while_a_round_runs() -> None:
     it, log = ahead()
-    it.turn(it.start(request("a", prompt(1, 9, VOCAB), 40)))
+    one, two = request("a", prompt(1, 9, VOCAB), 40), request("b", prompt(2, 9, VOCAB), 10)
+    it.turn(it.start(one))
     it.turn()
+    told = len(it.tokens[1, "a"])
     log.clear()
-    it.turn(it.start(request("b", prompt(2, 9, VOCAB), 10)))
-    number = log.index("land 2")
-    assert log[number + 1] == "launch 3"
+    it.turn(it.cancel("a", told), it.start(two))
+    assert log == ["launch 3", "land 2"], "b takes the seat of a, whose round is not read yet"
+    it.run()
+    assert it.tokens[1, "a"] == expected_output(one, VOCAB, 40)[:told]
+    assert it.tokens[1, "b"] == expected_output(two, VOCAB, 10)
+    assert it.reconciles()
+
+
+def test_chunks_of_a_prompt_follow_one_another_and_the_rows_beside_them() -> None:
+    it, log = ahead()
+    it.turn(it.start(request("a", prompt(1, 9, VOCAB), 60)))
+    long = request("b", prompt(2, 90, VOCAB), 10)
+    it.turn(it.start(long))
+    log.clear()
+    for _ in range(4):
+        it.turn()
+    assert log == ["launch 3", "land 2", "launch 4", "land 3", "launch 5", "land 4", "launch 6", "land 5"]
+    it.run()
+    assert it.tokens[1, "b"] == expected_output(long, VOCAB, 10)
+    assert it.reconciles()
 
 
 def test_tokens_of_a_round_in_flight_are_dropped_after_a_cancel() -> None:

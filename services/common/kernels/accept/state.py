@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from services.common.staging import upload, write
+
 _NO_LIMIT = 1 << 40
 _INTEGERS = (
     "length_S", "anchor_S", "generated_S", "max_tokens_S", "min_tokens_S",
@@ -128,11 +130,11 @@ class SlotState:
         self.length_S[slot].fill_(len(known) - 1)
         self.anchor_S[slot].fill_(known[-1])
         self.generated_S[slot].fill_(len(output))
-        self.stop_ids_SM[slot] = -1
+        self.stop_ids_SM[slot].fill_(-1)
         if params.stop_ids:
-            self.stop_ids_SM[slot, : len(params.stop_ids)] = torch.tensor(params.stop_ids, device=self.length_S.device)
+            write(self.stop_ids_SM[slot, : len(params.stop_ids)], params.stop_ids)
         self._vocabulary(slot, params, prompt, output)
-        self.history_SC[slot, : len(known)] = torch.tensor(known, dtype=torch.int32, device=self.history_SC.device)
+        write(self.history_SC[slot, : len(known)], known)
         self.active_S[slot].fill_(True)
         self.host[slot] = params
 
@@ -160,21 +162,20 @@ class SlotState:
             (self.biased_S, bool(params.logit_bias)),
         )
         for tensor_S, value in values:
-            # Assigning a number to an element waits for a GPU; filling it does not.
             tensor_S[slot].fill_(value)
 
     def _vocabulary(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int]) -> None:
         device = self.counts_SV.device
         before = self.host.get(slot)
         if before is None or before.logit_bias:
-            self.bias_SV[slot] = 0.0
+            self.bias_SV[slot].fill_(0.0)
         for token, bias in params.logit_bias:
-            self.bias_SV[slot, token] = bias
-        self.counts_SV[slot] = 0
-        self.prompt_seen_SV[slot] = False
-        self.prompt_seen_SV[slot, torch.tensor(list(prompt), device=device)] = True
+            self.bias_SV[slot, token].fill_(bias)
+        self.counts_SV[slot].fill_(0)
+        self.prompt_seen_SV[slot].fill_(False)
+        self.prompt_seen_SV[slot].index_fill_(0, upload(prompt, torch.int64, device), True)
         if output:
-            ids = torch.tensor(list(output), device=device)
+            ids = upload(output, torch.int64, device)
             self.counts_SV[slot].index_add_(0, ids, torch.ones_like(ids, dtype=torch.int32))
 
 
