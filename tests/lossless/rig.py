@@ -1,5 +1,6 @@
 """A whole target in one process: scheduler, runner and a proposer over one arena, without sockets or threads."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from services.target.plan import Commit, Plan, PositionLogprobs
 from services.target.prefix_cache import PrefixCache
 from services.target.publish import arena_spec
 from services.target.request import RequestSpec
+from services.target.round import Landing
 from services.target.runner import Runner
 from services.target.scheduler import Scheduler, SchedulerSettings
 from services.target.shapes import RunnerSettings
@@ -43,7 +45,11 @@ class ProposerFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RigSettings:
-    """Shape of the rig; `width` is W of every round, 1 is plain. Steps are captured for that width and for 1."""
+    """Shape of the rig; `width` is W of every round, 1 is plain. Steps are captured for that width and for 1.
+
+    With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
+    without noise, which the host makes by the lengths it has read.
+    """
 
     width: int = 1
     slots: int = 4
@@ -55,6 +61,7 @@ class RigSettings:
     prefix_cache: bool = True
     preemption: bool = False
     eos_ids: tuple[int, ...] = ()
+    look_ahead: int = 0
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -107,6 +114,7 @@ class Rig:
         self.done: dict[str, Done] = {}
         self.request_of_slot: dict[int, str] = {}
         self.rounds = 0
+        self._flights: deque[tuple[Plan, Landing]] = deque()
 
     def __enter__(self) -> "Rig":
         return self
@@ -122,21 +130,14 @@ class Rig:
         self.done[spec.request_id] = Done()
 
     def step(self) -> bool:
-        """One round; False when there was nothing to do."""
+        """Launches a round, and reads the oldest one when enough are in flight; False when there was nothing to do."""
         plan = self.scheduler.plan(0.0, speculate=self.proposer is not None)
-        self.runner.prepare(plan)
-        for admission in plan.admissions:
-            self.request_of_slot[admission.slot] = admission.spec.request_id
-        if plan.empty:
+        if not plan.empty:
+            self._flights.append((plan, self._launch(plan)))
+        if not self._flights:
             return False
-        drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False
-        _, outcomes = self.runner.launch(plan, drafted)()
-        commit = self.scheduler.commit(plan, outcomes, 0.0)
-        kept = [(progress.tokens, progress.end) for progress in commit.progress]
-        assert kept == [(outcome.tokens, outcome.end) for outcome in outcomes], "device and host end differently"
-        self._note(commit)
-        self.scheduler.check()
-        self.rounds += 1
+        if plan.empty or len(self._flights) > self.settings.look_ahead:
+            self._land(*self._flights.popleft())
         return True
 
     def run(self, specs: Sequence[RequestSpec]) -> list[Done]:
@@ -146,6 +147,24 @@ class Rig:
         while self.step():
             pass
         return [self.done[spec.request_id] for spec in specs]
+
+    def _launch(self, plan: Plan) -> Landing:
+        self.runner.prepare(plan)
+        for admission in plan.admissions:
+            self.request_of_slot[admission.slot] = admission.spec.request_id
+        drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False
+        return self.runner.launch(plan, drafted)
+
+    def _land(self, plan: Plan, land: Landing) -> None:
+        _, outcomes = land()
+        commit = self.scheduler.commit(plan, outcomes, 0.0)
+        kept = [(progress.tokens, progress.end) for progress in commit.progress]
+        # A row that had ended in the round before commits nothing.
+        told = [(one.tokens, one.end) for one in outcomes if one.tokens or one.end or not self.settings.look_ahead]
+        assert kept == told, "device and host end differently"
+        self._note(commit)
+        self.scheduler.check()
+        self.rounds += 1
 
     def _note(self, commit: Commit) -> None:
         for progress in commit.progress:
@@ -165,6 +184,7 @@ def _scheduler(settings: RigSettings, pool: BlockPool, cache: PrefixCache | None
         buckets=settings.buckets,
         chunk_tokens=settings.prefill_chunks[-1],
         preemption=settings.preemption,
+        look_ahead=settings.look_ahead,
         eos=frozenset(settings.eos_ids),
     )
     return Scheduler(sizes, pool, cache, FixedWidth(settings.width))

@@ -1,0 +1,103 @@
+"""Launching a round never makes the host wait for the device, whatever the round holds (docs/adr/0010)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.common.model.made_up import write_configs
+from services.common.sampling import StopParams
+from services.target.assembly import Machine, assemble
+from services.target.plan import Plan
+from services.target.request import RequestSpec
+from services.target.round import Landing
+from services.target.settings import TargetSettings
+from tests.bench.gpu.shapes import TINY
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from tests.unit.target.specs import GREEDY, PROCESSED, SAMPLED, prompt, request
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+TOKENS = 40
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory(prefix="pl") as folder:
+        pair = write_configs(Path(folder), TINY)
+        made = assemble(
+            TargetSettings(
+                model=str(pair.target),
+                drafter_model=str(pair.drafter),
+                drafter_address="unix:/nowhere",
+                random_weights=True,
+                device=DEVICE,
+                dtype="bfloat16" if DEVICE == "cuda" else "float32",
+                slots=4,
+                context_limit=1024,
+                memory_bytes=1 << 30,
+                widths=(1, 4),
+                prefill_chunk=128,
+                adaptive=False,
+            ),
+            os.getpid(),
+        )
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@contextmanager
+def no_waits() -> Iterator[None]:
+    """An operation that would wait for the device raises."""
+    if DEVICE != "cuda":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def requests() -> list[RequestSpec]:
+    """More than there are slots; prompts of several chunks, every kind of sampling, log-probabilities, stop ids."""
+    stopping = StopParams(max_tokens=TOKENS, ignore_eos=True, stop_token_ids=(7, 8), min_tokens=TOKENS)
+    kinds = (GREEDY, SAMPLED, PROCESSED)
+    return [
+        request(f"r{n}", prompt(n, 1 + 97 * n % 500), 1, kinds[n % 3], stopping=stopping, logprobs=n % 2 or None)
+        for n in range(12)
+    ]
+
+
+def test_no_launch_waits_for_the_device(machine: Machine) -> None:
+    runner, scheduler = machine.runner, machine.scheduler
+    for spec in requests():
+        scheduler.add(spec, None, 0.0)
+    flights: deque[tuple[Plan, Landing]] = deque()
+    tokens = rounds = 0
+    while True:
+        plan = scheduler.plan(0.0, speculate=False)
+        if not plan.empty:
+            with no_waits():
+                runner.prepare(plan)
+                runner.publish()
+                flights.append((plan, runner.launch(plan, drafted=False)))
+            rounds += 1
+        if not flights:
+            break
+        if plan.empty or len(flights) > runner.look_ahead:
+            launched, land = flights.popleft()
+            commit = scheduler.commit(launched, land()[1], 0.0)
+            tokens += sum(len(progress.tokens) for progress in commit.progress)
+    assert tokens == 12 * TOKENS
+    assert rounds > 3 * TOKENS
+    if DEVICE == "cuda":
+        assert runner.look_ahead == 1
