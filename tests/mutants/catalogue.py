@@ -203,7 +203,7 @@ ENDS = (
            "PositionLogprobs(chosen[0],", LOGPROBS),
     Mutant("history-without-the-anchor", PUBLISH, "torch.add(length_S, 1,", "torch.add(length_S, 0,",
            PUBLISHED),
-    Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot] = 0\n        self._seats[slot] = Seat(",
+    Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot].fill_(0)\n        self._seats[slot] = Seat(",
            "        self.block_table_SN = self.block_table_SN.clone()\n        self._seats[slot] = Seat(", ROUNDS),
     Mutant("stop-string-lost-between-tokens", "services.gateway.stop_strings", "pending = self._held + text",
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
