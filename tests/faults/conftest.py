@@ -43,6 +43,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows what the tests measured; pytest itself shows only what failed ones printed."""
+    for report in terminalreporter.stats.get("passed", []):
+        if "tests/faults/" in report.nodeid:
+            for line in report.capstdout.splitlines():
+                terminalreporter.write_line(line)
+
+
 class Size:
     """How many trials: ``N`` from the environment, else few by default and more with ``--full``."""
 
