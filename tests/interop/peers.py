@@ -61,8 +61,9 @@ def free_port() -> int:
 
 @contextmanager
 def public_gateway(worker: str, folder: Path) -> Iterator[str]:
-    """smg in front of a gRPC worker; yields its base URL once it serves the model."""
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    """smg in front of a gRPC worker that serves the model `fake`; yields its base URL once it serves that."""
+    if not (folder / "config.json").exists():
+        (folder / "config.json").write_text(json.dumps(CONFIG))
     port, metrics = free_port(), free_port()
     command = [
         str(PEERS / "bin" / "smg"), "launch", "--host", "127.0.0.1", "--port", str(port), "--worker-urls",

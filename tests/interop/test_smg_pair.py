@@ -1,0 +1,67 @@
+"""A public gateway (smg) in front of a whole pair: what it tells as usage is what the target counted."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from deploy.stack import EMBEDDED
+from services.common.model.made_up import MadeUpPair
+from tests.integration.pair import PairProcesses
+from tests.interop.peers import fetch, post, public_gateway, service
+
+TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Line:
+    """Addresses of the processes in a row."""
+
+    base: str
+    target_metrics: str
+
+    def counted(self, name: str) -> float:
+        """A counter of the target."""
+        page = fetch(f"http://{self.target_metrics}/metrics").splitlines()
+        return float(next(one.split()[-1] for one in page if one.startswith((f"{name} ", f"{name}{{"))))
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[PairProcesses]:
+    started = PairProcesses(folder, MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter"), ("--model-name", "fake"))
+    try:
+        started.wait_ready()
+        started.wait_attached(1)
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="module")
+def line() -> Iterator[Line]:
+    with tempfile.TemporaryDirectory(prefix="pl") as made, pair(Path(made)) as started:
+        model = copytree(EMBEDDED / "target", Path(made) / "fake")
+        flags = ("--tokenizer", str(model), "--targets", started.bound["grpc"], "--vllm-engine", "true")
+        with service("services.gateway", *flags) as gateway, public_gateway(gateway["grpc"], model) as base:
+            yield Line(base, started.bound["metrics"])
+
+
+def test_usage_is_what_the_target_counted(line: Line) -> None:
+    names = ("paceline_spec_decode_num_accepted_tokens_total", "paceline_spec_decode_num_draft_tokens_total")
+    before = [line.counted(name) for name in names]
+    accepted = rejected = 0
+    for number, temperature in enumerate((0.0, 0.0, 0.8, 0.8)):
+        asked = {"prompt": "def main(", "max_tokens": TOKENS, "temperature": temperature, "seed": number}
+        status, answer = post(f"{line.base}/v1/completions", asked | {"model": "fake"})
+        assert status == 200
+        details = answer["usage"]["completion_tokens_details"]
+        accepted += details["accepted_prediction_tokens"]
+        rejected += details["rejected_prediction_tokens"]
+    counted_accepted, counted_drafted = (line.counted(name) - was for name, was in zip(names, before, strict=True))
+    assert accepted > 0
+    assert rejected > 0
+    assert (accepted, accepted + rejected) == (counted_accepted, counted_drafted)
