@@ -38,6 +38,10 @@ class ClusterSettings:
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     slots: int = 16
     """Requests that one target runs at once."""
+    context_limit: int = 0
+    """Most tokens of a prompt and its answer; 0 takes the model's."""
+    memory_fraction: float = 0.9
+    """Part of a GPU that a pair may fill: weights, K/V and all else."""
     listen: str = "127.0.0.1:0"
     """Address of FleetService."""
     health: str = "127.0.0.1:0"
@@ -73,6 +77,10 @@ class ClusterSettings:
     def __post_init__(self) -> None:
         if self.pairs < 1:
             raise ValueError("pairs must be at least 1")
+        if self.context_limit < 0:
+            raise ValueError("context_limit must not be negative")
+        if not 0.0 < self.memory_fraction <= 1.0:
+            raise ValueError("memory_fraction must lie in (0, 1]")
         if not 0.0 < self.target_share < 1.0:
             raise ValueError("target_share must lie between 0 and 1")
         if self.placement not in ("auto", "gpu", "cpu"):

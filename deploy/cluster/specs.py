@@ -56,6 +56,8 @@ def _target(
         dtype=settings.dtype or default_dtype(device),
         core=core_of(settings, index, device),
         slots=settings.slots,
+        context_limit=settings.context_limit,
+        memory_fraction=settings.memory_fraction,
         adaptive=settings.adaptive,
         run_dir=str(folder),
         grpc=f"{settings.host}:{port}",

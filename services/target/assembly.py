@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -13,9 +14,8 @@ from services.common.errors import invalid_field
 from services.common.model import DflashContext, Qwen3, load_context, load_target
 from services.target.adaptive.width import FixedWidth, WidthPolicy, adaptive_policy
 from services.target.blocks import BlockPool
-from services.target.budget import MemoryBudget, Terms, kv_token_bytes, plan_memory
+from services.target.budget import MemoryBudget, Terms, plan_memory
 from services.target.handoff import make_handoff
-from services.target.noise_ring import bytes_per_slot
 from services.target.offer import OfferTerms
 from services.target.prefix_cache import PrefixCache
 from services.target.publish import arena_spec
@@ -24,10 +24,10 @@ from services.target.scheduler import Scheduler, SchedulerSettings
 from services.target.served import ServedModel
 from services.target.settings import TargetSettings
 from services.target.shapes import RunnerSettings
+from services.target.terms import available_bytes, check_free, pair_terms
 
+_LOG = logging.getLogger(__name__)
 _SHORT_CHUNKS = (32, 128, 512)
-_STATE_BYTES_PER_TOKEN_ID = 9
-"""Per slot and vocabulary entry: bias, count and whether the prompt has it."""
 
 Costs = Callable[[], Mapping[tuple[int, int], float]]
 
@@ -61,7 +61,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     context = _context(settings, model)
     limit = _context_limit(settings, model)
     widths = _widths(settings, context)
-    budget = _plan(settings, model, context, limit)
+    budget = _plan(settings, pair_terms(settings, model, context, limit, widths), model.device, limit)
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     drafter = context.config if context is not None else None
     arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype, model.device.type == "cpu"))
@@ -107,34 +107,26 @@ def _widths(settings: TargetSettings, context: DflashContext | None) -> tuple[in
     """The widths that the drafter can fill."""
     if not settings.speculates:
         return (1,)
-    longest = context.config.block_size if context is not None else settings.widths[-1]
-    return tuple(width for width in settings.widths if width <= longest)
+    longest = context.config.block_size if context is not None else settings.draft_widths[-1]
+    return tuple(width for width in settings.draft_widths if width <= longest)
 
 
-def _plan(settings: TargetSettings, model: Qwen3, context: DflashContext | None, limit: int) -> MemoryBudget:
-    """Plans ``memory_bytes`` beside the weights; twice what all slots can hold is the most that helps."""
-    config, size = model.config, model.dtype.itemsize
-    per_token = {
-        "target_kv": kv_token_bytes(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, size)
-    }
-    if context is not None:
-        draft = context.config
-        per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
-    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit}
-    if model.device.type == "cpu":
-        noise = torch.float64 if model.dtype == torch.float64 else torch.float32
-        per_slot["noise"] = bytes_per_slot(config.vocab_size, settings.widths[-1], noise)
+def _plan(settings: TargetSettings, terms: Terms, device: torch.device, limit: int) -> MemoryBudget:
+    """Sizes the pool; twice what all slots can hold is the most that helps."""
     request_blocks = -(-limit // settings.block_size)
     most = settings.blocks or 2 * settings.slots * request_blocks
-    terms = Terms({}, per_slot, per_token)
-    return plan_memory(terms, settings.memory_bytes, settings.slots, settings.block_size, most)
+    available = available_bytes(settings, terms, device)
+    budget = plan_memory(terms, available, settings.slots, settings.block_size, most)
+    check_free(budget, device)
+    _LOG.info("memory planned", extra={"blocks": budget.blocks, "bytes": budget.total_bytes, **asdict(terms)})
+    return budget
 
 
 def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, widths: tuple[int, ...]) -> RunnerSettings:
     buckets = [1]
     while buckets[-1] < settings.slots:
         buckets.append(2 * buckets[-1])
-    short = tuple(chunk for chunk in _SHORT_CHUNKS if chunk < settings.prefill_chunk)
+    short = tuple(chunk for chunk in _SHORT_CHUNKS if chunk < settings.chunk_tokens)
     return RunnerSettings(
         slots=settings.slots,
         blocks=blocks,
@@ -142,7 +134,7 @@ def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, wid
         block_size=settings.block_size,
         widths=widths,
         buckets=tuple(buckets),
-        prefill_chunks=(*short, settings.prefill_chunk),
+        prefill_chunks=(*short, settings.chunk_tokens),
         eos_ids=tuple(model.config.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
@@ -179,7 +171,7 @@ def _scheduler(
         slots=shapes.slots,
         context_limit=shapes.context_limit,
         buckets=shapes.buckets,
-        chunk_tokens=settings.prefill_chunk,
+        chunk_tokens=settings.chunk_tokens,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.max_queued_tokens,
         look_ahead=look_ahead,

@@ -79,8 +79,8 @@ def plan_memory(
         raise PacelineError(
             Code.FAILED_PRECONDITION,
             Reason.INVALID_FIELD,
-            f"memory: {available_bytes} bytes are too few, {needed} are needed at least for {slots} slots",
-            "memory",
+            f"memory_bytes: {available_bytes} are too few, {needed} are needed at least for {slots} slots",
+            "memory_bytes",
         )
     return MemoryBudget(terms, slots, blocks, block_size, base + (blocks + 1) * block_bytes)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from services.common import attach
@@ -65,7 +66,9 @@ def share_embeddings(model: Qwen3, arena: Arena) -> None:
     embed_VD.copy_(model.embed_VD)
     if model.config.tie_word_embeddings:
         model.use_shared(embed_VD, None)
-        return
-    lm_head_VD = arena.tensor(attach.LM_HEAD)
-    lm_head_VD.copy_(model.lm_head_VD)
-    model.use_shared(embed_VD, lm_head_VD)
+    else:
+        lm_head_VD = arena.tensor(attach.LM_HEAD)
+        lm_head_VD.copy_(model.lm_head_VD)
+        model.use_shared(embed_VD, lm_head_VD)
+    if embed_VD.is_cuda:
+        torch.cuda.empty_cache()  # the first copies must not stand beside the K/V that comes now

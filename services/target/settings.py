@@ -9,15 +9,27 @@ from services.common.errors import invalid_field
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")
 _HANDOFFS = ("auto", "flags", "host")
+_NOT_NEGATIVE = (
+    "threads",
+    "context_limit",
+    "blocks",
+    "memory_bytes",
+    "prefill_chunk",
+    "watchdog_s",
+    "drain_grace_s",
+    "propagation_s",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings:
     """Settings of one target; sizes are tokens, blocks or bytes as named, times are seconds.
 
-    Zero means "derive it": ``threads`` from the machine, ``context_limit`` from the model, ``blocks`` from the memory,
-    ``watchdog_s`` from the device. ``eager`` runs every step without a CUDA graph. With ``tls_cert`` and
-    ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca`` gateways must present a certificate that it signed.
+    Zero or nothing means "derive it": ``threads`` from the machine, ``context_limit`` from the model, ``blocks``
+    from the memory, ``widths``, ``prefill_chunk`` and ``watchdog_s`` from the device. ``memory_bytes`` is for all
+    that the pair holds, weights included; without it ``memory_fraction`` of a GPU is taken, or 512 MiB beside a
+    CPU's weights. ``eager`` runs every step without a CUDA graph. With ``tls_cert`` and ``tls_key`` the gRPC
+    listener speaks TLS, and with ``tls_ca`` gateways must present a certificate that it signed.
 
     Raises:
         PacelineError: A value is out of range; the field is named.
@@ -37,10 +49,11 @@ class TargetSettings:
     slots: int = 8
     context_limit: int = 0
     blocks: int = 0
-    memory_bytes: int = 512 * 1024 * 1024
+    memory_bytes: int = 0
+    memory_fraction: float = 0.9
     block_size: int = 16
-    widths: tuple[int, ...] = (1, 4, 8)
-    prefill_chunk: int = 128
+    widths: tuple[int, ...] = ()
+    prefill_chunk: int = 0
     max_waiting: int = 256
     max_queued_tokens: int = 65536
     default_max_tokens: int = 256
@@ -81,27 +94,29 @@ class TargetSettings:
         _require(1 <= self.slots <= 1024, "slots", "must be in [1, 1024]")
         _require(self.block_size >= 1, "block_size", "must be at least 1")
         ascending = all(low < high for low, high in zip(self.widths, self.widths[1:], strict=False))
-        _require(self.widths[:1] == (1,) and ascending, "widths", "must ascend from 1")
-        _require(self.prefill_chunk >= 1, "prefill_chunk", "must be at least 1")
+        _require(not self.widths or (self.widths[0] == 1 and ascending), "widths", "must ascend from 1")
+        _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "must be in (0, 1]")
         _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")
         _require(self.core >= -1, "core", "must be a core's number, or -1 for any")
-        for name in ("threads", "context_limit", "blocks", "watchdog_s", "drain_grace_s", "propagation_s"):
+        for name in _NOT_NEGATIVE:
             _require(getattr(self, name) >= 0, name, "must not be negative")
-        positive = (
-            "memory_bytes",
-            "max_waiting",
-            "max_queued_tokens",
-            "default_max_tokens",
-            "max_request_s",
-            "stall_s",
-        )
-        for name in positive:
+        for name in ("max_waiting", "max_queued_tokens", "default_max_tokens", "max_request_s", "stall_s"):
             _require(getattr(self, name) > 0, name, "must be positive")
 
     @property
     def speculates(self) -> bool:
         """Whether a drafter is expected."""
         return self.drafter_address != "" and self.widths != (1,)
+
+    @property
+    def draft_widths(self) -> tuple[int, ...]:
+        """Widths of rounds, as far as the drafter can fill them."""
+        return self.widths or ((1, 4, 8, 16) if self.device == "cuda" else (1, 4, 8))
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Most prompt tokens of a round."""
+        return self.prefill_chunk or (2048 if self.device == "cuda" else 128)
 
     @property
     def watchdog(self) -> float:

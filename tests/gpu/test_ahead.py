@@ -41,7 +41,7 @@ def machine() -> Iterator[Machine]:
                 dtype="bfloat16" if DEVICE == "cuda" else "float32",
                 slots=4,
                 context_limit=1024,
-                memory_bytes=1 << 30,
+                memory_bytes=4 << 30,
                 widths=(1, 4),
                 prefill_chunk=128,
                 adaptive=False,

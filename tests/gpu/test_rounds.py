@@ -93,7 +93,7 @@ def counted(description: pb.TargetServiceDescribeResponse) -> tuple[int, int, in
 async def test_nothing_is_captured_or_allocated_in_ten_thousand_rounds() -> None:
     shape = replace(TINY, context=40960)
     dtype = "bfloat16" if DEVICE == "cuda" else "float32"
-    settings = RigSettings(shape, DEVICE, dtype, SLOTS, (1, 4, 8, 16), LONGEST + 512, 1 << 30, 2048)
+    settings = RigSettings(shape, DEVICE, dtype, SLOTS, (1, 4, 8, 16), LONGEST + 512, 4 << 30, 2048)
     with tempfile.TemporaryDirectory(prefix="pl") as folder, ServedPair(settings, Path(folder), PairOptions()) as pair:
         await rounds(pair, WARM_ROUNDS, SLOTS + 4)
         before, used = counted(pair.describe()), used_bytes()

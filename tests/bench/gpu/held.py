@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from services.common.pb.paceline.v1 import target_pb2 as pb
 from tests.bench.gpu.pair import ServedPair
 from tests.bench.gpu.shapes import drafter_elements, target_elements
 
@@ -15,42 +14,37 @@ MIB = 1 << 20
 
 
 def held_rows(pair: ServedPair) -> list[Row]:
-    """Stops the drafter, then the target; one row for each. The arena is the target's."""
-    description, shape = pair.describe(), pair.settings.shape
+    """Stops the drafter, then the target; a row for each, and one of both against their budget."""
+    budget, shape = pair.describe().budget, pair.settings.shape
     both = _used_mib()
     pair.drafter.stop()
     alone = _used_mib()
     pair.target.stop()
     none = _used_mib()
-    weights = 2 * drafter_elements(shape) / MIB
+    drafter = _held("drafter", both - alone, 2 * drafter_elements(shape) / MIB)
+    planned = budget.total_bytes / MIB
     return [
+        {**drafter, "bar_beside_mib": 600},
+        _held("target", alone - none, 2 * target_elements(shape) / MIB),
         {
             "step": "memory",
-            "process": "drafter",
-            "held_mib": round(both - alone),
-            "weights_mib": round(weights),
-            "beside_mib": round(both - alone - weights),
-            "bar_beside_mib": 600,
-        },
-        {
-            "step": "memory",
-            "process": "target",
-            "held_mib": round(alone - none),
-            **_planned(pair, description, alone - none),
+            "process": "both",
+            "held_mib": round(both - none),
+            "budget_mib": round(planned),
+            "budget_fixed_mib": round(budget.fixed_bytes / MIB),
+            "held_to_planned": round((both - none) / planned, 4),
+            "bar": "0.98 to 1.02",
         },
     ]
 
 
-def _planned(pair: ServedPair, description: pb.TargetServiceDescribeResponse, held: float) -> Row:
-    """The budget speaks of what stands beside the weights, unless it counts them among what does not grow."""
-    budget, weights = description.budget, 2 * target_elements(pair.settings.shape)
-    planned = budget.total_bytes + (weights if budget.fixed_bytes < weights else 0)
+def _held(process: str, held: float, weights: float) -> Row:
     return {
+        "step": "memory",
+        "process": process,
         "held_mib": round(held),
-        "weights_mib": round(weights / MIB),
-        "budget_mib": round(budget.total_bytes / MIB),
-        "held_to_planned": round(held * MIB / planned, 4),
-        "bar": "0.98 to 1.02",
+        "weights_mib": round(weights),
+        "beside_mib": round(held - weights),
     }
 
 

@@ -1,0 +1,85 @@
+"""What a pair holds, in bytes: the terms of its memory budget by the shapes of its models, and what there is to spend.
+
+The pool is sized before a step is captured, so what steps hold is estimated: the widest verify or the longest chunk
+with its logits, and for each process what CUDA, its libraries and the captured graphs take beside tensors.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from services.common.errors import Code, PacelineError, Reason
+from services.common.model import DflashContext, Qwen3
+from services.common.model.sizes import block_elements, context_elements, target_elements
+from services.target.budget import MemoryBudget, Terms, kv_token_bytes
+from services.target.noise_ring import bytes_per_slot
+from services.target.settings import TargetSettings
+
+_STATE_BYTES_PER_TOKEN_ID = 9
+"""Per slot and vocabulary entry: bias, count and whether the prompt has it."""
+_PROCESS_BYTES = 600 << 20
+"""Of each process on a GPU."""
+_PROCESS, _DRAFTER = "process", "drafter"
+_CPU_BYTES = 512 << 20
+"""For slots and K/V on a CPU, unless the settings say otherwise."""
+
+
+def pair_terms(
+    settings: TargetSettings, model: Qwen3, context: DflashContext | None, limit: int, widths: Sequence[int]
+) -> Terms:
+    """The terms of a target at this context limit, and of its drafter."""
+    config, size = model.config, model.dtype.itemsize
+    on_gpu = model.device.type == "cuda"
+    fixed = {"target_weights": size * target_elements(config)}
+    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit}
+    per_token = {
+        "target_kv": kv_token_bytes(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, size)
+    }
+    if context is not None:
+        draft = context.config
+        fixed |= {"context_weights": size * context_elements(draft), _DRAFTER: size * block_elements(draft)}
+        per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
+    if on_gpu:
+        fixed |= {"steps": size * _step_elements(settings, model, widths), _PROCESS: _PROCESS_BYTES}
+        if settings.speculates:
+            fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _PROCESS_BYTES
+    else:
+        noise = torch.float64 if model.dtype == torch.float64 else torch.float32
+        per_slot["noise"] = bytes_per_slot(config.vocab_size, widths[-1], noise)
+    return Terms(fixed, per_slot, per_token)
+
+
+def available_bytes(settings: TargetSettings, terms: Terms, device: torch.device) -> int:
+    """What all terms together may take: as set, else a fraction of the GPU, or some memory beside a CPU's weights."""
+    if settings.memory_bytes:
+        return settings.memory_bytes
+    if device.type == "cpu":
+        return terms.fixed_bytes + _CPU_BYTES
+    _, total = torch.cuda.mem_get_info(device)
+    return int(settings.memory_fraction * total)
+
+
+def check_free(budget: MemoryBudget, device: torch.device) -> None:
+    """Refuses a budget for which a GPU has too little left: a smaller pool would stay small when others have left.
+
+    Raises:
+        PacelineError: Others hold what is needed.
+    """
+    if device.type == "cpu":
+        return
+    there = {_PROCESS, _DRAFTER}  # this process runs, and the drafter may
+    needed = budget.total_bytes - sum(size for name, size in budget.terms.fixed.items() if name in there)
+    free, _ = torch.cuda.mem_get_info(device)
+    missing = needed - torch.cuda.memory_reserved(device) - free
+    if missing > 0:
+        message = f"memory: {needed} bytes are planned on a GPU on which others hold {missing} of them"
+        raise PacelineError(Code.FAILED_PRECONDITION, Reason.INVALID_FIELD, message, "memory_fraction")
+
+
+def _step_elements(settings: TargetSettings, model: Qwen3, widths: Sequence[int]) -> int:
+    """Numbers that the largest step holds between its kernels; a chunk has logits of one row."""
+    config = model.config
+    heads = (2 * config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
+    row = 6 * config.hidden_size + heads + 3 * config.intermediate_size
+    verified = settings.slots * widths[-1]
+    return max(verified * (row + config.vocab_size), settings.chunk_tokens * row)
