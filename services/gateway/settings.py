@@ -48,7 +48,7 @@ class GatewaySettings:
     target_tls_ca: str = ""
     target_tls_name: str = ""
     max_requests: int = 512
-    max_queued_tokens: int = 131072
+    max_queued_tokens: int = 1 << 19
     max_request_s: float = 600.0
     default_max_tokens: int = 256
     wait_target_s: float = 30.0

@@ -173,7 +173,7 @@ def _scheduler(
         buckets=shapes.buckets,
         chunk_tokens=settings.chunk_tokens,
         max_waiting=settings.max_waiting,
-        max_queued_tokens=settings.max_queued_tokens,
+        max_queued_tokens=settings.queued_tokens,
         look_ahead=look_ahead,
         preemption=settings.preemption,
         eos=frozenset(shapes.eos_ids),

@@ -15,6 +15,7 @@ _NOT_NEGATIVE = (
     "blocks",
     "memory_bytes",
     "prefill_chunk",
+    "max_queued_tokens",
     "watchdog_s",
     "drain_grace_s",
     "propagation_s",
@@ -26,10 +27,11 @@ class TargetSettings:
     """Settings of one target; sizes are tokens, blocks or bytes as named, times are seconds.
 
     Zero or nothing means "derive it": ``threads`` from the machine, ``context_limit`` from the model, ``blocks``
-    from the memory, ``widths``, ``prefill_chunk`` and ``watchdog_s`` from the device. ``memory_bytes`` is for all
-    that the pair holds, weights included; without it ``memory_fraction`` of a GPU is taken, or 512 MiB beside a
-    CPU's weights. ``eager`` runs every step without a CUDA graph. With ``tls_cert`` and ``tls_key`` the gRPC
-    listener speaks TLS, and with ``tls_ca`` gateways must present a certificate that it signed.
+    from the memory, ``widths``, ``prefill_chunk``, ``max_queued_tokens`` and ``watchdog_s`` from the device.
+    ``memory_bytes`` is for all that the pair holds, weights included; without it ``memory_fraction`` of a GPU is
+    taken, or 512 MiB beside a CPU's weights. ``eager`` runs every step without a CUDA graph. With ``tls_cert`` and
+    ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca`` gateways must present a certificate that it
+    signed.
 
     Raises:
         PacelineError: A value is out of range; the field is named.
@@ -55,7 +57,7 @@ class TargetSettings:
     widths: tuple[int, ...] = ()
     prefill_chunk: int = 0
     max_waiting: int = 256
-    max_queued_tokens: int = 65536
+    max_queued_tokens: int = 0
     default_max_tokens: int = 256
     max_request_s: float = 600.0
     prefix_cache: bool = True
@@ -100,7 +102,7 @@ class TargetSettings:
         _require(self.core >= -1, "core", "must be a core's number, or -1 for any")
         for name in _NOT_NEGATIVE:
             _require(getattr(self, name) >= 0, name, "must not be negative")
-        for name in ("max_waiting", "max_queued_tokens", "default_max_tokens", "max_request_s", "stall_s"):
+        for name in ("max_waiting", "default_max_tokens", "max_request_s", "stall_s"):
             _require(getattr(self, name) > 0, name, "must be positive")
 
     @property
@@ -117,6 +119,11 @@ class TargetSettings:
     def chunk_tokens(self) -> int:
         """Most prompt tokens of a round."""
         return self.prefill_chunk or (2048 if self.device == "cuda" else 128)
+
+    @property
+    def queued_tokens(self) -> int:
+        """Most prompt tokens that wait: some ten seconds of a GPU's work, or of a CPU's with a small model."""
+        return self.max_queued_tokens or (1 << 19 if self.device == "cuda" else 1 << 16)
 
     @property
     def watchdog(self) -> float:

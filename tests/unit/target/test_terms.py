@@ -104,9 +104,9 @@ def test_a_cpu_has_its_weights_and_half_a_gibibyte() -> None:
     assert terms.per_slot["noise"] > 0
 
 
-def test_widths_and_chunks_follow_the_device() -> None:
-    assert (ON_GPU.draft_widths, ON_GPU.chunk_tokens) == ((1, 4, 8, 16), 2048)
+def test_widths_chunks_and_the_queue_follow_the_device() -> None:
+    assert (ON_GPU.draft_widths, ON_GPU.chunk_tokens, ON_GPU.queued_tokens) == ((1, 4, 8, 16), 2048, 524_288)
     on_cpu = TargetSettings(model="m")
-    assert (on_cpu.draft_widths, on_cpu.chunk_tokens) == ((1, 4, 8), 128)
+    assert (on_cpu.draft_widths, on_cpu.chunk_tokens, on_cpu.queued_tokens) == ((1, 4, 8), 128, 65_536)
     set_by_hand = replace(on_cpu, widths=(1, 2), prefill_chunk=64)
     assert (set_by_hand.draft_widths, set_by_hand.chunk_tokens) == ((1, 2), 64)
