@@ -128,7 +128,7 @@ class Stream:
         self._encode = encode
         self._metrics = metrics
         self._last = began
-        self._begun = False
+        self._begun = self._ended = False
         self._task = asyncio.current_task()
 
     def overflow(self) -> None:
@@ -148,6 +148,7 @@ class Stream:
                 continue
             if event.reason is FinishReason.DEADLINE and not event.completion_tokens:
                 raise deadline("the deadline passed before the first token")
+            self._ended = True
             await self._write(event)
             return
 
@@ -155,6 +156,8 @@ class Stream:
         """The deadline passed: ends the stream as far as its client still reads it."""
         if self.generation is None:
             raise deadline("the deadline passed before the request reached a target")
+        if self._ended:
+            return  # gRPC has the final event already, though the wait for it was cut short
         await self.generation.expire()
         try:
             async with asyncio.timeout(LAST_WRITE_S):
