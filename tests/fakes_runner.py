@@ -64,6 +64,7 @@ class FakeRunner:
     seats: dict[int, _Seat] = field(default_factory=dict)
     prepared: int = -1
     look_ahead: int = 0
+    sound: bool = True
     in_flight: list[int] = field(default_factory=list)
 
     def set_generation(self, generation: int) -> None:

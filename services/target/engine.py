@@ -52,7 +52,7 @@ class _Done:
 
 
 class EngineDeadError(RuntimeError):
-    """Rounds keep failing: the process must go, so that its requests can move."""
+    """The device is lost, or rounds keep failing: the process must go, so that its requests can move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Engine:
             Whether a round ran.
 
         Raises:
-            EngineDeadError: Several rounds failed in a row.
+            EngineDeadError: The device is lost, or several rounds failed in a row.
         """
         now = self._parts.clock()
         for command in commands:
@@ -224,6 +224,8 @@ class Engine:
 
     def _give_up(self, plan: Plan, error: Exception) -> None:
         """Ends the requests of a round that failed; a request must never end the engine, a broken engine must go."""
+        if not self._parts.runner.sound:
+            raise EngineDeadError("the device is lost") from error
         self._tell()
         _LOG.exception("round failed", extra={"round": plan.number})
         self._failed_rounds += 1

@@ -45,6 +45,11 @@ class RoundRunner(Protocol):
         """Rounds that may be launched before the one ahead of them has landed."""
         ...
 
+    @property
+    def sound(self) -> bool:
+        """Whether the device still works; after a fatal fault of it no round can."""
+        ...
+
     def set_generation(self, generation: int) -> None:
         """Drafts of this attachment count from now on."""
         ...

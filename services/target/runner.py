@@ -70,6 +70,17 @@ class Runner:
         """Rounds that may be launched before the one ahead of them has landed."""
         return self.handoff.look_ahead
 
+    @property
+    def sound(self) -> bool:
+        """Whether the device still works; after a fatal fault of it every call of CUDA fails."""
+        device = self._state.epoch_S.device
+        try:
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).query()
+        except RuntimeError:
+            return False
+        return True
+
     def graphs(self) -> Counters:
         """Captures, replays, recaptures and reallocations (I4)."""
         return self.steps.graphs.counters

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import pytest
 
@@ -13,7 +14,7 @@ from deploy.stack import EMBEDDED, ServiceProcess
 from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.mps import Mps
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
 from tests.session_client import SessionClient, start
 
@@ -33,6 +34,13 @@ class FaultingPair(PairProcesses):
         self.drafters.append(ServiceProcess("drafter-0", [*command, "--device", DEVICE], self.folder, {}))
         return 0
 
+    def until_ended(self, within_s: float) -> None:
+        """Waits for the target's end; fails with both logs."""
+        try:
+            self.target.process.wait(within_s)
+        except TimeoutExpired:
+            raise AssertionError(f"the target lives on\n{self.target.tail()}\n{self.drafters[0].tail()}") from None
+
 
 @contextmanager
 def faulting_pair() -> Iterator[FaultingPair]:
@@ -40,7 +48,7 @@ def faulting_pair() -> Iterator[FaultingPair]:
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         pair = FaultingPair(Path(folder), MODELS, [*device, "--watchdog-s", "0.25"], drafter_flags=device)
         try:
-            pair.wait_ready()
+            pair.wait_ready(WARM_S)
             yield pair
         finally:
             pair.stop()
@@ -76,7 +84,8 @@ async def test_under_mps_the_pair_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             assert pair.describe().handoff_mode == "flags_mps"
             async with SessionClient(pair.bound["grpc"]) as client:
                 await client.start(start("faulting", PROMPT, TOKENS))
-                code = pair.target.process.wait(ENDED_S)
+                pair.until_ended(ENDED_S)
+            code = pair.target.process.returncode
             assert code > 0, f"ended by itself, not with {code}\n{pair.target.tail()}"
             pair.drafters[0].process.terminate()
             assert pair.drafters[0].process.wait(ENDED_S) is not None

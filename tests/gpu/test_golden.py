@@ -15,7 +15,7 @@ from deploy.stack import EMBEDDED
 from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.gpu.eager import EagerReference, Fault, Said, hides_one_key, sees_one_ahead, swaps_two
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
 from tests.session_client import SessionClient, start
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 DTYPE = "bfloat16" if DEVICE == "cuda" else "float32"
 TOKENS, LEAST_POSITIONS = 210, 800
 Known = dict[tuple[str, bool], list[Said]]
-GROUPS = {"alone": (1, 1, 1, 1), "batched": (4,), "padded": (3, 3)}
-"""How many run at once, in turn; three are padded to the bucket of four."""
+GROUPS = {"alone": (1,) * 20, "batched": (8,) * 5, "padded": (3,) * 13}
+"""How many run at once, in turn; three are padded to the bucket of four. Enough of them to count near ties."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def pair() -> Iterator[PairProcesses]:
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         started = PairProcesses(Path(folder), models, flags, drafter_flags=flags)
         try:
-            started.wait_ready()
+            started.wait_ready(WARM_S)
             yield started
         finally:
             started.stop()

@@ -17,7 +17,7 @@ from services.common.limits import PROTOCOL_VERSION
 from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import drafter_pb2, drafter_pb2_grpc
 from services.common.pb.paceline.v1 import types_pb2 as types
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
 from tests.session_client import SessionClient, start
 
@@ -34,7 +34,7 @@ def pair() -> Iterator[PairProcesses]:
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         started = PairProcesses(Path(folder), models, flags, drafter_flags=device)
         try:
-            started.wait_ready()
+            started.wait_ready(WARM_S)
             yield started
         finally:
             started.stop()

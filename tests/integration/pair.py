@@ -66,10 +66,10 @@ class PairProcesses:
         self.drafters[number].process.send_signal(signal.SIGKILL)
         self.drafters[number].process.wait()
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within_s: float = WAIT_S) -> None:
         """Waits until the target is SERVING."""
-        self.bound = self.target.bound(WAIT_S)
-        self.wait_health(health_pb2.HealthCheckResponse.SERVING)
+        self.bound = self.target.bound(within_s)
+        self.wait_health(health_pb2.HealthCheckResponse.SERVING, within_s)
 
     def wait_health(self, status: Status, within_s: float = WAIT_S) -> None:
         """Waits for a health status."""

@@ -7,6 +7,8 @@ from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
+WARM_S = 150.0
+"""A pair's first start on a machine compiles every kernel."""
 DTYPES = (torch.float32,) if INTERPRETED else (torch.float32, torch.bfloat16)
 
 

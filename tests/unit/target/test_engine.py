@@ -184,6 +184,21 @@ def test_an_engine_whose_rounds_keep_failing_dies() -> None:
             it.run(it.start(request(f"r{n}", prompt(n, 9, VOCAB), 5)))
 
 
+def test_an_engine_that_lost_its_device_dies_at_once_and_ends_no_request() -> None:
+    runner = FakeRunner()
+
+    def broken(plan: Plan) -> None:
+        if plan.number >= 2:
+            runner.sound = False
+            raise RuntimeError("an illegal memory access")
+
+    runner.before_execute = broken
+    it = rig(runner=runner)
+    with pytest.raises(EngineDeadError, match="device"):
+        it.run(it.start(request("a", prompt(1, 9, VOCAB), 9)))
+    assert (1, "a") not in it.ends, "its gateway moves it"
+
+
 def test_speculation_off_rounds_are_plain() -> None:
     it = rig(width=4)
     drafts = ScriptedDrafts()
