@@ -6,6 +6,7 @@ whose tensors have moved or changed shape counts as a recapture, so that invaria
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ class StepGraphs:
         if self._eager or self._device.type != "cuda":
             step()
             return None
-        stream = torch.cuda.Stream(self._device)
+        stream = _side_stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP_CALLS):
@@ -98,6 +99,12 @@ class StepGraphs:
             recaptures=self._counters.recaptures + 1,
             reallocations=self._counters.reallocations + moved,
         )
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures of the process: libraries keep a workspace for every stream that they meet."""
+    return torch.cuda.Stream(device)
 
 
 def _signature(tensors: Sequence[Tensor]) -> Signature:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from services.common.attach import AttachOffer
 from services.drafter.attachment import Attachment
@@ -24,6 +25,8 @@ class Berth:
     def __init__(self, open_attachment: Open, pace_timeout_s: float) -> None:
         self._open = open_attachment
         self._pace_timeout_s = pace_timeout_s
+        # One thread for all attachments: libraries of the GPU keep a workspace for every thread that they meet.
+        self._opener = ThreadPoolExecutor(1, "attach")
         self._lock = asyncio.Lock()
         self._attachment: Attachment | None = None
         self._watch: TargetWatch | None = None
@@ -94,7 +97,7 @@ class Berth:
             self.free(reason)
 
     async def _opened(self, offer: AttachOffer) -> Attachment:
-        opening = asyncio.ensure_future(asyncio.to_thread(self._open, offer))
+        opening = asyncio.get_running_loop().run_in_executor(self._opener, self._open, offer)
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:

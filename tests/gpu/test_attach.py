@@ -81,10 +81,13 @@ def test_attaching_two_hundred_times_takes_no_memory(folder: Path) -> None:
             for generation in range(1, SETTLED + 1):
                 cycle(stub, offers, generation)
             device, host = used_bytes(), host_bytes(drafter.process.pid)
+            curve: list[int] = []
             for generation in range(SETTLED + 1, CYCLES + 1):
                 cycle(stub, offers, generation)
+                if generation % 20 == 0:
+                    curve.append(used_bytes() - device)
             grown = used_bytes() - device, host_bytes(drafter.process.pid) - host
-        print(f"{CYCLES} cycles, {grown[0]} bytes of the GPU, {grown[1]} of the host")
+        print(f"{CYCLES} cycles, {grown[0]} bytes of the GPU, {grown[1]} of the host; every 20 cycles {curve}")
         assert grown[0] <= 0
         assert grown[1] <= HOST_GROWTH
     finally:

@@ -31,7 +31,7 @@ class FaultingPair(PairProcesses):
         if self.drafters:
             return super().add_drafter()
         command = ["tests.gpu.faulting_drafter", "--model", str(MODELS.drafter), "--grpc", f"unix:{self.folder}/d0"]
-        self.drafters.append(ServiceProcess("drafter-0", [*command, "--device", DEVICE], self.folder, {}))
+        self.drafters.append(ServiceProcess("drafter-0", [*command, *self._drafter_flags], self.folder, {}))
         return 0
 
     def until_ended(self, within_s: float) -> None:
@@ -43,8 +43,8 @@ class FaultingPair(PairProcesses):
 
 
 @contextmanager
-def faulting_pair() -> Iterator[FaultingPair]:
-    device = ["--device", DEVICE]
+def faulting_pair(dtype: str = "float32") -> Iterator[FaultingPair]:
+    device = ["--device", DEVICE, "--dtype", dtype]
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         pair = FaultingPair(Path(folder), MODELS, [*device, "--watchdog-s", "0.25"], drafter_flags=device)
         try:
@@ -80,7 +80,7 @@ async def test_under_mps_the_pair_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with Mps(True) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        with faulting_pair() as pair:
+        with faulting_pair("bfloat16") as pair:
             assert pair.describe().handoff_mode == "flags_mps"
             async with SessionClient(pair.bound["grpc"]) as client:
                 await client.start(start("faulting", PROMPT, TOKENS))
