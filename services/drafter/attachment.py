@@ -6,6 +6,7 @@ import torch
 
 from services.common import attach
 from services.common.attach import AttachOffer
+from services.common.device import end_if_lost
 from services.common.errors import invalid_field
 from services.common.graph import StepGraphs
 from services.drafter.handshake import Mapped, check_arena, check_terms, map_arena, refused
@@ -16,9 +17,13 @@ from services.drafter.turn_thread import TurnThread
 
 
 class Attachment:
-    """Drafts for one generation until it is closed; holds nothing that the target cannot share again (I5)."""
+    """Drafts for one generation until it is closed; holds nothing that the target cannot share again (I5).
 
-    def __init__(self, offer: AttachOffer, mapped: Mapped, pacer: Pacer, max_draft: int) -> None:
+    A GPU that is found lost ends the process.
+    """
+
+    def __init__(self, offer: AttachOffer, mapped: Mapped, pacer: Pacer, max_draft: int, device: torch.device) -> None:
+        self._device = device
         self.offer = offer
         self.max_draft = max_draft
         self.rounds = 0
@@ -50,7 +55,11 @@ class Attachment:
             raise invalid_field("width", f"{width} was not agreed on")
         if rows > bucket:
             raise invalid_field("rows", f"{rows} rows do not fit bucket {bucket}")
-        self._pacer.draft(number, bucket, width)
+        try:
+            self._pacer.draft(number, bucket, width)
+        except RuntimeError:
+            end_if_lost(self._device)
+            raise
         self.rounds += 1
 
     def take_turns(self, observe: Callable[[float], object], core: int) -> None:
@@ -60,6 +69,7 @@ class Attachment:
 
     def close(self) -> None:
         """Frees the mapping, once nothing drafts into it any more; closing twice is harmless."""
+        end_if_lost(self._device)
         if self._thread is not None:
             self._thread.stop()
         pacer, self._pacer = self._pacer, None
@@ -74,6 +84,7 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
     Raises:
         PacelineError: ATTACH_REFUSED with the reason; nothing stays mapped.
     """
+    end_if_lost(device)
     check_terms(offer, proposer)
     mapped = map_arena(offer, device)
     try:
@@ -85,4 +96,4 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
         mapped.close()
         raise
     limit = shared.tokens_SK.shape[1] if proposer.max_draft is None else proposer.max_draft
-    return Attachment(offer, mapped, pacer, limit)
+    return Attachment(offer, mapped, pacer, limit, device)

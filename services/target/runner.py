@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from services.common import attach
+from services.common import attach, device
 from services.common.arena import Arena
 from services.common.graph import Counters
 from services.common.model import DflashContext, Qwen3
@@ -72,14 +72,8 @@ class Runner:
 
     @property
     def sound(self) -> bool:
-        """Whether the device still works; after a fatal fault of it every call of CUDA fails."""
-        device = self._state.epoch_S.device
-        try:
-            if device.type == "cuda":
-                torch.cuda.current_stream(device).query()
-        except RuntimeError:
-            return False
-        return True
+        """Whether the device still works; after a fatal fault of it no round can."""
+        return device.sound(self._state.epoch_S.device)
 
     def graphs(self) -> Counters:
         """Captures, replays, recaptures and reallocations (I4)."""
