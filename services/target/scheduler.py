@@ -32,10 +32,10 @@ from services.target.waiting import WaitingQueue, order_of
 class SchedulerSettings:
     """Sizes of the scheduler. `look_ahead` rounds may be planned before the one ahead of them is committed.
 
-    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. While more requests
-    compute their prompts than decode, decoding pauses, but never for longer than `pause_s`: rounds of a few rows are
-    dear, and those who wait are the many. Without `preemption` a request gets all blocks it can ever need when it is
-    admitted.
+    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. While a burst
+    computes its prompts, decoding pauses, but never for longer than `pause_s`: rounds of a few rows are dear, and rows
+    that start together end together. A burst is more than one request, and one more for each `burst_rows` that decode.
+    Without `preemption` a request gets all blocks it can ever need when it is admitted.
     """
 
     slots: int
@@ -43,6 +43,7 @@ class SchedulerSettings:
     buckets: tuple[int, ...]
     chunk_tokens: int = 512
     pause_s: float = 0.15
+    burst_rows: int = 4
     max_waiting: int = 1024
     max_queued_tokens: int = 1 << 20
     look_ahead: int = 0
@@ -226,7 +227,8 @@ class Scheduler:
 
     def _pauses(self, rows: tuple[int, ...], now: float) -> bool:
         """Whether decoding waits for the prompts of this round."""
-        pauses = self._roster.prefilling > len(rows) and now - self._decoded < self._settings.pause_s
+        burst = (self._roster.prefilling - 1) * self._settings.burst_rows >= len(rows)
+        pauses = burst and now - self._decoded < self._settings.pause_s
         if not pauses:
             self._decoded = now
         return pauses
