@@ -13,22 +13,14 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.span_attention.cut import cut_span
 from services.common.kernels.span_attention.span import Span
 
-_PROGRAMS, _PROGRAMS_ALONE = 264, 132
-_STAGES, _STAGES_ALONE = 3, 7
-_MOST_SPLITS_ALONE, _MOST_HEAD_BYTES_ALONE = 2, 256
-_MOST_SPLITS = 64
-_INTERPRETED_SPLITS = 2
-_ROW_TILE = 64
-_PROMPT_ROW_TILE = 128
-_PROMPT_ROWS = 1024
 _MERGE_ROWS, _MERGE_WARPS = 1 if INTERPRETED else 2, 1
 _MANY_MERGE_ROWS, _MANY_MERGE_WARPS = 8, 4
 _MANY_MERGES = 264
 _MERGE_PARTS = 16
 _LOG2_E = 1.4426950408889634
-_TOKEN_TILE = 16 if INTERPRETED else 64
 
 
 def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
@@ -39,24 +31,6 @@ def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
     """Let every row attend to the context and to its whole block."""
     return _launch(q_BWHD, keys_BWHD, values_BWHD, kv_2NSHD, span)
-
-
-def split_count(groups: int, programs: int = _PROGRAMS) -> int:
-    """Return how many programs, a power of two, share the positions of each group of rows."""
-    wanted = _INTERPRETED_SPLITS if INTERPRETED else programs // groups
-    return 1 << max(0, min(_MOST_SPLITS, wanted).bit_length() - 1)
-
-
-def _splits_and_stages(groups: int, may_be_alone: bool) -> tuple[int, int]:
-    """Return also how far ahead keys are asked for.
-
-    Usually two programs share a multiprocessor and hide each other's waits. One alone has room to ask three tiles
-    ahead, which is quicker where it has several tiles even in a short context.
-    """
-    alone = split_count(groups, _PROGRAMS_ALONE)
-    if may_be_alone and alone <= _MOST_SPLITS_ALONE and groups * alone <= _PROGRAMS_ALONE:
-        return alone, _STAGES_ALONE
-    return split_count(groups), _STAGES
 
 
 def _merge_rows(pairs: int, rows: int) -> tuple[int, int]:
@@ -70,11 +44,8 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     kv_heads = kv_2NSHD.shape[3]
     group = heads // kv_heads
     rows = width * group
-    most = _PROMPT_ROW_TILE if rows >= _PROMPT_ROWS else _ROW_TILE
-    tile = min(most, max(16, triton.next_power_of_2(rows)))
-    tiles = triton.cdiv(rows, tile)
-    fits_alone = tile == _ROW_TILE and tiles == 1 and size * q_BWHD.element_size() <= _MOST_HEAD_BYTES_ALONE
-    splits, stages = _splits_and_stages(batch * kv_heads * tiles, fits_alone and keys is None)
+    cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), causal=keys is None)
+    splits = cut.splits
     q_BWHD = q_BWHD.contiguous()
     block_keys, block_values = (q_BWHD, q_BWHD) if keys is None or values is None else (keys, values)
     wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
@@ -82,15 +53,15 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     sums = torch.empty((batch * kv_heads, splits, rows, 2), dtype=wide, device=q_BWHD.device)
     out_BWF = torch.empty((batch, width, heads * size), dtype=q_BWHD.dtype, device=q_BWHD.device)
     shapes = {"WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size, "SPLITS": splits,
-              "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": _TOKEN_TILE, "PDL": PDL, **LAUNCH}  # fmt: skip
-    _attend_kernel[(batch * kv_heads, splits, tiles)](
+              "SIZE_PAD": triton.next_power_of_2(size), "TOKENS": cut.tokens, "PDL": PDL, **LAUNCH}  # fmt: skip
+    _attend_kernel[(batch * kv_heads, splits, triton.cdiv(rows, cut.tile))](
         q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B, partial, sums,
         out_BWF, kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
         block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
         block_values.stride(1), block_values.stride(2), size**-0.5 * _LOG2_E,
-        BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, TILE=tile,
+        BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, TILE=cut.tile,
         WIDE=tl.float64 if wide == torch.float64 else tl.float32,
-        num_warps=8 if tile == _PROMPT_ROW_TILE else 4, num_stages=stages, **shapes,
+        num_warps=cut.warps, num_stages=cut.stages, **shapes,
     )  # fmt: skip
     if splits == 1:
         return out_BWF

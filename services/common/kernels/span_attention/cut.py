@@ -1,0 +1,69 @@
+"""How attention is cut among the programs of a launch, by measurement on an H200."""
+
+from typing import NamedTuple
+
+import triton
+
+from services.common.kernels.dispatch import INTERPRETED
+
+_PROGRAMS, _PROGRAMS_ALONE = 264, 132
+_STAGES, _STAGES_ALONE = 3, 7
+_MOST_SPLITS, _MOST_SPLITS_ALONE = 64, 2
+_INTERPRETED_SPLITS = 2
+_LEAST_TILE_ALONE = 64
+_FEW_ROWS, _SOME_ROWS, _ROWS = 16, 32, 64
+_PROMPT_TILE, _PROMPT_ROWS = 128, 1024
+_TOKENS = 16 if INTERPRETED else 64
+_NARROW_HEAD_BYTES = 256
+
+
+class Cut(NamedTuple):
+    """Rows and positions of a tile, programs that share the positions of a group of rows, and each one's pipeline."""
+
+    tile: int
+    tokens: int
+    splits: int
+    stages: int = _STAGES
+    warps: int = 4
+
+
+def cut_span(rows: int, pairs: int, head_bytes: int, causal: bool) -> Cut:
+    """Return the cut for so many rows of each of `pairs` sequences and K/V heads."""
+    if rows >= _PROMPT_ROWS:
+        tiles = triton.cdiv(rows, _PROMPT_TILE)
+        return Cut(_PROMPT_TILE, _TOKENS, split_count(pairs * tiles), warps=8)
+    tile = min(_ROWS, max(_FEW_ROWS, int(triton.next_power_of_2(rows))))
+    groups = pairs * triton.cdiv(rows, tile)
+    splits = split_count(groups)
+    narrow = head_bytes <= _NARROW_HEAD_BYTES
+    if narrow and causal and rows <= tile and tile >= _LEAST_TILE_ALONE and _fits_alone(groups):
+        return Cut(tile, _TOKENS, split_count(groups, _PROGRAMS_ALONE), _STAGES_ALONE)
+    if narrow and splits == 1 and not INTERPRETED and tile < _ROWS:
+        return _many(tile, groups)
+    return Cut(tile, _TOKENS, splits)
+
+
+def split_count(groups: int, programs: int = _PROGRAMS) -> int:
+    """Return how many programs, a power of two, share the positions of each group of rows."""
+    wanted = _INTERPRETED_SPLITS if INTERPRETED else programs // groups
+    return 1 << max(0, min(_MOST_SPLITS, wanted).bit_length() - 1)
+
+
+def _fits_alone(groups: int) -> bool:
+    """Whether every program may have a multiprocessor of its own.
+
+    Usually two share one and hide each other's waits. One alone has room to ask three tiles ahead, which is quicker
+    where it has several tiles even in a short context.
+    """
+    alone = split_count(groups, _PROGRAMS_ALONE)
+    return alone <= _MOST_SPLITS_ALONE and groups * alone <= _PROGRAMS_ALONE
+
+
+def _many(tile: int, groups: int) -> Cut:
+    """More programs than places: small ones, of which many share a multiprocessor.
+
+    In a single wave of them a tile is padded to the 64 rows for which the matrix units read keys from shared memory.
+    """
+    if tile == _FEW_ROWS:
+        return Cut(tile, 64, 1, 2, 2)
+    return Cut(_ROWS, 32, 1, 5) if groups <= _PROGRAMS else Cut(tile, 32, 1, 5, 2)

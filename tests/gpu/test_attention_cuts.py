@@ -1,0 +1,51 @@
+"""Span attention of many sequences at once, for which it is cut otherwise; too much for the interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.kernels.span_attention import kernel, plan_context, plan_span, reference
+from services.common.kernels.span_attention.cut import cut_span
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED, close, randn
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+BLOCK_SIZE, COLUMNS, KV_HEADS = 16, 12, 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("batch", "width", "group", "size"),
+    [(17, 8, 4, 128), (35, 8, 4, 128), (35, 2, 2, 64), (17, 16, 4, 128), (35, 1, 4, 128)],
+)
+def test_many_sequences(batch: int, width: int, group: int, size: int, dtype: torch.dtype) -> None:
+    """One program for each sequence and head; lengths of all kinds, 0 among them."""
+    lengths = torch.tensor([37 * row % 171 for row in range(batch)])
+    order = torch.randperm(batch * COLUMNS, generator=torch.Generator().manual_seed(1))
+    table = (order + 1).view(batch, COLUMNS).to(torch.int32)
+    kv = randn(2, 1 + batch * COLUMNS, BLOCK_SIZE, KV_HEADS, size, dtype=dtype)
+    q = randn(batch, width, KV_HEADS * group, size, seed=2, dtype=dtype)
+    keys, values = (randn(batch, width, KV_HEADS, size, seed=seed, dtype=dtype) for seed in (3, 4))
+
+    span = plan_span(table.to(DEVICE), lengths.to(DEVICE), width, BLOCK_SIZE)
+    expected = reference.attend_span(wide(q), wide(kv), plan_span(table, lengths, width, BLOCK_SIZE))
+    close(kernel.attend_span(q, kv, span), expected.to(dtype))
+
+    span = plan_context(table.to(DEVICE), lengths.to(DEVICE), width, BLOCK_SIZE)
+    context = plan_context(table, lengths, width, BLOCK_SIZE)
+    expected = reference.attend_block(wide(q), wide(keys), wide(values), wide(kv), context)
+    close(kernel.attend_block(q, keys, values, kv, span), expected.to(dtype))
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The same numbers on the CPU, in float64."""
+    return tensor.cpu().double()
+
+
+def test_wide_heads_keep_to_a_short_pipeline() -> None:
+    """Seven or five tiles of keys under way would not fit the shared memory of a multiprocessor."""
+    cuts = [
+        cut_span(rows, batch * KV_HEADS, 512, causal=True) for batch in (8, 16, 32, 128) for rows in (1, 16, 32, 64)
+    ]
+    assert {cut.stages for cut in cuts} == {3}
