@@ -72,6 +72,11 @@ class StepGraphs:
             captured.step()
         self._counters = replace(self._counters, replays=self._counters.replays + 1)
 
+    def settle(self) -> None:
+        """Gives back what the calls before the captures used; graphs keep memory of their own."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def _record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         if self._eager or self._device.type != "cuda":
             step()

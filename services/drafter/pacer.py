@@ -40,6 +40,7 @@ class Pacer:
                 step = partial(_draft_round, self._shared, self._proposer, self._stamp_2, bucket, width)
                 self._graphs.capture((bucket, width), step, tensors)
                 self._graphs.replay((bucket, width))
+        self._graphs.settle()
         self._stamp_2[0].fill_(0)
 
     @torch.inference_mode()

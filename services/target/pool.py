@@ -7,6 +7,7 @@ from torch import Tensor
 
 from services.common import attach
 from services.common.arena import Arena
+from services.common.kernels.dispatch import on_kernel
 from services.common.model import DflashContext, Qwen3
 from services.target.shapes import RunnerSettings
 from services.target.state import DeviceState
@@ -17,7 +18,8 @@ class Pool:
     """Model, state and caches of one target.
 
     `kv` is the target's K/V `[L, 2, N, S, H, D]`; `draft_kv` the draft context under the same block ids, absent
-    without a DFlash drafter. `mailbox_SK` and `tag_S3` are read only as the first step of a verify.
+    without a DFlash drafter. `mailbox_SK` and `tag_S3` are read only as the first step of a verify. On a GPU the logits
+    of every step go to `logits_TV`: captured steps that kept theirs would hold gigabytes.
     """
 
     model: Qwen3
@@ -28,6 +30,7 @@ class Pool:
     draft_kv: Tensor | None
     mailbox_SK: Tensor
     tag_S3: Tensor
+    logits_TV: Tensor | None
 
     @classmethod
     def build(
@@ -36,16 +39,24 @@ class Pool:
         """Allocates the target's K/V, moves the embeddings into the arena and finds the mailbox."""
         if context is not None:
             share_embeddings(model, arena)
+        kv = model.new_kv(settings.blocks + 1, settings.block_size)
+        most = settings.buckets[-1] * settings.widths[-1], model.config.vocab_size
         return cls(
             model=model,
             context=context,
             state=state,
             settings=settings,
-            kv=model.new_kv(settings.blocks + 1, settings.block_size),
+            kv=kv,
             draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
             mailbox_SK=arena.tensor(attach.TOKENS),
             tag_S3=arena.tensor(attach.TAG),
+            logits_TV=torch.empty(most, dtype=model.dtype, device=kv.device) if on_kernel(kv) else None,
         )
+
+    def logits(self, hidden_BWD: Tensor) -> Tensor:
+        """Raw logits [B, W, V]; on a GPU they are to be read before the next step runs."""
+        batch, width, _ = hidden_BWD.shape
+        return self.model.logits(hidden_BWD, None if self.logits_TV is None else self.logits_TV[: batch * width])
 
     @property
     def taps(self) -> tuple[int, ...]:

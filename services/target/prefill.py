@@ -87,7 +87,7 @@ class FirstTokenStep:
     def run(self) -> None:
         """Logits, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
         pool, inputs = self._pool, self._inputs
-        self.logits_BWV = pool.model.logits(inputs.hidden_BWD)
+        self.logits_BWV = pool.logits(inputs.hidden_BWD)
         slots = pool.state.slots
         accept(self.logits_BWV, self._drafts_BK, inputs.row_B, slots, self.result, self._noise(), self._mode)
 

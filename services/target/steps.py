@@ -36,6 +36,7 @@ class Steps:
             self.graphs.capture(("first", mode), first.run, first.tensors)
         for key in sorted(self._verify, reverse=True):
             self.graphs.capture(("verify", *key), self._verify[key].run, self._verify[key].tensors)
+        self.graphs.settle()
 
     def verify(self, bucket: int, width: int, mode: Mode) -> VerifyStep:
         """The verify step of a shape."""

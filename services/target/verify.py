@@ -76,7 +76,7 @@ class VerifyStep:
         hidden_BWD, features_BWF = pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)
         if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
             pool.context.write(features_BWF, span, pool.draft_kv)
-        self.logits_BWV = pool.model.logits(hidden_BWD)
+        self.logits_BWV = pool.logits(hidden_BWD)
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK)
         noise_BWV = self._noise()

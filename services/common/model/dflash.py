@@ -39,6 +39,8 @@ from services.common.model.random_weights import RandomCheckpoint
 _FC = "fc.weight"
 _HIDDEN_NORM = "hidden_norm.weight"
 _NORM = "norm.weight"
+_HEAD_ROWS = 512
+"""Rows of one product with the head: the logits of more would be the most that a drafter holds."""
 
 
 class DflashContext:
@@ -153,10 +155,10 @@ class DflashBlock:
         hidden_BWD = self.hidden(anchors_B, span, draft_kv_L2NSHD, embed_VD)
         # One product over flat rows: a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
-        logits_RV: Tensor = F.linear(rows_RD, lm_head_VD)
         if coupling is not None:
-            logits_RV = coupling.apply(logits_RV, take)
-        return best_token(logits_RV).view(-1, take)
+            return best_token(coupling.apply(F.linear(rows_RD, lm_head_VD), take)).view(-1, take)
+        best = [best_token(F.linear(some_RD, lm_head_VD)) for some_RD in rows_RD.split(_HEAD_ROWS)]
+        return (best[0] if len(best) == 1 else torch.cat(best)).view(-1, take)
 
     @torch.no_grad()
     def hidden(self, anchors_B: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:

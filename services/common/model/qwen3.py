@@ -96,10 +96,16 @@ class Qwen3:
         return hidden_TD.view(*ids_BW.shape, -1), None if features_TF is None else features_TF.view(*ids_BW.shape, -1)
 
     @torch.no_grad()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits [..., V] of normalised hidden states: on the CPU in float32 or wider."""
+    def logits(self, hidden: Tensor, room_TV: Tensor | None = None) -> Tensor:
+        """Return the logits [..., V] of normalised hidden states: on the CPU in float32 or wider.
+
+        `room_TV` is memory for them, one row for each hidden state; the CPU path makes its own.
+        """
         if self._host is None:
-            return F.linear(hidden, self.lm_head_VD)
+            if room_TV is None:
+                return F.linear(hidden, self.lm_head_VD)
+            torch.mm(hidden.flatten(0, -2), self.lm_head_VD.t(), out=room_TV)
+            return room_TV.view(*hidden.shape[:-1], -1)
         logits = self._host.logits(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
         return logits if logits.dtype == torch.float64 else logits.float()
 
