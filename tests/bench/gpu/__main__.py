@@ -1,7 +1,8 @@
 """python -m tests.bench.gpu STAGE...: what a pair does on a GPU; a table, then one JSON line, a file a stage in --save.
 
-`steps` and `prefill` time captured steps in one process. `vllm`, `gap`, `gateway` and the profiles load one pair of
-processes, which they share when they follow one another. A stage that --save holds of this commit is skipped.
+`steps` and `prefill` time captured steps in one process. `vllm`, `chosen`, `gap`, `gateway` and the profiles load one
+pair of processes, which they share when they follow one another; `chosen` is `vllm` with widths left to the target. A
+stage that --save holds of this commit is skipped.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from tests.bench.gpu.prefill import prefill_rows
 from tests.bench.gpu.results import Results
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import PROFILES, SHAPES
-from tests.bench.gpu.vllm import vllm_rows
+from tests.bench.gpu.vllm import chosen_rows, vllm_rows
 
 Row = dict[str, Any]
-SERVED = ("vllm", "gap", "gateway", *PROFILES)
+SERVED = ("vllm", "chosen", "gap", "gateway", *PROFILES)
 STAGES = ("steps", "prefill", *SERVED, "transformers")
 QUICK: dict[str, Any] = {"concurrency": [1, 8], "lengths": [512, 8192], "alternations": 3, "seconds": 40.0}
 FULL: dict[str, Any] = {
@@ -154,6 +155,8 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
 async def _loaded(chosen: argparse.Namespace, stage: str, pair: ServedPair) -> list[Row]:
     if stage == "vllm":
         return await vllm_rows(pair, chosen.concurrency, chosen.plain, chosen.tokens)
+    if stage == "chosen":
+        return await chosen_rows(pair, chosen.concurrency, chosen.tokens)
     if stage == "gap":
         return await gap_rows(pair, chosen.gap_prompt)
     if stage == "gateway":

@@ -30,11 +30,13 @@ PROFILES = {
     "P30": (0.62, 0.45, 0.32, 0.22, 0.15, 0.10, 0.06, 0.04, 0.02, 0.01, 0.01),
     "P13": (0.22, 0.06, 0.02),
 }
+SCHEDULES = {f"K{width - 1}": rates for width, rates in VLLM.items()} | PROFILES
+"""Rates that hold at every width; K15, K7 and K3 are vLLM's."""
 
 
 def rates_of(schedule: str, width: int) -> tuple[float, ...]:
-    """The unconditional rates of a schedule at a width; vLLM's differ from width to width."""
-    return VLLM.get(width, ()) if schedule == "vllm" else PROFILES[schedule]
+    """The unconditional rates of a schedule at a width; those of `vllm` differ from width to width."""
+    return VLLM.get(width, ()) if schedule == "vllm" else SCHEDULES[schedule]
 
 
 def expected_tokens(rates: tuple[float, ...], width: int) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from tests.bench.gpu.load import Load, Run, TimedClient, run, usual_prompt
 from tests.bench.gpu.pair import ServedPair
-from tests.bench.gpu.recorded import rounds_of
+from tests.bench.gpu.recorded import records_of, rounds_of
 
 Row = dict[str, Any]
 REPEATS = 3
@@ -30,12 +31,29 @@ async def vllm_rows(pair: ServedPair, concurrencies: Sequence[int], plain: Seque
             for concurrency in concurrencies if width > 1 else plain:
                 prompt = usual_prompt(pair.settings.context_limit)
                 load = Load(concurrency, prompt, tokens, draft=width - 1)
-                rows.append(await _row(pair, client, load))
+                rows.append({"mode": "fixed" if width > 1 else "plain"} | await _row(pair, client, load, width - 1))
     return rows
 
 
-async def _row(pair: ServedPair, client: TimedClient, load: Load) -> Row:
-    """(tokens - c) / (total - prefill), prefill being a run of the same prompts with one token each; the median."""
+async def chosen_rows(pair: ServedPair, concurrencies: Sequence[int], tokens: int) -> list[Row]:
+    """The same loads under each of vLLM's schedules, with the width left to the target."""
+    rows = []
+    async with TimedClient(pair.address) as client:
+        for drafts in (width - 1 for width in reversed(pair.settings.widths) if width > 1):
+            pair.switch(f"K{drafts}")
+            for concurrency in concurrencies:
+                load = Load(concurrency, usual_prompt(pair.settings.context_limit), tokens)
+                row = {"mode": "adaptive", "schedule_k": drafts} | await _row(pair, client, load, drafts)
+                records = records_of(pair.describe(), client.arrivals)
+                rows.append(row | {"widths": dict(sorted(Counter(record.width for record in records).items()))})
+    return rows
+
+
+async def _row(pair: ServedPair, client: TimedClient, load: Load, drafts: int) -> Row:
+    """(tokens - c) / (total - prefill), prefill being a run of the same prompts with one token each; the median.
+
+    `drafts` is the K that vLLM had under this schedule.
+    """
     vocab, count = pair.settings.shape.vocab, load.concurrency
     await run(client, Load(count, load.prompt, 8, load.draft), vocab)
     runs: list[tuple[float, Run]] = []
@@ -45,10 +63,10 @@ async def _row(pair: ServedPair, client: TimedClient, load: Load) -> Row:
     speeds = [(whole.tokens - count) / (whole.seconds - first_s) for first_s, whole in runs]
     taus = [(whole.tokens - count) / max(1, sum(whole.rounds)) for _, whole in runs]
     micros = [(whole.seconds - first_s) / max(1, *whole.rounds) * 1e6 for first_s, whole in runs]
-    speed, answer = statistics.median(speeds), ANSWERS.get((count, load.draft or 0))
+    speed, answer = statistics.median(speeds), ANSWERS.get((count, drafts))
+    best = max(theirs for (theirs_at, _), theirs in ANSWERS.items() if theirs_at == count) if answer else None
     return {
         "system": "paceline",
-        "mode": "fixed" if load.draft else "plain",
         "schedule": "vllm",
         "concurrency": count,
         "context": load.prompt,
@@ -61,5 +79,6 @@ async def _row(pair: ServedPair, client: TimedClient, load: Load) -> Row:
         **rounds_of(pair.describe(), runs[-1][1].steady(), load.concurrency),
         "vllm_tok_s": answer,
         "times_vllm": round(speed / answer, 3) if answer else None,
+        "times_best_vllm": round(speed / best, 3) if best else None,
         "text_sha256": runs[-1][1].digest,
     }
