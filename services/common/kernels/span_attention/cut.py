@@ -10,8 +10,7 @@ _PROGRAMS, _PROGRAMS_ALONE = 264, 132
 _STAGES, _STAGES_ALONE = 3, 7
 _MOST_SPLITS, _MOST_SPLITS_ALONE = 64, 16
 _INTERPRETED_SPLITS = 2
-_LEAST_TILE_ALONE = 64
-_FEW_ROWS, _SOME_ROWS, _ROWS = 16, 32, 64
+_FEW_ROWS, _ROWS = 16, 64
 _PROMPT_TILE, _PROMPT_ROWS = 128, 1024
 _TOKENS = 16 if INTERPRETED else 64
 _NARROW_HEAD_BYTES = 256
@@ -36,7 +35,7 @@ def cut_span(rows: int, pairs: int, head_bytes: int, causal: bool) -> Cut:
     groups = pairs * triton.cdiv(rows, tile)
     splits = split_count(groups)
     narrow = head_bytes <= _NARROW_HEAD_BYTES
-    if narrow and causal and rows <= tile and tile >= _LEAST_TILE_ALONE and _fits_alone(groups):
+    if narrow and causal and rows <= tile == _ROWS and _fits_alone(groups):
         return Cut(tile, _TOKENS, split_count(groups, _PROGRAMS_ALONE), _STAGES_ALONE)
     if narrow and splits == 1 and not INTERPRETED and tile < _ROWS:
         return _many(tile, groups)
