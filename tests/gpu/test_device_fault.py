@@ -17,12 +17,14 @@ from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.mps import Mps
 from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
-from tests.session_client import Received, SessionClient, start
+from tests.session_client import SessionClient, start
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 PROMPT, TOKENS = [17, 300, 45, 9], 300
 MODELS = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
 ENDED_S = 30.0
+WATCHDOG_S = 5.0
+"""Long enough for the fault to be seen as one: a drafter that is killed for being late has proved nothing."""
 SMALL = ("--slots", "2", "--widths", "1,4", "--prefill-chunk", "128")
 """Few steps: what is tested has nothing to do with their shapes."""
 
@@ -43,9 +45,9 @@ class FaultingPair(PairProcesses):
 
 
 @contextmanager
-def faulting_pair(watchdog_s: float) -> Iterator[FaultingPair]:
+def faulting_pair() -> Iterator[FaultingPair]:
     device = ["--device", DEVICE]
-    flags = [*device, *SMALL, "--watchdog-s", str(watchdog_s)]
+    flags = [*device, *SMALL, "--watchdog-s", str(WATCHDOG_S)]
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         pair = FaultingPair(Path(folder), MODELS, flags, drafter_flags=device)
         try:
@@ -63,13 +65,13 @@ async def text(client: SessionClient, name: str, off: bool) -> tuple[list[int], 
 
 
 async def test_by_time_slices_the_target_survives() -> None:
-    with faulting_pair(0.25) as pair:
+    with faulting_pair() as pair:
         first = pair.describe().generation
         async with SessionClient(pair.bound["grpc"]) as client:
             plain, _ = await text(client, "plain", True)
             assert (await text(client, "faulting", False))[0] == plain
             pair.until(lambda: pair.describe().generation != first, "end of the attachment")
-            assert pair.drafters[0].process.wait(ENDED_S) != 0, "a drafter without a GPU is of no use"
+            assert pair.drafters[0].process.wait(ENDED_S) > 0, f"not by itself\n{pair.logs()}"
             pair.turn_to(pair.add_drafter())
             pair.wait_attached(first + 1)
             again, tau = await text(client, "again", False)
@@ -78,31 +80,25 @@ async def test_by_time_slices_the_target_survives() -> None:
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="there is nothing to share")
-async def test_under_mps_the_pair_ends_or_the_text_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MPS may share a fault among its clients: then the target ends by itself and its requests can move."""
+async def test_under_mps_the_pair_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, so that requests can move; what was said until then is right."""
     with Mps(True) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        with faulting_pair(5.0) as pair:
+        with faulting_pair() as pair:
             assert pair.describe().handoff_mode == "flags_mps"
             async with SessionClient(pair.bound["grpc"]) as client:
                 plain, _ = await text(client, "plain", True)
                 stream = await client.start(start("faulting", PROMPT, TOKENS))
-                code = await ended_or_served(pair, stream)
-                assert pair.drafters[0].process.wait(ENDED_S) != 0
-                print("the target", f"ended with {code}" if code is not None else "went on")
-                assert code is None or code > 0, f"not by itself\n{pair.logs()}"
+                assert await ended(pair) > 0, f"not by itself\n{pair.logs()}"
                 assert stream.tokens == plain[: len(stream.tokens)]
-                if code is None:
-                    assert (await text(client, "again", False))[0] == stream.tokens == plain
+            assert pair.drafters[0].process.wait(ENDED_S) > 0, f"not by itself\n{pair.logs()}"
 
 
-async def ended_or_served(pair: FaultingPair, stream: Received) -> int | None:
-    """The exit code of the target, or None when the stream has its end."""
+async def ended(pair: FaultingPair) -> int:
+    """The exit code of the target."""
     deadline = time.monotonic() + ENDED_S
-    while time.monotonic() < deadline:
-        code = pair.target.process.poll()
-        if code is not None or stream.ends:
-            return code
+    while (code := pair.target.process.poll()) is None:
+        assert time.monotonic() < deadline, f"the target lives on\n{pair.logs()}"
         await asyncio.sleep(0.05)
-    raise AssertionError(f"the target neither ends nor serves\n{pair.logs()}")
+    return code
