@@ -10,7 +10,10 @@ from tests.gpu.kernels.devices import DTYPES, close, randn
 
 EPS = 1e-6
 CUTS = (Tiling(32, 16, 1), Tiling(32, 16, 3))
+BULK = tuple(cut._replace(bulk=True) for cut in CUTS)
 SIZES = [(1, 40, 48), (16, 96, 300), (17, 32, 48)]
+BULK_SIZES = [(3, 40, 48), (50, 96, 304)]
+"""Rows of whole sixteen bytes, as descriptors need them."""
 
 
 def weights(outputs: int, depth: int, dtype: torch.dtype) -> torch.Tensor:
@@ -25,8 +28,10 @@ def test_linear(rows: int, outputs: int, depth: int, dtype: torch.dtype) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize(("rows", "outputs", "depth"), SIZES)
+@pytest.mark.parametrize(
+    ("rows", "outputs", "depth", "cut"),
+    [(*size, cut) for size in SIZES for cut in CUTS] + [(*size, cut) for size in BULK_SIZES for cut in BULK],
+)
 def test_a_stream_through_both_halves_of_a_norm(
     rows: int, outputs: int, depth: int, cut: Tiling, dtype: torch.dtype
 ) -> None:
@@ -54,7 +59,7 @@ def test_what_has_no_cut_goes_through_kernels_of_its_own() -> None:
     close(kernel.linear_normed(many, following, EPS), reference.linear_normed(many, following, EPS))
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", [*CUTS, *BULK])
 def test_the_same_bits_each_time(cut: Tiling) -> None:
     x, weight = randn(16, 96), weights(64, 96, torch.float32)
     first = kernel.linear(x, weight, cut)

@@ -88,10 +88,10 @@ def test_store_qkv(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [3, 11, 16, 17])
+@pytest.mark.parametrize("rows", [3, 11, 16, 17, 32, 33])
 @pytest.mark.parametrize("parts", [0, 3])
 def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
-    """Few rows in two launches, up to sixteen fused with the product, more in two again."""
+    """Few rows in two launches, up to thirty-two fused with the product, more in two again."""
     heads, kv_heads, size, width = 4, 2, 16, 48
     x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
     squares = x.float().pow(2).view(rows, parts, -1).sum(-1).t().contiguous() if parts else None

@@ -145,6 +145,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "PARTS_PAD": 64,
                 "GATED": gated,
                 "ADDED": added,
+                "BULK": False,
                 "PDL": True,
             },
             {"counter_ptr": "*i32"},
@@ -155,6 +156,26 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             (16, 2, False, 40, True, False),
             (128, 1, True, 40, True, False),
         )
+    ),
+    *(
+        (
+            linear.linear_kernel,
+            {
+                "ROWS": 64,
+                "BAND": 128,
+                "DEPTH": 128,
+                "SHARES": 1,
+                "EVEN": True,
+                "PARTS": 40,
+                "PARTS_PAD": 64,
+                "GATED": gated,
+                "ADDED": False,
+                "BULK": True,
+                "PDL": True,
+            },
+            {"counter_ptr": "*i32", "x_ptr": "tensordesc<bf16[64, 128]>", "weight_ptr": weight},
+        )
+        for gated, weight in ((True, "tensordesc<bf16[2, 64, 128]>"), (False, "tensordesc<bf16[128, 128]>"))
     ),
     (best_token._tile_kernel, {"TILE": 4096}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (best_token._row_kernel, {"TILES_PAD": 64}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
@@ -71,7 +72,7 @@ def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
     if rows > _MOST_ROWS or x_TD.dtype == torch.float64:
         return None
     outputs, depth = weight_FD.shape
-    return tiling(outputs, depth, _row_tile(rows))
+    return tiling(outputs, depth, _row_tile(rows), x_TD.element_size())
 
 
 def _row_tile(rows: int) -> int:
@@ -100,16 +101,27 @@ def _launch(
     if added:
         scaled_TF, squares_PT = torch.empty_like(out_TF), x_TD.new_empty((bands, rows), dtype=torch.float32)
     parts = 0 if x.squares_PT is None else len(x.squares_PT)
+    x_tiles, weight_tiles = _described(x_TD, weight_FD, cut, gated) if cut.bulk else (x_TD, weight_FD)
     linear_kernel[(bands, cut.shares)](
-        x_TD, weight_FD, out_TF, sums, _counter(x_TD.device), x.squares_PT if parts else sums,
+        x_tiles, weight_tiles, out_TF, sums, _counter(x_TD.device), x.squares_PT if parts else sums,
         added.stream_TF if added else out_TF, added.norm_F if added else out_TF, scaled_TF, squares_PT,
         rows, outputs, depth, weight_FD.stride(0), eps,
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, SHARES=cut.shares,
         EVEN=depth % cut.depth == 0 and outputs % band == 0,
         PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), GATED=gated, ADDED=added is not None,
-        PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        BULK=cut.bulk, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
     return out_TF, Normed(scaled_TF, squares_PT)
+
+
+def _described(x_TD: Tensor, weight_FD: Tensor, cut: Tiling, gated: bool) -> tuple[TensorDescriptor, TensorDescriptor]:
+    """Describe tiles of both operands; a gated band is the same lines of the weight's two halves."""
+    (rows, depth), (lines, _), stride = x_TD.shape, weight_FD.shape, weight_FD.stride(0)
+    x_tiles = TensorDescriptor(x_TD, [rows, depth], [depth, 1], [_row_tile(rows), cut.depth])
+    if not gated:
+        return x_tiles, TensorDescriptor(weight_FD, [lines, depth], [stride, 1], [cut.band, cut.depth])
+    shape, strides = [2, lines // 2, depth], [lines // 2 * stride, stride, 1]
+    return x_tiles, TensorDescriptor(weight_FD, shape, strides, [2, cut.band // 2, cut.depth])
 
 
 def _counter(device: torch.device) -> Tensor:

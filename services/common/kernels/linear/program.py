@@ -17,12 +17,14 @@ def linear_kernel(
     x_ptr, weight_ptr, out_ptr, sums_ptr, counter_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr,
     rows, outputs, depth, stride, eps,
     ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, SHARES: tl.constexpr, EVEN: tl.constexpr,
-    PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr, PDL: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr, BULK: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply x [rows, depth] by a band of the weight's lines.
 
     GATED: half of a band's lines are the gate's, half those `outputs` further, and SwiGLU joins them. PARTS: x waits
     for its norm, whose squares come in so many parts. ADDED: the result is added to a stream, and its norm begun.
+    BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole (tensor memory accelerator).
     """
     band, row, lane = tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BAND)
     line = band * BAND + lane
@@ -43,7 +45,10 @@ def linear_kernel(
         scale = row_scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
     if ADDED:
         residual = tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
-    total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, SHARES, EVEN)
+    if BULK:
+        total = _multiply_whole(x_ptr, weight_ptr, band * LINES, depth, ROWS, BAND, DEPTH, SHARES, GATED)
+    else:
+        total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, SHARES, EVEN)
     allow_next(PDL)
     squares_at = parts_ptr + band * rows + row
     if SHARES == 1:
@@ -70,9 +75,7 @@ def multiply(
     DEPTH: tl.constexpr, SHARES: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Return this program's share of a band [lines, rows]."""
-    share = tl.cdiv(tl.cdiv(depth, SHARES), DEPTH) * DEPTH
-    begin = tl.program_id(1) * share
-    end = tl.minimum(begin + share, depth)
+    begin, end = _share(depth, DEPTH, SHARES)
     # The weight is the left operand: its band fills the matrix units' 64 rows, which 16 rows of x would not.
     total = tl.zeros((line.shape[0], row.shape[0]), dtype=tl.float32)
     for first in range(begin, end, DEPTH):
@@ -80,6 +83,31 @@ def multiply(
         weight = _weight_tile(weight_ptr, line, column, end_line, end, stride, EVEN)
         total = tl.dot(weight, _x_tile(x_ptr, row, column, rows, depth, EVEN), total, input_precision="ieee")
     return total
+
+
+@triton.jit
+def _multiply_whole(
+    x_tiles, weight_tiles, first_line, depth,
+    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, SHARES: tl.constexpr, GATED: tl.constexpr,
+):  # fmt: skip
+    """Do what `multiply` does with tiles that are copied whole; a gated weight is described as its two halves."""
+    begin, end = _share(depth, DEPTH, SHARES)
+    total = tl.zeros((BAND, ROWS), dtype=tl.float32)
+    for first in range(begin, end, DEPTH):
+        if GATED:
+            weight = tl.reshape(weight_tiles.load([0, first_line, first]), (BAND, DEPTH))
+        else:
+            weight = weight_tiles.load([first_line, first])
+        total = tl.dot(weight, x_tiles.load([0, first]).T, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
+def _share(depth, DEPTH: tl.constexpr, SHARES: tl.constexpr):
+    """Return the first input of this program's share, and the one behind it."""
+    share = tl.cdiv(tl.cdiv(depth, SHARES), DEPTH) * DEPTH
+    begin = tl.program_id(1) * share
+    return begin, tl.minimum(begin + share, depth)
 
 
 @triton.jit

@@ -15,9 +15,10 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv.kernel import store_qkv
 from services.common.kernels.store_qkv.program import project_kernel
 
-_LEAST_ROWS, _MOST_ROWS = 9, 16
+_LEAST_ROWS, _FEW_ROWS, _MOST_ROWS = 9, 16, 32
 _LEAST_SIZE = 16
 _DEPTH, _STAGES = 128, 5
+_SHARED_BYTES = 227 * 1024
 
 
 def project_qkv(
@@ -36,7 +37,7 @@ def project_qkv(
         x_TD, qkv_FD, x_TD if normed.squares_PT is None else normed.squares_PT, norm_HD, rotation.cos_T1D,
         rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, qkv_FD.stride(0),
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
-        ROWS=_MOST_ROWS, SIZE=size, QUERIES=turning - kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,
+        ROWS=_row_tile(rows), SIZE=size, QUERIES=turning - kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,
         EVEN=depth % _DEPTH == 0, PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), PDL=PDL, num_stages=_STAGES,
         **LAUNCH,
     )  # fmt: skip
@@ -44,6 +45,11 @@ def project_qkv(
 
 
 def _fuses(x_TD: Tensor, size: int) -> bool:
-    """Whether a head is a band that the matrix units take; few rows are quicker in two launches."""
+    """Whether a head is a band that the matrix units take and its pipeline has room; very few rows go in two steps."""
     whole = size >= _LEAST_SIZE and triton.next_power_of_2(size) == size
-    return whole and _LEAST_ROWS <= len(x_TD) <= _MOST_ROWS and x_TD.dtype != torch.float64
+    room = _STAGES * (size + _row_tile(len(x_TD))) * _DEPTH * x_TD.element_size() <= _SHARED_BYTES
+    return whole and room and _LEAST_ROWS <= len(x_TD) <= _MOST_ROWS and x_TD.dtype != torch.float64
+
+
+def _row_tile(rows: int) -> int:
+    return _FEW_ROWS if rows <= _FEW_ROWS else _MOST_ROWS
