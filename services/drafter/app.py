@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import logging
+from functools import partial
 
 import torch
 from prometheus_client import CollectorRegistry
 
 from services.common.attach import AttachOffer
+from services.common.device import end_if_lost
 from services.common.metrics.catalogue import drafter_metrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.model import ModelError
@@ -25,6 +27,7 @@ from services.drafter.settings import DrafterSettings
 logger = logging.getLogger(__name__)
 _SERVICE_NAME = "paceline.v1.DrafterService"
 _GRACE_S = 1.0
+_DEVICE_WATCH_S = 0.25
 
 
 class DrafterApp:
@@ -64,6 +67,8 @@ class DrafterApp:
         self.fatal = asyncio.get_running_loop().create_future()
         bound = await self._server.start()
         self._tasks = [asyncio.create_task(self._load()), asyncio.create_task(observe_loop_lag(self._metrics))]
+        if self._device.type == "cuda":
+            self._tasks.append(asyncio.create_task(self._watch_device()))
         return bound
 
     async def drain(self) -> None:
@@ -87,6 +92,12 @@ class DrafterApp:
             return
         self._metrics["drafter_ready"].set(1)
         await self._server.set_serving(True)
+
+    async def _watch_device(self) -> None:
+        """Nothing else would tell: while the target waits for drafts that never come it asks for no others."""
+        while True:
+            await asyncio.sleep(_DEVICE_WATCH_S)
+            await self._berth.between_openings(partial(end_if_lost, self._device))
 
     def _open(self, offer: AttachOffer) -> Attachment:
         proposer: Proposer | None = self._service.proposer

@@ -77,6 +77,10 @@ class Berth:
         finally:
             self._end(attachment, "its Pace stream ended")
 
+    async def between_openings(self, check: Callable[[], object]) -> None:
+        """Runs `check` where attachments are opened, before or behind any that is: captures forbid other calls."""
+        await asyncio.get_running_loop().run_in_executor(self._opener, check)
+
     def free(self, reason: str) -> None:
         """Ends the attachment, if there is one, and its stream."""
         attachment, self._attachment = self._attachment, None

@@ -91,3 +91,26 @@ async def test_an_attach_that_is_given_up_is_closed_when_it_opens() -> None:
     gate.set()
     await until(lambda: bool(opened) and not opened[0].live)
     assert berth.attachment is None
+
+
+async def test_a_check_of_the_device_waits_for_an_opening_that_is_under_way() -> None:
+    order: list[str] = []
+    gate, entered = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(offer: AttachOffer) -> Attachment:
+        loop.call_soon_threadsafe(entered.set)
+        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
+        order.append("opened")
+        return _open(offer)
+
+    berth = Berth(slow, pace_timeout_s=30)
+    opening = asyncio.create_task(berth.attach(OFFER))
+    await entered.wait()
+    check = asyncio.create_task(berth.between_openings(lambda: order.append("checked")))
+    await asyncio.sleep(0.05)
+    assert order == []
+    gate.set()
+    await asyncio.gather(opening, check)
+    assert order == ["opened", "checked"]
+    berth.free("for the test")
