@@ -99,13 +99,14 @@ class Runner:
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
         inputs = self.steps.round
-        inputs.set_round(plan.number)
         if plan.rows != self._rows:
             inputs.set_rows(plan.rows, self._settings.pad_slot)
             self._rows = plan.rows
         if plan.speculative:
             self.publish()
             self.handoff.published(plan)
+            # Behind the flag, where the stream waits for the drafter anyway; a plain round looks at no tag.
+            inputs.set_round(plan.number)
         self._prepare_us = _micros(start)
 
     @torch.inference_mode()
