@@ -1,11 +1,12 @@
 """Brings what the accept core left on the device to the host, and turns it into outcomes.
 
-The copies are enqueued behind their round, so that the next one may reuse its buffers before the host has read them.
+The copies are enqueued before the next step, so that it may reuse the buffers before the host has read them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from services.common.kernels.accept import End, RoundResult, logprobs
@@ -37,16 +38,58 @@ class Reading:
     logprobs: tuple[Tensor, Tensor, Tensor] | None
 
 
-def start_reading(
-    state: DeviceState, rows: tuple[int, ...], result: RoundResult, logits_BWV: Tensor, most: int
-) -> Reading:
-    """Enqueues the copies of what was just launched; `most` caps the alternatives per position."""
-    table = None
-    if any(state.seat(slot).spec.logprobs is not None for slot in rows):
-        chosen_BW, ids_BWN, values_BWN = logprobs(logits_BWV, result.tokens_BW, most)
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a step left on the device, there until the next step runs. `rows` are slots and who sat there."""
+
+    rows: tuple[tuple[int, Seat], ...]
+    result: RoundResult
+    logits_BWV: Tensor
+
+
+def leave(state: DeviceState, rows: tuple[int, ...], result: RoundResult, logits_BWV: Tensor) -> Left:
+    """Notes who sits in the rows of a step that was just launched."""
+    return Left(tuple((slot, state.seat(slot)) for slot in rows), result, logits_BWV)
+
+
+def start_reading(left: Left, most: int) -> Reading:
+    """Enqueues the copies; `most` caps the alternatives per position."""
+    result, table = left.result, None
+    if any(seat.spec.logprobs is not None for _, seat in left.rows):
+        chosen_BW, ids_BWN, values_BWN = logprobs(left.logits_BWV, result.tokens_BW, most)
         table = (_to_host(chosen_BW), _to_host(ids_BWN), _to_host(values_BWN))
-    seats = tuple((slot, state.seat(slot)) for slot in rows)
-    return Reading(seats, result, _to_host(result.packed_N), table)
+    return Reading(left.rows, result, _to_host(result.packed_N), table)
+
+
+class Results:
+    """What a round brought: first tokens, whose copies are on their way, and what the verify left on the device."""
+
+    def __init__(self, first: Sequence[Reading] = (), verify: Left | None = None, most: int = 0) -> None:
+        self._readings = list(first)
+        self._verify = verify
+        self._most = most
+        self._fetched = False
+        self.done: torch.cuda.Event | None = None
+        """Stands on the stream behind the round and its copies; None on a CPU, where they are done."""
+
+    @torch.inference_mode()
+    def fetch(self, device: torch.device) -> None:
+        """Enqueues the copies, before the next step; doing it again is harmless.
+
+        Apart from the launch, so that they need not stand between a verify and the drafter's flag.
+        """
+        if self._fetched:
+            return
+        self._fetched = True
+        if self._verify is not None:
+            self._readings.append(start_reading(self._verify, self._most))
+        if device.type == "cuda":
+            self.done = torch.cuda.Event()
+            self.done.record()
+
+    def read(self) -> tuple[Outcome, ...]:
+        """Outcomes of all that were fetched, once the mark is passed."""
+        return tuple(outcome for reading in self._readings for outcome in read_outcomes(reading))
 
 
 def read_outcomes(reading: Reading) -> tuple[Outcome, ...]:

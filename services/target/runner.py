@@ -16,16 +16,14 @@ from services.common.model import DflashContext, Qwen3
 from services.common.threads import use_threads
 from services.target.handoff import Handoff, HostHandoff
 from services.target.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
-from services.target.outcomes import Reading, read_outcomes, start_reading
+from services.target.outcomes import Left, Reading, Results, leave, start_reading
 from services.target.plan import Chunk, Outcome, Plan
 from services.target.pool import Pool
-from services.target.prefill import FirstTokenStep
 from services.target.publish import Publisher
 from services.target.round import Landing
 from services.target.shapes import RunnerSettings
 from services.target.state import DeviceState
 from services.target.steps import Steps, mode_of
-from services.target.verify import VerifyStep
 from services.target.warm_up import warm_up
 
 
@@ -60,9 +58,11 @@ class Runner:
         self.steps = Steps(self.pool, self._ring)
         self._publisher = Publisher(arena, self._state)
         self.handoff = handoff or HostHandoff(model.device)
+        self._device = model.device
         self._rows: tuple[int, ...] = ()
         self._overlapped = -1
         self._first: list[Reading] = []
+        self._results = Results()
         self._prepare_us = self._prefill_us = 0
 
     @property
@@ -73,7 +73,7 @@ class Runner:
     @property
     def sound(self) -> bool:
         """Whether the device still works; after a fatal fault of it no round can."""
-        return device.sound(self._state.epoch_S.device)
+        return device.sound(self._device)
 
     def graphs(self) -> Counters:
         """Captures, replays, recaptures and reallocations (I4)."""
@@ -93,7 +93,10 @@ class Runner:
 
     @torch.inference_mode()
     def prepare(self, plan: Plan) -> None:
-        """Applies the plan to the slots and publishes what the drafter reads; pace the drafter after it."""
+        """Applies the plan to the slots and publishes what the drafter reads; pace the drafter after it.
+
+        What the round before left is fetched behind that: the drafter need not wait for it.
+        """
         start = time.perf_counter()
         self._state.apply(plan)
         for admission in plan.admissions:
@@ -107,6 +110,7 @@ class Runner:
             self.handoff.published(plan)
             # Behind the flag, where the stream waits for the drafter anyway; a plain round looks at no tag.
             inputs.set_round(plan.number)
+        self._results.fetch(self._device)
         self._prepare_us = _micros(start)
 
     @torch.inference_mode()
@@ -130,23 +134,24 @@ class Runner:
         """Starts the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
         self.overlap(plan)
         start = time.perf_counter()
-        verify = [self._verify(plan, drafted)] if plan.rows else []
-        readings, done = (*self._first, *verify), self._mark()
+        verify = self._verify(plan, drafted) if plan.rows else None
+        results = self._results = Results(self._first, verify, self._settings.max_logprobs)
         launched = time.perf_counter() - start
         prepare_us, prefill_us = self._prepare_us, self._prefill_us
 
         def land() -> tuple[RoundTimes, tuple[Outcome, ...]]:
             start = time.perf_counter()
-            self.handoff.wait(plan, done)
+            results.fetch(self._device)
+            self.handoff.wait(plan, results.done)
             verified = time.perf_counter()
-            outcomes = tuple(outcome for reading in readings for outcome in read_outcomes(reading))
+            outcomes = results.read()
             here = round((launched + verified - start) * 1e6)
             prefill, verify_us = (prefill_us, here) if plan.rows else (prefill_us + here, 0)
             return RoundTimes(prepare_us, prefill, verify_us, _micros(verified)), outcomes
 
         return land
 
-    def _verify(self, plan: Plan, drafted: bool) -> Reading:
+    def _verify(self, plan: Plan, drafted: bool) -> Left:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
         step = self.steps.verify(bucket, width, mode)
@@ -155,7 +160,7 @@ class Runner:
         if drafted:
             self.handoff.before_verify(plan)
         self.steps.run_verify(bucket, width, mode)
-        return self._start_reading(rows, step)
+        return leave(self._state, rows, step.result, step.logits_BWV)
 
     def _prefill(self, chunk: Chunk) -> Reading | None:
         length = self._settings.chunk(len(chunk.token_ids))
@@ -169,15 +174,8 @@ class Runner:
         mode = mode_of(self._state.seat(chunk.slot).plain)
         if mode == "full":
             self._ring.point(self.steps.first(mode).noise_index_T, self._heads(rows), 1)
-        return self._start_reading(rows, self.steps.run_first(mode))
-
-    def _mark(self) -> torch.cuda.Event | None:
-        """A mark on the stream behind the round; None on a CPU, where the round is done."""
-        if self._state.epoch_S.device.type != "cuda":
-            return None
-        done = torch.cuda.Event()
-        done.record()
-        return done
+        step = self.steps.run_first(mode)
+        return start_reading(leave(self._state, rows, step.result, step.logits_BWV), self._settings.max_logprobs)
 
     def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
         self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)
@@ -185,9 +183,6 @@ class Runner:
     def _heads(self, rows: tuple[int, ...]) -> list[Head]:
         seats = ((slot, self._state.seat(slot)) for slot in rows)
         return [Head(slot, seat.spec.sampling.seed, seat.length + 1) for slot, seat in seats]
-
-    def _start_reading(self, rows: tuple[int, ...], step: VerifyStep | FirstTokenStep) -> Reading:
-        return start_reading(self._state, rows, step.result, step.logits_BWV, self._settings.max_logprobs)
 
 
 def _ring(model: Qwen3, settings: RunnerSettings, arena: Arena) -> NoiseRing | KernelNoise:
