@@ -8,6 +8,7 @@ from torch import Tensor
 from services.common import attach
 from services.common.arena import Arena
 from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.publish_slots import Mapped
 from services.common.model import DflashContext, Qwen3
 from services.target.shapes import RunnerSettings
 from services.target.state import DeviceState
@@ -18,8 +19,9 @@ class Pool:
     """Model, state and caches of one target.
 
     `kv` is the target's K/V `[L, 2, N, S, H, D]`; `draft_kv` the draft context under the same block ids, absent
-    without a DFlash drafter. `mailbox_SK` and `tag_S3` are read only as the first step of a verify. On a GPU the logits
-    of every step go to `logits_TV`: captured steps that kept theirs would hold gigabytes.
+    without a DFlash drafter. `mailbox_SK` and `tag_S3` are read only as the first step of a verify, `mapped` is written
+    as its last. On a GPU the logits of every step go to `logits_TV`: captured steps that kept theirs would hold
+    gigabytes.
     """
 
     model: Qwen3
@@ -30,6 +32,7 @@ class Pool:
     draft_kv: Tensor | None
     mailbox_SK: Tensor
     tag_S3: Tensor
+    mapped: Mapped
     logits_TV: Tensor | None
 
     @classmethod
@@ -50,6 +53,12 @@ class Pool:
             draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
             mailbox_SK=arena.tensor(attach.TOKENS),
             tag_S3=arena.tensor(attach.TAG),
+            mapped=Mapped(
+                rows_B=arena.tensor(attach.ROWS),
+                length_S=arena.tensor(attach.LENGTH),
+                anchor_S=arena.tensor(attach.ANCHOR),
+                history_length_S=arena.tensor(attach.HISTORY_LENGTH),
+            ),
             logits_TV=torch.empty(most, dtype=model.dtype, device=kv.device) if on_kernel(kv) else None,
         )
 

@@ -1,19 +1,20 @@
 """What the target shares with its drafter: the arena's tensors and the copies published before a round is paced.
 
+Every verify ends by publishing what it committed, so that in a steady round nothing stands between it and the drafter.
 The truth stays private to the target; the arena only ever holds copies of it, except the history of token ids (which
 nothing of the target reads) and the draft context K/V (which decides acceptance, never output).
 """
 
 import torch
-from torch import Tensor
 
 from services.common import attach
 from services.common.arena import Arena, ArenaSpec
-from services.common.kernels.publish_slots import Mapped, publish_slots
+from services.common.kernels.publish_slots import publish_slots
 from services.common.model import DrafterConfig, TargetConfig
 from services.target.noise_ring import ring_shape
+from services.target.pool import Pool
 from services.target.shapes import RunnerSettings
-from services.target.state import DeviceState
+from services.target.verify import RoundInputs
 
 
 def arena_spec(
@@ -58,26 +59,29 @@ def arena_spec(
 class Publisher:
     """Copies the private state into the arena for the drafter; the copies are made for the whole table at once."""
 
-    def __init__(self, arena: Arena, state: DeviceState) -> None:
-        self._state = state
-        self._mapped = Mapped(
-            rows_B=arena.tensor(attach.ROWS),
-            length_S=arena.tensor(attach.LENGTH),
-            anchor_S=arena.tensor(attach.ANCHOR),
-            history_length_S=arena.tensor(attach.HISTORY_LENGTH),
-        )
+    def __init__(self, arena: Arena, pool: Pool, inputs: RoundInputs) -> None:
+        self._pool = pool
+        self._inputs = inputs
         self._epoch_S = arena.tensor(attach.EPOCH)
         self._table_SN = arena.tensor(attach.BLOCK_TABLE)
         self._temperature_S = arena.tensor(attach.TEMPERATURE) if attach.TEMPERATURE in arena else None
-        self._published_version = -1
+        self._rows_version = self._state_version = -1
 
-    def publish(self, rows_B: Tensor) -> None:
+    def update(self) -> None:
+        """Publishes, unless the last verify has: it cannot where rows, seats or block tables are others than its own.
+
+        A verify knows its own rows alone, and a slot comes to them only when its first token is there.
+        """
+        if (self._rows_version, self._state_version) != (self._inputs.version, self._pool.state.version):
+            self.publish()
+
+    def publish(self) -> None:
         """Publishes lengths, anchors, epochs, block tables and the rows of the round."""
-        state = self._state
-        publish_slots(rows_B, state.slots.length_S, state.slots.anchor_S, self._mapped)
-        if state.version != self._published_version:
+        state, inputs = self._pool.state, self._inputs
+        publish_slots(inputs.rows_B, state.slots.length_S, state.slots.anchor_S, self._pool.mapped)
+        if state.version != self._state_version:
             self._epoch_S.copy_(state.epoch_S)
             self._table_SN.copy_(state.block_table_SN)
             if self._temperature_S is not None:
                 self._temperature_S.copy_(state.slots.temperature_S)
-            self._published_version = state.version
+        self._rows_version, self._state_version = inputs.version, state.version

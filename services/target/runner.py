@@ -56,10 +56,9 @@ class Runner:
         self.pool = Pool.build(model, context, self._state, arena, settings)
         self._ring = _ring(model, settings, arena)
         self.steps = Steps(self.pool, self._ring)
-        self._publisher = Publisher(arena, self._state)
+        self._publisher = Publisher(arena, self.pool, self.steps.round)
         self.handoff = handoff or HostHandoff(model.device)
         self._device = model.device
-        self._rows: tuple[int, ...] = ()
         self._overlapped = -1
         self._first: list[Reading] = []
         self._results = Results()
@@ -102,11 +101,9 @@ class Runner:
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
         inputs = self.steps.round
-        if plan.rows != self._rows:
-            inputs.set_rows(plan.rows, self._settings.pad_slot)
-            self._rows = plan.rows
+        inputs.set_rows(plan.rows, self._settings.pad_slot)
         if plan.speculative:
-            self.publish()
+            self._publisher.update()
             self.handoff.published(plan)
             # Behind the flag, where the stream waits for the drafter anyway; a plain round looks at no tag.
             inputs.set_round(plan.number)
@@ -116,7 +113,7 @@ class Runner:
     @torch.inference_mode()
     def publish(self) -> None:
         """Copies what the drafter reads into the arena, in the order of the device."""
-        self._publisher.publish(self.steps.round.rows_B)
+        self._publisher.publish()
 
     @torch.inference_mode()
     def overlap(self, plan: Plan) -> None:

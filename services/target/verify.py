@@ -1,4 +1,4 @@
-"""One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept and commit (I2, I3, I6).
+"""One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept, commit, publish (I2, I3, I6).
 
 Row j of a span sits at position n + j and predicts position n + j + 1; row 0 is the anchor. Pad rows point at the pad
 slot: they write to the pad block, are never active and commit nothing.
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import RoundResult, accept
+from services.common.kernels.publish_slots import publish_slots
 from services.common.kernels.seat_rows import seat_drafts
 from services.common.kernels.take_drafts import take_drafts
 from services.common.staging import write
@@ -20,10 +21,15 @@ Mode = Literal["greedy", "full"]
 
 
 class RoundInputs:
-    """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state."""
+    """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
+
+    `version` counts how often the rows have changed.
+    """
 
     def __init__(self, pool: Pool) -> None:
         settings, device = pool.settings, pool.kv.device
+        self.version = 0
+        self._rows: tuple[int, ...] = ()
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
 
@@ -36,9 +42,12 @@ class RoundInputs:
         self.expected_2[1].fill_(generation)
 
     def set_rows(self, rows: tuple[int, ...], pad_slot: int) -> None:
-        """Puts the round's slots first and the pad slot into every other row."""
+        """Puts the round's slots first and the pad slot into every other row; nothing to do for those of before."""
+        if rows == self._rows:
+            return
         padded = [*rows, *[pad_slot] * (self.rows_B.shape[0] - len(rows))]
         write(self.rows_B, padded)
+        self._rows, self.version = rows, self.version + 1
 
 
 class VerifyStep:
@@ -66,7 +75,10 @@ class VerifyStep:
         return [*self._pool.tensors, *mine, self.result.tokens_BW]
 
     def run(self) -> None:
-        """Forward, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
+        """Forward, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`.
+
+        What it committed is published at once, for the drafts of a next round of the same rows.
+        """
         pool, state = self._pool, self._pool.state
         drafts_BK = self._take()
         slots = state.slots
@@ -81,6 +93,7 @@ class VerifyStep:
             self._synthetic.apply(self.logits_BWV, drafts_BK)
         noise_BWV = self._noise()
         accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode)
+        publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
 
     def _take(self) -> Tensor:
         if self._width == 1:

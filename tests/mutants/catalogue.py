@@ -16,6 +16,7 @@ PREFILL = "services.target.prefill"
 RING = "services.target.noise_ring"
 RUNNER = "services.target.runner"
 PUBLISH = "services.common.kernels.publish_slots.reference"
+PUBLISHER = "services.target.publish"
 
 _LOSSLESS = "tests/unit/target/test_runner_lossless.py::"
 _REQUESTS = "tests/unit/target/test_runner_requests.py::"
@@ -203,6 +204,12 @@ ENDS = (
            "PositionLogprobs(chosen[0],", LOGPROBS),
     Mutant("history-without-the-anchor", PUBLISH, "torch.add(length_S, 1,", "torch.add(length_S, 0,",
            PUBLISHED),
+    Mutant("rows-published-once", PUBLISHER, "!= (self._inputs.version,", "!= (self._rows_version,", PUBLISHED),
+    Mutant("block-tables-published-with-the-rows-only", PUBLISHER, "self._pool.state.version):", "self._state_version):",
+           PUBLISHED),
+    Mutant("verify-leaves-the-old-anchors-published", VERIFY,
+           "publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)",
+           "publish_slots(self._inputs.rows_B, slots.length_S, pool.mapped.anchor_S, pool.mapped)", PUBLISHED),
     Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot].fill_(0)\n        self._seats[slot] = Seat(",
            "        self.block_table_SN = self.block_table_SN.clone()\n        self._seats[slot] = Seat(", ROUNDS),
     Mutant("stop-string-lost-between-tokens", "services.gateway.stop_strings", "pending = self._held + text",

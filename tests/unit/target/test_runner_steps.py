@@ -2,10 +2,12 @@
 
 from dataclasses import fields, replace
 
+import pytest
 import torch
 
 from services.common import attach
 from services.target.plan import Plan
+from services.target.publish import Publisher
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import Perfect, adversarial
 from tests.lossless.rig import Rig, RigSettings
@@ -43,14 +45,18 @@ def test_500_rounds_capture_and_allocate_nothing() -> None:
     assert after.replays - before.replays >= ROUNDS
 
 
-def test_the_drafter_sees_what_was_committed() -> None:
+@pytest.mark.parametrize("preemption", [False, True])
+def test_the_drafter_sees_what_was_committed(preemption: bool) -> None:
     class Watching(Perfect):
         """Checks what is published before each round."""
 
         seen = 0
 
         def draft(self, plan: Plan) -> bool:
+            state = rig.runner.pool.state
             for slot in plan.rows:
+                assert int(rig.arena.tensor(attach.EPOCH)[slot]) == int(state.epoch_S[slot])
+                assert torch.equal(rig.arena.tensor(attach.BLOCK_TABLE)[slot], state.block_table_SN[slot])
                 known = truth[rig.request_of_slot[slot]]
                 length = int(rig.arena.tensor(attach.LENGTH)[slot])
                 assert int(rig.arena.tensor(attach.ANCHOR)[slot]) == known[length]
@@ -62,15 +68,34 @@ def test_the_drafter_sees_what_was_committed() -> None:
             return super().draft(plan)
 
     pair = made_up_pair()
-    specs = [request(f"r{i}", prompt(i, 20 + i), 20) for i in range(3)]
+    specs = [request(f"r{i}", prompt(i, 20 + i), 20 + 10 * i) for i in range(3)]
     with Rig(pair.target, pair.drafter, RigSettings(dtype=torch.float64)) as plain:
         truth = {
             spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, plain.run(specs), strict=True)
         }
-    settings = RigSettings(dtype=torch.float64, width=4)
+    # The last one comes while another decodes: its seat and its row are news of different rounds.
+    settings = RigSettings(dtype=torch.float64, width=4, slots=2, buckets=(1, 2), preemption=preemption)
     with Rig(pair.target, pair.drafter, settings, lambda rig: Watching(rig, truth)) as rig:
         rig.run(specs)
     assert Watching.seen >= 3 * 5
+
+
+def test_a_round_like_the_one_before_publishes_nothing_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its verify has; only first rounds of a request, or rounds after one has gone, see new rows or seats."""
+    published: list[int] = []
+    publish = Publisher.publish
+
+    def counted(publisher: Publisher) -> None:
+        published.append(rig.rounds)
+        publish(publisher)
+
+    pair, spec = made_up_pair(), request("a", prompt(1, 20), 60)
+    truth = {"a": list(spec.token_ids)}
+    with Rig(pair.target, pair.drafter, RigSettings(width=4), adversarial(truth, seed=6)) as rig:
+        monkeypatch.setattr(Publisher, "publish", counted)
+        rig.run([spec])
+        assert published == [1]
+        assert rig.rounds > 15
 
 
 def test_plain_rounds_keep_the_draft_context_complete() -> None:
