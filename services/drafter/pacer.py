@@ -63,6 +63,6 @@ class Pacer:
 
 
 def _draft_round(shared: Shared, proposer: Proposer, stamp_2: Tensor, bucket: int, width: int) -> None:
-    rows_B = shared.rows_B[:bucket].to(torch.int64)
+    rows_B = shared.rows_B[:bucket]
     drafts_BK = proposer.propose(shared, rows_B, width)
     post_drafts(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)

@@ -135,7 +135,7 @@ class DflashBlock:
     @torch.no_grad()
     def propose(
         self,
-        anchors_B: Tensor,
+        ids_BW: Tensor,
         span: Span,
         draft_kv_L2NSHD: Tensor,
         embed_VD: Tensor,
@@ -147,12 +147,12 @@ class DflashBlock:
 
         With a coupling they are the likeliest to be what the target will draw.
 
-        `span` is a `plan_context` whose width is the block size; row j of the block predicts the token AT its own
-        position, so row 0, the anchor's, is not read.
+        `ids_BW` are anchors and masks, `span` a `plan_context` whose width is the block size; row j of the block
+        predicts the token AT its own position, so row 0, the anchor's, is not read.
         """
         take = span.width - 1 if count is None else count
         assert 0 < take < span.width, "a block of B rows proposes at most B - 1 tokens"
-        hidden_BWD = self.hidden(anchors_B, span, draft_kv_L2NSHD, embed_VD)
+        hidden_BWD = self.hidden(ids_BW, span, draft_kv_L2NSHD, embed_VD)
         # One product over flat rows: a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
@@ -161,10 +161,8 @@ class DflashBlock:
         return (best[0] if len(best) == 1 else torch.cat(best)).view(-1, take)
 
     @torch.no_grad()
-    def hidden(self, anchors_B: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
+    def hidden(self, ids_BW: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
         """Return the normalised hidden states of the block [B, W, D]."""
-        ids_BW = torch.full_like(span.positions_BW, self.config.mask_token_id)
-        ids_BW[:, 0] = anchors_B
         rotation = self._table.at(span.positions_BW.flatten())
         if self._host is None:
             return self._by_kernels(ids_BW, span, rotation, draft_kv_L2NSHD, embed_VD)
@@ -177,7 +175,6 @@ class DflashBlock:
         self, ids_BW: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor, embed_VD: Tensor
     ) -> Tensor:
         config, eps, shape = self.config, self.config.rms_norm_eps, span.positions_BW.shape
-        rows_T = torch.arange(ids_BW.numel(), device=ids_BW.device)
         stream_TD = embedding(ids_BW.flatten(), embed_VD)
         normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
@@ -185,7 +182,7 @@ class DflashBlock:
         own_2T1HD = stream_TD.new_empty((2, len(stream_TD), 1, config.num_key_value_heads, config.head_dim))
         k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *own_2T1HD.shape[3:])
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
-            q_THD = store_projected(normed, layer, rotation, own_2T1HD, rows_T, eps)
+            q_THD = store_projected(normed, layer, rotation, own_2T1HD, span.slots_T, eps)
             q_BWHD = q_THD.view(*shape, *q_THD.shape[1:])
             attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
             normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps)

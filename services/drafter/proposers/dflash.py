@@ -55,14 +55,21 @@ class DflashProposer:
         """[B, width - 1] tokens: the head's best per position."""
         assert shared.embed_VD is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
-        block = width if self._short_blocks else self._block.config.block_size
-        anchors_B, span = seat_block(
-            rows_B, shared.anchor_S, shared.length_S, shared.block_table_SN, block, shared.block_size
+        config = self._block.config
+        block = width if self._short_blocks else config.block_size
+        ids_BW, span = seat_block(
+            rows_B,
+            shared.anchor_S,
+            shared.length_S,
+            shared.block_table_SN,
+            block,
+            shared.block_size,
+            config.mask_token_id,
         )
         head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
         coupling = _coupling(shared, rows_B, span.lengths_B, width - 1)
         return self._block.propose(
-            anchors_B, span, shared.draft_kv, shared.embed_VD, head_VD, count=width - 1, coupling=coupling
+            ids_BW, span, shared.draft_kv, shared.embed_VD, head_VD, count=width - 1, coupling=coupling
         )
 
 

@@ -9,6 +9,7 @@ from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_block, load_context, load_target
 from services.common.model.made_up import MadeUpShape, write_made_up
 from tests.gpu.kernels.devices import DEVICE, close
+from tests.unit.common.model.pairs import block_ids
 
 OPERATORS = ("rms_norm", "rope", "swiglu", "embedding", "write_kv", "store_qkv", "linear", "span_attention")
 SHAPE = MadeUpShape(
@@ -35,9 +36,9 @@ def run_pair(folder: Path, device: str) -> list[torch.Tensor]:
         context.write(features, span, draft_kv)
         outs += [target.logits(hidden)[:, :valid], features[:, :valid]]
     span = plan_context(table, torch.tensor([9], device=device), 3, 4)
-    anchor = torch.tensor([77], device=device)
-    outs.append(block.hidden(anchor, span, draft_kv, target.embed_VD))
-    outs.append(block.propose(anchor, span, draft_kv, target.embed_VD, target.lm_head_VD))
+    ids = block_ids(block, torch.tensor([77], device=device))
+    outs.append(block.hidden(ids, span, draft_kv, target.embed_VD))
+    outs.append(block.propose(ids, span, draft_kv, target.embed_VD, target.lm_head_VD))
     return outs
 
 

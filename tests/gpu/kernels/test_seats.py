@@ -44,10 +44,10 @@ def test_seat_drafts(count: int) -> None:
 
 def test_seat_block() -> None:
     rows, anchors, lengths, tables = there(ROWS, ANCHORS, LENGTHS, TABLES)
-    ids, span = seat_kernel.seat_rows(rows, anchors, lengths, tables, None, 6, BLOCK_SIZE)
-    expected_anchors, expected = seat_reference.seat_block(ROWS, ANCHORS, LENGTHS, TABLES, 6, BLOCK_SIZE)
-    assert torch.equal(ids[:, 0].cpu(), expected_anchors)
-    assert_same(span, expected, ("block_table_BN", "lengths_B", "reach_B", "positions_BW"))
+    ids, span = seat_kernel.seat_rows(rows, anchors, lengths, tables, None, 6, BLOCK_SIZE, 99)
+    expected_ids, expected = seat_reference.seat_block(ROWS, ANCHORS, LENGTHS, TABLES, 6, BLOCK_SIZE, 99)
+    assert torch.equal(ids.cpu(), expected_ids)
+    assert_same(span, expected, ("block_table_BN", "lengths_B", "reach_B", "positions_BW", "slots_T"))
 
 
 def test_post_drafts() -> None:
@@ -57,7 +57,7 @@ def test_post_drafts() -> None:
         drafts, ROWS, epochs, stamp, tokens, tags
     )
     post_kernel.post_drafts(drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there)
-    post_reference.post_drafts(drafts, ROWS.long(), epochs, stamp, tokens, tags)
+    post_reference.post_drafts(drafts, ROWS, epochs, stamp, tokens, tags)
     assert torch.equal(tokens_there.cpu(), tokens)
     assert torch.equal(tags_there.cpu(), tags)
 

@@ -18,6 +18,7 @@ from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
 from services.drafter.turn import HostTurn
 from tests.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
+from tests.unit.common.model.pairs import block_ids
 
 SEED = 5
 BLOCKS = 1 + SLOTS * SHAPE.max_blocks
@@ -59,7 +60,8 @@ def _alone(fake: FakeArena, block: DflashBlock, slot: int, context: Tensor) -> l
     span = plan_context(table_1N, length_1, block.config.block_size, BLOCK_SIZE)
     embed_VD = fake.arena[attach.EMBED].clone()
     anchor_1 = fake.arena[attach.ANCHOR][slot : slot + 1].clone()
-    return [int(token) for token in block.propose(anchor_1, span, context, embed_VD, embed_VD)[0]]
+    ids_1W = block_ids(block, anchor_1)
+    return [int(token) for token in block.propose(ids_1W, span, context, embed_VD, embed_VD)[0]]
 
 
 @pytest.mark.parametrize("rows", [[2], [1, 0], [3, 0, 2], [0, 1, 2, 3]])

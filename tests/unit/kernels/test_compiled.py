@@ -122,11 +122,11 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         (
             seat_rows._seat_kernel,
             {"HAS_DRAFTS": drafts, "BLOCK_SIZE": 16, "WIDTH": 3, "WIDTH_PAD": 4, "COLUMNS": 256},
-            {"rows_ptr": rows},
+            {},
         )
-        for drafts, rows in ((True, "*i32"), (False, "*i64"))
+        for drafts in (True, False)
     ),
-    (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"rows_ptr": "*i64", "tokens_ptr": "*i32"}),
+    (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
     (rope._table_kernel, {"SIZE_PAD": 128}, {}),

@@ -9,6 +9,7 @@ def post_drafts(
 ) -> None:
     """Write the drafts of every row's slot, then its tag."""
     number_B, generation_B = stamp_2[:, None].expand(2, len(rows_B))
-    epoch_B = epochs_S.index_select(0, rows_B)
-    tokens_SK[:, : drafts_BK.shape[1]].index_copy_(0, rows_B, drafts_BK.to(tokens_SK.dtype))
-    tags_S3.index_copy_(0, rows_B, torch.stack((number_B, epoch_B, generation_B), dim=1))
+    slots_B = rows_B.long()
+    epoch_B = epochs_S.index_select(0, slots_B)
+    tokens_SK[:, : drafts_BK.shape[1]].index_copy_(0, slots_B, drafts_BK.to(tokens_SK.dtype))
+    tags_S3.index_copy_(0, slots_B, torch.stack((number_B, epoch_B, generation_B), dim=1))

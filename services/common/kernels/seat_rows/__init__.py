@@ -22,12 +22,11 @@ def seat_drafts(
 
 
 def seat_block(
-    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, width: int, block_size: int
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, width: int, block_size: int, mask: int
 ) -> tuple[Tensor, Span]:
-    """Return the anchors [B], and the span in which each one's block attends to its context and itself."""
+    """Return the ids [B, W] of anchors and masks, and the span in which a block attends to its context and itself."""
     if on_kernel(table_SN):
         from services.common.kernels.seat_rows import kernel
 
-        ids_BW, span = kernel.seat_rows(rows_B, anchor_S, length_S, table_SN, None, width, block_size)
-        return ids_BW[:, 0], span
-    return reference.seat_block(rows_B, anchor_S, length_S, table_SN, width, block_size)
+        return kernel.seat_rows(rows_B, anchor_S, length_S, table_SN, None, width, block_size, mask)
+    return reference.seat_block(rows_B, anchor_S, length_S, table_SN, width, block_size, mask)

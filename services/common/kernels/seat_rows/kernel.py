@@ -14,16 +14,16 @@ _COLUMNS = 1024
 
 def seat_rows(
     rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor | None, width: int,
-    block_size: int,
+    block_size: int, mask: int = 0,
 ) -> tuple[Tensor, Span]:  # fmt: skip
-    """Return ids [B, W], those after the anchor drafts if there are any, and where they sit."""
+    """Return ids [B, W], those after the anchor drafts, or masks if there are none, and where they sit."""
     batch, columns = len(rows_B), table_SN.shape[1]
     table_BN = table_SN.new_empty((batch, columns))
     ids_BW, positions_BW = length_S.new_empty((2, batch, width))
     slots_T, (lengths_B, reach_B) = length_S.new_empty(batch * width), length_S.new_empty((2, batch))
     _seat_kernel[(batch,)](
         rows_B, anchor_S, length_S, table_SN, rows_B if drafts_BK is None else drafts_BK, table_BN, lengths_B, reach_B,
-        ids_BW, positions_BW, slots_T, table_SN.stride(0), columns,
+        ids_BW, positions_BW, slots_T, table_SN.stride(0), columns, mask,
         HAS_DRAFTS=drafts_BK is not None, BLOCK_SIZE=block_size, WIDTH=width,
         WIDTH_PAD=triton.next_power_of_2(width), COLUMNS=_COLUMNS,
     )  # fmt: skip
@@ -33,7 +33,7 @@ def seat_rows(
 @triton.jit
 def _seat_kernel(
     rows_ptr, anchors_ptr, length_ptr, tables_ptr, drafts_ptr, table_ptr, lengths_ptr, reach_ptr, ids_ptr,
-    positions_ptr, slots_ptr, stride_table, columns,
+    positions_ptr, slots_ptr, stride_table, columns, mask,
     HAS_DRAFTS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -43,15 +43,20 @@ def _seat_kernel(
     offset = tl.arange(0, WIDTH_PAD)
     inside = offset < WIDTH
     position = length + offset
-    index = position // BLOCK_SIZE
-    block = tl.load(tables_ptr + seat * stride_table + index, mask=inside & (index < columns), other=0).to(tl.int64)
-    token = tl.load(anchors_ptr + seat).to(tl.int64) + tl.zeros_like(position)
+    anchor = tl.load(anchors_ptr + seat).to(tl.int64)
     if HAS_DRAFTS:
+        index = position // BLOCK_SIZE
+        owned = inside & (index < columns)
+        block = tl.load(tables_ptr + seat * stride_table + index, mask=owned, other=0).to(tl.int64)
         drafted = tl.load(drafts_ptr + row * (WIDTH - 1) + offset - 1, mask=inside & (offset > 0), other=0).to(tl.int64)
-        token = tl.where(offset == 0, token, tl.maximum(drafted, 0))
+        token = tl.where(offset == 0, anchor, tl.maximum(drafted, 0))
+        slot = block * BLOCK_SIZE + position % BLOCK_SIZE
+    else:
+        token = tl.where(offset == 0, anchor, mask)
+        slot = row * WIDTH + offset
     tl.store(ids_ptr + row * WIDTH + offset, token, mask=inside)
     tl.store(positions_ptr + row * WIDTH + offset, position, mask=inside)
-    tl.store(slots_ptr + row * WIDTH + offset, block * BLOCK_SIZE + position % BLOCK_SIZE, mask=inside)
+    tl.store(slots_ptr + row * WIDTH + offset, slot, mask=inside)
     tl.store(lengths_ptr + row, length)
     tl.store(reach_ptr + row, length + WIDTH)
     for first in range(0, columns, COLUMNS):

@@ -1,6 +1,7 @@
 """Ids and places of a round's rows in torch."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.span_attention.span import Span, plan_context, plan_span
@@ -15,8 +16,9 @@ def seat_drafts(
 
 
 def seat_block(
-    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, width: int, block_size: int
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, width: int, block_size: int, mask: int
 ) -> tuple[Tensor, Span]:
-    """Return the anchors, and the span of their blocks over the context."""
+    """Return the ids of anchors and masks, and the span of their blocks over the context."""
     table_BN, lengths_B = table_SN.index_select(0, rows_B), length_S.index_select(0, rows_B)
-    return anchor_S.index_select(0, rows_B), plan_context(table_BN, lengths_B, width, block_size)
+    ids_BW = F.pad(anchor_S.index_select(0, rows_B)[:, None], (0, width - 1), value=mask)
+    return ids_BW, plan_context(table_BN, lengths_B, width, block_size)

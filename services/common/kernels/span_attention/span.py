@@ -14,7 +14,8 @@ PAD_BLOCK = 0
 class Span:
     """Rows at positions length .. length + W - 1 of B sequences; those below `reach_B` are real, the rest padding.
 
-    `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. `gather_BT`
+    `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. Those of a
+    drafter's block, which is written to no pool, count its rows. `gather_BT`
     and `bias_B1WT` serve the CPU path only: flat read indices of the used blocks, and 0 or -inf per row and position
     (None when every row sees every position).
     """
@@ -55,12 +56,12 @@ def plan_span(
 
 
 def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
-    """Plan rows that write nothing and attend to the positions below their length and to one another."""
+    """Plan rows that write to no block and attend to the positions below their length and to one another."""
     positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
     gather_BT, bias_B1WT = None, None
     if not lengths_B.is_cuda:
         gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)
-    reach_B, slots_T = lengths_B + width, positions_BW.flatten()[:0]
+    reach_B, slots_T = lengths_B + width, torch.arange(positions_BW.numel(), device=lengths_B.device)
     return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.span_attention import Span, plan_context, plan_span
@@ -35,6 +36,11 @@ def tables(counts: list[int], columns: int) -> Tensor:
 def span_at(table_BN: Tensor, lengths: list[int], width: int, valid: list[int] | None = None) -> Span:
     """Plan a span with the tests' block size."""
     return plan_span(table_BN, torch.tensor(lengths), width, BLOCK_SIZE, None if valid is None else torch.tensor(valid))
+
+
+def block_ids(block: DflashBlock, anchors_B: Tensor) -> Tensor:
+    """Ids [B, W] of a drafter's block: anchors, and masks after them."""
+    return F.pad(anchors_B[:, None], (0, block.config.block_size - 1), value=block.config.mask_token_id)
 
 
 def context_at(table_BN: Tensor, lengths: list[int], width: int) -> Span:

@@ -8,7 +8,7 @@ import torch
 
 from services.common.model import DflashBlock, DflashContext, ModelError, Qwen3, load_context, load_target
 from services.common.model.made_up import MadeUpShape, write_made_up
-from tests.unit.common.model.pairs import context_at, ids_like, load_pair, poisoned, span_at, tables
+from tests.unit.common.model.pairs import block_ids, context_at, ids_like, load_pair, poisoned, span_at, tables
 from tests.unit.common.model.plain_dflash import PlainDflash
 
 BLOCK = 8
@@ -33,11 +33,15 @@ def test_block_equals_the_plain_implementation(pair: Pair) -> None:
     ids, table = ids_like(1, 23), tables([9], 20)
     features, draft_kv = features_of(target, context.taps, ids), poisoned(context.new_kv(40, 4))
     context.write(features, span_at(table, [0], 23), draft_kv)
-    got = block.hidden(torch.tensor([77]), context_at(table, [23], BLOCK), draft_kv, target.embed_VD)
+    got = block.hidden(block_ids(block, torch.tensor([77])), context_at(table, [23], BLOCK), draft_kv, target.embed_VD)
     expected = plain.hidden(features[0], 77, target.embed_VD, BLOCK)
     torch.testing.assert_close(got[0], expected, atol=1e-10, rtol=1e-10)
     tokens = block.propose(
-        torch.tensor([77]), context_at(table, [23], BLOCK), draft_kv, target.embed_VD, target.lm_head_VD
+        block_ids(block, torch.tensor([77])),
+        context_at(table, [23], BLOCK),
+        draft_kv,
+        target.embed_VD,
+        target.lm_head_VD,
     )
     assert tokens[0].tolist() == (expected[1:] @ target.lm_head_VD.T).argmax(-1).tolist()
 
@@ -52,7 +56,7 @@ def test_context_written_in_pieces_and_a_batch_equal_one_at_a_time(pair: Pair) -
             piece = features[:, start : start + 4]
             context.write(piece, span_at(table[row : row + 1], [start], piece.shape[1]), draft_kv)
         expected.append(plain.hidden(features[0], int(anchors[row]), target.embed_VD, BLOCK))
-    got = block.hidden(anchors, context_at(table, lengths, BLOCK), draft_kv, target.embed_VD)
+    got = block.hidden(block_ids(block, anchors), context_at(table, lengths, BLOCK), draft_kv, target.embed_VD)
     torch.testing.assert_close(got, torch.stack(expected), atol=1e-10, rtol=1e-10)
 
 
@@ -62,7 +66,7 @@ def test_rejected_context_rows_and_stale_blocks_never_matter(pair: Pair) -> None
     features, draft_kv = features_of(target, context.taps, ids), poisoned(context.new_kv(40, 4))
     context.write(features, span_at(table, [0], 18), draft_kv)
     context.write(torch.full_like(features[:, :6], float("nan")), span_at(table, [12], 6), draft_kv)
-    got = block.hidden(torch.tensor([4]), context_at(table, [12], BLOCK), draft_kv, target.embed_VD)
+    got = block.hidden(block_ids(block, torch.tensor([4])), context_at(table, [12], BLOCK), draft_kv, target.embed_VD)
     torch.testing.assert_close(
         got[0], plain.hidden(features[0, :12], 4, target.embed_VD, BLOCK), atol=1e-10, rtol=1e-10
     )
@@ -73,7 +77,9 @@ def test_pad_rows_never_reach_a_row(pair: Pair) -> None:
     table = torch.cat((tables([6], 10), torch.zeros(1, 10, dtype=torch.int32)))
     features, draft_kv = features_of(target, context.taps, ids_like(1, 14)), poisoned(context.new_kv(40, 4))
     context.write(features, span_at(table[:1], [0], 14), draft_kv)
-    got = block.hidden(torch.tensor([4, 0]), context_at(table, [14, 0], BLOCK), draft_kv, target.embed_VD)
+    got = block.hidden(
+        block_ids(block, torch.tensor([4, 0])), context_at(table, [14, 0], BLOCK), draft_kv, target.embed_VD
+    )
     torch.testing.assert_close(got[0], plain.hidden(features[0], 4, target.embed_VD, BLOCK), atol=1e-10, rtol=1e-10)
 
 
@@ -93,7 +99,9 @@ class TestPortBugs:
         features = features_of(target, taps or context.taps, ids_like(1, 16))
         context.write(features, span_at(table, [0], 16), draft_kv)
         embed = target.embed_VD.flip(0) if flipped else target.embed_VD
-        return block.hidden(torch.tensor([anchor]), context_at(table, [length], BLOCK), draft_kv, embed)[0]
+        return block.hidden(
+            block_ids(block, torch.tensor([anchor])), context_at(table, [length], BLOCK), draft_kv, embed
+        )[0]
 
     def test_as_served_is_right(self, pair: Pair, right: torch.Tensor) -> None:
         torch.testing.assert_close(self.served(pair), right, atol=1e-10, rtol=1e-10)
@@ -117,7 +125,8 @@ class TestPortBugs:
         table, draft_kv = tables([9], 20), context.new_kv(40, 4)
         context.write(features_of(target, context.taps, ids_like(1, 16)), span_at(table, [0], 16), draft_kv)
         span = context_at(table, [16], BLOCK)
-        tokens = block.propose(torch.tensor([7]), span, draft_kv, target.embed_VD, target.lm_head_VD, count=3)
+        ids = block_ids(block, torch.tensor([7]))
+        tokens = block.propose(ids, span, draft_kv, target.embed_VD, target.lm_head_VD, count=3)
         assert tokens[0].tolist() == (right[1:4] @ target.lm_head_VD.T).argmax(-1).tolist()
 
 
