@@ -87,7 +87,7 @@ HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPL
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (rms_norm._rms_norm_kernel, {"HAS_RESIDUAL": True, "WIDTH_PAD": 512, "WIDE": tl.float32, "PDL": True}, {}),
     (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32, "PDL": True}, {}),
-    (embedding._embedding_kernel, {"WIDTH_PAD": 512}, {}),
+    (embedding._embedding_kernel, {"WIDTH_PAD": 512, "PDL": True}, {}),
     (write_kv._write_layers_kernel, {"HALVES": 4, "SIZE_PAD": 128}, {"rows_ptr": "*bf16"}),
     (rope._norm_rope_kernel, {"GROUP": 8, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32}, {}),
     (
@@ -121,17 +121,21 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             seat_rows._seat_kernel,
-            {"HAS_DRAFTS": drafts, "BLOCK_SIZE": 16, "WIDTH": 3, "WIDTH_PAD": 4, "COLUMNS": 256},
+            {"HAS_DRAFTS": drafts, "BLOCK_SIZE": 16, "WIDTH": 3, "WIDTH_PAD": 4, "COLUMNS": 256, "PDL": True},
             {},
         )
         for drafts in (True, False)
     ),
-    (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32"}),
-    (publish_slots._publish_kernel, {"TILE": 256}, {}),
+    (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
+    (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
-    (rope._table_kernel, {"SIZE_PAD": 128}, {}),
+    (rope._table_kernel, {"SIZE_PAD": 128, "PDL": True}, {}),
     (attention._merge_kernel, {**HEADS, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"}),
-    (take_drafts._take_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
+    (
+        take_drafts._take_drafts_kernel,
+        {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True},
+        {"tokens_ptr": "*i32", "out_ptr": "*i64"},
+    ),
     *(
         (
             linear.linear_kernel,
@@ -177,8 +181,8 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for gated, weight in ((True, "tensordesc<bf16[2, 64, 128]>"), (False, "tensordesc<bf16[128, 128]>"))
     ),
-    (best_token._tile_kernel, {"TILE": 4096}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
-    (best_token._row_kernel, {"TILES_PAD": 64}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
+    (best_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
+    (best_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "TILE": 256}, {}),
     (
         floor.narrow_kernel,

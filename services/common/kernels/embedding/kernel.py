@@ -8,19 +8,27 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import LAUNCH, PDL, await_previous
+
 
 def embedding(ids_T: Tensor, weight_VD: Tensor) -> Tensor:
     """Return the rows of flat ids."""
     assert weight_VD.is_contiguous(), "the table must be contiguous"
     vocab, width = weight_VD.shape
     out_TD = torch.empty((len(ids_T), width), dtype=weight_VD.dtype, device=weight_VD.device)
-    _embedding_kernel[(len(ids_T),)](ids_T, weight_VD, out_TD, vocab, width, WIDTH_PAD=triton.next_power_of_2(width))
+    _embedding_kernel[(len(ids_T),)](
+        ids_T, weight_VD, out_TD, vocab, width, WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, **LAUNCH
+    )
     return out_TD
 
 
 @triton.jit
-def _embedding_kernel(ids_ptr, weight_ptr, out_ptr, vocab, width, WIDTH_PAD: tl.constexpr):
+def _embedding_kernel(
+    ids_ptr, weight_ptr, out_ptr, vocab, width, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    # It lets nothing start before its end: the first layer reads where its rows sit before it waits for a predecessor.
+    await_previous(PDL)
     token = tl.load(ids_ptr + row).to(tl.int64)
     token = tl.where((token >= 0) & (token < vocab), token, 0)
     column = tl.arange(0, WIDTH_PAD)

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.publish_slots.reference import Mapped
 
 _TILE = 256
@@ -14,15 +15,17 @@ def publish_slots(rows_B: Tensor, length_S: Tensor, anchor_S: Tensor, mapped: Ma
     rows, slots = len(rows_B), len(length_S)
     _publish_kernel[(triton.cdiv(max(rows, slots), _TILE),)](
         rows_B, length_S, anchor_S, mapped.rows_B, mapped.length_S, mapped.anchor_S, mapped.history_length_S, rows,
-        slots, TILE=_TILE,
+        slots, TILE=_TILE, PDL=PDL, **LAUNCH,
     )  # fmt: skip
 
 
 @triton.jit
 def _publish_kernel(
     rows_ptr, length_ptr, anchor_ptr, mapped_rows_ptr, mapped_length_ptr, mapped_anchor_ptr, mapped_end_ptr, rows,
-    slots, TILE: tl.constexpr,
+    slots, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    allow_next(PDL)
+    await_previous(PDL)
     place = tl.program_id(0) * TILE + tl.arange(0, TILE)
     row, slot = place < rows, place < slots
     tl.store(mapped_rows_ptr + place, tl.load(rows_ptr + place, mask=row), mask=row)

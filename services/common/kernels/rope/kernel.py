@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope.tables import Rotation
 
 GROUP = 8
@@ -32,15 +33,21 @@ def table_rows(cos_PD: Tensor, sin_PD: Tensor, positions_T: Tensor) -> tuple[Ten
     places, size = cos_PD.shape
     cos_T1D, sin_T1D = cos_PD.new_empty((len(positions_T), 1, size)), sin_PD.new_empty((len(positions_T), 1, size))
     _table_kernel[(len(positions_T),)](
-        cos_PD, sin_PD, positions_T, cos_T1D, sin_T1D, places, size, SIZE_PAD=triton.next_power_of_2(size), num_warps=1
-    )
+        cos_PD, sin_PD, positions_T, cos_T1D, sin_T1D, places, size,
+        SIZE_PAD=triton.next_power_of_2(size), PDL=PDL, num_warps=1, **LAUNCH,
+    )  # fmt: skip
     return cos_T1D, sin_T1D
 
 
 @triton.jit
-def _table_kernel(cos_ptr, sin_ptr, positions_ptr, cos_out_ptr, sin_out_ptr, places, size, SIZE_PAD: tl.constexpr):
+def _table_kernel(
+    cos_ptr, sin_ptr, positions_ptr, cos_out_ptr, sin_out_ptr, places, size,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE_PAD)
     inside = column < size
+    allow_next(PDL)
+    await_previous(PDL)
     at = tl.minimum(tl.load(positions_ptr + row), places - 1).to(tl.int64) * size + column
     tl.store(cos_out_ptr + row * size + column, tl.load(cos_ptr + at, mask=inside), mask=inside)
     tl.store(sin_out_ptr + row * size + column, tl.load(sin_ptr + at, mask=inside), mask=inside)

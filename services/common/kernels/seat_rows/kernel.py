@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.span_attention.span import Span
 
 _COLUMNS = 1024
@@ -25,7 +26,7 @@ def seat_rows(
         rows_B, anchor_S, length_S, table_SN, rows_B if drafts_BK is None else drafts_BK, table_BN, lengths_B, reach_B,
         ids_BW, positions_BW, slots_T, table_SN.stride(0), columns, mask,
         HAS_DRAFTS=drafts_BK is not None, BLOCK_SIZE=block_size, WIDTH=width,
-        WIDTH_PAD=triton.next_power_of_2(width), COLUMNS=_COLUMNS,
+        WIDTH_PAD=triton.next_power_of_2(width), COLUMNS=_COLUMNS, PDL=PDL, **LAUNCH,
     )  # fmt: skip
     return ids_BW, Span(table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, None, None)
 
@@ -35,9 +36,11 @@ def _seat_kernel(
     rows_ptr, anchors_ptr, length_ptr, tables_ptr, drafts_ptr, table_ptr, lengths_ptr, reach_ptr, ids_ptr,
     positions_ptr, slots_ptr, stride_table, columns, mask,
     HAS_DRAFTS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    COLUMNS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    allow_next(PDL)
+    await_previous(PDL)
     seat = tl.load(rows_ptr + row).to(tl.int64)
     length = tl.load(length_ptr + seat).to(tl.int64)
     offset = tl.arange(0, WIDTH_PAD)

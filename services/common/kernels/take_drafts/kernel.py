@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.overlap import PDL, allow_next
+
 
 def take_drafts(
     tokens_SK: Tensor, tags_S3: Tensor, rows_B: Tensor, epochs_S: Tensor, expected_2: Tensor, vocab: int, out_BK: Tensor
@@ -13,7 +15,7 @@ def take_drafts(
     count, width = out_BK.shape
     _take_drafts_kernel[(count,)](
         tokens_SK, tags_S3, rows_B, epochs_S, expected_2, out_BK, tokens_SK.stride(0), vocab,
-        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
+        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, num_warps=1,
     )  # fmt: skip
     return out_BK
 
@@ -21,9 +23,11 @@ def take_drafts(
 @triton.jit
 def _take_drafts_kernel(
     tokens_ptr, tags_ptr, rows_ptr, epochs_ptr, expected_ptr, out_ptr, stride, vocab,
-    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
+    # Launched as any other kernel: what stands before it on the stream is the wait for the drafter.
+    allow_next(PDL)
     slot = tl.load(rows_ptr + row).to(tl.int64)
     column = tl.arange(0, WIDTH_PAD)
     inside = column < WIDTH
