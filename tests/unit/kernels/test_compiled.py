@@ -183,7 +183,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (best_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (best_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
-    (scores.score_kernel, {"WIDTH": 3, "TILE": 256}, {}),
+    (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),
     (
         floor.narrow_kernel,
         {"WIDTH": 3, "TILE": 256, "TILES_PAD": 16, "PEAKS_PAD": 16, "PHASE": 8, "PDL": True},

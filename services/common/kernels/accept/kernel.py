@@ -69,6 +69,6 @@ def _score(
         state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
         state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
         state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
-        WIDTH=width, TILE=_SCORE_TILE,
+        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=_SCORE_TILE,
     )  # fmt: skip
     return floors(scores.view(rows, vocab), peaks, rows_B, state, width)

@@ -8,11 +8,22 @@ import triton.language as tl
 
 
 @triton.jit
+def _with_drafts(count, token, drafts_ptr, offset, limit, WIDTH: tl.constexpr):
+    """Count the drafts before an offset, up to the first that is none, as tokens of the output."""
+    known = offset > -1
+    for index in range(WIDTH - 1):
+        draft = tl.load(drafts_ptr + index)
+        known = known & (draft >= 0) & (index < offset) & (index < limit)
+        count += (known & (token == draft)).to(tl.int32)
+    return count
+
+
+@triton.jit
 def score_kernel(
     logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr,
     generated_ptr, min_tokens_ptr, draft_limit_ptr, temperature_ptr, repetition_ptr, presence_ptr,
     frequency_ptr, penalised_ptr, biased_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, vocab, stop_count,
-    WIDTH: tl.constexpr, TILE: tl.constexpr,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write z', or z' / T where a request samples, and a tile's highest; what is NaN or +inf becomes NaN."""
     program, tile = tl.program_id(0), tl.program_id(1)
@@ -26,16 +37,16 @@ def score_kernel(
     place = slot * vocab + token
     if tl.load(penalised_ptr + slot) != 0:
         count = tl.load(counts_ptr + place, mask=inside, other=0)
-        known = offset > -1
-        limit = tl.load(draft_limit_ptr + slot)
-        for index in tl.static_range(WIDTH - 1):
-            draft = tl.load(drafts_ptr + row * (WIDTH - 1) + index)
-            known = known & (draft >= 0) & (index < offset) & (index < limit)
-            count += (known & (token == draft)).to(tl.int32)
-        seen = (count > 0) | (tl.load(seen_ptr + place, mask=inside, other=0) != 0)
+        limit, index = tl.load(draft_limit_ptr + slot), tl.arange(0, WIDTH_PAD)
+        draft = tl.load(drafts_ptr + row * (WIDTH - 1) + index, mask=index < WIDTH - 1, other=-1)
+        # Most tiles hold no draft.
+        if tl.max((draft // TILE == tile).to(tl.int32), 0) > 0:
+            count = _with_drafts(count, token, drafts_ptr + row * (WIDTH - 1), offset, limit, WIDTH)
         repetition = tl.load(repetition_ptr + slot)
-        damped = tl.where(score > 0, score / repetition, score * repetition)
-        score = tl.where(seen, damped, score)
+        if repetition != 1:
+            seen = (count > 0) | (tl.load(seen_ptr + place, mask=inside, other=0) != 0)
+            damped = tl.where(score > 0, score / repetition, score * repetition)
+            score = tl.where(seen, damped, score)
         score -= tl.load(frequency_ptr + slot) * count.to(tl.float32)
         score -= tl.load(presence_ptr + slot) * (count > 0).to(tl.float32)
     if tl.load(biased_ptr + slot) != 0:
@@ -44,7 +55,8 @@ def score_kernel(
         for index in range(stop_count):
             score = tl.where(token == tl.load(stops_ptr + slot * stop_count + index), float("-inf"), score)
     temperature = tl.load(temperature_ptr + slot)
-    score = tl.where(temperature > 0, score / tl.where(temperature > 0, temperature, 1.0), score)
+    if temperature > 0:
+        score = score / temperature
     tl.store(scores_ptr + at, tl.where(spoilt, float("nan"), score), mask=inside)
     highest = tl.max(tl.where(inside, score, float("-inf")), 0)
     tl.store(peaks_ptr + program * tl.num_programs(1) + tile, highest)
