@@ -79,6 +79,26 @@ def test_logits_that_are_not_finite_end_the_request(mode: str) -> None:
     assert got.count_B.tolist() == [1, 0, 2]
 
 
+@pytest.mark.parametrize("cut", [{}, {"top_k": 3}, {"top_p": 0.9}, {"top_k": 5, "top_p": 0.5}, {"min_p": 0.1}])
+def test_sampling_from_rows_that_leave_no_choice(cut: dict[str, Any]) -> None:
+    """NaN, +inf, all masked, a single token, all equal: as the reference ends or goes on."""
+    params = SlotParams(max_tokens=9, context_limit=50, temperature=0.8, presence_penalty=0.5, seed=SEED, **cut)
+    state = SlotState.allocate(5, VOCAB, CONTEXT)
+    for slot in range(5):
+        state.admit(slot, params, [1, 2], [3])
+    logits = torch.randn((5, 2, VOCAB), generator=torch.Generator().manual_seed(SEED))
+    logits[0, 1, 7], logits[1, 0, 9] = float("nan"), float("inf")
+    logits[2, 0], logits[3], logits[4] = -float("inf"), -float("inf"), 1.0
+    logits[3, :, 11] = -2.0
+    drafts, rows = torch.full((5, 1), 11), torch.arange(5, dtype=torch.int32)
+    twin, result, got = on_device(state), RoundResult.allocate(5, 2), RoundResult.allocate(5, 2, DEVICE)
+    reference.accept(logits, drafts, rows, state, result, None, "full")
+    kernel.accept(logits.to(DEVICE), drafts.to(DEVICE), rows.to(DEVICE), twin, got, "full")
+    assert result.end_B[1:4].tolist() == [End.NON_FINITE, End.NON_FINITE, End.NONE]
+    assert_same(got, result)
+    assert_same(twin, state)
+
+
 def test_the_noise_is_that_of_the_reference() -> None:
     """With level logits the choice is the noise's own argmax, over several tiles."""
     vocab = 2500

@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from services.common.kernels.accept import choose, floor, scores
+from services.common.kernels.accept import choose, passes, scores, threshold
 from services.common.kernels.best_token import kernel as best_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.linear import program as linear
@@ -83,6 +83,7 @@ HALF_WORDS = frozenset(
 )
 BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
 HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPLITS": 8, "TOKENS": 32, "PDL": True}
+FLOOR = {"WIDTH": 3, "TILE": 256, "TILES_PAD": 16, "PEAKS_PAD": 32, "PDL": True}
 
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (rms_norm._rms_norm_kernel, {"HAS_RESIDUAL": True, "WIDTH_PAD": 512, "WIDE": tl.float32, "PDL": True}, {}),
@@ -184,11 +185,9 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (best_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (best_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),
-    (
-        floor.narrow_kernel,
-        {"WIDTH": 3, "TILE": 256, "TILES_PAD": 16, "PEAKS_PAD": 16, "PHASE": 8, "PDL": True},
-        {"keys_ptr": "*i32"},
-    ),
+    *((passes.sum_kernel, {**FLOOR, "CHUNK": 128, "SHARE": 2, "AGAIN": again}, {}) for again in (False, True)),
+    (passes.gather_kernel, {**FLOOR, "SHARE": 2, "KEPT": 32}, {"found_ptr": "*i32"}),
+    (threshold.floor_kernel, {**FLOOR, "KEPT": 32, "COLUMNS": 32}, {"found_ptr": "*i32"}),
     (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
     (
         choose.commit_kernel,

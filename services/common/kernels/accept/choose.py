@@ -22,24 +22,31 @@ def _gumbel(seed, position, first, TILE: tl.constexpr):
 
 @triton.jit
 def best_kernel(
-    scores_ptr, rows_ptr, floors_ptr, values_ptr, tokens_ptr, length_ptr, seed_ptr, temperature_ptr, vocab,
+    scores_ptr, peaks_ptr, rows_ptr, floors_ptr, values_ptr, tokens_ptr, length_ptr, seed_ptr, temperature_ptr, vocab,
     WIDTH: tl.constexpr, TILE: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
     """Write the best score of a tile and its lowest token; NaN when the tile holds NaN or +inf."""
     program, tile = tl.program_id(0), tl.program_id(1)
+    at = program * tl.num_programs(1) + tile
+    if FULL:
+        floor = tl.load(floors_ptr + program)
+        # A tile that holds NaN or +inf has an infinite peak.
+        if tl.load(peaks_ptr + at) < floor:
+            tl.store(tokens_ptr + at, 2147483647)
+            tl.store(values_ptr + at, float("-inf"))
+            return
     token = tile * TILE + tl.arange(0, TILE)
     inside = token < vocab
     score = tl.load(scores_ptr + program.to(tl.int64) * vocab + token, mask=inside, other=float("-inf")).to(tl.float32)
     spoilt = tl.sum(((score != score) | (score == float("inf"))).to(tl.int32), 0)
     if FULL:
         slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
-        score = tl.where(score >= tl.load(floors_ptr + program), score, float("-inf"))
+        score = tl.where(score >= floor, score, float("-inf"))
         if tl.load(temperature_ptr + slot) > 0:
             position = tl.load(length_ptr + slot) + 1 + program % WIDTH
             score += _gumbel(tl.load(seed_ptr + slot), position, tile * TILE, TILE)
     score = tl.where(inside & (score == score), score, float("-inf"))
     best = tl.max(score, 0)
-    at = program * tl.num_programs(1) + tile
     tl.store(tokens_ptr + at, tl.min(tl.where((score == best) & inside, token, 2147483647), 0))
     tl.store(values_ptr + at, tl.where(spoilt > 0, float("nan"), best))
 

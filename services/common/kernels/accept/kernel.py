@@ -1,7 +1,7 @@
 """Choose, accept and commit on the GPU: two launches for greedy rounds; all others score first and search a floor.
 
-Bytes for R = B W rows: greedy R V e once. Full: logits read, scores written and read (R V (e + 8)), and up to sixteen
-readings of a row where top-k or top-p cut, most of them from L2.
+Bytes for R = B W rows: greedy R V e once. Full: logits read, scores written and read (R V (e + 8)), and at most three
+more readings of the scores where top-k or top-p cut.
 """
 
 from typing import Literal
@@ -12,11 +12,8 @@ from torch import Tensor
 
 from services.common.kernels.accept.choose import best_kernel, commit_kernel
 from services.common.kernels.accept.floor import floors
-from services.common.kernels.accept.scores import score_kernel
+from services.common.kernels.accept.scores import PEAK_TILE, score_kernel
 from services.common.kernels.accept.state import RoundResult, SlotState
-
-_TILE = 2048
-_SCORE_TILE = 1024
 
 
 def accept(
@@ -31,18 +28,20 @@ def accept(
     assert logits_BWV.dtype in (torch.float32, torch.bfloat16), "the kernel takes float32 or bfloat16 logits"
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     batch, width, vocab = logits_BWV.shape
-    rows, tiles, full = batch * width, triton.cdiv(vocab, _TILE), mode == "full"
+    rows, tiles, full = batch * width, triton.cdiv(vocab, PEAK_TILE), mode == "full"
     device = logits_BWV.device
     drafts_BK = drafts_BK.contiguous() if width > 1 else rows_B
     values = torch.empty((rows, tiles), dtype=torch.float32, device=device)
     choices = torch.empty((rows, tiles), dtype=torch.int32, device=device)
-    scores, floors_R = logits_BWV, values
+    scores, peaks, floors_R = logits_BWV, values, values
     if full:
         scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=device)
-        floors_R = _score(logits_BWV, drafts_BK, rows_B, state, scores)
+        peaks = torch.empty((rows, tiles), dtype=torch.float32, device=device)
+        _score(logits_BWV, drafts_BK, rows_B, state, scores, peaks)
+        floors_R = floors(scores.view(rows, vocab), peaks, rows_B, state, width)
     best_kernel[(rows, tiles)](
-        scores, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
-        WIDTH=width, TILE=_TILE, FULL=full,
+        scores, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
+        WIDTH=width, TILE=PEAK_TILE, FULL=full,
     )  # fmt: skip
     stop_count = state.stop_ids_SM.shape[1]
     commit_kernel[(batch,)](
@@ -60,15 +59,13 @@ def _score(
     rows_B: Tensor,
     state: SlotState,
     scores: Tensor,
-) -> Tensor:
-    batch, width, vocab = logits_BWV.shape
-    rows, tiles = batch * width, triton.cdiv(vocab, _SCORE_TILE)
-    peaks = torch.empty((rows, tiles), dtype=torch.float32, device=scores.device)
-    score_kernel[(rows, tiles)](
+    peaks: Tensor,
+) -> None:
+    width, vocab = logits_BWV.shape[1:]
+    score_kernel[peaks.shape](
         logits_BWV, drafts_BK, rows_B, scores, peaks, state.generated_S, state.min_tokens_S,
         state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
         state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
         state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
-        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=_SCORE_TILE,
+        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE,
     )  # fmt: skip
-    return floors(scores.view(rows, vocab), peaks, rows_B, state, width)

@@ -6,6 +6,11 @@
 import triton
 import triton.language as tl
 
+from services.common.kernels.dispatch import INTERPRETED
+
+PEAK_TILE = 128 if INTERPRETED else 2048
+"""Scores that share a peak."""
+
 
 @triton.jit
 def _with_drafts(count, token, drafts_ptr, offset, limit, WIDTH: tl.constexpr):
@@ -25,7 +30,10 @@ def score_kernel(
     frequency_ptr, penalised_ptr, biased_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, vocab, stop_count,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write z', or z' / T where a request samples, and a tile's highest; what is NaN or +inf becomes NaN."""
+    """Write z', or z' / T where a request samples, and a tile's highest.
+
+    What is NaN or +inf becomes NaN, and its tile's highest +inf.
+    """
     program, tile = tl.program_id(0), tl.program_id(1)
     row, offset = program // WIDTH, program % WIDTH
     slot = tl.load(rows_ptr + row).to(tl.int64)
@@ -58,5 +66,5 @@ def score_kernel(
     if temperature > 0:
         score = score / temperature
     tl.store(scores_ptr + at, tl.where(spoilt, float("nan"), score), mask=inside)
-    highest = tl.max(tl.where(inside, score, float("-inf")), 0)
+    highest = tl.max(tl.where(inside, tl.where(spoilt, float("inf"), score), float("-inf")), 0)
     tl.store(peaks_ptr + program * tl.num_programs(1) + tile, highest)
