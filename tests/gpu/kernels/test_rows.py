@@ -97,8 +97,8 @@ def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
     squares = x.float().pow(2).view(rows, parts, -1).sum(-1).t().contiguous() if parts else None
     normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype)
     rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(torch.arange(rows, device=DEVICE) + 5)
-    slots = torch.arange(rows, device=DEVICE) * 3 % 32
-    kv = randn(2, 8, 4, kv_heads, size, seed=9, dtype=dtype)
+    slots = torch.arange(rows, device=DEVICE) * 3 % 40
+    kv = randn(2, 10, 4, kv_heads, size, seed=9, dtype=dtype)
     expected_kv = kv.clone()
     q = fused_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS)
     close(q, store_reference.project_qkv(normed, weight, norm, rotation, expected_kv, slots, EPS))
