@@ -7,12 +7,14 @@ import triton
 from services.common.kernels.dispatch import INTERPRETED
 
 _PROGRAMS, _PROGRAMS_ALONE = 264, 132
-_STAGES, _STAGES_ALONE = 3, 7
+_STAGES, _STAGES_ALONE, _STAGES_HALVES = 3, 7, 8
+_STAGES_SHORT = 5
 _MOST_SPLITS, _MOST_SPLITS_ALONE = 64, 16
 _INTERPRETED_SPLITS = 2
 _FEW_ROWS, _ROWS = 16, 64
 _PROMPT_TILE, _PROMPT_ROWS = 128, 1024
-_TOKENS = 16 if INTERPRETED else 64
+_TOKENS, _HALF_TOKENS = (16, 16) if INTERPRETED else (64, 32)
+_FEW_GROUPS, _HALF_GROUPS = 8, 64
 _NARROW_HEAD_BYTES = 256
 
 
@@ -35,8 +37,9 @@ def cut_span(rows: int, pairs: int, head_bytes: int, causal: bool) -> Cut:
     groups = pairs * triton.cdiv(rows, tile)
     splits = split_count(groups)
     narrow = head_bytes <= _NARROW_HEAD_BYTES
-    if narrow and causal and rows <= tile == _ROWS and _fits_alone(groups):
-        return Cut(tile, _TOKENS, split_count(groups, _PROGRAMS_ALONE), _STAGES_ALONE)
+    tiny = rows <= _FEW_ROWS and groups <= _FEW_GROUPS
+    if narrow and causal and rows <= _ROWS and _fits_alone(groups) and not tiny:
+        return _few(rows, groups)
     if narrow and splits == 1 and not INTERPRETED and tile < _ROWS:
         return _many(tile, groups)
     return Cut(tile, _TOKENS, splits)
@@ -46,6 +49,20 @@ def split_count(groups: int, programs: int = _PROGRAMS) -> int:
     """Return how many programs, a power of two, share the positions of each group of rows."""
     wanted = _INTERPRETED_SPLITS if INTERPRETED else programs // groups
     return 1 << max(0, min(_MOST_SPLITS, wanted).bit_length() - 1)
+
+
+def _few(rows: int, groups: int) -> Cut:
+    """So few groups that each program may have a multiprocessor of its own.
+
+    A tile is padded to the 64 rows for which the matrix units read keys from shared memory. Smaller tiles of positions
+    are quicker where few are left for a program, and many under way where there are many.
+    """
+    alone = split_count(groups, _PROGRAMS_ALONE)
+    if groups <= _FEW_GROUPS:
+        return Cut(_ROWS, _TOKENS if 2 * rows > _ROWS else _HALF_TOKENS, alone, _STAGES_SHORT)
+    if 2 * rows > _ROWS or groups > _HALF_GROUPS:
+        return Cut(_ROWS, _TOKENS, alone, _STAGES_ALONE)
+    return Cut(_ROWS, _HALF_TOKENS, split_count(groups), _STAGES_HALVES)
 
 
 def _fits_alone(groups: int) -> bool:
