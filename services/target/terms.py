@@ -9,7 +9,10 @@ from collections.abc import Sequence
 import torch
 
 from services.common.errors import Code, PacelineError, Reason
+from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.model import DflashContext, Qwen3
+from services.common.model.config import BackboneConfig
+from services.common.model.dflash import HEAD_ROWS
 from services.common.model.sizes import block_elements, context_elements, target_elements
 from services.target.budget import MemoryBudget, Terms, kv_token_bytes
 from services.target.noise_ring import bytes_per_slot
@@ -40,9 +43,11 @@ def pair_terms(
         fixed |= {"context_weights": size * context_elements(draft), _DRAFTER: size * block_elements(draft)}
         per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
     if on_gpu:
-        fixed |= {"steps": size * _step_elements(settings, model, widths), _PROCESS: _PROCESS_BYTES}
+        fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _PROCESS_BYTES}
         if settings.speculates:
             fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _PROCESS_BYTES
+        if context is not None:
+            fixed[_DRAFTER] += _draft_bytes(settings, context, widths)
     else:
         noise = torch.float64 if model.dtype == torch.float64 else torch.float32
         per_slot["noise"] = bytes_per_slot(config.vocab_size, widths[-1], noise)
@@ -76,10 +81,21 @@ def check_free(budget: MemoryBudget, device: torch.device) -> None:
         raise PacelineError(Code.FAILED_PRECONDITION, Reason.INVALID_FIELD, message, "memory_fraction")
 
 
-def _step_elements(settings: TargetSettings, model: Qwen3, widths: Sequence[int]) -> int:
-    """Numbers that the largest step holds between its kernels; a chunk has logits of one row."""
-    config = model.config
+def _step_bytes(settings: TargetSettings, model: Qwen3, widths: Sequence[int]) -> int:
+    """What the largest step holds between its kernels; a chunk has logits of one row."""
+    vocab, row = model.config.vocab_size, _row_elements(model.config)
+    rows = settings.slots * widths[-1]
+    forward = max(rows * (row + vocab), settings.chunk_tokens * row)
+    return model.dtype.itemsize * forward + scratch_bytes(rows, vocab)
+
+
+def _draft_bytes(settings: TargetSettings, context: DflashContext, widths: Sequence[int]) -> int:
+    """The same of a drafter, whose head takes some rows at a time."""
+    rows = settings.slots * widths[-1]
+    logits = min(rows, HEAD_ROWS) * context.config.vocab_size
+    return context.dtype.itemsize * (rows * _row_elements(context.config) + logits)
+
+
+def _row_elements(config: BackboneConfig) -> int:
     heads = (2 * config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
-    row = 6 * config.hidden_size + heads + 3 * config.intermediate_size
-    verified = settings.slots * widths[-1]
-    return max(verified * (row + config.vocab_size), settings.chunk_tokens * row)
+    return 6 * config.hidden_size + heads + 3 * config.intermediate_size

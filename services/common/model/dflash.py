@@ -39,7 +39,7 @@ from services.common.model.random_weights import RandomCheckpoint
 _FC = "fc.weight"
 _HIDDEN_NORM = "hidden_norm.weight"
 _NORM = "norm.weight"
-_HEAD_ROWS = 512
+HEAD_ROWS = 512
 """Rows of one product with the head: the logits of more would be the most that a drafter holds."""
 
 
@@ -65,6 +65,11 @@ class DflashContext:
             self._host = compiled(HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_HD, config))
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Type of weights and context K/V."""
+        return self._fc_DF.dtype
+
+    @property
     def taps(self) -> tuple[int, ...]:
         """Blocks of the target whose residual streams make the features."""
         return self.config.target_layer_ids
@@ -73,7 +78,7 @@ class DflashContext:
         """Return zeroed context K/V [Ld, 2, N, S, Hkv, Dh] for the same block ids as the target's."""
         config = self.config
         shape = (config.num_hidden_layers, 2, blocks, block_size, config.num_key_value_heads, config.head_dim)
-        return torch.zeros(shape, dtype=self._fc_DF.dtype, device=self._fc_DF.device)
+        return torch.zeros(shape, dtype=self.dtype, device=self._fc_DF.device)
 
     @torch.no_grad()
     def write(self, features_BWF: Tensor, span: Span, draft_kv_L2NSHD: Tensor) -> None:
@@ -157,7 +162,7 @@ class DflashBlock:
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
             return best_token(coupling.apply(F.linear(rows_RD, lm_head_VD), take)).view(-1, take)
-        best = [best_token(F.linear(some_RD, lm_head_VD)) for some_RD in rows_RD.split(_HEAD_ROWS)]
+        best = [best_token(F.linear(some_RD, lm_head_VD)) for some_RD in rows_RD.split(HEAD_ROWS)]
         return (best[0] if len(best) == 1 else torch.cat(best)).view(-1, take)
 
     @torch.no_grad()

@@ -45,8 +45,10 @@ def assert_same(got: object, expected: object) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 3])
-@pytest.mark.parametrize("mode", ["greedy", "full"])
-def test_rounds_equal_the_reference(mode: str, width: int) -> None:
+@pytest.mark.parametrize(("mode", "together"), [("greedy", 512), ("full", 512), ("full", 7), ("full", 1)])
+def test_rounds_equal_the_reference(mode: str, together: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether all rows are scored together or some at a time."""
+    monkeypatch.setattr(kernel, "SCORED_ROWS", together)
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
     for _ in range(1 if DEVICE == "cpu" else 100):
         state = SlotState.allocate(SLOTS, VOCAB, CONTEXT, stop_ids=4)

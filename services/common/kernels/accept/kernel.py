@@ -1,9 +1,11 @@
 """Choose, accept and commit on the GPU: two launches for greedy rounds; all others score first and search a floor.
 
 Bytes for R = B W rows: greedy R V e once. Full: logits read, scores written and read (R V (e + 8)), and at most three
-more readings of the scores where top-k or top-p cut.
+more readings of the scores where top-k or top-p cut. Rows are scored some at a time: scores take twice the memory of
+their logits.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from services.common.kernels.accept.choose import best_kernel, commit_kernel
 from services.common.kernels.accept.floor import floors
 from services.common.kernels.accept.scores import PEAK_TILE, score_kernel
+from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
 
 
@@ -28,21 +31,18 @@ def accept(
     assert logits_BWV.dtype in (torch.float32, torch.bfloat16), "the kernel takes float32 or bfloat16 logits"
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     batch, width, vocab = logits_BWV.shape
-    rows, tiles, full = batch * width, triton.cdiv(vocab, PEAK_TILE), mode == "full"
-    device = logits_BWV.device
+    rows, tiles = batch * width, triton.cdiv(vocab, PEAK_TILE)
     drafts_BK = drafts_BK.contiguous() if width > 1 else rows_B
-    values = torch.empty((rows, tiles), dtype=torch.float32, device=device)
-    choices = torch.empty((rows, tiles), dtype=torch.int32, device=device)
-    scores, peaks, floors_R = logits_BWV, values, values
-    if full:
-        scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=device)
-        peaks = torch.empty((rows, tiles), dtype=torch.float32, device=device)
-        _score(logits_BWV, drafts_BK, rows_B, state, scores, peaks)
-        floors_R = floors(scores.view(rows, vocab), peaks, rows_B, state, width)
-    best_kernel[(rows, tiles)](
-        scores, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
-        WIDTH=width, TILE=PEAK_TILE, FULL=full,
-    )  # fmt: skip
+    values = torch.empty((rows, tiles), dtype=torch.float32, device=logits_BWV.device)
+    choices = torch.empty((rows, tiles), dtype=torch.int32, device=logits_BWV.device)
+    if mode == "greedy":
+        _best(logits_BWV, None, rows_B, state, values, choices)
+    else:
+        together = max(1, SCORED_ROWS // width)
+        for first in range(0, batch, together):
+            some, flat = slice(first, first + together), slice(first * width, (first + together) * width)
+            scored = _score(logits_BWV[some], drafts_BK[some], rows_B[some], state)
+            _best(scored.scores_BWV, scored, rows_B[some], state, values[flat], choices[flat])
     stop_count = state.stop_ids_SM.shape[1]
     commit_kernel[(batch,)](
         values, choices, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
@@ -53,19 +53,36 @@ def accept(
     )  # fmt: skip
 
 
-def _score(
-    logits_BWV: Tensor,
-    drafts_BK: Tensor,
-    rows_B: Tensor,
-    state: SlotState,
-    scores: Tensor,
-    peaks: Tensor,
-) -> None:
-    width, vocab = logits_BWV.shape[1:]
-    score_kernel[peaks.shape](
-        logits_BWV, drafts_BK, rows_B, scores, peaks, state.generated_S, state.min_tokens_S,
+@dataclass(frozen=True)
+class _Scored:
+    """Scores, the highest of every tile of them, and what each row may choose at least."""
+
+    scores_BWV: Tensor
+    peaks_RP: Tensor
+    floors_R: Tensor
+
+
+def _score(logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, state: SlotState) -> _Scored:
+    batch, width, vocab = logits_BWV.shape
+    rows, tiles = batch * width, triton.cdiv(vocab, PEAK_TILE)
+    scores_BWV = torch.empty(logits_BWV.shape, dtype=torch.float32, device=logits_BWV.device)
+    peaks_RP = torch.empty((rows, tiles), dtype=torch.float32, device=logits_BWV.device)
+    score_kernel[(rows, tiles)](
+        logits_BWV, drafts_BK, rows_B, scores_BWV, peaks_RP, state.generated_S, state.min_tokens_S,
         state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
         state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
         state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
         WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE,
+    )  # fmt: skip
+    return _Scored(scores_BWV, peaks_RP, floors(scores_BWV.view(rows, vocab), peaks_RP, rows_B, state, width))
+
+
+def _best(
+    scores_BWV: Tensor, scored: _Scored | None, rows_B: Tensor, state: SlotState, values: Tensor, choices: Tensor
+) -> None:
+    """Choose in every tile; logits are scores that nothing cuts and no noise is added to."""
+    peaks, floors_R = (scored.peaks_RP, scored.floors_R) if scored else (values, values)
+    best_kernel[values.shape](
+        scores_BWV, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S,
+        scores_BWV.shape[2], WIDTH=scores_BWV.shape[1], TILE=PEAK_TILE, FULL=scored is not None,
     )  # fmt: skip
