@@ -7,19 +7,18 @@ rule itself, unchanged, comes to the wanted length.
 import torch
 from torch import Tensor
 
-_LIFT = 1e4
+from services.common.kernels.lift_drafts import lift_drafts
 
 
 class SyntheticAcceptance:
     """Edits logits in place, within a captured step; unconditional rates by position, falling."""
 
-    def __init__(self, rates: tuple[float, ...], width: int, device: torch.device) -> None:
+    def __init__(self, rates: tuple[float, ...], bucket: int, width: int, device: torch.device) -> None:
         """`rates` beyond the round's drafts are cut, missing ones are 0."""
         known = (*rates, *[0.0] * width)[: width - 1]
         self._rates_K = torch.tensor(known, dtype=torch.float32, device=device)
+        self._calls_B = torch.zeros(bucket, dtype=torch.int64, device=device)
 
     def apply(self, logits_BWV: Tensor, drafts_BK: Tensor) -> None:
         """Lift the accepted drafts [B, K] over all other tokens, and sink the rest."""
-        chance_B1 = torch.rand(drafts_BK.shape[0], 1, device=drafts_BK.device)
-        lift_BK = torch.where(chance_B1 < self._rates_K, _LIFT, -_LIFT).to(logits_BWV.dtype)
-        logits_BWV[:, :-1].scatter_(2, drafts_BK.clamp_min(0).unsqueeze(2), lift_BK.unsqueeze(2))
+        lift_drafts(logits_BWV, drafts_BK, self._rates_K, self._calls_B)

@@ -63,7 +63,7 @@ class VerifyStep:
         self._drafts_BK = torch.full((bucket, width - 1), -1, dtype=torch.int64, device=device)
         self._ring_TV = ring_TV
         rates = pool.settings.synthetic_acceptance
-        self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
+        self._synthetic = SyntheticAcceptance(rates, bucket, width, device) if rates and width > 1 else None
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.result = RoundResult.allocate(bucket, width, device)
         self.logits_BWV = torch.empty(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise, product
 from typing import Any
 
 from tests.bench.gpu.load import Load, Run, TimedClient, run, usual_prompt
@@ -36,14 +37,17 @@ async def vllm_rows(pair: ServedPair, concurrencies: Sequence[int], plain: Seque
 
 
 async def chosen_rows(pair: ServedPair, concurrencies: Sequence[int], tokens: int) -> list[Row]:
-    """The same loads under each of vLLM's schedules, with the width left to the target."""
+    """The same loads under each of vLLM's schedules, with the width left to the target, and at the next narrower one."""
     rows = []
     async with TimedClient(pair.address) as client:
-        for drafts in (width - 1 for width in reversed(pair.settings.widths) if width > 1):
-            pair.switch(f"K{drafts}")
-            for concurrency in concurrencies:
-                load = Load(concurrency, usual_prompt(pair.settings.context_limit), tokens)
-                row = {"mode": "adaptive", "schedule_k": drafts} | await _row(pair, client, load, drafts)
+        for narrower, width in reversed(list(pairwise(pair.settings.widths))):
+            pair.switch(f"K{width - 1}")
+            for concurrency, fixed in product(concurrencies, (None, narrower - 1)):
+                if fixed == 0:
+                    continue
+                load = Load(concurrency, usual_prompt(pair.settings.context_limit), tokens, draft=fixed)
+                row = {"mode": "adaptive" if fixed is None else "fixed", "schedule_k": width - 1}
+                row |= await _row(pair, client, load, width - 1)
                 records = records_of(pair.describe(), client.arrivals)
                 rows.append(row | {"widths": dict(sorted(Counter(record.width for record in records).items()))})
     return rows

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from services.common.kernels.accept import End, RoundResult, SlotParams, SlotState, kernel, reference
+from services.common.kernels.lift_drafts import kernel as lift_kernel
+from services.common.kernels.lift_drafts import reference as lift_reference
 from services.common.kernels.take_drafts import kernel as take_kernel
 from services.common.kernels.take_drafts import reference as take_reference
 from services.common.noise import gumbel
@@ -114,6 +116,22 @@ def test_the_noise_is_that_of_the_reference() -> None:
         twin, got, "full",
     )  # fmt: skip
     assert got.tokens_BW.tolist() == noise.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lift_drafts(dtype: torch.dtype) -> None:
+    """The same draws, row by row and call by call; drafts that are none are taken for token 0."""
+    generator = torch.Generator().manual_seed(SEED)
+    rates, calls = torch.tensor([0.9, 0.5, 0.1]), torch.tensor([0, 7, 1 << 33, 3, 1])
+    twin = calls.clone().to(DEVICE)
+    for _ in range(20):
+        logits = torch.randn((5, 4, VOCAB), generator=generator).to(dtype)
+        drafts = torch.randint(-1, VOCAB, (5, 3), generator=generator)
+        got = logits.clone().to(DEVICE)
+        lift_reference.lift_drafts(logits, drafts, rates, calls)
+        lift_kernel.lift_drafts(got, drafts.to(DEVICE), rates.to(DEVICE), twin)
+        assert torch.equal(got.cpu(), logits)
+    assert torch.equal(twin.cpu(), calls)
 
 
 def test_take_drafts() -> None:

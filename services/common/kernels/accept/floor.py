@@ -20,9 +20,9 @@ from services.common.kernels.overlap import LAUNCH, PDL
 
 _SHARE = 2
 _TILE = _SHARE * PEAK_TILE
-_CHUNK = 128 if INTERPRETED else 512
-_WARPS = 4
-"""One for every 128 scores of a chunk: more would compute every weight again for edges of their own."""
+_CHUNK = 128
+"""Scores that a warp adds up at a time: more warps a chunk would compute every weight again for edges of their own."""
+_FEW_ROWS, _FEW_ROWS_WARPS, _WARPS = 64, 2, 4
 _KEPT = 16 if INTERPRETED else 256
 """Scores that a tile can gather: all within a sixteenth of a nat unless over half of the row lies within half a nat."""
 _COLUMNS = 16 if INTERPRETED else 64
@@ -47,10 +47,13 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
         "WIDTH": width, "TILE": _TILE, "TILES_PAD": triton.next_power_of_2(tiles),
         "PEAKS_PAD": triton.next_power_of_2(peaks.shape[1]), "PDL": PDL, **LAUNCH,
     }  # fmt: skip
+    # Few rows need their tiles sooner, many leave no multiprocessor without work.
+    warps = _FEW_ROWS_WARPS if rows <= _FEW_ROWS else 1
     for again in (False, True):
         sum_kernel[(rows, tiles)](
-            *row, amounts, edges, bounds, *sizes, CHUNK=_CHUNK, SHARE=_SHARE, AGAIN=again, num_warps=_WARPS, **shape
-        )
+            *row, amounts, edges, bounds, *sizes,
+            CHUNK=warps * _CHUNK, SHARE=_SHARE, AGAIN=again, num_warps=warps, **shape,
+        )  # fmt: skip
     gather_kernel[(rows, tiles)](
         *row, amounts, edges, bounds, kept, found, *sizes, SHARE=_SHARE, KEPT=_KEPT, num_warps=_WARPS, **shape
     )

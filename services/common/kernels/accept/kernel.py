@@ -5,7 +5,6 @@ more readings of the scores where top-k or top-p cut. Rows are scored some at a 
 their logits.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -36,13 +35,15 @@ def accept(
     values = torch.empty((rows, tiles), dtype=torch.float32, device=logits_BWV.device)
     choices = torch.empty((rows, tiles), dtype=torch.int32, device=logits_BWV.device)
     if mode == "greedy":
-        _best(logits_BWV, None, rows_B, state, values, choices)
+        best_kernel[(rows, tiles)](
+            logits_BWV, values, rows_B, values, values, choices, state.length_S, state.seed_S, state.temperature_S,
+            vocab, WIDTH=width, TILE=PEAK_TILE, FULL=False,
+        )  # fmt: skip
     else:
         together = max(1, SCORED_ROWS // width)
         for first in range(0, batch, together):
             some, flat = slice(first, first + together), slice(first * width, (first + together) * width)
-            scored = _score(logits_BWV[some], drafts_BK[some], rows_B[some], state)
-            _best(scored.scores_BWV, scored, rows_B[some], state, values[flat], choices[flat])
+            _best_of_scores(logits_BWV[some], drafts_BK[some], rows_B[some], state, values[flat], choices[flat])
     stop_count = state.stop_ids_SM.shape[1]
     commit_kernel[(batch,)](
         values, choices, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
@@ -53,36 +54,22 @@ def accept(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """Scores, the highest of every tile of them, and what each row may choose at least."""
-
-    scores_BWV: Tensor
-    peaks_RP: Tensor
-    floors_R: Tensor
-
-
-def _score(logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, state: SlotState) -> _Scored:
-    batch, width, vocab = logits_BWV.shape
-    rows, tiles = batch * width, triton.cdiv(vocab, PEAK_TILE)
-    scores_BWV = torch.empty(logits_BWV.shape, dtype=torch.float32, device=logits_BWV.device)
-    peaks_RP = torch.empty((rows, tiles), dtype=torch.float32, device=logits_BWV.device)
-    score_kernel[(rows, tiles)](
-        logits_BWV, drafts_BK, rows_B, scores_BWV, peaks_RP, state.generated_S, state.min_tokens_S,
+def _best_of_scores(
+    logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, state: SlotState, values: Tensor, choices: Tensor
+) -> None:
+    """Write the best token of every tile of some rows, among those that their requests leave, with noise."""
+    width, vocab = logits_BWV.shape[1:]
+    scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=logits_BWV.device)
+    peaks = torch.empty_like(values)
+    score_kernel[values.shape](
+        logits_BWV, drafts_BK, rows_B, scores, peaks, state.generated_S, state.min_tokens_S,
         state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
         state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
         state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
         WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE,
     )  # fmt: skip
-    return _Scored(scores_BWV, peaks_RP, floors(scores_BWV.view(rows, vocab), peaks_RP, rows_B, state, width))
-
-
-def _best(
-    scores_BWV: Tensor, scored: _Scored | None, rows_B: Tensor, state: SlotState, values: Tensor, choices: Tensor
-) -> None:
-    """Choose in every tile; logits are scores that nothing cuts and no noise is added to."""
-    peaks, floors_R = (scored.peaks_RP, scored.floors_R) if scored else (values, values)
+    floors_R = floors(scores.view(-1, vocab), peaks, rows_B, state, width)
     best_kernel[values.shape](
-        scores_BWV, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S,
-        scores_BWV.shape[2], WIDTH=scores_BWV.shape[1], TILE=PEAK_TILE, FULL=scored is not None,
+        scores, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
+        WIDTH=width, TILE=PEAK_TILE, FULL=True,
     )  # fmt: skip

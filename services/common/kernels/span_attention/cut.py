@@ -58,11 +58,11 @@ def _few(rows: int, groups: int) -> Cut:
     are quicker where few are left for a program, and many under way where there are many.
     """
     alone = split_count(groups, _PROGRAMS_ALONE)
-    if groups <= _FEW_GROUPS:
-        return Cut(_ROWS, _TOKENS if 2 * rows > _ROWS else _HALF_TOKENS, alone, _STAGES_SHORT)
-    if 2 * rows > _ROWS or groups > _HALF_GROUPS:
+    if 2 * rows > _ROWS:
+        return Cut(_ROWS, _TOKENS, alone, _STAGES_SHORT if groups <= _FEW_GROUPS else _STAGES_ALONE)
+    if groups > _HALF_GROUPS:
         return Cut(_ROWS, _TOKENS, alone, _STAGES_ALONE)
-    return Cut(_ROWS, _HALF_TOKENS, split_count(groups), _STAGES_HALVES)
+    return Cut(_ROWS, _HALF_TOKENS, alone if groups <= _FEW_GROUPS else split_count(groups), _STAGES_HALVES)
 
 
 def _fits_alone(groups: int) -> bool:
