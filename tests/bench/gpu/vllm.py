@@ -37,7 +37,7 @@ async def vllm_rows(pair: ServedPair, concurrencies: Sequence[int], plain: Seque
 
 
 async def chosen_rows(pair: ServedPair, concurrencies: Sequence[int], tokens: int) -> list[Row]:
-    """The same loads under each of vLLM's schedules, with the width left to the target, and at the next narrower one."""
+    """The same loads under each of vLLM's schedules: the width left to the target, and the next narrower one."""
     rows = []
     async with TimedClient(pair.address) as client:
         for narrower, width in reversed(list(pairwise(pair.settings.widths))):
