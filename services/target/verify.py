@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from services.common.beside import Beside
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.publish_slots import publish_slots
 from services.common.kernels.seat_rows import seat_drafts
@@ -23,7 +24,7 @@ Mode = Literal["greedy", "full"]
 class RoundInputs:
     """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
 
-    `version` counts how often the rows have changed.
+    `version` counts how often the rows have changed; `beside` is where the draft context is written meanwhile.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -32,6 +33,7 @@ class RoundInputs:
         self._rows: tuple[int, ...] = ()
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
+        self.beside = Beside(device)
 
     def set_round(self, number: int) -> None:
         """Only drafts for this round count."""
@@ -64,6 +66,7 @@ class VerifyStep:
         self._ring_TV = ring_TV
         rates = pool.settings.synthetic_acceptance
         self._synthetic = SyntheticAcceptance(rates, bucket, width, device) if rates and width > 1 else None
+        self._beside = inputs.beside
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.result = RoundResult.allocate(bucket, width, device)
         self.logits_BWV = torch.empty(0)
@@ -87,10 +90,12 @@ class VerifyStep:
         )
         hidden_BWD, features_BWF = pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)
         if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
-            pool.context.write(features_BWF, span, pool.draft_kv)
+            with self._beside.start():
+                pool.context.write(features_BWF, span, pool.draft_kv)
         self.logits_BWV = pool.logits(hidden_BWD)
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK)
+        self._beside.join()
         noise_BWV = self._noise()
         accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode)
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)

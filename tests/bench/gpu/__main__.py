@@ -38,7 +38,7 @@ FULL: dict[str, Any] = {
     "concurrency": [1, 8, 32, 64, 128],
     "lengths": [512, 2048, 8192, 32768],
     "alternations": 8,
-    "seconds": 110.0,
+    "seconds": 130.0,
 }
 
 

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from tests.bench.gpu.load import Load, TimedClient, run, usual_prompt
@@ -55,12 +56,13 @@ async def adaptive_rows(pair: ServedPair, profile: str, concurrencies: Sequence[
     """A row for each mode and concurrency; the adaptive one holds the ratios."""
     pair.switch(profile)
     rows: list[Row] = []
-    # Large batches take longer; a mode takes about a second of fixed work besides.
-    weights = {concurrency: 20 + concurrency for concurrency in concurrencies}
+    # A run of 128 requests takes about twice as long as that of one. What one does not need the next ones have.
+    weights = [100 + concurrency for concurrency in concurrencies]
+    begun = time.monotonic()
     async with TimedClient(pair.address) as client:
-        for concurrency in concurrencies:
-            share = budget.seconds * weights[concurrency] / sum(weights.values())
-            rows += await _at(pair, client, profile, concurrency, budget, time.monotonic() + share)
+        for concurrency, until in zip(concurrencies, accumulate(weights), strict=True):
+            end = begun + budget.seconds * until / sum(weights)
+            rows += await _at(pair, client, profile, concurrency, budget, end)
     return rows
 
 

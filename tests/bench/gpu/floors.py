@@ -16,7 +16,11 @@ def explain(rows: Sequence[Row], steps: Sequence[Row], shape: MadeUpShape) -> li
     bandwidth = next((row["tb_s"] * 1e12 for row in steps if row["step"] == "copy"), None)
     if bandwidth is None:
         return list(rows)
-    return [row if row.get("k") is None else row | _parts(row, steps, shape, bandwidth) for row in rows]
+    return [row | _parts(row, steps, shape, bandwidth) if _of_one_width(row) else row for row in rows]
+
+
+def _of_one_width(row: Row) -> bool:
+    return row.get("k") is not None and "round_us" in row
 
 
 def _parts(row: Row, steps: Sequence[Row], shape: MadeUpShape, bandwidth: float) -> Row:

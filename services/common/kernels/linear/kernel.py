@@ -125,7 +125,7 @@ def _described(x_TD: Tensor, weight_FD: Tensor, cut: Tiling, gated: bool) -> tup
 
 
 def _counter(device: torch.device) -> Tensor:
-    """Zeros, one for each band; a launch leaves them as it found them."""
+    """Zeros, one for each band; a launch leaves them as it found them, so products with shares must not run at once."""
     if device not in _counters:
         _counters[device] = torch.zeros(_MOST_BANDS, dtype=torch.int32, device=device)
     return _counters[device]
