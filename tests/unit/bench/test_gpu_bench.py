@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from services.target.adaptive.width import adaptive_policy
+from tests.bench.gpu.floors import explain
 from tests.bench.gpu.load import Arrival, Run
 from tests.bench.gpu.medians import interval
 from tests.bench.gpu.pinned import PinnedWidth, Schedule
-from tests.bench.gpu.shapes import PROFILES, VLLM, expected_tokens, rates_of
+from tests.bench.gpu.shapes import PROFILES, SHAPES, VLLM, expected_tokens, rates_of
 from tests.session_client import Received
 
 WIDTHS, BUCKETS = (1, 4, 8, 16), (1, 2)
@@ -59,6 +61,16 @@ def test_a_schedule_is_switched_when_a_request_begins(policy: PinnedWidth, sched
         for width, step in steps.items():
             rates = [*rates_of(name, width), *[0.0] * width][: width - 1]
             assert step.rates == pytest.approx(rates)
+
+
+def test_rounds_of_one_width_are_explained_and_other_rows_left_alone() -> None:
+    steps = [{"step": "copy", "tb_s": 4.0}, {"step": "plain", "bucket": 1, "context": 512, "width": 1, "us": 90.0}]
+    load: dict[str, Any] = {"concurrency": 1, "context": 512}
+    rows = [load | {"k": 0, "round_us": 100.0}, load | {"k": None, "round_us": 100.0}, load | {"k": 15, "through": 1}]
+    explained = explain(rows, steps, SHAPES["tiny"])
+    assert explained[0]["handoff_us"] == 10.0
+    assert explained[0]["floor_us"] > 0.0
+    assert explained[1:] == rows[1:]
 
 
 def test_expected_tokens_end_at_the_width() -> None:
