@@ -1,8 +1,8 @@
 """python -m tests.bench.gpu STAGE...: what a pair does on a GPU; a table, then one JSON line, a file a stage in --save.
 
 `steps` and `prefill` time captured steps in one process. `vllm`, `chosen`, `gap`, `gateway` and the profiles load one
-pair of processes, which they share when they follow one another; `chosen` is `vllm` with widths left to the target. A
-stage that --save holds of this commit is skipped.
+pair of processes, which they share when they follow one another; `chosen` is `vllm` with widths left to the target;
+`contexts` loads one with room for few long requests. A stage that --save holds of this commit is skipped.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from tests.bench.gpu import steps
 from tests.bench.gpu.adaptive import Budget, adaptive_rows
+from tests.bench.gpu.contexts import context_rows
 from tests.bench.gpu.floors import explain
 from tests.bench.gpu.gap import gap_rows
 from tests.bench.gpu.gateway import gateway_rows
@@ -32,7 +34,8 @@ from tests.bench.gpu.vllm import chosen_rows, vllm_rows
 
 Row = dict[str, Any]
 SERVED = ("vllm", "chosen", "gap", "gateway", *PROFILES)
-STAGES = ("steps", "prefill", *SERVED, "transformers")
+LONG = "contexts"
+STAGES = ("steps", "prefill", *SERVED, LONG, "transformers")
 QUICK: dict[str, Any] = {"concurrency": [1, 8], "lengths": [512, 8192], "alternations": 3, "seconds": 40.0}
 FULL: dict[str, Any] = {
     "concurrency": [1, 8, 32, 64, 128],
@@ -46,8 +49,8 @@ def main() -> int:
     """Runs the chosen stages."""
     chosen = _arguments()
     results = Results(chosen.save, chosen.shape)
-    for served, stages in groupby(chosen.stages, lambda stage: stage in SERVED):
-        if served:
+    for pair, stages in groupby(chosen.stages, _pair_of):
+        if pair:
             _served(chosen, list(stages), results)
             continue
         for stage in stages:
@@ -68,6 +71,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--save", default="")
     parser.add_argument("--buckets", type=int, nargs="*", default=[1, 8], help="of steps")
     parser.add_argument("--contexts", type=int, nargs="*", default=[512, 4096, 32000], help="of steps")
+    parser.add_argument("--served-contexts", type=int, nargs="*", default=[512, 4096, 16384, 32000])
+    parser.add_argument("--long-memory-gb", type=float, default=84.0, help="of the pair of contexts")
     parser.add_argument("--lengths", type=int, nargs="*", help="prompts of prefill")
     parser.add_argument("--concurrency", type=int, nargs="*", help="of vllm and the profiles")
     parser.add_argument(
@@ -88,6 +93,20 @@ def _arguments() -> argparse.Namespace:
         if getattr(chosen, name) is None:
             setattr(chosen, name, value)
     return chosen
+
+
+def _pair_of(stage: str) -> str:
+    """Which pair of processes a stage loads, if any."""
+    return LONG if stage == LONG else "usual" if stage in SERVED else ""
+
+
+def _served_settings(chosen: argparse.Namespace, stages: Sequence[str]) -> RigSettings:
+    if LONG in stages:
+        longest = max(chosen.served_contexts) + 2 * chosen.tokens
+        settings = _rig_settings(chosen, max(chosen.plain), chosen.widths, longest)
+        return replace(settings, memory_bytes=int(chosen.long_memory_gb * (1 << 30)))
+    context = chosen.gap_prompt + 64 if "gap" in stages else 2048
+    return _rig_settings(chosen, chosen.slots or max(chosen.concurrency), chosen.widths, context)
 
 
 def _rig_settings(chosen: argparse.Namespace, slots: int, widths: Sequence[int], context: int) -> RigSettings:
@@ -139,9 +158,7 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
         with Mps(handoff == "mps" and chosen.device == "cuda") as environment:
             how = "host" if handoff == "host" else "auto"
             options = PairOptions(how, environment, chosen.short_blocks)
-            slots = chosen.slots or max(chosen.concurrency)
-            context = chosen.gap_prompt + 64 if "gap" in left else 2048
-            settings = _rig_settings(chosen, slots, chosen.widths, context)
+            settings = _served_settings(chosen, left)
             with (
                 tempfile.TemporaryDirectory(prefix="pl") as folder,
                 ServedPair(settings, Path(folder), options) as pair,
@@ -149,7 +166,8 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
                 for stage in left:
                     rows = _described(pair, asyncio.run(_loaded(chosen, stage, pair)))
                     results.add(names[stage], explain(rows, measured, settings.shape))
-                results.add("memory" if handoff == "mps" else f"memory_{handoff}", held_rows(pair))
+                if LONG not in left:
+                    results.add("memory" if handoff == "mps" else f"memory_{handoff}", held_rows(pair))
 
 
 async def _loaded(chosen: argparse.Namespace, stage: str, pair: ServedPair) -> list[Row]:
@@ -157,6 +175,8 @@ async def _loaded(chosen: argparse.Namespace, stage: str, pair: ServedPair) -> l
         return await vllm_rows(pair, chosen.concurrency, chosen.plain, chosen.tokens)
     if stage == "chosen":
         return await chosen_rows(pair, chosen.concurrency, chosen.tokens)
+    if stage == LONG:
+        return await context_rows(pair, chosen.served_contexts, chosen.plain, chosen.tokens)
     if stage == "gap":
         return await gap_rows(pair, chosen.gap_prompt)
     if stage == "gateway":

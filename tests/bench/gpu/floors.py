@@ -20,7 +20,7 @@ def explain(rows: Sequence[Row], steps: Sequence[Row], shape: MadeUpShape) -> li
 
 
 def _of_one_width(row: Row) -> bool:
-    return row.get("k") is not None and "round_us" in row
+    return row.get("k") is not None and row.get("round_us") is not None
 
 
 def _parts(row: Row, steps: Sequence[Row], shape: MadeUpShape, bandwidth: float) -> Row:
