@@ -3,8 +3,8 @@
 Each pass of sums divides the interval that may hold the threshold by sixteen, to a nat and to a sixteenth of one; what
 of the latter a tile holds it gathers, and one program a row finds the threshold among those. Sums are of fixed tiles in
 their order, so the same bits come out every time. Cost for R rows: 4 R V bytes a pass, at most three passes, of which
-the last two skip tiles whose peak is too low; 16 compares and adds a score in a pass of sums take longer than its bytes
-(512 rows of 151,936: about 120 us against 74), four launches little (16 rows). Bits of a float would take eight passes.
+the last two skip tiles whose peak is too low; 16 compares and adds a score make a pass of sums slower than its reading
+(512 rows of 151,936: 206 us against 74). Four launches cost little (16 rows). Bits of a float would take eight passes.
 """
 
 import torch
