@@ -71,46 +71,43 @@ async def test_freeing_ends_the_stream_with_a_reason() -> None:
         await task
 
 
+class _Gated:
+    """Opens when `gate` is set; `entered` tells that it waits for that."""
+
+    def __init__(self) -> None:
+        self.gate, self.entered = asyncio.Event(), asyncio.Event()
+        self.opened: list[Attachment] = []
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, offer: AttachOffer) -> Attachment:
+        self._loop.call_soon_threadsafe(self.entered.set)
+        asyncio.run_coroutine_threadsafe(self.gate.wait(), self._loop).result()
+        self.opened.append(_open(offer))
+        return self.opened[0]
+
+
 async def test_an_attach_that_is_given_up_is_closed_when_it_opens() -> None:
-    opened: list[Attachment] = []
-    gate, entered = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def slow(offer: AttachOffer) -> Attachment:
-        loop.call_soon_threadsafe(entered.set)
-        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
-        opened.append(_open(offer))
-        return opened[0]
-
-    berth = Berth(slow, pace_timeout_s=30)
+    opening = _Gated()
+    berth = Berth(opening, pace_timeout_s=30)
     task = asyncio.create_task(berth.attach(OFFER))
-    await entered.wait()
+    await opening.entered.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    gate.set()
-    await until(lambda: bool(opened) and not opened[0].live)
+    opening.gate.set()
+    await until(lambda: bool(opening.opened) and not opening.opened[0].live)
     assert berth.attachment is None
 
 
 async def test_a_check_of_the_device_waits_for_an_opening_that_is_under_way() -> None:
-    order: list[str] = []
-    gate, entered = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def slow(offer: AttachOffer) -> Attachment:
-        loop.call_soon_threadsafe(entered.set)
-        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
-        order.append("opened")
-        return _open(offer)
-
-    berth = Berth(slow, pace_timeout_s=30)
-    opening = asyncio.create_task(berth.attach(OFFER))
-    await entered.wait()
-    check = asyncio.create_task(berth.between_openings(lambda: order.append("checked")))
+    opening, seen = _Gated(), list[int]()
+    berth = Berth(opening, pace_timeout_s=30)
+    attach = asyncio.create_task(berth.attach(OFFER))
+    await opening.entered.wait()
+    check = asyncio.create_task(berth.between_openings(lambda: seen.append(len(opening.opened))))
     await asyncio.sleep(0.05)
-    assert order == []
-    gate.set()
-    await asyncio.gather(opening, check)
-    assert order == ["opened", "checked"]
+    assert seen == []
+    opening.gate.set()
+    await asyncio.gather(attach, check)
+    assert seen == [1]
     berth.free("for the test")
