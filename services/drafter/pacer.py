@@ -37,7 +37,7 @@ class Pacer:
         tensors = [*self._shared.tensors(), self._stamp_2]
         for width in sorted(widths, reverse=True):
             for bucket in sorted(buckets, reverse=True):
-                step = partial(_draft_round, self._shared, self._proposer, self._stamp_2, bucket, width)
+                step = partial(_draft_round, self._shared, self._proposer, self._turn, self._stamp_2, bucket, width)
                 self._graphs.capture((bucket, width), step, tensors)
                 self._graphs.replay((bucket, width))
         self._graphs.settle()
@@ -62,7 +62,8 @@ class Pacer:
         self._turn.close()
 
 
-def _draft_round(shared: Shared, proposer: Proposer, stamp_2: Tensor, bucket: int, width: int) -> None:
+def _draft_round(shared: Shared, proposer: Proposer, turn: Turn, stamp_2: Tensor, bucket: int, width: int) -> None:
+    turn.hold(stamp_2)
     rows_B = shared.rows_B[:bucket]
     drafts_BK = proposer.propose(shared, rows_B, width)
     post_drafts(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from services.common.arena.flags import FlagPair
+from services.common.gate import Gate
+from services.common.mps import mps_serves
 
 logger = logging.getLogger(__name__)
 _RELEASE_S = 1.0
@@ -17,6 +19,10 @@ _STUCK = 70
 
 class Turn(Protocol):
     """Stands around every draft; belongs to one attachment."""
+
+    def hold(self, stamp_2: Tensor) -> None:
+        """At the head of a captured draft: what follows may read the inputs of the stamp's round and generation."""
+        ...
 
     def begin(self, number: int) -> None:
         """The drafter may read the round's inputs after this."""
@@ -37,6 +43,9 @@ class HostTurn:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
+    def hold(self, stamp_2: Tensor) -> None:
+        """The inputs are there."""
+
     def begin(self, number: int) -> None:
         """The inputs are there."""
 
@@ -55,12 +64,19 @@ class FlagTurn:
     def __init__(self, flags: Tensor, generation: int) -> None:
         self._flags = FlagPair(flags, generation)
         self._stream = torch.cuda.current_stream(flags.device)
+        self._gate = Gate(flags, "published") if mps_serves() else None
         self._last = 0
 
+    def hold(self, stamp_2: Tensor) -> None:
+        """Where processes share the GPU the draft itself waits for the round's inputs."""
+        if self._gate is not None:
+            self._gate.hold(stamp_2)
+
     def begin(self, number: int) -> None:
-        """Lets the stream wait for the round's inputs."""
+        """Lets the stream wait for them elsewhere."""
         self._last = number
-        self._flags.await_published(number)
+        if self._gate is None:
+            self._flags.await_published(number)
 
     def end(self, number: int) -> None:
         """Lets the stream tell the target's."""

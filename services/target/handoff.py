@@ -6,10 +6,8 @@ it committed, the drafter's stream has been waiting for that, and the target's w
 results of a round while the next one runs.
 """
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -17,6 +15,8 @@ import torch
 from services.common import attach
 from services.common.arena import Arena
 from services.common.arena.flags import FlagPair
+from services.common.gate import Gate
+from services.common.mps import mps_serves
 from services.target.plan import Plan
 
 _FIRST_ROUND_S = 2.0
@@ -81,6 +81,8 @@ class Handoff(Protocol):
     """What the present attachment uses."""
     look_ahead: int
     """Rounds that may be launched before the one ahead of them is read."""
+    gate: Gate | None
+    """Stands at the head of every captured step that reads drafts; without it the stream waits before the step."""
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes an attachment known before the engine hears of it; any thread may call this."""
@@ -107,6 +109,7 @@ class HostHandoff:
     """Messages order everything: the target's host waits for the drafter's before it starts the verify."""
 
     look_ahead = 0
+    gate: Gate | None = None
 
     def __init__(self, device: torch.device, wanted: str = "host") -> None:
         """`wanted` is how messages should go: by gRPC (host) or by the side socket (socket)."""
@@ -140,9 +143,10 @@ class FlagHandoff:
     wanted = "flags"
     look_ahead = 1
 
-    def __init__(self, pair: Callable[[int], Flags]) -> None:
-        """`pair` makes the flags of a generation."""
+    def __init__(self, pair: Callable[[int], Flags], gate: Gate | None = None) -> None:
+        """`pair` makes the flags of a generation; `gate` is one for all."""
         self.mode = "flags_mps" if mps_serves() else "flags_timeslice"
+        self.gate = gate
         self._pair = pair
         self._partners: dict[int, tuple[Partner, Flags]] = {}
         self._partner: Partner | None = None
@@ -166,9 +170,10 @@ class FlagHandoff:
             self._flags.publish(plan.number)
 
     def before_verify(self, plan: Plan) -> None:
-        """Lets the stream wait for the drafter's flag."""
+        """Lets the stream wait for the drafter's flag, unless the step does."""
         if self._flags is not None:
-            self._flags.await_drafted(plan.number)
+            if self.gate is None:
+                self._flags.await_drafted(plan.number)
             self._waiting.add(plan.number)
 
     def wait(self, plan: Plan, done: Event | None) -> None:
@@ -194,11 +199,6 @@ def make_handoff(wanted: str, arena: Arena, device: torch.device) -> Handoff:
         return HostHandoff(device, "socket")
     if device.type == "cuda" and wanted != "host":
         flags = arena.tensor(attach.FLAGS)
-        return FlagHandoff(lambda generation: FlagPair(flags, generation))
+        gate = Gate(flags, "drafted") if mps_serves() else None
+        return FlagHandoff(lambda generation: FlagPair(flags, generation), gate)
     return HostHandoff(device)
-
-
-def mps_serves() -> bool:
-    """Whether this process runs under NVIDIA's Multi-Process Service: kernels of the pair then share the GPU."""
-    folder = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
-    return (folder / "control").exists()

@@ -55,9 +55,9 @@ class Runner:
         self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
         self.pool = Pool.build(model, context, self._state, arena, settings)
         self._ring = _ring(model, settings, arena)
-        self.steps = Steps(self.pool, self._ring)
-        self._publisher = Publisher(arena, self.pool, self.steps.round)
         self.handoff = handoff or HostHandoff(model.device)
+        self.steps = Steps(self.pool, self._ring, self.handoff.gate)
+        self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device
         self._overlapped = -1
         self._first: list[Reading] = []

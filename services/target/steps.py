@@ -2,6 +2,7 @@
 
 import torch
 
+from services.common.gate import Gate
 from services.common.graph import StepGraphs
 from services.target.noise_ring import KernelNoise, NoiseRing
 from services.target.pool import Pool
@@ -14,9 +15,10 @@ MODES: tuple[Mode, ...] = ("greedy", "full")
 class Steps:
     """Verify steps by (bucket, width, mode), prefill steps by length and first-token steps by mode."""
 
-    def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise) -> None:
+    def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise, gate: Gate | None = None) -> None:
+        """`gate` holds steps that read drafts until these are there."""
         settings = pool.settings
-        self.round = RoundInputs(pool)
+        self.round = RoundInputs(pool, gate)
         self.chunk = PrefillInputs(pool)
         self.graphs = StepGraphs(pool.kv.device, settings.eager)
         self._verify = {

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from services.common.beside import Beside
+from services.common.gate import Gate
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.publish_slots import publish_slots
 from services.common.kernels.seat_rows import seat_drafts
@@ -24,11 +25,13 @@ Mode = Literal["greedy", "full"]
 class RoundInputs:
     """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
 
-    `version` counts how often the rows have changed; `beside` is where the draft context is written meanwhile.
+    `version` counts how often the rows have changed; `gate` holds the steps that read drafts; `beside` is where the
+    draft context is written meanwhile.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, gate: Gate | None = None) -> None:
         settings, device = pool.settings, pool.kv.device
+        self.gate = gate
         self.version = 0
         self._rows: tuple[int, ...] = ()
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
@@ -104,6 +107,8 @@ class VerifyStep:
         if self._width == 1:
             return self._drafts_BK
         pool, inputs = self._pool, self._inputs
+        if inputs.gate is not None:
+            inputs.gate.hold(inputs.expected_2)
         return take_drafts(
             pool.mailbox_SK,
             pool.tag_S3,

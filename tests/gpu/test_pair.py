@@ -1,4 +1,4 @@
-"""A pair of processes on one GPU, by flags: the same text with and without drafts, whatever becomes of the drafter."""
+"""A pair on one GPU, by flags, in turns and under MPS: the same text whatever becomes of the drafter."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from services.common.limits import PROTOCOL_VERSION
 from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import drafter_pb2, drafter_pb2_grpc
 from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.bench.gpu.mps import Mps
 from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
 from tests.session_client import SessionClient, start
@@ -26,18 +27,22 @@ TOKENS = 200
 PROMPTS = ([17, 300, 45, 9], [801, 22, 7, 64, 5], [33, 210], [400, 401, 402])
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[PairProcesses]:
+@pytest.fixture(scope="module", params=["timeslice", "mps"])
+def pair(request: pytest.FixtureRequest) -> Iterator[PairProcesses]:
     device = ["--device", DEVICE]
     flags = [*device, "--watchdog-s", "0.25", *(["--handoff", "flags"] if DEVICE == "cuda" else [])]
     models = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
-    with tempfile.TemporaryDirectory(prefix="pl") as folder:
-        started = PairProcesses(Path(folder), models, flags, drafter_flags=device)
-        try:
-            started.wait_ready(WARM_S)
-            yield started
-        finally:
-            started.stop()
+    with Mps(request.param == "mps") as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with tempfile.TemporaryDirectory(prefix="pl") as folder:
+            started = PairProcesses(Path(folder), models, flags, drafter_flags=device)
+            try:
+                started.wait_ready(WARM_S)
+                assert started.describe().handoff_mode == f"flags_{request.param}"
+                yield started
+            finally:
+                started.stop()
 
 
 async def _texts(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from services.common.arena import MemfdArena
+from services.common.gate import Gate
 from services.target import handoff as module
 from services.target.handoff import FlagHandoff, HostHandoff, make_handoff
 from services.target.plan import Plan
@@ -96,6 +97,16 @@ def test_rounds_are_chained_on_the_stream(flags: FlagHandoff, stream: Stream) ->
     flags.wait(plan(7), first)
     flags.wait(plan(8), second)
     assert not [entry for entry in stream.log if entry.startswith("release")]
+
+
+def test_with_a_gate_the_step_waits_and_the_host_still_watches(stream: Stream) -> None:
+    flags = FlagHandoff(lambda generation: stream, Gate(torch.zeros(16, dtype=torch.int32), "drafted"))
+    drafter = attached(flags)
+    done = launch(flags, stream, 1)
+    assert stream.log == ["copies", "T=1", "verify"]
+    drafter.speculating = False
+    flags.wait(plan(1), done)
+    assert stream.log[-1] == "release 1"
 
 
 def test_a_late_drafter_is_released_from_and_quarantined(flags: FlagHandoff, stream: Stream) -> None:

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.overlap import PDL, allow_next
+from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 
 
 def take_drafts(
@@ -15,7 +15,7 @@ def take_drafts(
     count, width = out_BK.shape
     _take_drafts_kernel[(count,)](
         tokens_SK, tags_S3, rows_B, epochs_S, expected_2, out_BK, tokens_SK.stride(0), vocab,
-        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, num_warps=1,
+        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, num_warps=1, **LAUNCH,
     )  # fmt: skip
     return out_BK
 
@@ -26,8 +26,9 @@ def _take_drafts_kernel(
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
-    # Launched as any other kernel: what stands before it on the stream is the wait for the drafter.
     allow_next(PDL)
+    # What stands before it is the wait for the drafter.
+    await_previous(PDL)
     slot = tl.load(rows_ptr + row).to(tl.int64)
     column = tl.arange(0, WIDTH_PAD)
     inside = column < WIDTH

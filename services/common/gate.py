@@ -1,0 +1,25 @@
+"""The head of a captured step that begins when another process's stream says so."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from services.common.kernels.await_flag import await_flag
+
+Word = Literal["published", "drafted"]
+
+
+class Gate:
+    """Polls a flag from within a graph, so that the graph is under way when the flag comes.
+
+    Only where processes share the GPU: where they take turns, a kernel that polls would use up its process's turn.
+    """
+
+    def __init__(self, flags: Tensor, word: Word) -> None:
+        """`flags` are those of a FlagPair, `word` the one that is waited for."""
+        self._flags = flags
+        self._word = 0 if word == "published" else 1
+
+    def hold(self, stamp_2: Tensor) -> None:
+        """What the present stream runs next waits for the round and generation that the stamp then holds."""
+        await_flag(self._flags, stamp_2, self._word)

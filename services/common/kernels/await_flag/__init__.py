@@ -1,0 +1,22 @@
+"""The wait for a flag that another process's stream writes, as the head of a captured step."""
+
+from torch import Tensor
+
+from services.common.kernels.await_flag import reference
+from services.common.kernels.dispatch import on_kernel
+
+
+def await_flag(flags: Tensor, stamp_2: Tensor, word: int) -> None:
+    """Hold what follows on the stream until a flag has reached a round, or for a second: then its author is gone.
+
+    Args:
+        flags: int32, a pair of words for each of the last generations.
+        stamp_2: the round, and its generation, int64.
+        word: 0 or 1, which of the pair. It has reached the round in wrapping 32-bit order.
+    """
+    if on_kernel(flags):
+        from services.common.kernels.await_flag import kernel
+
+        kernel.await_flag(flags, stamp_2, word)
+    else:
+        reference.await_flag(flags, stamp_2, word)

@@ -1,0 +1,36 @@
+"""One thread that polls a flag. A wait of the stream itself ends sooner than the graph behind it starts; this one is
+part of the graph, so that the next kernel starts as within any graph.
+
+It reads a word again and again, which L2 answers: no bytes of memory, a warp of one multiprocessor.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from services.common.kernels.await_flag.reference import LIMIT_S
+from services.common.kernels.dispatch import INTERPRETED
+
+_LIMIT_NS = 0 if INTERPRETED else int(LIMIT_S * 1e9)
+
+
+def await_flag(flags: Tensor, stamp_2: Tensor, word: int) -> None:
+    """Hold what follows until the flag has reached the round, or for a second."""
+    assert flags.is_contiguous(), "flags must be contiguous"
+    _await_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=_LIMIT_NS, num_warps=1)
+
+
+@triton.jit
+def _await_kernel(
+    flags_ptr, stamp_ptr, WORD: tl.constexpr, GENERATIONS: tl.constexpr, LIMIT_NS: tl.constexpr
+):  # fmt: skip
+    number = tl.load(stamp_ptr).to(tl.int32)
+    flag_ptr = flags_ptr + tl.load(stamp_ptr + 1) % GENERATIONS * 2 + WORD
+    start = tl.extra.cuda.globaltimer() if LIMIT_NS > 0 else 0
+    # Volatile: another process's stream writes it meanwhile. The difference wraps as the flag does.
+    behind = number - tl.load(flag_ptr, volatile=True)
+    while behind > 0:
+        behind = number - tl.load(flag_ptr, volatile=True)
+        if LIMIT_NS > 0:
+            # Under MPS a killed process's kernels run on: none may wait for ever.
+            behind = tl.where(tl.extra.cuda.globaltimer() - start > LIMIT_NS, 0, behind)

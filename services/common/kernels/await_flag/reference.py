@@ -1,0 +1,22 @@
+"""The wait in torch, where flags are memory of the host."""
+
+import time
+
+from torch import Tensor
+
+LIMIT_S = 1.0
+_HALF = 1 << 31
+
+
+def await_flag(flags: Tensor, stamp_2: Tensor, word: int) -> None:
+    """Return when the flag has reached the round, or after a second."""
+    deadline = time.monotonic() + LIMIT_S
+    while not reached(flags, stamp_2, word) and time.monotonic() < deadline:
+        time.sleep(0)
+
+
+def reached(flags: Tensor, stamp_2: Tensor, word: int) -> bool:
+    """Whether the flag of the stamp's generation has reached its round."""
+    number, generation = stamp_2.tolist()
+    flag = int(flags[2 * (generation % (len(flags) // 2)) + word])
+    return int((flag - number + _HALF) % (2 * _HALF)) >= _HALF

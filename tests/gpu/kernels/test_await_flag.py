@@ -1,0 +1,24 @@
+"""The wait for a flag from within a graph."""
+
+import time
+
+import pytest
+import torch
+
+from services.common.kernels.await_flag import kernel, reference
+from tests.gpu.kernels.devices import DEVICE
+
+GENERATION, PLACE = 13, 2 * (13 % 8)
+
+
+@pytest.mark.parametrize("word", [0, 1])
+@pytest.mark.parametrize(("flag", "number"), [(4, 4), (7, 4), (-(2**31), 2**31 - 1)])
+def test_a_flag_that_has_come_holds_nothing_up(flag: int, number: int, word: int) -> None:
+    flags = torch.full((16,), number - 1, dtype=torch.int32, device=DEVICE)
+    flags[PLACE + word] = flag
+    stamp = torch.tensor([number, GENERATION], device=DEVICE)
+    start = time.monotonic()
+    kernel.await_flag(flags, stamp, word)
+    assert flags[PLACE + word].item() == flag
+    assert time.monotonic() - start < 60 * reference.LIMIT_S, "compiling takes seconds, waiting for ever does not end"
+    assert reference.reached(flags.cpu(), stamp.cpu(), word)

@@ -1,0 +1,64 @@
+"""A captured step behind a gate: it starts when another stream writes the flag, or when the gate gives up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from services.common.arena.flags import FlagPair
+from services.common.gate import Gate
+from services.common.graph import StepGraphs
+from services.common.kernels.await_flag import reference
+from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+GENERATION = 3
+
+
+@pytest.fixture
+def flags() -> torch.Tensor:
+    return torch.zeros(16, dtype=torch.int32, device=DEVICE)
+
+
+def held_step(flags: torch.Tensor) -> tuple[StepGraphs, torch.Tensor, torch.Tensor]:
+    """A captured step that counts behind its gate; its stamp; the count."""
+    stamp, count = torch.tensor([0, GENERATION], device=DEVICE), torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    gate = Gate(flags, "drafted")
+
+    def step() -> None:
+        gate.hold(stamp)
+        count.add_(1)
+
+    graphs = StepGraphs(DEVICE)
+    graphs.capture("step", step, (stamp, count))
+    torch.cuda.synchronize()
+    count.zero_()
+    return graphs, stamp, count
+
+
+def test_another_stream_opens_it(flags: torch.Tensor) -> None:
+    graphs, stamp, count = held_step(flags)
+    stamp[0] = 5
+    graphs.replay("step")
+    done = torch.cuda.Event()
+    done.record()
+    time.sleep(0.05)
+    assert not done.query(), "nobody has written the flag"
+    start = time.monotonic()
+    FlagPair(flags, GENERATION).release_target(5)
+    done.synchronize()
+    assert time.monotonic() - start < reference.LIMIT_S / 2
+    assert count.item() == 1
+
+
+def test_it_gives_up_after_its_time(flags: torch.Tensor) -> None:
+    graphs, stamp, count = held_step(flags)
+    stamp[0] = 5
+    torch.cuda.synchronize()
+    start = time.monotonic()
+    graphs.replay("step")
+    torch.cuda.synchronize()
+    assert reference.LIMIT_S * 0.9 < time.monotonic() - start < reference.LIMIT_S * 2
+    assert count.item() == 1

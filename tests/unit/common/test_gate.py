@@ -1,0 +1,56 @@
+"""A gate opens when its flag has come, or when nobody can send it any more."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.gate import Gate
+from services.common.kernels.await_flag import reference
+
+GENERATION, PLACE = 11, 2 * (11 % 8)
+
+
+@pytest.fixture
+def flags() -> Tensor:
+    return torch.zeros(16, dtype=torch.int32)
+
+
+def stamp(number: int) -> Tensor:
+    return torch.tensor([number, GENERATION])
+
+
+@pytest.mark.parametrize(("flag", "number"), [(5, 5), (6, 5), (-(2**31), 2**31 - 1), (3, -4)])
+def test_a_flag_that_has_come_holds_nothing_up(flags: Tensor, flag: int, number: int) -> None:
+    """In wrapping order."""
+    flags[PLACE] = flag
+    start = time.monotonic()
+    Gate(flags, "published").hold(stamp(number))
+    assert time.monotonic() - start < reference.LIMIT_S / 2
+
+
+def test_it_waits_for_its_own_word_of_its_generation(flags: Tensor) -> None:
+    flags.fill_(9)
+    flags[PLACE + 1] = 8
+    opened = threading.Event()
+
+    def hold() -> None:
+        Gate(flags, "drafted").hold(stamp(9))
+        opened.set()
+
+    waiting = threading.Thread(target=hold)
+    waiting.start()
+    assert not opened.wait(0.05)
+    flags[PLACE + 1] = 9
+    assert opened.wait(reference.LIMIT_S / 2)
+    waiting.join()
+
+
+def test_it_gives_up_on_one_that_never_comes(flags: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "LIMIT_S", 0.02)
+    Gate(flags, "drafted").hold(stamp(1))
+    assert not reference.reached(flags, stamp(1), 1)
