@@ -19,8 +19,8 @@ from services.common.kernels.publish_slots import kernel as publish_slots
 from services.common.kernels.rms_norm import kernel as rms_norm
 from services.common.kernels.rope import kernel as rope
 from services.common.kernels.seat_rows import kernel as seat_rows
-from services.common.kernels.span_attention import kernel as attention
 from services.common.kernels.span_attention import placement
+from services.common.kernels.span_attention import program as attention
 from services.common.kernels.store_qkv import kernel as store_qkv
 from services.common.kernels.store_qkv import program as project_qkv
 from services.common.kernels.swiglu import kernel as swiglu
@@ -53,6 +53,7 @@ WORDS = frozenset(
         "lengths_ptr",
         "valid_ptr",
         "positions_ptr",
+        "ancestors_ptr",
         "reach_ptr",
         "tags_ptr",
         "epochs_ptr",
@@ -83,7 +84,17 @@ HALF_WORDS = frozenset(
     ["table_ptr", "tables_ptr", "rows_ptr", "mapped_rows_ptr", "counts_ptr", "choices_ptr", "history_ptr"]
 )
 BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
-HEADS = {"GROUP": 4, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDTH": 4, "SPLITS": 8, "TOKENS": 32, "PDL": True}
+HEADS = {
+    "GROUP": 4,
+    "KV_HEADS": 2,
+    "SIZE": 64,
+    "SIZE_PAD": 64,
+    "WIDTH": 4,
+    "SPLITS": 8,
+    "TOKENS": 32,
+    "WINDOW": 0,
+    "PDL": True,
+}
 FLOOR = {"WIDTH": 3, "TILE": 256, "TILES_PAD": 16, "PEAKS_PAD": 32, "PDL": True}
 
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
@@ -99,11 +110,19 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     *(
         (
-            attention._attend_kernel,
-            {**HEADS, "BLOCK_SIZE": 16, "HAS_BLOCK": block, "TILE": 16, "WIDE": tl.float32},
+            attention.attend_kernel,
+            {
+                **HEADS,
+                "WINDOW": window,
+                "BLOCK_SIZE": 16,
+                "HAS_BLOCK": block,
+                "HAS_TREE": tree,
+                "TILE": 16,
+                "WIDE": tl.float32,
+            },
             {},
         )
-        for block in (False, True)
+        for block, tree, window in ((False, False, 0), (True, False, 0), (False, True, 64), (True, True, 64))
     ),
     (
         project_qkv.project_kernel,
@@ -133,7 +152,10 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
     (rope._table_kernel, {"SIZE_PAD": 128, "PDL": True}, {}),
-    (attention._merge_kernel, {**HEADS, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"}),
+    *(
+        (attention.merge_kernel, {**HEADS, "WINDOW": window, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"})
+        for window in (0, 64)
+    ),
     (
         take_drafts._take_drafts_kernel,
         {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True},

@@ -4,9 +4,10 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.span_attention import reference
+from services.common.kernels.span_attention.mask import Mask
 from services.common.kernels.span_attention.span import Span, plan_context, plan_span
 
-__all__ = ["Span", "attend_block", "attend_span", "plan_context", "plan_span"]
+__all__ = ["Mask", "Span", "attend_block", "attend_span", "plan_context", "plan_span"]
 
 
 def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:

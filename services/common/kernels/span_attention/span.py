@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.compiled import compiled
+from services.common.kernels.span_attention.mask import OPEN, Mask, masked_bias, masked_positions
 
 PAD_BLOCK = 0
 
@@ -29,6 +30,7 @@ class Span:
     slots_T: Tensor
     gather_BT: Tensor | None
     bias_B1WT: Tensor | None
+    mask: Mask = OPEN
 
     @property
     def read_BT(self) -> Tensor:
@@ -38,9 +40,14 @@ class Span:
 
 
 def plan_span(
-    block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, valid_B: Tensor | None = None
+    block_table_BN: Tensor,
+    lengths_B: Tensor,
+    width: int,
+    block_size: int,
+    valid_B: Tensor | None = None,
+    mask: Mask = OPEN,
 ) -> Span:
-    """Plan rows that write their own K/V and attend causally.
+    """Plan rows that write their own K/V and attend causally, or as the mask says.
 
     Rows from `valid_B` on (all are valid without it) write to the pad block; so do positions past the block table.
     """
@@ -51,18 +58,35 @@ def plan_span(
         positions_BW, slots_T, reach_B = place_span(block_table_BN, lengths_B, width, block_size, valid_B)
     else:
         positions_BW, slots_T, reach_B = _written_on_cpu(block_table_BN, lengths_B, width, block_size, valid_B)
+    positions_BW = masked_positions(positions_BW, lengths_B, mask)
+    if not lengths_B.is_cuda and mask.is_open:
         gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
-    return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
+    elif not lengths_B.is_cuda:
+        gather_BT = _gather(block_table_BN, reach_B, block_size)
+        bias_B1WT = masked_bias(torch.arange(gather_BT.shape[1]), lengths_B, positions_BW, mask, causal=True)
+    return Span(
+        block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
+    )
 
 
-def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> Span:
+def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int, mask: Mask = OPEN) -> Span:
     """Plan rows that write to no block and attend to the positions below their length and to one another."""
     positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
+    positions_BW = masked_positions(positions_BW, lengths_B, mask)
     gather_BT, bias_B1WT = None, None
-    if not lengths_B.is_cuda:
+    if not lengths_B.is_cuda and mask.is_open:
         gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)
+    elif not lengths_B.is_cuda:
+        gather_BT = _gather(block_table_BN, lengths_B, block_size)
+        # Gathered places from a sequence's length on are another's; its block follows behind all of them.
+        places_T, block_W = torch.arange(gather_BT.shape[1]), torch.arange(width)
+        places_BT = torch.where(places_T < lengths_B[:, None], places_T, -1)
+        places_BT = torch.cat((places_BT, lengths_B[:, None] + block_W), 1)
+        bias_B1WT = masked_bias(places_BT, lengths_B, positions_BW, mask, causal=False)
     reach_B, slots_T = lengths_B + width, torch.arange(positions_BW.numel(), device=lengths_B.device)
-    return Span(block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT)
+    return Span(
+        block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
+    )
 
 
 def _written(

@@ -1,0 +1,58 @@
+"""What the rows of a span see besides the rule of their kind: sliding windows, and the ancestors of a tree's rows."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_BITS = 64
+
+
+@dataclass(frozen=True)
+class Mask:
+    """How far back rows see, and which rows of their own span.
+
+    `window` counts positions, the row's own included; 0 is no end. It is no narrower than a span. Bit i of
+    `ancestors_BW`, int64, lets row j see row i of its span, i <= j: of a tree those it descends from and itself, of a
+    block that is causal those up to itself. A row then sits as many positions behind the context as it has ancestors.
+    Without it rows see those before them, or all of a block.
+    """
+
+    window: int = 0
+    ancestors_BW: Tensor | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it hides nothing."""
+        return not self.window and self.ancestors_BW is None
+
+
+OPEN = Mask()
+
+
+def masked_positions(positions_BW: Tensor, lengths_B: Tensor, mask: Mask) -> Tensor:
+    """Return the rows' positions: those of a chain, or of a tree by the number of ancestors."""
+    width = positions_BW.shape[1]
+    assert not mask.window or mask.window >= width, "a window holds a whole span"
+    if mask.ancestors_BW is None:
+        return positions_BW
+    assert width <= _BITS, "a row's ancestors are bits of one word"
+    bits_BWN = mask.ancestors_BW[:, :, None] >> torch.arange(_BITS, device=lengths_B.device)
+    return lengths_B[:, None] + (bits_BWN & 1).sum(-1) - 1
+
+
+def masked_bias(places_BT: Tensor, lengths_B: Tensor, positions_BW: Tensor, mask: Mask, causal: bool) -> Tensor:
+    """Return 0 where a row sees a place and -inf elsewhere [B, 1, W, T]; places below 0 are nobody's."""
+    width = positions_BW.shape[1]
+    places_B1T = places_BT.expand(len(lengths_B), -1)[:, None]
+    offset_B1T = places_B1T - lengths_B[:, None, None]
+    if mask.ancestors_BW is not None:
+        own_BWT = (mask.ancestors_BW[:, :, None] >> offset_B1T.clamp(0, _BITS - 1)) & 1 != 0
+    else:
+        last_W1 = torch.arange(width)[:, None] if causal else torch.full((width, 1), width - 1)
+        own_BWT = offset_B1T <= last_W1
+    own_BWT = own_BWT & (offset_B1T >= 0) & (offset_B1T < width)
+    past_BWT = (places_B1T >= 0) & (offset_B1T < 0)
+    if mask.window:
+        past_BWT = past_BWT & (places_B1T > positions_BW[:, :, None] - mask.window)
+    return torch.zeros(own_BWT.shape).masked_fill_(~(past_BWT | own_BWT), float("-inf"))[:, None]

@@ -1,0 +1,172 @@
+"""The programs of span attention: query rows of one K/V head over a share of the positions, and the shares' merge."""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
+
+import triton
+import triton.language as tl
+
+from services.common.kernels.overlap import allow_next, await_previous
+
+
+@triton.jit
+def _share(total, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
+    """Return how many positions each split takes; the splits past the last position have none."""
+    return tl.maximum(tl.cdiv(tl.cdiv(total, SPLITS), TOKENS), 1) * TOKENS
+
+
+@triton.jit
+def _first(length, WINDOW: tl.constexpr):
+    """Return the first position that any row sees."""
+    return tl.maximum(length + 1 - WINDOW, 0) if WINDOW > 0 else 0
+
+
+@triton.jit
+def attend_kernel(
+    q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, positions_ptr, ancestors_ptr,
+    partial_ptr, sums_ptr, out_ptr, places, stride_table, columns, stride_kb, stride_kw, stride_kh, stride_vb,
+    stride_vw, stride_vh, scale,
+    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, TILE: tl.constexpr,
+    TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
+    KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (B * Hkv, SPLITS, row tiles): write a share's sums, or the result where there is one share."""
+    pair, split = tl.program_id(0), tl.program_id(1)
+    sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
+    row = tl.program_id(2) * TILE + tl.arange(0, TILE)
+    column = tl.arange(0, SIZE_PAD)
+    fits = (row < WIDTH * GROUP)[:, None] & (column < SIZE)[None, :]
+    q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    # Lengths and tables are settled before the first layer; queries and this span's own keys are not.
+    length = tl.load(lengths_ptr + sequence)
+    total = tl.load(reach_ptr + sequence)
+    await_previous(PDL)
+    q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
+    base = _first(length, WINDOW)
+    share = _share(total - base, SPLITS, TOKENS)
+    begin = base + split * share
+    first_row = tl.program_id(2) * TILE // GROUP
+    last_row = (tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1) // GROUP
+    end = tl.minimum(begin + share, total if HAS_BLOCK else tl.minimum(total, length + last_row + 1))
+    # Up to here every row of the tile sees every position of its window, so nothing else is masked.
+    open_end = tl.minimum(end, length if HAS_BLOCK or HAS_TREE else length + first_row + 1)
+    middle = begin + tl.maximum(open_end - begin, 0) // TOKENS * TOKENS
+    best = tl.full((TILE,), -1e30, dtype=WIDE)
+    mass = tl.zeros((TILE,), dtype=WIDE)
+    sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
+    if WINDOW > 0:
+        low = tl.load(positions_ptr + sequence * WIDTH + tl.minimum(row // GROUP, WIDTH - 1)) + 1 - WINDOW
+    row_table_ptr, values_ptr = table_ptr + sequence * stride_table, kv_ptr + places * KV_HEADS * SIZE
+    for first in range(begin, middle, TOKENS):
+        position = first + tl.arange(0, TOKENS)
+        place, owned = _place(row_table_ptr, position, position < middle, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
+        reads = owned[:, None] & (column < SIZE)[None, :]
+        k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
+        if WINDOW > 0:
+            scores = tl.where(position[None, :] >= low[:, None], scores, float("-inf"))
+        best, mass, sum_ = _take(scores, v, best, mass, sum_)
+    for first in tl.range(middle, end, TOKENS, num_stages=1):
+        position = first + tl.arange(0, TOKENS)
+        paged = position < (length if HAS_BLOCK else total)
+        place, known = _place(row_table_ptr, position, paged, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
+        reads = known[:, None] & (column < SIZE)[None, :]
+        k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        if HAS_BLOCK:
+            own = (position >= length) & (position < total)
+            takes = own[:, None] & (column < SIZE)[None, :]
+            k_at = sequence * stride_kb + (position - length) * stride_kw + head * stride_kh
+            v_at = sequence * stride_vb + (position - length) * stride_vw + head * stride_vh
+            k += tl.load(block_k_ptr + k_at[:, None] + column[None, :], mask=takes, other=0.0)
+            v += tl.load(block_v_ptr + v_at[:, None] + column[None, :], mask=takes, other=0.0)
+            known = known | own
+        sees = known[None, :] & ((position[None, :] <= length + (row // GROUP)[:, None]) | HAS_BLOCK | HAS_TREE)
+        if HAS_TREE:
+            bits = tl.load(ancestors_ptr + sequence * WIDTH + row // GROUP, mask=row < WIDTH * GROUP, other=0)
+            sees &= (position < length)[None, :] | _has(bits, position - length)
+        if WINDOW > 0:
+            sees &= (position[None, :] >= low[:, None]) | (position >= length)[None, :]
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
+        best, mass, sum_ = _take(tl.where(sees, scores, float("-inf")), v, best, mass, sum_)
+    allow_next(PDL)
+    known_row = row < WIDTH * GROUP
+    if SPLITS == 1:
+        value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
+        tl.store(out_ptr + q_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)
+    else:
+        target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
+        used = (begin < total) | (split == 0)
+        tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
+        tl.store(sums_ptr + target * 2, best, mask=known_row & used)
+        tl.store(sums_ptr + target * 2 + 1, mass, mask=known_row & used)
+
+
+@triton.jit
+def _has(bits, index):
+    """Whether each row's word holds each bit; bits outside of it are not held."""
+    inside = (index >= 0) & (index < 64)
+    return ((bits[:, None] >> tl.where(inside, index, 0).to(tl.int64)[None, :]) & 1 != 0) & inside[None, :]
+
+
+@triton.jit
+def _place(
+    table_ptr, position, paged, head, columns, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr
+):
+    """Return where a head's keys of some positions are, and whether they may be read.
+
+    The pad block is never read: its contents are anybody's, and zero times NaN is NaN.
+    """
+    index = position // BLOCK_SIZE
+    block = tl.load(table_ptr + index, mask=paged & (index < columns), other=0).to(tl.int64)
+    return ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + head) * SIZE, block != 0
+
+
+@triton.jit
+def _take(scores, v, best, mass, sum_):
+    """Add a tile of positions to the running softmax, which is in powers of two; `best` is never infinite."""
+    higher = tl.maximum(best, tl.max(scores, 1))
+    weights = tl.exp2(scores - higher[:, None])
+    fade = tl.exp2(best - higher)
+    faded = sum_ * fade[:, None]
+    sum_ = tl.dot(weights.to(v.dtype), v, faded, input_precision="ieee", out_dtype=sum_.dtype)
+    return higher, mass * fade + tl.sum(weights, 1), sum_
+
+
+@triton.jit
+def merge_kernel(
+    partial_ptr, sums_ptr, out_ptr, lengths_ptr, reach_ptr, ROWS: tl.constexpr, PARTS: tl.constexpr,
+    TOKENS: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Grid (B * Hkv, row tiles): add up what the shares of a row brought."""
+    pair = tl.program_id(0)
+    sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
+    known = row < WIDTH * GROUP
+    fits = known[:, None] & (column < SIZE)[None, :]
+    total = tl.load(reach_ptr + sequence)
+    if WINDOW > 0:
+        total -= _first(tl.load(lengths_ptr + sequence), WINDOW)
+    await_previous(PDL)
+    used = tl.maximum(tl.cdiv(total, _share(total, SPLITS, TOKENS)), 1)
+    split = tl.arange(0, SPLITS)
+    at = ((pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP)[None, :] + row[:, None]
+    read = known[:, None] & (split < used)[None, :]
+    best = tl.load(sums_ptr + at * 2, mask=read, other=-1e30)
+    highest = tl.max(best, 1)
+    masses = tl.load(sums_ptr + at * 2 + 1, mask=read, other=0.0)
+    mass = tl.sum(tl.exp2(best - highest[:, None]) * masses, 1)
+    sum_ = tl.zeros((ROWS, SIZE_PAD), dtype=partial_ptr.dtype.element_ty)
+    for first in range(0, used, PARTS):
+        index = first + tl.arange(0, PARTS)
+        place = (pair * SPLITS + index).to(tl.int64)[None, :] * WIDTH * GROUP + row[:, None]
+        exists = known[:, None] & (index < used)[None, :]
+        fade = tl.exp2(tl.load(sums_ptr + place * 2, mask=exists, other=-1e30) - highest[:, None])
+        source = place[:, :, None] * SIZE + column[None, None, :]
+        part = tl.load(partial_ptr + source, mask=exists[:, :, None] & (column < SIZE)[None, None, :], other=0.0)
+        sum_ += tl.sum(fade[:, :, None] * part, 1)
+    allow_next(PDL)
+    value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
+    out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    tl.store(out_ptr + out_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)
