@@ -15,11 +15,12 @@ class Gate:
     Only where processes share the GPU: where they take turns, a kernel that polls would use up its process's turn.
     """
 
-    def __init__(self, flags: Tensor, word: Word) -> None:
-        """`flags` are those of a FlagPair, `word` the one that is waited for."""
+    def __init__(self, flags: Tensor, word: Word, limit_s: float) -> None:
+        """Waits for a `word` of a FlagPair's `flags`, for `limit_s` at most: its author may be gone."""
         self._flags = flags
+        self._limit_s = limit_s
         self._word = 0 if word == "published" else 1
 
     def hold(self, stamp_2: Tensor) -> None:
         """What the present stream runs next waits for the round and generation that the stamp then holds."""
-        await_flag(self._flags, stamp_2, self._word)
+        await_flag(self._flags, stamp_2, self._word, self._limit_s)

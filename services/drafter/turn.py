@@ -64,7 +64,7 @@ class FlagTurn:
     def __init__(self, flags: Tensor, generation: int) -> None:
         self._flags = FlagPair(flags, generation)
         self._stream = torch.cuda.current_stream(flags.device)
-        self._gate = Gate(flags, "published") if mps_serves() else None
+        self._gate = Gate(flags, "published", _RELEASE_S) if mps_serves() else None
         self._last = 0
 
     def hold(self, stamp_2: Tensor) -> None:
@@ -83,8 +83,9 @@ class FlagTurn:
         self._flags.draft(number)
 
     def close(self) -> None:
-        """Releases the stream from a target that is gone; a stream that stays stuck ends the process."""
+        """Releases both streams, for this one's target may be gone; a stream that stays stuck ends the process."""
         self._flags.release_drafter(self._last)
+        self._flags.release_target(self._last)
         deadline = time.monotonic() + _RELEASE_S
         while not self._stream.query():
             if time.monotonic() > deadline:

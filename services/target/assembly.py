@@ -65,7 +65,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     drafter = context.config if context is not None else None
     arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype, model.device.type == "cpu"))
-    handoff = make_handoff(settings.handoff, arena, model.device)
+    handoff = make_handoff(settings.handoff, arena, model.device, settings.watchdog_s)
     runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()
     policy, costs = _policy(settings, shapes, micros)

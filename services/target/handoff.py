@@ -2,8 +2,8 @@
 
 By flags no host and no message stands between a commit and the next draft: while a verify runs, the target's host
 enqueues the next round behind it, and asks for its drafts. When the verify is done the target's stream publishes what
-it committed, the drafter's stream has been waiting for that, and the target's waits for the drafts. The host reads the
-results of a round while the next one runs.
+it committed, the drafter's stream, or under MPS its next step, has been waiting for that, and the target's waits for
+the drafts. The host reads the results of a round while the next one runs.
 """
 
 import time
@@ -193,12 +193,13 @@ class FlagHandoff:
             time.sleep(_POLL_S)
 
 
-def make_handoff(wanted: str, arena: Arena, device: torch.device) -> Handoff:
+def make_handoff(wanted: str, arena: Arena, device: torch.device, watchdog_s: float) -> Handoff:
     """The hand-off of the settings: flags on a GPU, the side socket on a CPU, gRPC where host order is asked for."""
     if device.type == "cpu" and wanted != "host":
         return HostHandoff(device, "socket")
     if device.type == "cuda" and wanted != "host":
         flags = arena.tensor(attach.FLAGS)
-        gate = Gate(flags, "drafted") if mps_serves() else None
+        # Longer than any patience of the host, which must be the one that gives a late drafter up.
+        gate = Gate(flags, "drafted", 2 * max(watchdog_s, _FIRST_ROUND_S)) if mps_serves() else None
         return FlagHandoff(lambda generation: FlagPair(flags, generation), gate)
     return HostHandoff(device)

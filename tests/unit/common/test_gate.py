@@ -13,6 +13,7 @@ from services.common.gate import Gate
 from services.common.kernels.await_flag import reference
 
 GENERATION, PLACE = 11, 2 * (11 % 8)
+LIMIT_S = 20.0
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def test_a_flag_that_has_come_holds_nothing_up(flags: Tensor, flag: int, number:
     """In wrapping order."""
     flags[PLACE] = flag
     start = time.monotonic()
-    Gate(flags, "published").hold(stamp(number))
-    assert time.monotonic() - start < reference.LIMIT_S / 2
+    Gate(flags, "published", LIMIT_S).hold(stamp(number))
+    assert time.monotonic() - start < LIMIT_S / 2
 
 
 def test_it_waits_for_its_own_word_of_its_generation(flags: Tensor) -> None:
@@ -39,18 +40,17 @@ def test_it_waits_for_its_own_word_of_its_generation(flags: Tensor) -> None:
     opened = threading.Event()
 
     def hold() -> None:
-        Gate(flags, "drafted").hold(stamp(9))
+        Gate(flags, "drafted", LIMIT_S).hold(stamp(9))
         opened.set()
 
     waiting = threading.Thread(target=hold)
     waiting.start()
     assert not opened.wait(0.05)
     flags[PLACE + 1] = 9
-    assert opened.wait(reference.LIMIT_S / 2)
+    assert opened.wait(LIMIT_S / 2)
     waiting.join()
 
 
-def test_it_gives_up_on_one_that_never_comes(flags: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "LIMIT_S", 0.02)
-    Gate(flags, "drafted").hold(stamp(1))
+def test_it_gives_up_on_one_that_never_comes(flags: Tensor) -> None:
+    Gate(flags, "drafted", 0.02).hold(stamp(1))
     assert not reference.reached(flags, stamp(1), 1)

@@ -100,7 +100,7 @@ def test_rounds_are_chained_on_the_stream(flags: FlagHandoff, stream: Stream) ->
 
 
 def test_with_a_gate_the_step_waits_and_the_host_still_watches(stream: Stream) -> None:
-    flags = FlagHandoff(lambda generation: stream, Gate(torch.zeros(16, dtype=torch.int32), "drafted"))
+    flags = FlagHandoff(lambda generation: stream, Gate(torch.zeros(16, dtype=torch.int32), "drafted", 1.0))
     drafter = attached(flags)
     done = launch(flags, stream, 1)
     assert stream.log == ["copies", "T=1", "verify"]
@@ -149,10 +149,10 @@ def test_without_an_attachment_no_flag_is_touched(flags: FlagHandoff, stream: St
 
 def test_a_cpu_gets_the_side_socket_unless_host_order_is_asked_for() -> None:
     arena = MemfdArena.create({"flags": ((16,), torch.int32)})
-    made = make_handoff("auto", arena, torch.device("cpu"))
+    made = make_handoff("auto", arena, torch.device("cpu"), 0.25)
     assert isinstance(made, HostHandoff)
     assert (made.wanted, made.mode, made.look_ahead) == ("socket", "socket", 0)
-    assert make_handoff("host", arena, torch.device("cpu")).wanted == "host"
+    assert make_handoff("host", arena, torch.device("cpu"), 0.25).wanted == "host"
 
 
 def test_a_drafter_that_keeps_no_connection_shows_in_the_mode() -> None:

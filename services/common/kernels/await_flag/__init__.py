@@ -6,8 +6,8 @@ from services.common.kernels.await_flag import reference
 from services.common.kernels.dispatch import on_kernel
 
 
-def await_flag(flags: Tensor, stamp_2: Tensor, word: int) -> None:
-    """Hold what follows on the stream until a flag has reached a round, or for a second: then its author is gone.
+def await_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None:
+    """Hold what follows on the stream until a flag has reached a round, or for `limit_s` at most.
 
     Args:
         flags: int32, a pair of words for each of the last generations.
@@ -17,6 +17,6 @@ def await_flag(flags: Tensor, stamp_2: Tensor, word: int) -> None:
     if on_kernel(flags):
         from services.common.kernels.await_flag import kernel
 
-        kernel.await_flag(flags, stamp_2, word)
+        kernel.await_flag(flags, stamp_2, word, limit_s)
     else:
-        reference.await_flag(flags, stamp_2, word)
+        reference.await_flag(flags, stamp_2, word, limit_s)

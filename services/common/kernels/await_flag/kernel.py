@@ -8,16 +8,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.await_flag.reference import LIMIT_S
 from services.common.kernels.dispatch import INTERPRETED
 
-_LIMIT_NS = 0 if INTERPRETED else int(LIMIT_S * 1e9)
 
-
-def await_flag(flags: Tensor, stamp_2: Tensor, word: int) -> None:
-    """Hold what follows until the flag has reached the round, or for a second."""
+def await_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None:
+    """Hold what follows until the flag has reached the round, or for `limit_s`; the interpreter has no clock."""
     assert flags.is_contiguous(), "flags must be contiguous"
-    _await_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=_LIMIT_NS, num_warps=1)
+    limit_ns = 0 if INTERPRETED else int(limit_s * 1e9)
+    _await_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=limit_ns, num_warps=1)
 
 
 @triton.jit

@@ -4,13 +4,12 @@ import time
 
 from torch import Tensor
 
-LIMIT_S = 1.0
 _HALF = 1 << 31
 
 
-def await_flag(flags: Tensor, stamp_2: Tensor, word: int) -> None:
-    """Return when the flag has reached the round, or after a second."""
-    deadline = time.monotonic() + LIMIT_S
+def await_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None:
+    """Return when the flag has reached the round, or after `limit_s`."""
+    deadline = time.monotonic() + limit_s
     while not reached(flags, stamp_2, word) and time.monotonic() < deadline:
         time.sleep(0)
 
