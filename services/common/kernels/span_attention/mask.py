@@ -12,10 +12,10 @@ _BITS = 64
 class Mask:
     """How far back rows see, and which rows of their own span.
 
-    `window` counts positions, the row's own included; 0 is no end. It is no narrower than a span. Bit i of
-    `ancestors_BW`, int64, lets row j see row i of its span, i <= j: of a tree those it descends from and itself, of a
-    block that is causal those up to itself. A row then sits as many positions behind the context as it has ancestors.
-    Without it rows see those before them, or all of a block.
+    `window` counts positions, the row's own included; 0 is no end. Bit i of `ancestors_BW`, int64, lets row j see row i
+    of its span, i <= j: of a tree those it descends from and itself, of a block that is causal those up to itself. Then
+    a row sits as many positions behind the context as it has ancestors, and a window holds the whole span. Without it
+    rows see those before them, or all of a block.
     """
 
     window: int = 0
@@ -33,10 +33,10 @@ OPEN = Mask()
 def masked_positions(positions_BW: Tensor, lengths_B: Tensor, mask: Mask) -> Tensor:
     """Return the rows' positions: those of a chain, or of a tree by the number of ancestors."""
     width = positions_BW.shape[1]
-    assert not mask.window or mask.window >= width, "a window holds a whole span"
     if mask.ancestors_BW is None:
         return positions_BW
     assert width <= _BITS, "a row's ancestors are bits of one word"
+    assert not mask.window or mask.window >= width, "a window holds a whole tree"
     bits_BWN = mask.ancestors_BW[:, :, None] >> torch.arange(_BITS, device=lengths_B.device)
     return lengths_B[:, None] + (bits_BWN & 1).sum(-1) - 1
 
@@ -54,5 +54,8 @@ def masked_bias(places_BT: Tensor, lengths_B: Tensor, positions_BW: Tensor, mask
     own_BWT = own_BWT & (offset_B1T >= 0) & (offset_B1T < width)
     past_BWT = (places_B1T >= 0) & (offset_B1T < 0)
     if mask.window:
-        past_BWT = past_BWT & (places_B1T > positions_BW[:, :, None] - mask.window)
+        near_BWT = places_B1T > positions_BW[:, :, None] - mask.window
+        past_BWT = past_BWT & near_BWT
+        # A row of a tree is stored elsewhere than where it sits.
+        own_BWT = own_BWT & (near_BWT if mask.ancestors_BW is None else True)
     return torch.zeros(own_BWT.shape).masked_fill_(~(past_BWT | own_BWT), float("-inf"))[:, None]

@@ -86,7 +86,8 @@ def attend_kernel(
             bits = tl.load(ancestors_ptr + sequence * WIDTH + row // GROUP, mask=row < WIDTH * GROUP, other=0)
             sees &= (position < length)[None, :] | _has(bits, position - length)
         if WINDOW > 0:
-            sees &= (position[None, :] >= low[:, None]) | (position >= length)[None, :]
+            # A row of a tree is stored elsewhere than where it sits.
+            sees &= (position[None, :] >= low[:, None]) | ((position >= length)[None, :] & HAS_TREE)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
         best, mass, sum_ = _take(tl.where(sees, scores, float("-inf")), v, best, mass, sum_)
     allow_next(PDL)
