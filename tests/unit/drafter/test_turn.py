@@ -1,0 +1,111 @@
+"""The drafter's side of a hand-off by flags, on a stream that is a list."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from services.drafter import turn as module
+from services.drafter.turn import FlagTurn, HostTurn, make_turn
+
+
+class Flags:
+    """What was asked of the flags, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def await_published(self, number: int) -> None:
+        self.log.append(f"wait T={number}")
+
+    def draft(self, number: int) -> None:
+        self.log.append(f"D={number}")
+
+    def release_drafter(self, number: int) -> None:
+        self.log.append(f"release drafter {number}")
+
+    def release_target(self, number: int) -> None:
+        self.log.append(f"release target {number}")
+
+
+class Stream:
+    """Has nothing left to do, or hangs."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+
+    def query(self) -> bool:
+        return not self.hangs
+
+
+@pytest.fixture
+def flags(monkeypatch: pytest.MonkeyPatch) -> Flags:
+    made = Flags()
+    monkeypatch.setattr(module, "FlagPair", lambda flags, generation: made)
+    return made
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
+    made = Stream()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: made)
+    return made
+
+
+def flag_turn(monkeypatch: pytest.MonkeyPatch, mps: bool) -> tuple[FlagTurn, torch.Tensor]:
+    monkeypatch.setattr(module, "mps_serves", lambda: mps)
+    memory = torch.zeros(16, dtype=torch.int32)
+    return FlagTurn(memory, 3), memory
+
+
+@pytest.mark.usefixtures("stream")
+def test_by_time_slices_the_stream_waits(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, _ = flag_turn(monkeypatch, mps=False)
+    turn.hold(torch.tensor([7, 3]))
+    turn.begin(7)
+    turn.end(7)
+    assert flags.log == ["wait T=7", "D=7"]
+
+
+@pytest.mark.usefixtures("stream")
+def test_under_mps_the_draft_itself_waits(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, memory = flag_turn(monkeypatch, mps=True)
+    memory[2 * 3] = 7
+    turn.hold(torch.tensor([7, 3]))
+    turn.begin(7)
+    turn.end(7)
+    assert flags.log == ["D=7"]
+
+
+@pytest.mark.usefixtures("stream")
+@pytest.mark.parametrize("mps", [False, True])
+def test_letting_go_releases_both_streams(flags: Flags, mps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target may have been killed while its step waited."""
+    turn, _ = flag_turn(monkeypatch, mps)
+    turn.begin(9)
+    flags.log.clear()
+    turn.close()
+    assert sorted(flags.log) == ["release drafter 9", "release target 9"]
+
+
+def test_a_stream_that_hangs_ends_the_process(flags: Flags, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, _ = flag_turn(monkeypatch, mps=True)
+    codes: list[int] = []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        stream.hangs = False
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(module, "_RELEASE_S", 0.01)
+    stream.hangs = True
+    turn.close()
+    assert codes == [70]
+    assert flags.log
+
+
+def test_messages_order_all_but_flags() -> None:
+    assert isinstance(make_turn("host", torch.zeros(16, dtype=torch.int32), 1), HostTurn)
+    assert isinstance(make_turn("socket", torch.zeros(16, dtype=torch.int32), 1), HostTurn)
