@@ -83,9 +83,8 @@ class FlagTurn:
         self._flags.draft(number)
 
     def close(self) -> None:
-        """Releases both streams, for this one's target may be gone; a stream that stays stuck ends the process."""
+        """Releases the stream from a target that is gone; a stream that stays stuck ends the process."""
         self._flags.release_drafter(self._last)
-        self._flags.release_target(self._last)
         deadline = time.monotonic() + _RELEASE_S
         while not self._stream.query():
             if time.monotonic() > deadline:
