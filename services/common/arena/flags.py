@@ -15,7 +15,6 @@ _GREATER_OR_EQUAL = 0
 _DEFAULT = 0
 _MASK = 0xFFFFFFFF
 _BYTES = 4
-_GENERATIONS = 8
 _thread = threading.local()
 
 
@@ -24,7 +23,7 @@ class FlagPair:
 
     def __init__(self, flags: Tensor, generation: int) -> None:
         """`flags` is int32, two words for each of the last few generations, on a GPU."""
-        first = flags.data_ptr() + 2 * _BYTES * (generation % _GENERATIONS)
+        first = flags.data_ptr() + 2 * _BYTES * (generation % (len(flags) // 2))
         self._published, self._drafted = first, first + _BYTES
         self._side = torch.cuda.Stream(flags.device)
         self._device = flags.device

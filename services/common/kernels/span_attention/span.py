@@ -59,11 +59,10 @@ def plan_span(
     else:
         positions_BW, slots_T, reach_B = _written_on_cpu(block_table_BN, lengths_B, width, block_size, valid_B)
     positions_BW = masked_positions(positions_BW, lengths_B, mask)
-    if not lengths_B.is_cuda and mask.is_open:
+    if not lengths_B.is_cuda:
         gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
-    elif not lengths_B.is_cuda:
-        gather_BT = _gather(block_table_BN, reach_B, block_size)
-        bias_B1WT = masked_bias(torch.arange(gather_BT.shape[1]), lengths_B, positions_BW, mask, causal=True)
+        if not mask.is_open:
+            bias_B1WT = masked_bias(torch.arange(gather_BT.shape[1]), lengths_B, positions_BW, mask, causal=True)
     return Span(
         block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
     )
@@ -74,15 +73,14 @@ def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_si
     positions_BW = lengths_B[:, None] + torch.arange(width, device=lengths_B.device)
     positions_BW = masked_positions(positions_BW, lengths_B, mask)
     gather_BT, bias_B1WT = None, None
-    if not lengths_B.is_cuda and mask.is_open:
+    if not lengths_B.is_cuda:
         gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)
-    elif not lengths_B.is_cuda:
-        gather_BT = _gather(block_table_BN, lengths_B, block_size)
-        # Gathered places from a sequence's length on are another's; its block follows behind all of them.
-        places_T, block_W = torch.arange(gather_BT.shape[1]), torch.arange(width)
-        places_BT = torch.where(places_T < lengths_B[:, None], places_T, -1)
-        places_BT = torch.cat((places_BT, lengths_B[:, None] + block_W), 1)
-        bias_B1WT = masked_bias(places_BT, lengths_B, positions_BW, mask, causal=False)
+        if not mask.is_open:
+            places_T = torch.arange(gather_BT.shape[1])
+            # Gathered places from a sequence's length on are another's; its block follows behind all of them.
+            places_BT = torch.where(places_T < lengths_B[:, None], places_T, -1)
+            places_BT = torch.cat((places_BT, lengths_B[:, None] + torch.arange(width)), 1)
+            bias_B1WT = masked_bias(places_BT, lengths_B, positions_BW, mask, causal=False)
     reach_B, slots_T = lengths_B + width, torch.arange(positions_BW.numel(), device=lengths_B.device)
     return Span(
         block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
