@@ -9,7 +9,7 @@ import torch
 from prometheus_client import CollectorRegistry
 
 from services.common.attach import AttachOffer
-from services.common.device import end_if_lost
+from services.common.device import end_if_lost, keep_no_stack
 from services.common.metrics.catalogue import drafter_metrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.model import ModelError
@@ -84,6 +84,7 @@ class DrafterApp:
 
     async def _load(self) -> None:
         try:
+            await asyncio.to_thread(keep_no_stack, self._device)
             self._service.proposer = await asyncio.to_thread(build_proposer, self._settings)
         except (ModelError, OSError, RuntimeError) as error:
             logger.error("the drafter checkpoint cannot be used: %s", error)

@@ -10,6 +10,7 @@ import torch
 
 from services.common import attach
 from services.common.arena import Arena, ArenaSpec, MemfdArena
+from services.common.device import keep_no_stack
 from services.common.errors import invalid_field
 from services.common.model import DflashContext, Qwen3, load_context, load_target
 from services.target.adaptive.width import FixedWidth, WidthPolicy, adaptive_policy
@@ -57,6 +58,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
         ModelError: A checkpoint is damaged, or the two do not belong together.
         PacelineError: The settings do not fit the model or the memory; the field is named.
     """
+    keep_no_stack(torch.device(settings.device))
     model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
     context = _context(settings, model)
     limit = _context_limit(settings, model)

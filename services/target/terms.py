@@ -20,8 +20,8 @@ from services.target.settings import TargetSettings
 
 _STATE_BYTES_PER_TOKEN_ID = 9
 """Per slot and vocabulary entry: bias, count and whether the prompt has it."""
-_PROCESS_BYTES = 768 << 20
-"""Of each process on a GPU: its context, libraries and captured graphs; 763 MiB of a drafter of 24 graphs, measured."""
+_PROCESS_BYTES = 504 << 20
+"""Of each process on a GPU: its context, libraries and captured graphs; 499 MiB of a drafter of 24 graphs, measured."""
 _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """For slots and K/V on a CPU, unless the settings say otherwise."""

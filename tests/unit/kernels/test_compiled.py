@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from services.common.kernels.accept import choose, passes, scores, threshold
+from services.common.kernels.accept import choose, passes, scores, settle, threshold
 from services.common.kernels.await_flag import kernel as await_flag
 from services.common.kernels.best_token import kernel as best_token
 from services.common.kernels.embedding import kernel as embedding
@@ -95,7 +95,7 @@ HEADS = {
     "WINDOW": 0,
     "PDL": True,
 }
-FLOOR = {"WIDTH": 3, "TILE": 256, "TILES_PAD": 16, "PEAKS_PAD": 32, "PDL": True}
+ROW = {"WIDTH": 3, "PDL": True}
 
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (rms_norm._rms_norm_kernel, {"HAS_RESIDUAL": True, "WIDTH_PAD": 512, "WIDE": tl.float32, "PDL": True}, {}),
@@ -209,9 +209,15 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (best_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (best_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),
-    *((passes.sum_kernel, {**FLOOR, "CHUNK": 128, "SHARE": 2, "AGAIN": again}, {}) for again in (False, True)),
-    (passes.gather_kernel, {**FLOOR, "SHARE": 2, "KEPT": 32}, {"found_ptr": "*i32"}),
-    (threshold.floor_kernel, {**FLOOR, "KEPT": 32, "COLUMNS": 32}, {"found_ptr": "*i32"}),
+    (settle.begin_kernel, {**ROW, "PEAKS_PAD": 32}, {}),
+    *((settle.narrow_kernel, {**ROW, "TILES_PAD": 16, "LAST": last}, {}) for last in (False, True)),
+    (passes.sum_kernel, {"TILE": 256, "CHUNK": 128, "SHARE": 2, "PDL": True}, {}),
+    (passes.gather_kernel, {"TILE": 256, "KEPT": 32, "PDL": True}, {"found_ptr": "*i32"}),
+    (
+        threshold.floor_kernel,
+        {**ROW, "TILE": 256, "TILES_PAD": 16, "KEPT": 32, "COLUMNS": 32},
+        {"found_ptr": "*i32"},
+    ),
     (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
     (
         choose.commit_kernel,

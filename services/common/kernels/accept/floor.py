@@ -4,7 +4,7 @@ Each pass of sums divides the interval that may hold the threshold by sixteen, t
 of the latter a tile holds it gathers, and one program a row finds the threshold among those. Sums are of fixed tiles in
 their order, so the same bits come out every time. Cost for R rows: 4 R V bytes a pass, at most three passes, of which
 the last two skip tiles whose peak is too low; 16 compares and adds a score make a pass of sums slower than its reading
-(512 rows of 151,936: 206 us against 74). Four launches cost little (16 rows). Bits of a float would take eight passes.
+(512 rows of 151,936: 162 us against 74). Seven launches cost little (16 rows). Bits of a float would take eight passes.
 """
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from services.common.kernels.accept.passes import gather_kernel, sum_kernel
 from services.common.kernels.accept.scores import PEAK_TILE
+from services.common.kernels.accept.settle import begin_kernel, narrow_kernel
 from services.common.kernels.accept.state import SlotState
 from services.common.kernels.accept.threshold import floor_kernel
 from services.common.kernels.dispatch import INTERPRETED
@@ -23,9 +24,9 @@ _TILE = _SHARE * PEAK_TILE
 _CHUNK = 128
 """Scores that a warp adds up at a time: more warps a chunk would compute every weight again for edges of their own."""
 _FEW_ROWS, _FEW_ROWS_WARPS, _WARPS = 64, 2, 4
-_KEPT = 16 if INTERPRETED else 256
+_KEPT = 8 if INTERPRETED else 128
 """Scores that a tile can gather: all within a sixteenth of a nat unless over half of the row lies within half a nat."""
-_COLUMNS = 16 if INTERPRETED else 64
+_COLUMNS = 8 if INTERPRETED else 32
 _END_WARPS = 16
 
 
@@ -35,30 +36,35 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
     `scores` are [R, V] for R = B * width rows, `peaks` the highest of every PEAK_TILE of them.
     """
     rows, vocab = scores.shape
-    tiles, device = triton.cdiv(vocab, _TILE), scores.device
+    tiles, shares, device = triton.cdiv(vocab, _TILE), peaks.shape[1], scores.device
     floors_R = torch.empty(rows, dtype=torch.float32, device=device)
-    amounts = torch.empty((2, rows, tiles, 16), dtype=torch.float32, device=device)
-    edges, bounds = torch.empty((2, rows, 16), device=device), torch.empty((2, rows, 4), device=device)
-    kept = torch.empty((rows, tiles, _KEPT), dtype=torch.float32, device=device)
-    found = torch.empty((rows, tiles), dtype=torch.int32, device=device)
-    row = (scores, peaks, rows_B, state.temperature_S, state.top_k_S, state.top_p_S)
-    sizes = (vocab, rows, tiles, peaks.shape[1])
-    shape = {
-        "WIDTH": width, "TILE": _TILE, "TILES_PAD": triton.next_power_of_2(tiles),
-        "PEAKS_PAD": triton.next_power_of_2(peaks.shape[1]), "PDL": PDL, **LAUNCH,
-    }  # fmt: skip
+    amounts = torch.empty((rows, tiles, 16), dtype=torch.float32, device=device)
+    edges, bounds = torch.empty((rows, 16), device=device), torch.empty((rows, 8), device=device)
+    kept = torch.empty((rows, shares, _KEPT), dtype=torch.float32, device=device)
+    found = torch.empty((rows, shares), dtype=torch.int32, device=device)
+    chain = {"PDL": PDL, **LAUNCH}
+    row = {"WIDTH": width, **chain}
     # Few rows need their tiles sooner, many leave no multiprocessor without work.
     warps = _FEW_ROWS_WARPS if rows <= _FEW_ROWS else 1
-    for again in (False, True):
+    cuts = (state.top_k_S, state.top_p_S)
+    begin_kernel[(rows,)](
+        peaks, rows_B, state.temperature_S, *cuts, edges, bounds, vocab, shares,
+        PEAKS_PAD=triton.next_power_of_2(shares), **row,
+    )  # fmt: skip
+    for last in (False, True):
         sum_kernel[(rows, tiles)](
-            *row, amounts, edges, bounds, *sizes,
-            CHUNK=warps * _CHUNK, SHARE=_SHARE, AGAIN=again, num_warps=warps, **shape,
+            scores, peaks, amounts, edges, bounds, vocab, tiles, shares,
+            TILE=_TILE, CHUNK=warps * _CHUNK, SHARE=_SHARE, num_warps=warps, **chain,
         )  # fmt: skip
-    gather_kernel[(rows, tiles)](
-        *row, amounts, edges, bounds, kept, found, *sizes, SHARE=_SHARE, KEPT=_KEPT, num_warps=_WARPS, **shape
+        narrow_kernel[(rows,)](
+            rows_B, *cuts, amounts, edges, bounds, tiles, TILES_PAD=triton.next_power_of_2(tiles), LAST=last, **row
+        )
+    gather_kernel[(rows, shares)](
+        scores, peaks, bounds, kept, found, vocab, TILE=PEAK_TILE, KEPT=_KEPT, num_warps=_WARPS, **chain
     )
     floor_kernel[(rows,)](
-        *row, state.min_p_S, bounds, kept, found, floors_R, *sizes, KEPT=_KEPT, COLUMNS=_COLUMNS,
-        num_warps=_END_WARPS, **shape,
+        scores, rows_B, state.temperature_S, state.top_p_S, state.min_p_S, bounds, kept, found, floors_R, vocab, shares,
+        TILE=PEAK_TILE, TILES_PAD=triton.next_power_of_2(shares), KEPT=_KEPT, COLUMNS=_COLUMNS,
+        num_warps=_END_WARPS, **row,
     )  # fmt: skip
     return floors_R

@@ -3,6 +3,9 @@
 An interval [low, high) holds the threshold: the amounts (counts for top-k, weights for top-p) of the scores from `low`
 on reach what is needed, those from `high` on, which are `above`, do not. Sixteen edges divide it, by nats below the
 peak at first and evenly then: by its first bits, most scores of a row are the same float.
+
+One program a row settles the interval before each pass and leaves it in `bounds`, the edges beside it: were it left to
+every program of a pass, most of their time would go into that.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -13,23 +16,10 @@ import triton.language as tl
 
 
 @triton.jit
-def wanted(program, rows_ptr, temperature_ptr, top_k_ptr, top_p_ptr, best, vocab, WIDTH: tl.constexpr):
-    """Return top-k and top-p of a row's request, and whether either may cut.
-
-    A row without a finite peak is left alone, for it ends its request.
-    """
-    slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
-    top_k, top_p = tl.load(top_k_ptr + slot), tl.load(top_p_ptr + slot)
-    searched = (tl.load(temperature_ptr + slot) > 0) & (best > float("-inf")) & (best < float("inf"))
-    return top_k, top_p, searched & (top_k > 0) & (top_k < vocab), searched & (top_p < 1)
-
-
-@triton.jit
-def highest(peaks_ptr, program, tile, peaks, SHARE: tl.constexpr, PEAKS_PAD: tl.constexpr):
-    """Return the highest score of a row and of one of its tiles, each of which has SHARE peaks."""
-    index = tl.arange(0, PEAKS_PAD)
-    peak = tl.load(peaks_ptr + program * peaks + index, mask=index < peaks, other=float("-inf"))
-    return tl.max(peak, 0), tl.max(tl.where(index // SHARE == tile, peak, float("-inf")), 0)
+def highest(peaks_ptr, program, tile, peaks, SHARE: tl.constexpr):
+    """Return the highest score of a tile, which has SHARE peaks."""
+    index = tile * SHARE + tl.arange(0, SHARE)
+    return tl.max(tl.load(peaks_ptr + program * peaks + index, mask=index < peaks, other=float("-inf")), 0)
 
 
 @triton.jit

@@ -17,6 +17,9 @@ from services.common.kernels.accept.scores import PEAK_TILE, score_kernel
 from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
 
+_SCORE_WARPS = 8
+"""What a program must know of its row comes in turns; more warps a multiprocessor fill the waits."""
+
 
 def accept(
     logits_BWV: Tensor,
@@ -66,7 +69,7 @@ def _best_of_scores(
         state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
         state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
         state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
-        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE,
+        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE, num_warps=_SCORE_WARPS,
     )  # fmt: skip
     floors_R = floors(scores.view(-1, vocab), peaks, rows_B, state, width)
     best_kernel[values.shape](

@@ -6,7 +6,6 @@
 import triton
 import triton.language as tl
 
-from services.common.kernels.accept.interval import highest, wanted
 from services.common.kernels.overlap import await_previous
 
 
@@ -63,19 +62,20 @@ def _threshold(
 
 @triton.jit
 def floor_kernel(
-    scores_ptr, peaks_ptr, rows_ptr, temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr, bounds_ptr, kept_ptr, found_ptr,
-    floors_ptr, vocab, rows, tiles, peaks,
-    WIDTH: tl.constexpr, TILE: tl.constexpr, TILES_PAD: tl.constexpr, PEAKS_PAD: tl.constexpr, KEPT: tl.constexpr,
-    COLUMNS: tl.constexpr, PDL: tl.constexpr,
+    scores_ptr, rows_ptr, temperature_ptr, top_p_ptr, min_p_ptr, bounds_ptr, kept_ptr, found_ptr, floors_ptr, vocab,
+    tiles, WIDTH: tl.constexpr, TILE: tl.constexpr, TILES_PAD: tl.constexpr, KEPT: tl.constexpr, COLUMNS: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the floor of a row; one program each. Where a tile could not keep all, the row is read again, each step."""
     program = tl.program_id(0)
+    slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
+    top_p, min_p = tl.load(top_p_ptr + slot), tl.load(min_p_ptr + slot)
+    sampled = tl.load(temperature_ptr + slot) > 0
     await_previous(PDL)
-    best = highest(peaks_ptr, program, 0, peaks, 1, PEAKS_PAD)[0]
-    _, top_p, by_count, by_mass = wanted(program, rows_ptr, temperature_ptr, top_k_ptr, top_p_ptr, best, vocab, WIDTH)
+    bounds_ptr += program * 8
+    best, kind = tl.load(bounds_ptr + 4), tl.load(bounds_ptr + 5)
     floor = tl.full((), float("-inf"), tl.float32)
-    if by_count | by_mass:
-        bounds_ptr += (rows + program) * 4
+    if kind > 0:
         low, high = tl.load(bounds_ptr), tl.load(bounds_ptr + 1)
         above, needed = tl.load(bounds_ptr + 2), tl.load(bounds_ptr + 3)
         tile = tl.arange(0, TILES_PAD)
@@ -87,15 +87,13 @@ def floor_kernel(
         if fits:
             source_ptr = kept_ptr + program.to(tl.int64) * tiles * KEPT
         floor = _threshold(
-            source_ptr, stride, lengths, longest, low, high, above, needed, best, by_count == 0, TILES_PAD, COLUMNS
+            source_ptr, stride, lengths, longest, low, high, above, needed, best, kind == 1, TILES_PAD, COLUMNS
         )
-        if by_count & by_mass:
+        if kind == 3:
             total = _measured(
                 source_ptr, stride, lengths, longest, -2147483648, floor, high, best, True, TILES_PAD, COLUMNS
             )[0]
             floor = _threshold(
                 source_ptr, stride, lengths, longest, floor, high, 0.0, top_p * total, best, True, TILES_PAD, COLUMNS
             )
-    slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
-    min_p, sampled = tl.load(min_p_ptr + slot), tl.load(temperature_ptr + slot) > 0
     tl.store(floors_ptr + program, tl.where(sampled & (min_p > 0), tl.maximum(floor, best + tl.log(min_p)), floor))
