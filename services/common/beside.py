@@ -12,8 +12,13 @@ class Beside:
     Tensors that the work reads must live until it is joined.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    def __init__(self, device: torch.device, shared: bool) -> None:
+        """All runs in order, too, unless processes share the GPU.
+
+        Where they take turns, a graph with a second branch that waits for another process keeps the GPU for its own
+        until its slice is over: 1.1 ms a round on an H200.
+        """
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" and shared else None
 
     @contextmanager
     def start(self) -> Iterator[None]:

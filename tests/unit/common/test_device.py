@@ -1,13 +1,16 @@
-"""A lost device ends the process; a sound one, and a CPU, do not."""
+"""A lost device ends the process; a sound one, and a CPU, do not. A GPU's context keeps no stack."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from services.common.device import end_if_lost, sound
+from services.common.device import end_if_lost, keep_no_stack, sound
 
 
 class LostStream:
@@ -52,3 +55,15 @@ def test_a_lost_gpu_ends_the_process(ends: None, monkeypatch: pytest.MonkeyPatch
     assert not sound(torch.device("cuda"))
     with pytest.raises(EndedError):
         end_if_lost(torch.device("cuda"))
+
+
+def test_a_gpu_context_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit 0 is cudaLimitStackSize; a CPU has neither cupy nor limits."""
+    limits: list[tuple[int, int]] = []
+    runtime = SimpleNamespace(deviceSetLimit=lambda limit, value: limits.append((limit, value)))
+    cuda = SimpleNamespace(Device=lambda index: contextlib.nullcontext(), runtime=runtime)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    keep_no_stack(torch.device("cpu"))
+    assert limits == []
+    keep_no_stack(torch.device("cuda"))
+    assert limits == [(0, 0)]
