@@ -24,11 +24,10 @@ from services.target.runner import Runner
 from services.target.scheduler import Scheduler, SchedulerSettings
 from services.target.served import ServedModel
 from services.target.settings import TargetSettings
-from services.target.shapes import RunnerSettings
+from services.target.shapes import RunnerSettings, buckets_of, chunks_of
 from services.target.terms import available_bytes, check_free, pair_terms
 
 _LOG = logging.getLogger(__name__)
-_SHORT_CHUNKS = (32, 128, 512)
 
 Costs = Callable[[], Mapping[tuple[int, int], float]]
 
@@ -125,18 +124,14 @@ def _plan(settings: TargetSettings, terms: Terms, device: torch.device, limit: i
 
 
 def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, widths: tuple[int, ...]) -> RunnerSettings:
-    buckets = [1]
-    while buckets[-1] < settings.slots:
-        buckets.append(2 * buckets[-1])
-    short = tuple(chunk for chunk in _SHORT_CHUNKS if chunk < settings.chunk_tokens)
     return RunnerSettings(
         slots=settings.slots,
         blocks=blocks,
         context_limit=limit,
         block_size=settings.block_size,
         widths=widths,
-        buckets=tuple(buckets),
-        prefill_chunks=(*short, settings.chunk_tokens),
+        buckets=buckets_of(settings.slots),
+        prefill_chunks=chunks_of(settings.chunk_tokens),
         eos_ids=tuple(model.config.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,

@@ -2,6 +2,21 @@
 
 from dataclasses import dataclass
 
+_SHORT_CHUNKS = (32, 128, 512)
+
+
+def buckets_of(slots: int) -> tuple[int, ...]:
+    """How many rows a captured round may have: powers of two, until all slots fit."""
+    buckets = [1]
+    while buckets[-1] < slots:
+        buckets.append(2 * buckets[-1])
+    return tuple(buckets)
+
+
+def chunks_of(longest: int) -> tuple[int, ...]:
+    """How many tokens a captured chunk of a prompt may have."""
+    return (*(chunk for chunk in _SHORT_CHUNKS if chunk < longest), longest)
+
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:

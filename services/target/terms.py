@@ -1,7 +1,8 @@
 """What a pair holds, in bytes: the terms of its memory budget by the shapes of its models, and what there is to spend.
 
 The pool is sized before a step is captured, so what steps hold is estimated: the widest verify or the longest chunk
-with its logits, and for each process what CUDA, its libraries and the captured graphs take beside tensors.
+with its logits, and for each process what CUDA, its libraries and the captured graphs take beside tensors. The latter
+were measured on an H200 with 1, 8 and 128 slots, 10, 38 and 70 captured steps (docs/performance.md).
 """
 
 from collections.abc import Sequence
@@ -17,11 +18,17 @@ from services.common.model.sizes import block_elements, context_elements, target
 from services.target.budget import MemoryBudget, Terms, kv_token_bytes
 from services.target.noise_ring import bytes_per_slot
 from services.target.settings import TargetSettings
+from services.target.shapes import buckets_of, chunks_of
+from services.target.steps import MODES
 
 _STATE_BYTES_PER_TOKEN_ID = 9
 """Per slot and vocabulary entry: bias, count and whether the prompt has it."""
-_PROCESS_BYTES = 504 << 20
-"""Of each process on a GPU: its context, libraries and captured graphs; 499 MiB of a drafter of 24 graphs, measured."""
+_TARGET_BYTES, _DRAFTER_BYTES = 960 << 20, 632 << 20
+"""Of each process on a GPU, beside tensors and graphs: its context, kernels, libraries and their workspaces."""
+_GRAPH_LAYER_BYTES = 72 << 10
+"""Of a captured step, for each of its layers."""
+_DRAFT_SLACK = 1.25
+"""What a drafter's steps hold to the sum of their tensors: many small captures share one pool."""
 _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """For slots and K/V on a CPU, unless the settings say otherwise."""
@@ -43,9 +50,10 @@ def pair_terms(
         fixed |= {"context_weights": size * context_elements(draft), _DRAFTER: size * block_elements(draft)}
         per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
     if on_gpu:
-        fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _PROCESS_BYTES}
+        graphs = _target_steps(settings, widths) * config.num_hidden_layers * _GRAPH_LAYER_BYTES
+        fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs}
         if settings.speculates:
-            fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _PROCESS_BYTES
+            fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _DRAFTER_BYTES
         if context is not None:
             fixed[_DRAFTER] += _draft_bytes(settings, context, widths)
     else:
@@ -90,10 +98,20 @@ def _step_bytes(settings: TargetSettings, model: Qwen3, widths: Sequence[int]) -
 
 
 def _draft_bytes(settings: TargetSettings, context: DflashContext, widths: Sequence[int]) -> int:
-    """The same of a drafter, whose head takes some rows at a time."""
+    """The same of a drafter, whose head takes some rows at a time, with its graphs."""
     rows = settings.slots * widths[-1]
     logits = min(rows, HEAD_ROWS) * context.config.vocab_size
-    return context.dtype.itemsize * (rows * _row_elements(context.config) + logits)
+    held = context.dtype.itemsize * (rows * _row_elements(context.config) + logits)
+    graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
+    return int(_DRAFT_SLACK * held) + graphs * context.config.num_hidden_layers * _GRAPH_LAYER_BYTES
+
+
+def _target_steps(settings: TargetSettings, widths: Sequence[int]) -> int:
+    """How many steps a target captures."""
+    if settings.eager:
+        return 0
+    rounds = len(buckets_of(settings.slots)) * len(widths)
+    return len(MODES) * (rounds + 1) + len(chunks_of(settings.chunk_tokens))
 
 
 def _row_elements(config: BackboneConfig) -> int:
