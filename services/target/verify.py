@@ -15,7 +15,6 @@ from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.publish_slots import publish_slots
 from services.common.kernels.seat_rows import seat_drafts
 from services.common.kernels.take_drafts import take_drafts
-from services.common.mps import mps_serves
 from services.common.staging import write
 from services.target.pool import Pool
 from services.target.synthetic import SyntheticAcceptance
@@ -37,7 +36,8 @@ class RoundInputs:
         self._rows: tuple[int, ...] = ()
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
-        self.beside = Beside(device, mps_serves())
+        # A gate stands only where processes share the GPU.
+        self.beside = Beside(device, shared=gate is not None)
 
     def set_round(self, number: int) -> None:
         """Only drafts for this round count."""

@@ -36,35 +36,35 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
     `scores` are [R, V] for R = B * width rows, `peaks` the highest of every PEAK_TILE of them.
     """
     rows, vocab = scores.shape
-    tiles, shares, device = triton.cdiv(vocab, _TILE), peaks.shape[1], scores.device
+    tiles, pieces, device = triton.cdiv(vocab, _TILE), peaks.shape[1], scores.device
     floors_R = torch.empty(rows, dtype=torch.float32, device=device)
     amounts = torch.empty((rows, tiles, 16), dtype=torch.float32, device=device)
     edges, bounds = torch.empty((rows, 16), device=device), torch.empty((rows, 8), device=device)
-    kept = torch.empty((rows, shares, _KEPT), dtype=torch.float32, device=device)
-    found = torch.empty((rows, shares), dtype=torch.int32, device=device)
+    kept = torch.empty((rows, pieces, _KEPT), dtype=torch.float32, device=device)
+    found = torch.empty((rows, pieces), dtype=torch.int32, device=device)
     chain = {"PDL": PDL, **LAUNCH}
     row = {"WIDTH": width, **chain}
     # Few rows need their tiles sooner, many leave no multiprocessor without work.
     warps = _FEW_ROWS_WARPS if rows <= _FEW_ROWS else 1
     cuts = (state.top_k_S, state.top_p_S)
     begin_kernel[(rows,)](
-        peaks, rows_B, state.temperature_S, *cuts, edges, bounds, vocab, shares,
-        PEAKS_PAD=triton.next_power_of_2(shares), **row,
+        peaks, rows_B, state.temperature_S, *cuts, edges, bounds, vocab, pieces,
+        PEAKS_PAD=triton.next_power_of_2(pieces), **row,
     )  # fmt: skip
     for last in (False, True):
         sum_kernel[(rows, tiles)](
-            scores, peaks, amounts, edges, bounds, vocab, tiles, shares,
+            scores, peaks, amounts, edges, bounds, vocab, tiles, pieces,
             TILE=_TILE, CHUNK=warps * _CHUNK, SHARE=_SHARE, num_warps=warps, **chain,
         )  # fmt: skip
         narrow_kernel[(rows,)](
             rows_B, *cuts, amounts, edges, bounds, tiles, TILES_PAD=triton.next_power_of_2(tiles), LAST=last, **row
         )
-    gather_kernel[(rows, shares)](
+    gather_kernel[(rows, pieces)](
         scores, peaks, bounds, kept, found, vocab, TILE=PEAK_TILE, KEPT=_KEPT, num_warps=_WARPS, **chain
     )
     floor_kernel[(rows,)](
-        scores, rows_B, state.temperature_S, state.top_p_S, state.min_p_S, bounds, kept, found, floors_R, vocab, shares,
-        TILE=PEAK_TILE, TILES_PAD=triton.next_power_of_2(shares), KEPT=_KEPT, COLUMNS=_COLUMNS,
+        scores, rows_B, state.temperature_S, state.top_p_S, state.min_p_S, bounds, kept, found, floors_R, vocab, pieces,
+        TILE=PEAK_TILE, TILES_PAD=triton.next_power_of_2(pieces), KEPT=_KEPT, COLUMNS=_COLUMNS,
         num_warps=_END_WARPS, **row,
     )  # fmt: skip
     return floors_R
