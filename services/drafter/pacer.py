@@ -50,10 +50,10 @@ class Pacer:
         Raises:
             KeyError: no step was captured for this bucket and width.
         """
-        # Before the turn begins, so that nothing stands between the target's flag and the draft. Assigning would wait
-        # until the round before is drafted, which reads the stamp.
-        self._stamp_2[0].fill_(number)
         self._turn.begin(number)
+        # Behind the wait: where processes take turns, a kernel that could run at once would be let in while the target
+        # verifies, two switches for nothing. Assigning would wait until the round before is drafted, which reads it.
+        self._stamp_2[0].fill_(number)
         self._graphs.replay((bucket, width))
         self._turn.end(number)
 

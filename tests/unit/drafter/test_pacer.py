@@ -1,6 +1,7 @@
 """One round: which rows are drafted, what the mailbox holds, and that nothing moves (I3, I4, I6)."""
 
 import torch
+from torch import Tensor
 
 from services.common import attach
 from services.common.graph import StepGraphs
@@ -66,6 +67,33 @@ def test_none_leaves_every_draft_empty(fake: FakeArena) -> None:
     pacer.draft(number=1, bucket=1, width=8)
     assert fake.drafts(0, 7) == [-1] * 7
     assert fake.tag(0) == (1, 1, GENERATION)
+
+
+class WatchedTurn(HostTurn):
+    """Notes what the stamp holds when the stream is told to wait."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.stamp_2 = torch.empty(0)
+        self.found: list[int] = []
+
+    def hold(self, stamp_2: Tensor) -> None:
+        self.stamp_2 = stamp_2
+
+    def begin(self, number: int) -> None:
+        self.found.append(int(self.stamp_2[0]))
+
+
+def test_nothing_stands_before_the_wait_for_a_round(fake: FakeArena) -> None:
+    turn = WatchedTurn()
+    pacer = Pacer(Shared.of(fake.arena, 16), NgramProposer(), GENERATION, StepGraphs("cpu"), turn)
+    pacer.warm_up((1,), (4,))
+    fake.put(0, [7, 8, 7], epoch=1)
+    fake.rows([0], bucket=1)
+    for number in (5, 6):
+        pacer.draft(number, bucket=1, width=4)
+    assert turn.found == [0, 5], "the stamp is written behind the wait"
+    assert fake.tag(0) == (6, 1, GENERATION)
 
 
 def test_nothing_is_captured_or_moved_after_warm_up(fake: FakeArena) -> None:
