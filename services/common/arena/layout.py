@@ -8,8 +8,10 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-PAGE_BYTES = 4096
 ArenaKind = Literal["memfd", "cuda"]
+PAGE_BYTES = 4096
+_ALIGNMENT: dict[ArenaKind, int] = {"memfd": PAGE_BYTES, "cuda": 1 << 16}
+"""A process that has mapped a GPU's memory reads tensors on pages of 64 KiB as its own, on 4 KiB a third slower."""
 ArenaSpec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
@@ -86,11 +88,11 @@ class Arena(Protocol):
 
 
 def plan_layout(kind: ArenaKind, spec: ArenaSpec) -> Layout:
-    """Place tensors one after the other on page boundaries."""
+    """Place tensors one after the other on boundaries of the pages that the kind is mapped by."""
     entries: list[TensorEntry] = []
-    offset = 0
+    offset, alignment = 0, _ALIGNMENT[kind]
     for name, (shape, dtype) in spec.items():
         entry = TensorEntry(name, str(dtype).removeprefix("torch."), tuple(shape), offset)
         entries.append(entry)
-        offset += -(-entry.nbytes // PAGE_BYTES) * PAGE_BYTES
-    return Layout(kind, max(offset, PAGE_BYTES), tuple(entries))
+        offset += -(-entry.nbytes // alignment) * alignment
+    return Layout(kind, max(offset, alignment), tuple(entries))

@@ -105,6 +105,13 @@ def test_places_are_page_aligned() -> None:
     assert layout.tensors[0] == TensorEntry("embed", "float32", (10, 4), 0)
 
 
+def test_a_gpu_maps_by_larger_pages() -> None:
+    layout = plan_layout("cuda", SPEC)
+    assert all(entry.offset % (64 << 10) == 0 for entry in layout.tensors)
+    assert layout.nbytes % (64 << 10) == 0
+    layout.check()
+
+
 def test_a_hundred_cycles_keep_no_descriptor() -> None:
     owner = MemfdArena.create(SPEC)
     before = len(os.listdir("/proc/self/fd"))
