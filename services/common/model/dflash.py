@@ -162,7 +162,7 @@ class DflashBlock:
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
             return best_token(coupling.apply(F.linear(rows_RD, lm_head_VD), take)).view(-1, take)
-        best = [best_token(F.linear(some_RD, lm_head_VD)) for some_RD in rows_RD.split(HEAD_ROWS)]
+        best = [best_token(linear(some_RD, lm_head_VD)) for some_RD in rows_RD.split(HEAD_ROWS)]
         return (best[0] if len(best) == 1 else torch.cat(best)).view(-1, take)
 
     @torch.no_grad()
