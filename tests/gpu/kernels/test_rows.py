@@ -131,6 +131,7 @@ def test_rows_of_the_rotation_tables() -> None:
     positions = torch.tensor([0, 8, 3, 40])
     expected = table.at(positions)
     tables = table.at(torch.arange(9))
-    got = rope_kernel.table_rows(tables.cos_T1D[:, 0].to(DEVICE), tables.sin_T1D[:, 0].to(DEVICE), positions.to(DEVICE))
+    cos_PH, sin_PH = tables.cos_T1D[:, 0, 12:].to(DEVICE), tables.sin_T1D[:, 0, 12:].to(DEVICE)
+    got = rope_kernel.table_rows(cos_PH.contiguous(), sin_PH.contiguous(), positions.to(DEVICE))
     assert torch.equal(got[0].cpu(), expected.cos_T1D)
     assert torch.equal(got[1].cpu(), expected.sin_T1D)

@@ -28,29 +28,34 @@ def norm_rope(x_THD: Tensor, weight_HD: Tensor, rotation: Rotation, eps: float) 
     return out_THD
 
 
-def table_rows(cos_PD: Tensor, sin_PD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both tables' rows [T, 1, D] of some positions; those past the tables take the last row."""
-    places, size = cos_PD.shape
-    cos_T1D, sin_T1D = cos_PD.new_empty((len(positions_T), 1, size)), sin_PD.new_empty((len(positions_T), 1, size))
+def table_rows(cos_PH: Tensor, sin_PH: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whole rows [T, 1, 2 H] of some positions from halves; those past the tables take the last row."""
+    places, half = cos_PH.shape
+    shape = (len(positions_T), 1, 2 * half)
+    cos_T1D, sin_T1D = cos_PH.new_empty(shape), sin_PH.new_empty(shape)
     _table_kernel[(len(positions_T),)](
-        cos_PD, sin_PD, positions_T, cos_T1D, sin_T1D, places, size,
-        SIZE_PAD=triton.next_power_of_2(size), PDL=PDL, num_warps=1, **LAUNCH,
+        cos_PH, sin_PH, positions_T, cos_T1D, sin_T1D, places, half,
+        HALF_PAD=triton.next_power_of_2(half), PDL=PDL, num_warps=1, **LAUNCH,
     )  # fmt: skip
     return cos_T1D, sin_T1D
 
 
 @triton.jit
 def _table_kernel(
-    cos_ptr, sin_ptr, positions_ptr, cos_out_ptr, sin_out_ptr, places, size,
-    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    cos_ptr, sin_ptr, positions_ptr, cos_out_ptr, sin_out_ptr, places, half,
+    HALF_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE_PAD)
-    inside = column < size
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, HALF_PAD)
+    inside = column < half
     allow_next(PDL)
     await_previous(PDL)
-    at = tl.minimum(tl.load(positions_ptr + row), places - 1).to(tl.int64) * size + column
-    tl.store(cos_out_ptr + row * size + column, tl.load(cos_ptr + at, mask=inside), mask=inside)
-    tl.store(sin_out_ptr + row * size + column, tl.load(sin_ptr + at, mask=inside), mask=inside)
+    at = tl.minimum(tl.load(positions_ptr + row), places - 1).to(tl.int64) * half + column
+    cos, sin = tl.load(cos_ptr + at, mask=inside), tl.load(sin_ptr + at, mask=inside)
+    out = row * 2 * half + column
+    tl.store(cos_out_ptr + out, cos, mask=inside)
+    tl.store(cos_out_ptr + out + half, cos, mask=inside)
+    tl.store(sin_out_ptr + out, -sin, mask=inside)
+    tl.store(sin_out_ptr + out + half, sin, mask=inside)
 
 
 @triton.jit
