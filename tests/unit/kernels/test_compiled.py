@@ -151,7 +151,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
-    (rope._table_kernel, {"SIZE_PAD": 128, "PDL": True}, {}),
+    (rope._table_kernel, {"HALF_PAD": 64, "PDL": True}, {}),
     *(
         (attention.merge_kernel, {**HEADS, "WINDOW": window, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"})
         for window in (0, 64)
