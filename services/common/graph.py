@@ -4,6 +4,7 @@ On a GPU a capture is a CUDA graph. On a CPU it is the signature of every tensor
 whose tensors have moved or changed shape counts as a recapture, so that invariant I4 is tested everywhere.
 """
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,6 +26,14 @@ class Counters:
     reallocations: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CaptureCost:
+    """Seconds that captures have taken, and bytes of a GPU that they keep for what passes between their kernels."""
+
+    seconds: float = 0.0
+    held_bytes: int = 0
+
+
 @dataclass(slots=True)
 class _Captured:
     step: Callable[[], None]
@@ -40,7 +49,7 @@ class StepGraphs:
         self._device = torch.device(device)
         self._eager = eager
         self._captured: dict[Hashable, _Captured] = {}
-        self._counters = Counters()
+        self._counters, self._cost = Counters(), CaptureCost()
         self._pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
 
     @property
@@ -48,13 +57,20 @@ class StepGraphs:
         """How often each happened so far."""
         return self._counters
 
+    @property
+    def cost(self) -> CaptureCost:
+        """What all captures took, and hold since they were settled."""
+        return self._cost
+
     def __contains__(self, key: Hashable) -> bool:
         return key in self._captured
 
     def capture(self, key: Hashable, step: Callable[[], None], tensors: Sequence[Tensor]) -> None:
         """Record a step; `tensors` are its static inputs and outputs. The step runs once or more while recorded."""
         assert key not in self._captured, f"step {key} is captured twice"
+        start = time.perf_counter()
         graph = self._record(step)
+        self._cost = replace(self._cost, seconds=self._cost.seconds + time.perf_counter() - start)
         self._captured[key] = _Captured(step, tuple(tensors), _signature(tensors), graph)
         self._counters = replace(self._counters, captures=self._counters.captures + 1)
 
@@ -76,6 +92,8 @@ class StepGraphs:
         """Gives back what the calls before the captures used; graphs keep memory of their own."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+            mine = [part for part in torch.cuda.memory_snapshot() if part["segment_pool_id"] == self._pool]
+            self._cost = replace(self._cost, held_bytes=sum(part["total_size"] for part in mine))
 
     def _record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         if self._eager or self._device.type != "cuda":

@@ -1,6 +1,8 @@
 """One attachment: a mapped arena with the steps built on it."""
 
+import logging
 from collections.abc import Callable
+from dataclasses import asdict
 
 import torch
 
@@ -14,6 +16,8 @@ from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
 from services.drafter.turn import make_turn
 from services.drafter.turn_thread import TurnThread
+
+logger = logging.getLogger(__name__)
 
 
 class Attachment:
@@ -92,6 +96,7 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
         turn = make_turn(offer.handoff, mapped.arena.tensor(attach.FLAGS), offer.generation)
         pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device), turn)
         pacer.warm_up(offer.buckets, offer.widths)
+        logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
     except BaseException:
         mapped.close()
         raise

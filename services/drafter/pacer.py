@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from services.common.graph import Counters, StepGraphs
+from services.common.graph import CaptureCost, Counters, StepGraphs
 from services.common.kernels.post_drafts import post_drafts
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
@@ -30,6 +30,11 @@ class Pacer:
     def counters(self) -> Counters:
         """Captures and replays so far."""
         return self._graphs.counters
+
+    @property
+    def capture_cost(self) -> CaptureCost:
+        """What capturing every step took and holds."""
+        return self._graphs.cost
 
     @torch.inference_mode()
     def warm_up(self, buckets: Sequence[int], widths: Sequence[int]) -> None:

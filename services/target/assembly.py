@@ -69,6 +69,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     handoff = make_handoff(settings.handoff, arena, model.device, settings.watchdog_s)
     runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()
+    _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros)
     pool = BlockPool(budget.blocks, settings.block_size)
     return Machine(

@@ -40,7 +40,7 @@ class Describer:
 
     def describe(self) -> pb.TargetServiceDescribeResponse:
         """The state now."""
-        attacher, graphs = self.attacher, self.machine.runner.graphs()
+        attacher, graphs, cost = self.attacher, self.machine.runner.graphs(), self.machine.runner.capture_cost
         return pb.TargetServiceDescribeResponse(
             protocol_version=PROTOCOL_VERSION,
             pair_id=self.pair_id,
@@ -57,6 +57,8 @@ class Describer:
                 replays=graphs.replays,
                 recaptures=graphs.recaptures,
                 reallocations=graphs.reallocations,
+                capture_seconds=cost.seconds,
+                held_bytes=cost.held_bytes,
             ),
             synthetic_acceptance=self.machine.runner.pool.settings.synthetic_acceptance,
             features=FEATURES,

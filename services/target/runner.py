@@ -11,7 +11,7 @@ import torch
 
 from services.common import attach, device
 from services.common.arena import Arena
-from services.common.graph import Counters
+from services.common.graph import CaptureCost, Counters
 from services.common.model import DflashContext, Qwen3
 from services.common.threads import use_threads
 from services.target.handoff import Handoff, HostHandoff
@@ -77,6 +77,11 @@ class Runner:
     def graphs(self) -> Counters:
         """Captures, replays, recaptures and reallocations (I4)."""
         return self.steps.graphs.counters
+
+    @property
+    def capture_cost(self) -> CaptureCost:
+        """What capturing every shape took and holds."""
+        return self.steps.graphs.cost
 
     @torch.inference_mode()
     def warm_up(self) -> dict[tuple[int, int], int]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from services.common.graph import Counters
+from services.common.graph import CaptureCost, Counters
 from services.common.metrics.family import Family
 from services.target.attachment import LATE, LOST
 from services.target.blocks import BlockPool
@@ -36,6 +36,7 @@ class StateMeter:
         self,
         metrics: Family,
         graphs: Callable[[], Counters],
+        cost: CaptureCost,
         pool: BlockPool,
         attacher: Attaching | None,
         handoff: Handing,
@@ -48,6 +49,8 @@ class StateMeter:
         self._seen: dict[tuple[str, ...], int] = {}
         self._handoff, self._mode = handoff, handoff.mode
         metrics["handoff_wanted"].set(1, handoff.wanted)
+        metrics["graph_capture_seconds"].set(cost.seconds)
+        metrics["graph_held_bytes"].set(cost.held_bytes)
 
     def publish(self) -> None:
         """Brings every metric up to date."""

@@ -81,6 +81,7 @@ async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models:
         assert (state.attachment, state.handoff_mode) == ("attached", "socket")
         assert state.drafter.proposer == "dflash"
         assert (state.graphs.recaptures, state.graphs.reallocations) == (0, 0)
+        assert 0 < state.graphs.capture_seconds < 120
         assert state.load.running == state.load.waiting == 0
         assert len(state.rounds) <= 256
         assert len(state.costs) == 4 * 3

@@ -47,6 +47,8 @@ TARGET = (
     Spec("graph_captures", "counter", "Step signatures captured."),
     Spec("graph_replays", "counter", "Steps replayed."),
     Spec("graph_recaptures", "counter", "Captures after warm-up; 0 when healthy."),
+    Spec("graph_capture_seconds", "gauge", "Seconds that capturing took."),
+    Spec("graph_held_bytes", "gauge", "Memory of a GPU that captured steps keep between their kernels."),
     Spec("arena_reallocations", "counter", "Shared or pool memory moved after warm-up; 0 when healthy."),
     Spec("drafter_attaches", "counter", "Drafters attached."),
     Spec("drafter_quarantines", "counter", "Attachments dropped, by reason.", ("reason",), values=("late", "lost")),

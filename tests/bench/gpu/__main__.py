@@ -193,6 +193,8 @@ def _described(pair: ServedPair, rows: list[Row]) -> list[Row]:
         "handoff_mode": description.handoff_mode,
         "draft_block": "as wide as the round" if pair.options.short_blocks else pair.settings.shape.block_size,
         "captures": graphs.captures,
+        "capture_s": round(graphs.capture_seconds, 1),
+        "graphs_hold_mib": graphs.held_bytes >> 20,
         "captures_after_warmup": graphs.captures - pair.captured,
         "recaptures": graphs.recaptures,
     }

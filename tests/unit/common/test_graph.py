@@ -1,5 +1,7 @@
 """Captures on the CPU: a moved or reshaped tensor is a recapture (invariant I4)."""
 
+import time
+
 import pytest
 import torch
 
@@ -51,3 +53,21 @@ def test_an_eager_step_runs_once_for_each_replay() -> None:
 def test_an_uncaptured_step_is_refused() -> None:
     with pytest.raises(KeyError):
         StepGraphs("cpu").replay("nothing")
+
+
+def test_the_cost_of_captures_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = StepGraphs("cpu")
+    for name in ("first", "second"):
+        graphs.capture(name, lambda: time.sleep(0.01), [])
+    graphs.settle()
+    assert graphs.cost.seconds >= 0.02
+    assert graphs.cost.held_bytes == 0
+    parts = [((0, 0), 5), ((0, 7), 20), ((0, 7), 300), ((0, 8), 4000)]
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(
+        torch.cuda, "memory_snapshot", lambda: [{"segment_pool_id": pool, "total_size": size} for pool, size in parts]
+    )
+    on_gpu = StepGraphs("cuda")
+    on_gpu.settle()
+    assert on_gpu.cost.held_bytes == 320

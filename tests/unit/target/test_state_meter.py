@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from services.common.graph import Counters
+from services.common.graph import CaptureCost, Counters
 from services.common.metrics.catalogue import target_metrics
 from services.target.blocks import BlockPool
 from services.target.state_meter import StateMeter
@@ -26,11 +26,15 @@ class Handing:
 def test_growth_is_published_once() -> None:
     metrics = target_metrics(CollectorRegistry(), "m", "p")
     attaching, graphs, pool = Attaching(), [Counters(captures=4, replays=10)], BlockPool(8, 16)
-    meter = StateMeter(metrics, lambda: graphs[0], pool, attaching, Handing("flags", "flags_mps"))
+    meter = StateMeter(
+        metrics, lambda: graphs[0], CaptureCost(2.5, 7 << 20), pool, attaching, Handing("flags", "flags_mps")
+    )
     meter.publish()
     meter.publish()
     assert metrics["graph_captures"].value() == 4
     assert metrics["graph_replays"].value() == 10
+    assert metrics["graph_capture_seconds"].value() == 2.5
+    assert metrics["graph_held_bytes"].value() == 7 << 20
     assert metrics["handoff_mode"].value("flags_mps") == 1
     assert metrics["handoff_wanted"].value("flags") == 1
     graphs[0] = Counters(captures=4, replays=13, recaptures=1, reallocations=2)
@@ -44,13 +48,13 @@ def test_growth_is_published_once() -> None:
 
 def test_without_a_drafter_nothing_is_attached() -> None:
     metrics = target_metrics(CollectorRegistry(), "m", "p")
-    StateMeter(metrics, Counters, BlockPool(8, 16), None, Handing("host", "host")).publish()
+    StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Handing("host", "host")).publish()
     assert metrics["drafter_attaches"].value() == 0
 
 
 def test_a_hand_off_that_falls_back_is_seen() -> None:
     metrics, handing = target_metrics(CollectorRegistry(), "m", "p"), Handing("socket", "socket")
-    meter = StateMeter(metrics, Counters, BlockPool(8, 16), None, handing)
+    meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, handing)
     meter.publish()
     handing.mode = "host"
     meter.publish()

@@ -704,6 +704,8 @@ class GraphCounters(google.protobuf.message.Message):
     REPLAYS_FIELD_NUMBER: builtins.int
     RECAPTURES_FIELD_NUMBER: builtins.int
     REALLOCATIONS_FIELD_NUMBER: builtins.int
+    CAPTURE_SECONDS_FIELD_NUMBER: builtins.int
+    HELD_BYTES_FIELD_NUMBER: builtins.int
     captures: builtins.int
     """Signatures captured."""
     replays: builtins.int
@@ -712,6 +714,10 @@ class GraphCounters(google.protobuf.message.Message):
     """Captures after warm-up; 0 when healthy."""
     reallocations: builtins.int
     """Shared or pool memory moved after warm-up; 0 when healthy."""
+    capture_seconds: builtins.float
+    """Seconds that capturing took."""
+    held_bytes: builtins.int
+    """Bytes of a GPU that captured steps keep for what passes between their kernels."""
     def __init__(
         self,
         *,
@@ -719,7 +725,9 @@ class GraphCounters(google.protobuf.message.Message):
         replays: builtins.int = ...,
         recaptures: builtins.int = ...,
         reallocations: builtins.int = ...,
+        capture_seconds: builtins.float = ...,
+        held_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["captures", b"captures", "reallocations", b"reallocations", "recaptures", b"recaptures", "replays", b"replays"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["capture_seconds", b"capture_seconds", "captures", b"captures", "held_bytes", b"held_bytes", "reallocations", b"reallocations", "recaptures", b"recaptures", "replays", b"replays"]) -> None: ...
 
 global___GraphCounters = GraphCounters
