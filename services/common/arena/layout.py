@@ -11,7 +11,7 @@ from torch import Tensor
 ArenaKind = Literal["memfd", "cuda"]
 PAGE_BYTES = 4096
 _ALIGNMENT: dict[ArenaKind, int] = {"memfd": PAGE_BYTES, "cuda": 1 << 16}
-"""A process that maps a GPU's memory reads tensors that begin on 64 KiB as its own; on 4 KiB it took up to half longer."""
+"""Who maps a GPU's memory reads tensors that begin on 64 KiB as its own; those on 4 KiB took up to half longer."""
 ArenaSpec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
