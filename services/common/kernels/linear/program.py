@@ -54,8 +54,9 @@ def linear_kernel(
     if SHARES == 1:
         _finish(total, scale, residual, norm, out_ptr + at, scaled_ptr + at, squares_at, row < rows, fits, GATED, ADDED)
     else:
-        place = lane[:, None] * ROWS + row[None, :]
-        tl.store(sums_ptr + (tl.program_id(1) * tl.num_programs(0) + band) * BAND * ROWS + place, total)
+        # Lines lie together, as in the result: another order costs the last program a transposition.
+        place, known = row[None, :] * BAND + lane[:, None], (row < rows)[None, :]
+        tl.store(sums_ptr + (tl.program_id(1) * tl.num_programs(0) + band) * BAND * ROWS + place, total, mask=known)
         tl.debug_barrier()
         arrived = tl.atomic_add(counter_ptr + band, 1, sem="acq_rel")
         if arrived == SHARES - 1:
@@ -63,7 +64,7 @@ def linear_kernel(
             whole = tl.zeros((BAND, ROWS), dtype=tl.float32)
             for other in tl.static_range(SHARES):
                 share_at = (other * tl.num_programs(0) + band) * BAND * ROWS + place
-                whole += tl.load(sums_ptr + share_at, cache_modifier=".cg")
+                whole += tl.load(sums_ptr + share_at, mask=known, other=0.0, cache_modifier=".cg")
             _finish(
                 whole, scale, residual, norm, out_ptr + at, scaled_ptr + at, squares_at, row < rows, fits, GATED, ADDED
             )
