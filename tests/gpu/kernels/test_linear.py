@@ -40,8 +40,8 @@ def test_a_stream_through_both_halves_of_a_norm(
     normed, total = kernel.linear_added(x, weight, stream, norm, EPS, cut)
     expected, sum_ = reference.linear_added(x, weight, stream, norm, EPS)
     close(total, sum_)
-    assert normed.squares_PT is not None
-    close(normed.squares_PT.sum(0), total.float().pow(2).sum(1))
+    assert normed.squares_TP is not None
+    close(normed.squares_TP.sum(1), total.float().pow(2).sum(1))
     following = weights(64, outputs, dtype)
     close(kernel.linear_normed(normed, following, EPS, cut), reference.linear_normed(expected, following, EPS))
     close(kernel.linear_gated(normed, following, EPS, cut), reference.linear_gated(expected, following, EPS))
@@ -55,7 +55,7 @@ def test_what_has_no_cut_goes_through_kernels_of_its_own() -> None:
     close(total, sum_)
     close(kernel.linear_gated(normed, following, EPS), reference.linear_gated(expected, following, EPS))
     few, _ = kernel.linear_added(x[:5], weight, stream[:5], norm, EPS)
-    many = Normed(few.rows_TD.repeat(40, 1), None if few.squares_PT is None else few.squares_PT.repeat(1, 40))
+    many = Normed(few.rows_TD.repeat(40, 1), None if few.squares_TP is None else few.squares_TP.repeat(40, 1))
     close(kernel.linear_normed(many, following, EPS), reference.linear_normed(many, following, EPS))
 
 

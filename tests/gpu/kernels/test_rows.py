@@ -94,7 +94,7 @@ def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
     """Few rows in two launches, up to thirty-two fused with the product, more in two again."""
     heads, kv_heads, size, width = 4, 2, 16, 48
     x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
-    squares = x.float().pow(2).view(rows, parts, -1).sum(-1).t().contiguous() if parts else None
+    squares = x.float().pow(2).view(rows, parts, -1).sum(-1) if parts else None
     normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype)
     rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(torch.arange(rows, device=DEVICE) + 5)
     slots = torch.arange(rows, device=DEVICE) * 3 % 40

@@ -81,9 +81,9 @@ def _row_tile(rows: int) -> int:
 
 def _divided(normed: Normed, eps: float) -> Tensor:
     """Finish a norm that this product cannot finish itself."""
-    if normed.squares_PT is None:
+    if normed.squares_TP is None:
         return normed.rows_TD
-    mean_T1 = normed.squares_PT.sum(0)[:, None] / normed.rows_TD.shape[1]
+    mean_T1 = normed.squares_TP.sum(1, keepdim=True) / normed.rows_TD.shape[1]
     return (normed.rows_TD * (mean_T1 + eps).rsqrt()).to(normed.rows_TD.dtype)
 
 
@@ -97,21 +97,21 @@ def _launch(
     bands = int(triton.cdiv(outputs, band))
     out_TF = x_TD.new_empty((rows, outputs))
     sums = x_TD.new_empty((cut.shares, bands, cut.band, tile) if cut.shares > 1 else 0, dtype=torch.float32)
-    scaled_TF, squares_PT = out_TF, sums
+    scaled_TF, squares_TP = out_TF, sums
     if added:
-        scaled_TF, squares_PT = torch.empty_like(out_TF), x_TD.new_empty((bands, rows), dtype=torch.float32)
-    parts = 0 if x.squares_PT is None else len(x.squares_PT)
+        scaled_TF, squares_TP = torch.empty_like(out_TF), x_TD.new_empty((rows, bands), dtype=torch.float32)
+    parts = 0 if x.squares_TP is None else x.squares_TP.shape[1]
     x_tiles, weight_tiles = _described(x_TD, weight_FD, cut, gated) if cut.bulk else (x_TD, weight_FD)
     linear_kernel[(bands, cut.shares)](
-        x_tiles, weight_tiles, out_TF, sums, _counter(x_TD.device), x.squares_PT if parts else sums,
-        added.stream_TF if added else out_TF, added.norm_F if added else out_TF, scaled_TF, squares_PT,
+        x_tiles, weight_tiles, out_TF, sums, _counter(x_TD.device), x.squares_TP if parts else sums,
+        added.stream_TF if added else out_TF, added.norm_F if added else out_TF, scaled_TF, squares_TP,
         rows, outputs, depth, weight_FD.stride(0), eps,
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, SHARES=cut.shares,
         EVEN=depth % cut.depth == 0 and outputs % band == 0,
         PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), GATED=gated, ADDED=added is not None,
         BULK=cut.bulk, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip
-    return out_TF, Normed(scaled_TF, squares_PT)
+    return out_TF, Normed(scaled_TF, squares_TP)
 
 
 def _described(x_TD: Tensor, weight_FD: Tensor, cut: Tiling, gated: bool) -> tuple[TensorDescriptor, TensorDescriptor]:

@@ -10,9 +10,9 @@ class Normed:
     """RMSNorm of a residual stream, as the next product takes it.
 
     A fused product leaves the last step to its successor: it has each band of columns only, so it writes the rows times
-    the norm's weight, `rows_TD`, and the sum of squares of each band, `squares_PT`; the successor divides its result by
-    the root of their mean. Without `squares_PT` the rows are divided already.
+    the norm's weight, `rows_TD`, and the sum of squares of each band, `squares_TP`; the successor divides its result by
+    the root of their mean. Without `squares_TP` the rows are divided already.
     """
 
     rows_TD: Tensor
-    squares_PT: Tensor | None = None
+    squares_TP: Tensor | None = None

@@ -37,12 +37,12 @@ def linear_kernel(
     at = row[None, :] * outputs + output[:, None]
     fits = (row < rows)[None, :] & (output < outputs)[:, None]
     # What the end needs is asked for before the loop, which hides its latency.
-    scale, residual, norm = 1.0, 0.0, 0.0
+    squares, scale, residual, norm = 0.0, 1.0, 0.0, 0.0
     if ADDED:
         norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)[:, None]
     await_previous(PDL)
     if PARTS > 0:
-        scale = row_scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
+        squares = row_squares(squares_ptr, row, rows, PARTS, PARTS_PAD)
     if ADDED:
         residual = tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
     if BULK:
@@ -50,7 +50,9 @@ def linear_kernel(
     else:
         total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, SHARES, EVEN)
     allow_next(PDL)
-    squares_at = parts_ptr + band * rows + row
+    if PARTS > 0:
+        scale = row_scale(squares, depth, eps)[None, :]
+    squares_at = parts_ptr + row * tl.num_programs(0) + band
     if SHARES == 1:
         _finish(total, scale, residual, norm, out_ptr + at, scaled_ptr + at, squares_at, row < rows, fits, GATED, ADDED)
     else:
@@ -143,9 +145,14 @@ def _x_tile(x_ptr, row, column, rows, depth, EVEN: tl.constexpr):
 
 
 @triton.jit
-def row_scale(squares_ptr, row, rows, depth, eps, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr):
-    """Return one over the root mean square of each row of x."""
+def row_squares(squares_ptr, row, rows, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr):
+    """Return the sums of squares [row, part] of x, which are best added after a loop: whoever adds them waits."""
     part = tl.arange(0, PARTS_PAD)
-    inside = (part < PARTS)[:, None] & (row < rows)[None, :]
-    squares = tl.load(squares_ptr + part[:, None] * rows + row[None, :], mask=inside, other=0.0)
-    return 1.0 / tl.sqrt(tl.sum(squares, 0) / depth + eps)
+    inside = (row < rows)[:, None] & (part < PARTS)[None, :]
+    return tl.load(squares_ptr + row[:, None] * PARTS + part[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def row_scale(squares, depth, eps):
+    """Return one over the root mean square of each row of x."""
+    return tl.rsqrt(tl.sum(squares, 1) / depth + eps)

@@ -16,9 +16,9 @@ def linear(x_TD: Tensor, weight_FD: Tensor) -> Tensor:
 def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
     """Return `norm @ weight.T`."""
     product_TF = F.linear(normed.rows_TD, weight_FD)
-    if normed.squares_PT is None:
+    if normed.squares_TP is None:
         return product_TF
-    mean_T1 = normed.squares_PT.sum(0)[:, None] / normed.rows_TD.shape[1]
+    mean_T1 = normed.squares_TP.sum(1, keepdim=True) / normed.rows_TD.shape[1]
     return (product_TF * (mean_T1 + eps).rsqrt()).to(product_TF.dtype)
 
 

@@ -54,5 +54,5 @@ def _rms_norm_kernel(
         x += tl.load(residual_ptr + row * width + column, mask=inside, other=0.0)
         tl.store(total_ptr + row * width + column, x, mask=inside)
     wide = x.to(WIDE)
-    scale = 1.0 / tl.sqrt(tl.sum(wide * wide, 0) / width + eps)
+    scale = tl.rsqrt(tl.sum(wide * wide, 0) / width + eps)
     tl.store(out_ptr + row * width + column, (wide * scale * weight).to(x.dtype), mask=inside)

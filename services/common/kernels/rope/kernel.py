@@ -70,7 +70,7 @@ def turn_heads(
     reads = fits[:, None] & inside[None, :]
     from_, of = head[:, None] * stride_head, head[:, None] * SIZE
     x = tl.load(x_ptr + from_ + column[None, :], mask=reads, other=0.0).to(WIDE)
-    scale = 1.0 / tl.sqrt(tl.sum(x * x, 1) / SIZE + eps)
+    scale = tl.rsqrt(tl.sum(x * x, 1) / SIZE + eps)
     straight = x * tl.load(weight_ptr + of + column[None, :], mask=reads, other=0.0).to(WIDE)
     crossed = tl.load(x_ptr + from_ + other[None, :], mask=reads, other=0.0).to(WIDE)
     crossed *= tl.load(weight_ptr + of + other[None, :], mask=reads, other=0.0).to(WIDE)

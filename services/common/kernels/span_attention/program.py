@@ -37,8 +37,8 @@ def attend_kernel(
     fits = (row < WIDTH * GROUP)[:, None] & (column < SIZE)[None, :]
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
     # Lengths and tables are settled before the first layer; queries and this span's own keys are not.
-    length = tl.load(lengths_ptr + sequence)
-    total = tl.load(reach_ptr + sequence)
+    length = tl.load(lengths_ptr + sequence).to(tl.int32)
+    total = tl.load(reach_ptr + sequence).to(tl.int32)
     await_previous(PDL)
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
     base = _first(length, WINDOW)
@@ -50,22 +50,26 @@ def attend_kernel(
     # Up to here every row of the tile sees every position of its window, so nothing else is masked.
     open_end = tl.minimum(end, length if HAS_BLOCK or HAS_TREE else length + first_row + 1)
     middle = begin + tl.maximum(open_end - begin, 0) // TOKENS * TOKENS
+    # A single tile has nothing to ask ahead for, and a pipeline takes longer to begin than the tile.
+    middle = tl.where(end - begin <= TOKENS, begin, middle)
     best = tl.full((TILE,), -1e30, dtype=WIDE)
     mass = tl.zeros((TILE,), dtype=WIDE)
     sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
     if WINDOW > 0:
-        low = tl.load(positions_ptr + sequence * WIDTH + tl.minimum(row // GROUP, WIDTH - 1)) + 1 - WINDOW
+        row_position = tl.load(positions_ptr + sequence * WIDTH + tl.minimum(row // GROUP, WIDTH - 1))
+        low = row_position.to(tl.int32) + 1 - WINDOW
     row_table_ptr, values_ptr = table_ptr + sequence * stride_table, kv_ptr + places * KV_HEADS * SIZE
-    for first in range(begin, middle, TOKENS):
-        position = first + tl.arange(0, TOKENS)
-        place, owned = _place(row_table_ptr, position, position < middle, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
-        reads = owned[:, None] & (column < SIZE)[None, :]
-        k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
-        v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
-        if WINDOW > 0:
-            scores = tl.where(position[None, :] >= low[:, None], scores, float("-inf"))
-        best, mass, sum_ = _take(scores, v, best, mass, sum_)
+    if middle > begin:
+        for first in range(begin, middle, TOKENS):
+            position = first + tl.arange(0, TOKENS)
+            place, owned = _place(row_table_ptr, position, position < middle, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
+            reads = owned[:, None] & (column < SIZE)[None, :]
+            k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+            v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
+            if WINDOW > 0:
+                scores = tl.where(position[None, :] >= low[:, None], scores, float("-inf"))
+            best, mass, sum_ = _take(scores, v, best, mass, sum_)
     for first in tl.range(middle, end, TOKENS, num_stages=1):
         position = first + tl.arange(0, TOKENS)
         paged = position < (length if HAS_BLOCK else total)
@@ -99,8 +103,8 @@ def attend_kernel(
         target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
         used = (begin < total) | (split == 0)
         tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
-        tl.store(sums_ptr + target * 2, best, mask=known_row & used)
-        tl.store(sums_ptr + target * 2 + 1, mass, mask=known_row & used)
+        both = target[:, None] * 2 + tl.arange(0, 2)[None, :]
+        tl.store(sums_ptr + both, tl.join(best, mass), mask=(known_row & used)[:, None])
 
 
 @triton.jit
@@ -118,9 +122,12 @@ def _place(
 
     The pad block is never read: its contents are anybody's, and zero times NaN is NaN.
     """
+    position = position.to(tl.uint32)
     index = position // BLOCK_SIZE
-    block = tl.load(table_ptr + index, mask=paged & (index < columns), other=0).to(tl.int64)
-    return ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + head) * SIZE, block != 0
+    block = tl.load(table_ptr + index, mask=paged & (index < columns), other=0)
+    # The number of a head's row fits 32 bits, that of its first element may not.
+    head_row = (block * BLOCK_SIZE + (position % BLOCK_SIZE).to(tl.int32)) * KV_HEADS + head
+    return head_row.to(tl.int64) * SIZE, block != 0
 
 
 @triton.jit
@@ -146,28 +153,42 @@ def merge_kernel(
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
     known = row < WIDTH * GROUP
     fits = known[:, None] & (column < SIZE)[None, :]
-    total = tl.load(reach_ptr + sequence)
+    total = tl.load(reach_ptr + sequence).to(tl.int32)
     if WINDOW > 0:
-        total -= _first(tl.load(lengths_ptr + sequence), WINDOW)
+        total -= _first(tl.load(lengths_ptr + sequence).to(tl.int32), WINDOW)
     await_previous(PDL)
     used = tl.maximum(tl.cdiv(total, _share(total, SPLITS, TOKENS)), 1)
+    begin = pair.to(tl.int64) * SPLITS * WIDTH * GROUP
+    sums_ptr, partial_ptr = sums_ptr + begin * 2, partial_ptr + begin * SIZE
+    # The first parts are asked for before anybody waits for what they are worth.
+    part_best, part = _parts(partial_ptr, sums_ptr, row, known, column, 0, used, PARTS, WIDTH * GROUP, SIZE)
     split = tl.arange(0, SPLITS)
-    at = ((pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP)[None, :] + row[:, None]
+    at = (split * WIDTH * GROUP)[None, :] + row[:, None]
     read = known[:, None] & (split < used)[None, :]
     best = tl.load(sums_ptr + at * 2, mask=read, other=-1e30)
-    highest = tl.max(best, 1)
     masses = tl.load(sums_ptr + at * 2 + 1, mask=read, other=0.0)
+    highest = tl.max(best, 1)
     mass = tl.sum(tl.exp2(best - highest[:, None]) * masses, 1)
-    sum_ = tl.zeros((ROWS, SIZE_PAD), dtype=partial_ptr.dtype.element_ty)
-    for first in range(0, used, PARTS):
-        index = first + tl.arange(0, PARTS)
-        place = (pair * SPLITS + index).to(tl.int64)[None, :] * WIDTH * GROUP + row[:, None]
-        exists = known[:, None] & (index < used)[None, :]
-        fade = tl.exp2(tl.load(sums_ptr + place * 2, mask=exists, other=-1e30) - highest[:, None])
-        source = place[:, :, None] * SIZE + column[None, None, :]
-        part = tl.load(partial_ptr + source, mask=exists[:, :, None] & (column < SIZE)[None, None, :], other=0.0)
-        sum_ += tl.sum(fade[:, :, None] * part, 1)
+    sum_ = tl.sum(tl.exp2(part_best - highest[:, None])[:, :, None] * part, 1)
+    if SPLITS > PARTS:
+        for first in range(PARTS, used, PARTS):
+            part_best, part = _parts(partial_ptr, sums_ptr, row, known, column, first, used, PARTS, WIDTH * GROUP, SIZE)
+            sum_ += tl.sum(tl.exp2(part_best - highest[:, None])[:, :, None] * part, 1)
     allow_next(PDL)
     value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
     out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
     tl.store(out_ptr + out_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)
+
+
+@triton.jit
+def _parts(
+    partial_ptr, sums_ptr, row, known, column, first, used,
+    PARTS: tl.constexpr, ROWS_OF_PAIR: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Return what some shares brought for rows [R]: their highest scores [R, PARTS], and sums [R, PARTS, SIZE_PAD]."""
+    index = first + tl.arange(0, PARTS)
+    place = (index * ROWS_OF_PAIR)[None, :] + row[:, None]
+    exists = known[:, None] & (index < used)[None, :]
+    best = tl.load(sums_ptr + place * 2, mask=exists, other=-1e30)
+    reads = exists[:, :, None] & (column < SIZE)[None, None, :]
+    return best, tl.load(partial_ptr + place[:, :, None] * SIZE + column[None, None, :], mask=reads, other=0.0)

@@ -32,9 +32,9 @@ def project_qkv(
     x_TD, (turning, size), kv_heads = normed.rows_TD.contiguous(), norm_HD.shape, kv_2NSHD.shape[3]
     rows, depth = x_TD.shape
     q_THD = x_TD.new_empty((rows, turning - kv_heads, size))
-    parts = 0 if normed.squares_PT is None else len(normed.squares_PT)
+    parts = 0 if normed.squares_TP is None else normed.squares_TP.shape[1]
     project_kernel[(turning + kv_heads,)](
-        x_TD, qkv_FD, x_TD if normed.squares_PT is None else normed.squares_PT, norm_HD, rotation.cos_T1D,
+        x_TD, qkv_FD, x_TD if normed.squares_TP is None else normed.squares_TP, norm_HD, rotation.cos_T1D,
         rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, qkv_FD.stride(0),
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
         ROWS=_row_tile(rows), SIZE=size, QUERIES=turning - kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,

@@ -5,7 +5,7 @@
 import triton
 import triton.language as tl
 
-from services.common.kernels.linear.program import multiply, row_scale
+from services.common.kernels.linear.program import multiply, row_scale, row_squares
 from services.common.kernels.overlap import allow_next, await_previous
 
 
@@ -28,19 +28,21 @@ def project_kernel(
     angle = row[None, :] * SIZE + half
     cos, sin_low = tl.load(cos_ptr + angle, mask=known, other=0.0), tl.load(sin_ptr + angle, mask=known, other=0.0)
     await_previous(PDL)
-    scale = 1.0
+    squares, scale = 0.0, 1.0
     if PARTS > 0:
-        scale = row_scale(squares_ptr, row, rows, depth, eps, PARTS, PARTS_PAD)[None, :]
+        squares = row_squares(squares_ptr, row, rows, PARTS, PARTS_PAD)
     end_line = (QUERIES + 2 * KV_HEADS) * SIZE
     total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, 1, EVEN)
     allow_next(PDL)
+    if PARTS > 0:
+        scale = row_scale(squares, depth, eps)[None, :]
     # Rounded as a product of its own would leave it.
     kind = q_ptr.dtype.element_ty
     mixed = (total * scale).to(kind).to(tl.float32)
     low, high = tl.split(tl.permute(tl.reshape(mixed, (2, SIZE // 2, ROWS)), (1, 2, 0)))
     target = q_ptr + (row * QUERIES + head)[None, :] * SIZE + half
     if turns:
-        root = 1.0 / tl.sqrt(tl.sum(mixed * mixed, 0) / SIZE + eps)[None, :]
+        root = tl.rsqrt(tl.sum(mixed * mixed, 0) / SIZE + eps)[None, :]
         low, high = low * norm_low * root, high * norm_high * root
         # The table's sine of a pair's first half is the negative of its second's.
         low, high = low * cos + high * sin_low, high * cos - low * sin_low
