@@ -5,6 +5,11 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
+
+from services.common.kernels.dispatch import INTERPRETED
+
+_EXACT = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
@@ -17,7 +22,16 @@ def _gumbel(seed, position, first, TILE: tl.constexpr):
     w0, w1, w2, w3 = tl.philox(seed, low, high, quad, zero)
     word = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
     uniform = ((word >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07
-    return -tl.log(-tl.log(uniform))
+    # Of a number close to one only the exact logarithm is right; that of the result may be off by its last bits.
+    return -_quick_log(-tl.log(uniform))
+
+
+@triton.jit
+def _quick_log(x):
+    """Return the natural logarithm to within 2^-22, absolute near one and relative elsewhere."""
+    if _EXACT:
+        return tl.log(x)
+    return libdevice.fast_logf(x)
 
 
 @triton.jit

@@ -15,6 +15,26 @@ def _share(total, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
 
 
 @triton.jit
+def _range(base, reach, seen, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
+    """Return this program's first position, and the one behind its last; its rows see `seen` at most."""
+    share = _share(reach - base, SPLITS, TOKENS)
+    begin = base + tl.program_id(1) * share
+    return begin, tl.minimum(begin + share, seen)
+
+
+@triton.jit
+def _middle(begin, end, seen_by_all, ENDS_APART: tl.constexpr, TOKENS: tl.constexpr):
+    """Return where the pipelined tiles end; what is left, or the last tile that is `ENDS_APART`, is read as it comes.
+
+    A single tile has nothing to ask ahead for, and a pipeline takes longer to begin than the tile.
+    """
+    middle = end
+    if ENDS_APART:
+        middle = begin + tl.maximum(tl.minimum(end, seen_by_all) - begin, 0) // TOKENS * TOKENS
+    return tl.where(end - begin <= TOKENS, begin, middle)
+
+
+@triton.jit
 def _first(length, WINDOW: tl.constexpr):
     """Return the first position that any row sees."""
     return tl.maximum(length + 1 - WINDOW, 0) if WINDOW > 0 else 0
@@ -38,43 +58,46 @@ def attend_kernel(
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
     # Lengths and tables are settled before the first layer; queries and this span's own keys are not.
     length = tl.load(lengths_ptr + sequence).to(tl.int32)
-    total = tl.load(reach_ptr + sequence).to(tl.int32)
+    reach = tl.load(reach_ptr + sequence).to(tl.int32)
+    room = columns * BLOCK_SIZE
     await_previous(PDL)
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
-    base = _first(length, WINDOW)
-    share = _share(total - base, SPLITS, TOKENS)
-    begin = base + split * share
     first_row = tl.program_id(2) * TILE // GROUP
     last_row = (tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1) // GROUP
-    end = tl.minimum(begin + share, total if HAS_BLOCK else tl.minimum(total, length + last_row + 1))
-    # Up to here every row of the tile sees every position of its window, so nothing else is masked.
-    open_end = tl.minimum(end, length if HAS_BLOCK or HAS_TREE else length + first_row + 1)
-    middle = begin + tl.maximum(open_end - begin, 0) // TOKENS * TOKENS
-    # A single tile has nothing to ask ahead for, and a pipeline takes longer to begin than the tile.
-    middle = tl.where(end - begin <= TOKENS, begin, middle)
+    seen_by_all = length if HAS_BLOCK or HAS_TREE else length + first_row + 1
+    total = reach if HAS_BLOCK else tl.minimum(reach, room)
+    seen = total if HAS_BLOCK else tl.minimum(total, length + last_row + 1)
+    begin, end = _range(_first(length, WINDOW), reach, seen, SPLITS, TOKENS)
+    middle = _middle(begin, end, seen_by_all, HAS_BLOCK or HAS_TREE, TOKENS)
     best = tl.full((TILE,), -1e30, dtype=WIDE)
     mass = tl.zeros((TILE,), dtype=WIDE)
     sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
+    low = tl.zeros((TILE,), dtype=tl.int32)
     if WINDOW > 0:
         row_position = tl.load(positions_ptr + sequence * WIDTH + tl.minimum(row // GROUP, WIDTH - 1))
         low = row_position.to(tl.int32) + 1 - WINDOW
     row_table_ptr, values_ptr = table_ptr + sequence * stride_table, kv_ptr + places * KV_HEADS * SIZE
+    bits_ptr = ancestors_ptr + sequence * WIDTH
     if middle > begin:
         for first in range(begin, middle, TOKENS):
             position = first + tl.arange(0, TOKENS)
-            place, owned = _place(row_table_ptr, position, position < middle, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
-            reads = owned[:, None] & (column < SIZE)[None, :]
+            # Past the end the last position is read again: anything else might not be a number.
+            read = tl.minimum(position, middle - 1).to(tl.uint32)
+            block = tl.load(row_table_ptr + read // BLOCK_SIZE)
+            place, reads = _place(block, read, head, BLOCK_SIZE, KV_HEADS, SIZE), _reads(block, column, SIZE)
             k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
             v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
-            if WINDOW > 0:
-                scores = tl.where(position[None, :] >= low[:, None], scores, float("-inf"))
+            if (first + TOKENS > seen_by_all) | (WINDOW > 0):
+                sees = _sees(position, row, length, total, low, bits_ptr, HAS_BLOCK, HAS_TREE, WINDOW, WIDTH, GROUP)
+                scores = tl.where(sees, scores, float("-inf"))
             best, mass, sum_ = _take(scores, v, best, mass, sum_)
-    for first in tl.range(middle, end, TOKENS, num_stages=1):
+    for first in tl.range(tl.maximum(begin, middle), end, TOKENS, num_stages=1):
         position = first + tl.arange(0, TOKENS)
-        paged = position < (length if HAS_BLOCK else total)
-        place, known = _place(row_table_ptr, position, paged, head, columns, BLOCK_SIZE, KV_HEADS, SIZE)
-        reads = known[:, None] & (column < SIZE)[None, :]
+        paged = position < tl.minimum(length if HAS_BLOCK else total, room)
+        read = position.to(tl.uint32)
+        block = tl.load(row_table_ptr + read // BLOCK_SIZE, mask=paged, other=0)
+        place, reads = _place(block, read, head, BLOCK_SIZE, KV_HEADS, SIZE), _reads(block, column, SIZE)
         k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
         v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
         if HAS_BLOCK:
@@ -84,14 +107,7 @@ def attend_kernel(
             v_at = sequence * stride_vb + (position - length) * stride_vw + head * stride_vh
             k += tl.load(block_k_ptr + k_at[:, None] + column[None, :], mask=takes, other=0.0)
             v += tl.load(block_v_ptr + v_at[:, None] + column[None, :], mask=takes, other=0.0)
-            known = known | own
-        sees = known[None, :] & ((position[None, :] <= length + (row // GROUP)[:, None]) | HAS_BLOCK | HAS_TREE)
-        if HAS_TREE:
-            bits = tl.load(ancestors_ptr + sequence * WIDTH + row // GROUP, mask=row < WIDTH * GROUP, other=0)
-            sees &= (position < length)[None, :] | _has(bits, position - length)
-        if WINDOW > 0:
-            # A row of a tree is stored elsewhere than where it sits.
-            sees &= (position[None, :] >= low[:, None]) | ((position >= length)[None, :] & HAS_TREE)
+        sees = _sees(position, row, length, total, low, bits_ptr, HAS_BLOCK, HAS_TREE, WINDOW, WIDTH, GROUP)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
         best, mass, sum_ = _take(tl.where(sees, scores, float("-inf")), v, best, mass, sum_)
     allow_next(PDL)
@@ -101,10 +117,28 @@ def attend_kernel(
         tl.store(out_ptr + q_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)
     else:
         target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
-        used = (begin < total) | (split == 0)
+        used = (begin < reach) | (split == 0)
         tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
         both = target[:, None] * 2 + tl.arange(0, 2)[None, :]
         tl.store(sums_ptr + both, tl.join(best, mass), mask=(known_row & used)[:, None])
+
+
+@triton.jit
+def _sees(
+    position, row, length, total, low, bits_ptr,
+    HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Return which rows see which positions: those of their path, of their block, or up to their own."""
+    sees = (position < total)[None, :]
+    if HAS_TREE:
+        bits = tl.load(bits_ptr + row // GROUP, mask=row < WIDTH * GROUP, other=0)
+        sees &= (position < length)[None, :] | _has(bits, position - length)
+    elif not HAS_BLOCK:
+        sees &= position[None, :] <= length + (row // GROUP)[:, None]
+    if WINDOW > 0:
+        # A row of a tree is stored elsewhere than where it sits.
+        sees &= (position[None, :] >= low[:, None]) | ((position >= length)[None, :] & HAS_TREE)
+    return sees
 
 
 @triton.jit
@@ -115,19 +149,16 @@ def _has(bits, index):
 
 
 @triton.jit
-def _place(
-    table_ptr, position, paged, head, columns, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr
-):
-    """Return where a head's keys of some positions are, and whether they may be read.
-
-    The pad block is never read: its contents are anybody's, and zero times NaN is NaN.
-    """
-    position = position.to(tl.uint32)
-    index = position // BLOCK_SIZE
-    block = tl.load(table_ptr + index, mask=paged & (index < columns), other=0)
-    # The number of a head's row fits 32 bits, that of its first element may not.
+def _place(block, position, head, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr):
+    """Return where a head's keys of some positions begin: the number of a head's row fits 32 bits, that may not."""
     head_row = (block * BLOCK_SIZE + (position % BLOCK_SIZE).to(tl.int32)) * KV_HEADS + head
-    return head_row.to(tl.int64) * SIZE, block != 0
+    return head_row.to(tl.int64) * SIZE
+
+
+@triton.jit
+def _reads(block, column, SIZE: tl.constexpr):
+    """Return which elements may be read: the pad block's contents are anybody's, and zero times NaN is NaN."""
+    return (block != 0)[:, None] & (column < SIZE)[None, :]
 
 
 @triton.jit
