@@ -48,7 +48,9 @@ def poisoned_kv(kv_heads: int, size: int, table: Tensor, counts: list[int], dtyp
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("width", "heads", "kv_heads", "size"), [(1, 2, 2, 16), (4, 4, 1, 24), (5, 2, 1, 16)])
+@pytest.mark.parametrize(
+    ("width", "heads", "kv_heads", "size"), [(1, 2, 2, 16), (4, 4, 1, 24), (5, 2, 1, 16), (9, 4, 1, 16)]
+)
 def test_causal_span(width: int, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:
     table, counts = tables(LENGTHS, width), [length + width for length in LENGTHS]
     kv = poisoned_kv(kv_heads, size, table, counts, dtype)

@@ -45,8 +45,7 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     kv_heads = kv_2NSHD.shape[3]
     group = heads // kv_heads
     rows = width * group
-    longest = span.block_table_BN.shape[1] * span.block_size
-    cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), keys is None, longest)
+    cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), keys is None)
     splits = cut.splits
     q_BWHD = q_BWHD.contiguous()
     block_keys, block_values = (q_BWHD, q_BWHD) if keys is None or values is None else (keys, values)

@@ -7,6 +7,8 @@ import triton.language as tl
 
 from services.common.kernels.overlap import allow_next, await_previous
 
+_FULL_TILE = tl.constexpr(64)
+
 
 @triton.jit
 def _share(total, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
@@ -68,7 +70,8 @@ def attend_kernel(
     total = reach if HAS_BLOCK else tl.minimum(reach, room)
     seen = total if HAS_BLOCK else tl.minimum(total, length + last_row + 1)
     begin, end = _range(_first(length, WINDOW), reach, seen, SPLITS, TOKENS)
-    middle = _middle(begin, end, seen_by_all, HAS_BLOCK or HAS_TREE, TOKENS)
+    # Of small tiles a branch for the last one costs more than reading it as it comes.
+    middle = _middle(begin, end, seen_by_all, HAS_BLOCK or HAS_TREE or TILE < _FULL_TILE, TOKENS)
     best = tl.full((TILE,), -1e30, dtype=WIDE)
     mass = tl.zeros((TILE,), dtype=WIDE)
     sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
