@@ -62,6 +62,20 @@ def test_causal_span(width: int, heads: int, kv_heads: int, size: int, dtype: to
             close(out[row, offset], softmax_attention(q[row, offset], keys, values).to(dtype))
 
 
+@pytest.mark.parametrize("width", [2, 9])
+def test_a_length_past_the_table_reads_nothing_behind_it(width: int) -> None:
+    """What follows a row of the table is another's: here blocks that hold no numbers."""
+    blocks, room = 12, 12 * BLOCK_SIZE
+    table = torch.arange(1, 2 * blocks + 1, dtype=torch.int32, device=DEVICE)[None]
+    kv = torch.full((2, 2 * blocks + 1, BLOCK_SIZE, 1, 16), float("nan"), device=DEVICE)
+    kv[:, 1 : blocks + 1] = randn(2, blocks, BLOCK_SIZE, 1, 16)
+    q, lengths = randn(1, width, 4, 16), torch.tensor([room + 21], device=DEVICE)
+    own = randn(1, width, 1, 16, seed=2)
+    short = table[:, :blocks]
+    assert kernel.attend_span(q, kv, plan_span(short, lengths, width, BLOCK_SIZE)).isfinite().all()
+    assert kernel.attend_block(q, own, own, kv, plan_context(short, lengths, width, BLOCK_SIZE)).isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("width", "heads", "kv_heads", "size"), [(5, 2, 2, 16), (4, 3, 1, 24)])
 def test_context_and_block(width: int, heads: int, kv_heads: int, size: int, dtype: torch.dtype) -> None:

@@ -66,7 +66,7 @@ def attend_kernel(
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
     first_row = tl.program_id(2) * TILE // GROUP
     last_row = (tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1) // GROUP
-    seen_by_all = length if HAS_BLOCK or HAS_TREE else length + first_row + 1
+    seen_by_all = tl.minimum(length, room) if HAS_BLOCK or HAS_TREE else length + first_row + 1
     total = reach if HAS_BLOCK else tl.minimum(reach, room)
     seen = total if HAS_BLOCK else tl.minimum(total, length + last_row + 1)
     begin, end = _range(_first(length, WINDOW), reach, seen, SPLITS, TOKENS)
