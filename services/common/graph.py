@@ -99,15 +99,18 @@ class StepGraphs:
         if self._eager or self._device.type != "cuda":
             step()
             return None
+        # Libraries keep a workspace for every stream that they meet: one for all captures, warm or recorded.
         stream = _side_stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP_CALLS):
-                step()
+            peak_bytes = _warmed_up(step, self._device)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         torch.cuda.synchronize(self._device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+            if not self._captured:
+                # The first step is the largest. Tensor by tensor its pool would grow by pieces that fit no other's.
+                torch.empty(peak_bytes, dtype=torch.uint8, device=self._device)
             step()
         return graph
 
@@ -126,8 +129,16 @@ class StepGraphs:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures of the process: libraries keep a workspace for every stream that they meet."""
     return torch.cuda.Stream(device)
+
+
+def _warmed_up(step: Callable[[], None], device: torch.device) -> int:
+    """Runs a step until nothing of it is new; returns the most bytes that it then holds at once."""
+    for _ in range(_WARM_UP_CALLS):
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step()
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def _signature(tensors: Sequence[Tensor]) -> Signature:

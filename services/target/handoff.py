@@ -82,7 +82,7 @@ class Handoff(Protocol):
     look_ahead: int
     """Rounds that may be launched before the one ahead of them is read."""
     gate: Gate | None
-    """Stands at the head of every captured step that reads drafts; without it the stream waits before the step."""
+    """Stands at the head of captured steps that read drafts and that it serves; before others the stream waits."""
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes an attachment known before the engine hears of it; any thread may call this."""
@@ -172,7 +172,7 @@ class FlagHandoff:
     def before_verify(self, plan: Plan) -> None:
         """Lets the stream wait for the drafter's flag, unless the step does."""
         if self._flags is not None:
-            if self.gate is None:
+            if self.gate is None or not self.gate.serves(plan.bucket, plan.width):
                 self._flags.await_drafted(plan.number)
             self._waiting.add(plan.number)
 

@@ -25,7 +25,7 @@ Mode = Literal["greedy", "full"]
 class RoundInputs:
     """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
 
-    `version` counts how often the rows have changed; `gate` holds the steps that read drafts; `beside` is where the
+    `version` counts how often the rows have changed; `gate` holds steps that read drafts; `beside` is where the
     draft context is written meanwhile.
     """
 
@@ -108,7 +108,7 @@ class VerifyStep:
         if self._width == 1:
             return self._drafts_BK
         pool, inputs = self._pool, self._inputs
-        if inputs.gate is not None:
+        if inputs.gate is not None and inputs.gate.serves(self._bucket, self._width):
             inputs.gate.hold(inputs.expected_2)
         return take_drafts(
             pool.mailbox_SK,

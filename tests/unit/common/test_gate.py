@@ -51,6 +51,11 @@ def test_it_waits_for_its_own_word_of_its_generation(flags: Tensor) -> None:
     waiting.join()
 
 
+@pytest.mark.parametrize(("bucket", "width", "serves"), [(1, 16, True), (4, 4, True), (2, 16, False), (8, 4, False)])
+def test_it_serves_steps_of_few_rows(flags: Tensor, bucket: int, width: int, serves: bool) -> None:
+    assert Gate(flags, "drafted", LIMIT_S).serves(bucket, width) == serves
+
+
 def test_it_gives_up_on_one_that_never_comes(flags: Tensor) -> None:
     Gate(flags, "drafted", 0.02).hold(stamp(1))
     assert not reference.reached(flags, stamp(1), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 import torch
@@ -60,18 +61,33 @@ def flag_turn(monkeypatch: pytest.MonkeyPatch, mps: bool) -> tuple[FlagTurn, tor
 @pytest.mark.usefixtures("stream")
 def test_by_time_slices_the_stream_waits(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
     turn, _ = flag_turn(monkeypatch, mps=False)
-    turn.hold(torch.tensor([7, 3]))
-    turn.begin(7)
+    turn.hold(torch.tensor([7, 3]), 1, 16)
+    turn.begin(7, 1, 16)
     turn.end(7)
     assert flags.log == ["wait T=7", "D=7"]
 
 
 @pytest.mark.usefixtures("stream")
-def test_under_mps_the_draft_itself_waits(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bucket", "width"), [(2, 16), (32, 8)])
+def test_under_mps_the_stream_waits_before_a_draft_of_many_rows(
+    flags: Flags, bucket: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the draft does not: its gate would hold it for a second, for the flag never comes here."""
+    turn, _ = flag_turn(monkeypatch, mps=True)
+    start = time.monotonic()
+    turn.hold(torch.tensor([7, 3]), bucket, width)
+    assert time.monotonic() - start < 0.5
+    turn.begin(7, bucket, width)
+    turn.end(7)
+    assert flags.log == ["wait T=7", "D=7"]
+
+
+@pytest.mark.usefixtures("stream")
+def test_under_mps_a_draft_of_few_rows_waits_itself(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
     turn, memory = flag_turn(monkeypatch, mps=True)
     memory[2 * 3] = 7
-    turn.hold(torch.tensor([7, 3]))
-    turn.begin(7)
+    turn.hold(torch.tensor([7, 3]), 1, 16)
+    turn.begin(7, 1, 16)
     turn.end(7)
     assert flags.log == ["D=7"]
 
@@ -81,7 +97,7 @@ def test_under_mps_the_draft_itself_waits(flags: Flags, monkeypatch: pytest.Monk
 def test_letting_go_releases_the_stream(flags: Flags, mps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """And writes no flag of its own: a target may have released itself by a higher number."""
     turn, _ = flag_turn(monkeypatch, mps)
-    turn.begin(9)
+    turn.begin(9, 1, 16)
     flags.log.clear()
     turn.close()
     assert flags.log == ["release drafter 9"]

@@ -58,8 +58,8 @@ class Drafter:
         self.speculating = False
 
 
-def plan(number: int) -> Plan:
-    return Plan(number, 4, (0,), 1, (), (), (), ())
+def plan(number: int, bucket: int = 1) -> Plan:
+    return Plan(number, 4, (0,), bucket, (), (), (), ())
 
 
 @pytest.fixture
@@ -106,6 +106,17 @@ def test_with_a_gate_the_step_waits_and_the_host_still_watches(stream: Stream) -
     assert stream.log == ["copies", "T=1", "verify"]
     drafter.speculating = False
     flags.wait(plan(1), done)
+    assert stream.log[-1] == "release 1"
+
+
+def test_with_a_gate_the_stream_still_waits_before_steps_of_many_rows(stream: Stream) -> None:
+    flags = FlagHandoff(lambda generation: stream, Gate(torch.zeros(16, dtype=torch.int32), "drafted", 1.0))
+    drafter = attached(flags)
+    flags.published(plan(1, bucket=8))
+    flags.before_verify(plan(1, bucket=8))
+    assert stream.log == ["T=1", "wait D=1"]
+    drafter.speculating = False
+    flags.wait(plan(1, bucket=8), Mark(stream, 1))
     assert stream.log[-1] == "release 1"
 
 
