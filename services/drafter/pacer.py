@@ -55,7 +55,7 @@ class Pacer:
         Raises:
             KeyError: no step was captured for this bucket and width.
         """
-        self._turn.begin(number, bucket, width)
+        self._turn.begin(number, bucket)
         # Behind the wait: where processes take turns, a kernel that could run at once would be let in while the target
         # verifies, two switches for nothing. Assigning would wait until the round before is drafted, which reads it.
         self._stamp_2[0].fill_(number)
@@ -68,7 +68,7 @@ class Pacer:
 
 
 def _draft_round(shared: Shared, proposer: Proposer, turn: Turn, stamp_2: Tensor, bucket: int, width: int) -> None:
-    turn.hold(stamp_2, bucket, width)
+    turn.hold(stamp_2, bucket)
     rows_B = shared.rows_B[:bucket]
     drafts_BK = proposer.propose(shared, rows_B, width)
     post_drafts(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)

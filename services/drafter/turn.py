@@ -20,11 +20,11 @@ _STUCK = 70
 class Turn(Protocol):
     """Stands around every draft; belongs to one attachment."""
 
-    def hold(self, stamp_2: Tensor, bucket: int, width: int) -> None:
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
         """At the head of a captured draft: what follows may read the inputs of the stamp's round and generation."""
         ...
 
-    def begin(self, number: int, bucket: int, width: int) -> None:
+    def begin(self, number: int, bucket: int) -> None:
         """The drafter may read the round's inputs after this, or in a draft that holds."""
         ...
 
@@ -43,10 +43,10 @@ class HostTurn:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def hold(self, stamp_2: Tensor, bucket: int, width: int) -> None:
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
         """The inputs are there."""
 
-    def begin(self, number: int, bucket: int, width: int) -> None:
+    def begin(self, number: int, bucket: int) -> None:
         """The inputs are there."""
 
     def end(self, number: int) -> None:
@@ -67,15 +67,15 @@ class FlagTurn:
         self._gate = Gate(flags, "published", _RELEASE_S) if mps_serves() else None
         self._last = 0
 
-    def hold(self, stamp_2: Tensor, bucket: int, width: int) -> None:
-        """Where processes share the GPU a draft of few rows itself waits for the round's inputs."""
-        if self._gate is not None and self._gate.serves(bucket, width):
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
+        """Where processes share the GPU a draft of few sequences itself waits for the round's inputs."""
+        if self._gate is not None and self._gate.serves(bucket):
             self._gate.hold(stamp_2)
 
-    def begin(self, number: int, bucket: int, width: int) -> None:
+    def begin(self, number: int, bucket: int) -> None:
         """Lets the stream wait for them, unless the draft does."""
         self._last = number
-        if self._gate is None or not self._gate.serves(bucket, width):
+        if self._gate is None or not self._gate.serves(bucket):
             self._flags.await_published(number)
 
     def end(self, number: int) -> None:

@@ -172,7 +172,7 @@ class FlagHandoff:
     def before_verify(self, plan: Plan) -> None:
         """Lets the stream wait for the drafter's flag, unless the step does."""
         if self._flags is not None:
-            if self.gate is None or not self.gate.serves(plan.bucket, plan.width):
+            if self.gate is None or not self.gate.serves(plan.bucket):
                 self._flags.await_drafted(plan.number)
             self._waiting.add(plan.number)
 

@@ -108,7 +108,7 @@ class VerifyStep:
         if self._width == 1:
             return self._drafts_BK
         pool, inputs = self._pool, self._inputs
-        if inputs.gate is not None and inputs.gate.serves(self._bucket, self._width):
+        if inputs.gate is not None and inputs.gate.serves(self._bucket):
             inputs.gate.hold(inputs.expected_2)
         return take_drafts(
             pool.mailbox_SK,

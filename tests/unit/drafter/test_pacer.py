@@ -77,10 +77,10 @@ class WatchedTurn(HostTurn):
         self.stamp_2 = torch.empty(0)
         self.found: list[int] = []
 
-    def hold(self, stamp_2: Tensor, bucket: int, width: int) -> None:
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
         self.stamp_2 = stamp_2
 
-    def begin(self, number: int, bucket: int, width: int) -> None:
+    def begin(self, number: int, bucket: int) -> None:
         self.found.append(int(self.stamp_2[0]))
 
 

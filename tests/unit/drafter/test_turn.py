@@ -61,33 +61,32 @@ def flag_turn(monkeypatch: pytest.MonkeyPatch, mps: bool) -> tuple[FlagTurn, tor
 @pytest.mark.usefixtures("stream")
 def test_by_time_slices_the_stream_waits(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
     turn, _ = flag_turn(monkeypatch, mps=False)
-    turn.hold(torch.tensor([7, 3]), 1, 16)
-    turn.begin(7, 1, 16)
+    turn.hold(torch.tensor([7, 3]), 8)
+    turn.begin(7, 8)
     turn.end(7)
     assert flags.log == ["wait T=7", "D=7"]
 
 
 @pytest.mark.usefixtures("stream")
-@pytest.mark.parametrize(("bucket", "width"), [(2, 16), (32, 8)])
-def test_under_mps_the_stream_waits_before_a_draft_of_many_rows(
-    flags: Flags, bucket: int, width: int, monkeypatch: pytest.MonkeyPatch
+def test_under_mps_the_stream_waits_before_a_draft_of_many_sequences(
+    flags: Flags, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the draft does not: its gate would hold it for a second, for the flag never comes here."""
     turn, _ = flag_turn(monkeypatch, mps=True)
     start = time.monotonic()
-    turn.hold(torch.tensor([7, 3]), bucket, width)
+    turn.hold(torch.tensor([7, 3]), 16)
     assert time.monotonic() - start < 0.5
-    turn.begin(7, bucket, width)
+    turn.begin(7, 16)
     turn.end(7)
     assert flags.log == ["wait T=7", "D=7"]
 
 
 @pytest.mark.usefixtures("stream")
-def test_under_mps_a_draft_of_few_rows_waits_itself(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_mps_a_draft_of_few_sequences_waits_itself(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
     turn, memory = flag_turn(monkeypatch, mps=True)
     memory[2 * 3] = 7
-    turn.hold(torch.tensor([7, 3]), 1, 16)
-    turn.begin(7, 1, 16)
+    turn.hold(torch.tensor([7, 3]), 8)
+    turn.begin(7, 8)
     turn.end(7)
     assert flags.log == ["D=7"]
 
@@ -97,7 +96,7 @@ def test_under_mps_a_draft_of_few_rows_waits_itself(flags: Flags, monkeypatch: p
 def test_letting_go_releases_the_stream(flags: Flags, mps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """And writes no flag of its own: a target may have released itself by a higher number."""
     turn, _ = flag_turn(monkeypatch, mps)
-    turn.begin(9, 1, 16)
+    turn.begin(9, 8)
     flags.log.clear()
     turn.close()
     assert flags.log == ["release drafter 9"]

@@ -109,14 +109,14 @@ def test_with_a_gate_the_step_waits_and_the_host_still_watches(stream: Stream) -
     assert stream.log[-1] == "release 1"
 
 
-def test_with_a_gate_the_stream_still_waits_before_steps_of_many_rows(stream: Stream) -> None:
+def test_with_a_gate_the_stream_still_waits_before_steps_of_many_sequences(stream: Stream) -> None:
     flags = FlagHandoff(lambda generation: stream, Gate(torch.zeros(16, dtype=torch.int32), "drafted", 1.0))
     drafter = attached(flags)
-    flags.published(plan(1, bucket=8))
-    flags.before_verify(plan(1, bucket=8))
+    flags.published(plan(1, bucket=16))
+    flags.before_verify(plan(1, bucket=16))
     assert stream.log == ["T=1", "wait D=1"]
     drafter.speculating = False
-    flags.wait(plan(1, bucket=8), Mark(stream, 1))
+    flags.wait(plan(1, bucket=16), Mark(stream, 1))
     assert stream.log[-1] == "release 1"
 
 
