@@ -23,12 +23,10 @@ from services.target.steps import MODES
 
 _STATE_BYTES_PER_TOKEN_ID = 9
 """Per slot and vocabulary entry: bias, count and whether the prompt has it."""
-_TARGET_BYTES, _DRAFTER_BYTES = 960 << 20, 632 << 20
+_TARGET_BYTES, _DRAFTER_BYTES = 848 << 20, 560 << 20
 """Of each process on a GPU, beside tensors and graphs: its context, kernels, libraries and their workspaces."""
-_GRAPH_LAYER_BYTES = 72 << 10
+_GRAPH_LAYER_BYTES = 81 << 10
 """Of a captured step, for each of its layers."""
-_DRAFT_SLACK = 1.25
-"""What a drafter's steps hold to the sum of their tensors: many small captures share one pool."""
 _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """For slots and K/V on a CPU, unless the settings say otherwise."""
@@ -103,7 +101,7 @@ def _draft_bytes(settings: TargetSettings, context: DflashContext, widths: Seque
     logits = min(rows, HEAD_ROWS) * context.config.vocab_size
     held = context.dtype.itemsize * (rows * _row_elements(context.config) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
-    return int(_DRAFT_SLACK * held) + graphs * context.config.num_hidden_layers * _GRAPH_LAYER_BYTES
+    return held + graphs * context.config.num_hidden_layers * _GRAPH_LAYER_BYTES
 
 
 def _target_steps(settings: TargetSettings, widths: Sequence[int]) -> int:
