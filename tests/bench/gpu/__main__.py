@@ -20,7 +20,7 @@ from typing import Any
 from tests.bench.gpu import steps
 from tests.bench.gpu.adaptive import Budget, adaptive_rows
 from tests.bench.gpu.contexts import context_rows
-from tests.bench.gpu.floors import explain
+from tests.bench.gpu.floors import against_products, explain
 from tests.bench.gpu.gap import gap_rows
 from tests.bench.gpu.gateway import gateway_rows
 from tests.bench.gpu.held import held_rows
@@ -127,7 +127,9 @@ def _steps(chosen: argparse.Namespace) -> list[Row]:
         rows += steps.verify_rows(rig, buckets, contexts, bandwidth)
         rows += steps.sampled_rows(rig, buckets, contexts[0])
         rows += steps.draft_rows(rig, buckets, contexts, bandwidth)
-        rows += steps.product_rows(rig, (1, 16, 128))
+        counts = sorted({1, 16, *(bucket * chosen.widths[-1] for bucket in buckets)})
+        rows += steps.product_rows(rig, counts)
+        rows += against_products(rows, rig.settings.shape)
         graphs = rig.machine.runner.graphs()
         rows.append({"step": "graphs", "captures": graphs.captures, "recaptures": graphs.recaptures})
         return rows

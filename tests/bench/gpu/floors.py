@@ -1,4 +1,4 @@
-"""What a served round is made of: the single steps of the same run, the hand-off between them, and the bytes' floor."""
+"""What steps and served rounds are made of: products and K/V; single steps, the hand-off between them, a floor by bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.common.model.made_up import MadeUpShape
-from tests.bench.gpu.shapes import draft_bytes, verify_bytes
+from tests.bench.gpu.shapes import draft_bytes, kv_bytes, verify_bytes
 
 Row = dict[str, Any]
+_KV_BYTES_S = 4.2e12
+
+
+def against_products(steps: Sequence[Row], shape: MadeUpShape) -> list[Row]:
+    """A row for each verify with as many rows as products of cuBLAS: its time against theirs and its K/V's bytes."""
+    products = {row["bucket"]: row["us"] for row in steps if row["step"] == "products"}
+    rows: list[Row] = []
+    for row in steps:
+        if row["step"] == "verify" and (count := row["bucket"] * row["width"]) in products:
+            kv = kv_bytes(shape, row["bucket"], row["context"]) / _KV_BYTES_S * 1e6
+            rows.append({
+                "step": "against products",
+                **{name: row[name] for name in ("bucket", "context", "width", "us")},
+                "products_us": products[count],
+                "kv_us": round(kv, 1),
+                "ratio": round(row["us"] / (products[count] + kv), 3),
+                "bar": 1.25,
+            })  # fmt: skip
+    return rows
 
 
 def explain(rows: Sequence[Row], steps: Sequence[Row], shape: MadeUpShape) -> list[Row]:

@@ -62,10 +62,14 @@ def drafter_elements(shape: MadeUpShape) -> int:
     return shape.draft_layers * layer_elements(shape)
 
 
+def kv_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
+    """The target's K/V of some sequences."""
+    return size * rows * context * shape.layers * 2 * shape.kv_heads * shape.head_dim
+
+
 def verify_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
     """Fewest bytes of a verify: every matrix and the head once, the K/V of each sequence once."""
-    kv = rows * context * shape.layers * 2 * shape.kv_heads * shape.head_dim
-    return size * (target_elements(shape) + kv)
+    return size * target_elements(shape) + kv_bytes(shape, rows, context, size)
 
 
 def draft_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -65,7 +66,7 @@ def draft_rows(rig: Rig, buckets: tuple[int, ...], contexts: tuple[int, ...], ba
     return rows
 
 
-def product_rows(rig: Rig, tokens: tuple[int, ...]) -> list[Row]:
+def product_rows(rig: Rig, tokens: Sequence[int]) -> list[Row]:
     """cuBLAS alone: every matrix product of a verify, captured, on weights of their own."""
     layers, rows = layer_matrices(rig), []
     head = rig.pool.model.lm_head_VD

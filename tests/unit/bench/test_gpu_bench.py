@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from services.target.adaptive.width import adaptive_policy
-from tests.bench.gpu.floors import explain
+from tests.bench.gpu.floors import against_products, explain
 from tests.bench.gpu.load import Arrival, Run
 from tests.bench.gpu.medians import interval
 from tests.bench.gpu.pinned import PinnedWidth, Schedule
@@ -71,6 +71,15 @@ def test_rounds_of_one_width_are_explained_and_other_rows_left_alone() -> None:
     assert explained[0]["handoff_us"] == 10.0
     assert explained[0]["floor_us"] > 0.0
     assert explained[1:] == rows[1:]
+
+
+def test_verifies_are_compared_with_the_products_of_as_many_rows() -> None:
+    verify = {"step": "verify", "bucket": 8, "context": 512, "width": 16, "us": 3700.0}
+    steps = [verify, verify | {"width": 8}, {"step": "products", "bucket": 128, "us": 2900.0}]
+    rows = against_products(steps, SHAPES["qwen3-4b"])
+    assert [(row["bucket"], row["width"]) for row in rows] == [(8, 16)]
+    assert rows[0]["kv_us"] == pytest.approx(8 * 512 * 147_456 / 4.2e12 * 1e6, abs=0.1)
+    assert rows[0]["ratio"] == pytest.approx(3700 / (2900 + rows[0]["kv_us"]), abs=1e-3)
 
 
 def test_expected_tokens_end_at_the_width() -> None:
