@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--memory-gb", type=float, default=52.0, help="of the pair, weights included")
+    parser.add_argument("--memory-gb", type=float, default=56.0, help="of the pair, weights included")
     parser.add_argument("--save", default="")
     parser.add_argument("--buckets", type=int, nargs="*", default=[1, 8], help="of steps")
     parser.add_argument("--contexts", type=int, nargs="*", default=[512, 4096, 32000], help="of steps")

@@ -87,8 +87,9 @@ class Rig:
         columns = state.block_table_SN.shape[1]
         for slot in range(rows):
             first = 1 + slot * per_slot
-            blocks = torch.arange(first, first + min(per_slot, columns), dtype=torch.int32) % self.pool.settings.blocks
-            state.block_table_SN[slot, : len(blocks)] = blocks + 1
+            blocks = torch.arange(first, first + min(per_slot, columns), dtype=torch.int32)
+            assert blocks[-1] <= self.pool.settings.blocks, "sequences that share blocks are read faster than others"
+            state.block_table_SN[slot, : len(blocks)] = blocks
             self.slots.max_tokens_S[slot] = self.slots.limit_S[slot] = FAR
             self.slots.draft_limit_S[slot] = FAR
         self.reset(rows, context)
