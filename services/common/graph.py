@@ -109,7 +109,7 @@ class StepGraphs:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             if not self._captured:
-                # The first step is the largest. Tensor by tensor its pool would grow by pieces that fit no other's.
+                # A pool that grows tensor by tensor ends up in pieces that fit no other tensor. Large steps come first.
                 torch.empty(peak_bytes, dtype=torch.uint8, device=self._device)
             step()
         return graph
