@@ -68,7 +68,6 @@ class Acceptance:
         self._shared = _Chances(self._longest)
         self._rows: dict[int, _Row] = {}
         self._sums = [0.0] * len(self._widths)
-        self._known = self._shared_chances()
 
     def join(self, uid: int, cap: int | None) -> None:
         """A request starts to decode; `cap` is its longest draft, None for no limit of its own."""
@@ -98,25 +97,20 @@ class Acceptance:
             self._refresh(row)
 
     def expected(self) -> list[float]:
-        """Tokens that all decoding requests together should commit in one round, by width. Called once a round."""
-        self._known = self._shared_chances()
+        """Tokens that all decoding requests together should commit in one round, by width."""
         return self._sums
 
-    def _shared_chances(self) -> list[float]:
-        """The chance at each position over all requests; positions never seen take that of the one before."""
-        chances = []
-        chance, weight = self._settings.optimism, self._settings.optimism_weight
-        for matched, tried in zip(self._shared.matched, self._shared.tried, strict=True):
-            chance = (matched + chance * weight) / (tried + weight)
-            chances.append(chance)
-        return chances
-
     def _refresh(self, row: _Row) -> None:
-        weight, matched, tried = self._settings.shared_weight, row.chances.matched, row.chances.tried
-        reach = total = 1.0
+        """Where the others say little of a position, its chance is the request's own at the one before."""
+        settings, own, others = self._settings, row.chances, self._shared
+        chance, reach, total = settings.optimism, 1.0, 1.0
         gathered = [1.0]
         for position in range(row.cap):
-            reach *= (matched[position] + self._known[position] * weight) / (tried[position] + weight)
+            known = others.matched[position] + chance * settings.optimism_weight
+            known /= others.tried[position] + settings.optimism_weight
+            chance = own.matched[position] + known * settings.shared_weight
+            chance /= own.tried[position] + settings.shared_weight
+            reach *= chance
             total += reach
             gathered.append(total)
         for index, width in enumerate(self._widths):

@@ -102,6 +102,36 @@ def test_good_drafts_are_found_again_after_bad_times() -> None:
     assert widths[2900:].count(16) + widths[2900:].count(8) >= 90
 
 
+def test_positions_that_nobody_reached_are_worth_what_a_request_does_before_them() -> None:
+    """Requests that accept no seventh draft leave little to learn behind it; another kind must not wait for that."""
+    six, micros = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, *[0.0] * 9), {1: 2572.0, 4: 3134.0, 8: 3150.0, 16: 3240.0}
+
+    def speed(chosen: WidthPolicy, chances: Sequence[float], uids: range, source: random.Random) -> float:
+        spent = 0.0
+        for uid in uids:
+            chosen.join(uid, None)
+            left = 127
+            while left > 0:
+                width = chosen.choose(1, 1)
+                accepted = min(accepted_drafts(source, chances, width - 1), left - 1)
+                left -= accepted + 1
+                chosen.observe(uid, width - 1, accepted, left == 0)
+                chosen.landed(1, width, accepted + 1, micros[width])
+                spent += micros[width]
+            chosen.leave(uid)
+        return 127 * len(uids) / spent
+
+    shares = []
+    for seed in range(25):
+        source = random.Random(seed)
+        adaptive = adaptive_policy(tuple(micros), (1,), {(1, width): cost for width, cost in micros.items()})
+        speed(adaptive, conditional(six), range(40), source)
+        shares.append(speed(adaptive, conditional(P65), range(40, 48), source))
+    best = speed(FixedWidth(16), conditional(P65), range(400), random.Random(99))
+    print(f"adaptive / widest after the change = {[round(share / best, 3) for share in shares]}")
+    assert median(shares) >= 0.97 * best
+
+
 def test_promising_widths_are_timed_before_one_is_chosen() -> None:
     """What warm-up did not know, the first live rounds tell; the policy then avoids what turned out dear."""
     chosen = policy()
