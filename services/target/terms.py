@@ -11,9 +11,9 @@ import torch
 
 from services.common.errors import Code, PacelineError, Reason
 from services.common.kernels.accept.scratch import scratch_bytes
+from services.common.kernels.best_token import columns_at_once
 from services.common.model import DflashContext, Qwen3
 from services.common.model.config import BackboneConfig
-from services.common.model.dflash import HEAD_ROWS
 from services.common.model.sizes import block_elements, context_elements, target_elements
 from services.target.budget import MemoryBudget, Terms, kv_token_bytes
 from services.target.noise_ring import bytes_per_slot
@@ -96,9 +96,9 @@ def _step_bytes(settings: TargetSettings, model: Qwen3, widths: Sequence[int]) -
 
 
 def _draft_bytes(settings: TargetSettings, context: DflashContext, widths: Sequence[int]) -> int:
-    """The same of a drafter, whose head takes some rows at a time, with its graphs."""
+    """The same of a drafter, which has the scores of some tokens at a time, with its graphs."""
     rows = settings.slots * widths[-1]
-    logits = min(rows, HEAD_ROWS) * context.config.vocab_size
+    logits = rows * columns_at_once(rows, context.config.vocab_size)
     held = context.dtype.itemsize * (rows * _row_elements(context.config) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
     return held + graphs * context.config.num_hidden_layers * _GRAPH_LAYER_BYTES

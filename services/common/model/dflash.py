@@ -12,15 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.best_token import best_token
+from services.common.kernels.best_token import best_of_product, best_token
 from services.common.kernels.compiled import compiled
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear
 from services.common.kernels.rms_norm import rms_norm
-from services.common.kernels.rope import Rotation, norm_rope
+from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, attend_block
-from services.common.kernels.write_kv import write_layers
+from services.common.kernels.store_context import store_context
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
 from services.common.model.config import DrafterConfig, TargetConfig, read_drafter_config
 from services.common.model.errors import ModelError
@@ -39,8 +39,6 @@ from services.common.model.random_weights import RandomCheckpoint
 _FC = "fc.weight"
 _HIDDEN_NORM = "hidden_norm.weight"
 _NORM = "norm.weight"
-HEAD_ROWS = 512
-"""Rows of one product with the head: the logits of more would be the most that a drafter holds."""
 
 
 class DflashContext:
@@ -58,11 +56,11 @@ class DflashContext:
         self.config = config
         self.revision = revision
         self._fc_DF, self._kv_FD, self._hidden_norm_D = fc_DF, kv_FD, hidden_norm_D
-        self._key_norm_HD = key_norms_LD.repeat_interleave(config.num_key_value_heads, 0)
+        self._key_norm_LHD = key_norms_LD[:, None].repeat(1, config.num_key_value_heads, 1)
         self._table = rotation_table(config, fc_DF.dtype, fc_DF.device)
         self._host: HostContext | None = None
         if not on_kernel(fc_DF):
-            self._host = compiled(HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_HD, config))
+            self._host = compiled(HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_LHD, config))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -94,15 +92,11 @@ class DflashContext:
             self._host(features_BWF.flatten(0, 1), rotation, draft_kv_L2NSHD, span.slots_T)
 
     def _by_kernels(self, features_BWF: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor) -> None:
-        config, count = self.config, features_BWF.shape[0] * features_BWF.shape[1]
+        eps = self.config.rms_norm_eps
         fused_TD = linear(features_BWF.flatten(0, 1), self._fc_DF)
-        context_TD = rms_norm(fused_TD, self._hidden_norm_D, config.rms_norm_eps)
-        layers, kv_heads, head = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
-        rows_TL2HD = linear(context_TD, self._kv_FD).view(count, layers, 2, kv_heads, head)
-        keys_THD = rows_TL2HD[:, :, 0].reshape(count, layers * kv_heads, head)
-        turned_THD = norm_rope(keys_THD, self._key_norm_HD, rotation, config.rms_norm_eps)
-        rows_TL2HD[:, :, 0] = turned_THD.view(count, layers, kv_heads, head)
-        write_layers(draft_kv_L2NSHD, rows_TL2HD, span.slots_T)
+        context_TD = rms_norm(fused_TD, self._hidden_norm_D, eps)
+        mixed_TF = linear(context_TD, self._kv_FD)
+        store_context(mixed_TF, self._key_norm_LHD, rotation, draft_kv_L2NSHD, span.slots_T, eps)
 
 
 @dataclass(frozen=True)
@@ -162,8 +156,7 @@ class DflashBlock:
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
             return best_token(coupling.apply(F.linear(rows_RD, lm_head_VD), take)).view(-1, take)
-        best = [best_token(linear(some_RD, lm_head_VD)) for some_RD in rows_RD.split(HEAD_ROWS)]
-        return (best[0] if len(best) == 1 else torch.cat(best)).view(-1, take)
+        return best_of_product(rows_RD, lm_head_VD).view(-1, take)
 
     @torch.no_grad()
     def hidden(self, ids_BW: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.span_attention.reference import attend, gathered, room_for
+from services.common.kernels.store_context.reference import store_context
 from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.swiglu.reference import swiglu
-from services.common.kernels.write_kv.reference import write_layers
 from services.common.model.config import BackboneConfig
 from services.common.model.layers import LayerWeights
 
@@ -134,17 +134,13 @@ class HostContext(nn.Module):
     """The target's half of a drafter: features to context K/V."""
 
     def __init__(
-        self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_HD: Tensor, config: BackboneConfig
+        self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_LHD: Tensor, config: BackboneConfig
     ) -> None:
         super().__init__()
         self.fc, self.kv = product(fc_DF), product(kv_FD)
-        self.hidden_norm_D, self.key_norm_HD, self.eps = hidden_norm_D, key_norm_HD, config.rms_norm_eps
-        self.layers, self.kv_heads = config.num_hidden_layers, config.num_key_value_heads
+        self.hidden_norm_D, self.key_norm_LHD, self.eps = hidden_norm_D, key_norm_LHD, config.rms_norm_eps
 
     def forward(self, features_TF: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor) -> None:
         """Write the context K/V of rows at their slots."""
         context_TD = rms_norm(self.fc(features_TF), self.hidden_norm_D, self.eps)
-        rows_TL2HD = self.kv(context_TD).view(len(slots_T), self.layers, 2, self.kv_heads, -1)
-        turned_THD = norm_rope(rows_TL2HD[:, :, 0].flatten(1, 2), self.key_norm_HD, rotation, self.eps)
-        rows_TL2HD[:, :, 0] = turned_THD.unflatten(1, [self.layers, self.kv_heads])
-        write_layers(kv_L2NSHD, rows_TL2HD, slots_T)
+        store_context(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)

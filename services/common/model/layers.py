@@ -86,9 +86,12 @@ def store_projected(
 
 
 def finish_block(
-    attended_TF: Tensor, stream_TD: Tensor, layer: LayerWeights, next_norm_D: Tensor, eps: float
+    attended_TF: Tensor, stream_TD: Tensor, layer: LayerWeights, next_norm_D: Tensor, eps: float, keep: bool = False
 ) -> tuple[Normed, Tensor]:
-    """Apply the output projection and the feed-forward half; return the next block's norm of the stream, and it."""
-    normed, stream_TD = linear_added(attended_TF, layer.o_DF, stream_TD, layer.post_norm_D, eps)
+    """Apply the output projection and the feed-forward half; return the next block's norm of the stream, and it.
+
+    The stream handed in is not to be read afterwards unless `keep`.
+    """
+    normed, stream_TD = linear_added(attended_TF, layer.o_DF, stream_TD, layer.post_norm_D, eps, keep)
     inner_TI = linear_gated(normed, layer.gate_up_FD, eps)
     return linear_added(inner_TI, layer.down_DF, stream_TD, next_norm_D, eps)

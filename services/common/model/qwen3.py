@@ -120,7 +120,8 @@ class Qwen3:
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
             q_THD = store_projected(normed, layer, rotation, kv_L2NSHD[index], span.slots_T, eps)
             attended_BWF = attend_span(q_THD.view(*ids_BW.shape, *q_THD.shape[1:]), kv_L2NSHD[index], span)
-            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps)
+            keep = index - 1 in tapped
+            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps, keep)
             if index in taps:
                 tapped[index] = stream_TD
         hidden_BWD = rms_norm(stream_TD, self._norm_D, eps).view(*ids_BW.shape, -1)

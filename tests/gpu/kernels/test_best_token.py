@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from services.common.kernels.best_token import kernel
+from services.common.kernels.best_token import kernel, reference
 from tests.gpu.kernels.devices import DTYPES, randn
 
 
@@ -15,6 +15,17 @@ def test_best_token(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     assert bool((kernel.best_token(logits) == 7).all())
     plain = randn(*shape, seed=3)
     assert torch.equal(kernel.best_token(plain), plain.argmax(-1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [0, 4096, 8192])
+def test_the_best_of_a_product_in_pieces(columns: int, dtype: torch.dtype) -> None:
+    rows, weight = randn(5, 64, dtype=dtype), randn(9000, 64, seed=1, dtype=dtype)
+    best = torch.tensor([0, 4095, 700, 8191, 8200], device=rows.device)
+    weight[best] = 3 * rows
+    weight[8999] = weight[700]
+    assert torch.equal(kernel.best_of_product(rows, weight, columns), best)
+    assert torch.equal(reference.best_of_product(rows, weight), best)
 
 
 def test_nan_never_wins() -> None:

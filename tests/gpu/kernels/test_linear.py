@@ -37,7 +37,7 @@ def test_a_stream_through_both_halves_of_a_norm(
 ) -> None:
     x, stream, norm = randn(rows, depth, dtype=dtype), randn(rows, outputs, seed=2, dtype=dtype), randn(outputs, seed=3)
     weight, norm = weights(outputs, depth, dtype), norm.to(dtype)
-    normed, total = kernel.linear_added(x, weight, stream, norm, EPS, cut)
+    normed, total = kernel.linear_added(x, weight, stream, norm, EPS, cut=cut)
     expected, sum_ = reference.linear_added(x, weight, stream, norm, EPS)
     close(total, sum_)
     assert normed.squares_TP is not None
@@ -50,11 +50,17 @@ def test_a_stream_through_both_halves_of_a_norm(
 def test_what_has_no_cut_goes_through_kernels_of_its_own() -> None:
     x, stream, norm = randn(200, 48), randn(200, 40, seed=2), randn(40, seed=3)
     weight, following = weights(40, 48, torch.float32), weights(64, 40, torch.float32)
-    normed, total = kernel.linear_added(x, weight, stream, norm, EPS)
+    before = stream.clone()
     expected, sum_ = reference.linear_added(x, weight, stream, norm, EPS)
+    few, _ = kernel.linear_added(x[:5], weight, stream[:5], norm, EPS)
+    normed, total = kernel.linear_added(x, weight, stream, norm, EPS, keep=True)
+    assert torch.equal(stream, before)
+    in_place, again = kernel.linear_added(x, weight, stream, norm, EPS)
+    assert again is stream
+    assert torch.equal(again, total)
+    assert torch.equal(in_place.rows_TD, normed.rows_TD)
     close(total, sum_)
     close(kernel.linear_gated(normed, following, EPS), reference.linear_gated(expected, following, EPS))
-    few, _ = kernel.linear_added(x[:5], weight, stream[:5], norm, EPS)
     many = Normed(few.rows_TD.repeat(40, 1), None if few.squares_TP is None else few.squares_TP.repeat(40, 1))
     close(kernel.linear_normed(many, following, EPS), reference.linear_normed(many, following, EPS))
 

@@ -11,7 +11,9 @@ from services.common.model.made_up import MadeUpShape, write_made_up
 from tests.gpu.kernels.devices import DEVICE, close
 from tests.unit.common.model.pairs import block_ids
 
-OPERATORS = ("rms_norm", "rope", "swiglu", "embedding", "write_kv", "store_qkv", "linear", "span_attention")
+OPERATORS = (
+    "rms_norm", "swiglu", "embedding", "store_qkv", "store_context", "linear", "span_attention", "best_token",
+)  # fmt: skip
 SHAPE = MadeUpShape(
     vocab=270, hidden=16, inner=24, layers=2, heads=2, kv_heads=1, draft_layers=1, block_size=3, taps=(0, 1)
 )

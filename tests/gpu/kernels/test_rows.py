@@ -10,15 +10,14 @@ from services.common.kernels.rms_norm import kernel as norm_kernel
 from services.common.kernels.rms_norm import reference as norm_reference
 from services.common.kernels.rope import RotationTable
 from services.common.kernels.rope import kernel as rope_kernel
-from services.common.kernels.rope import reference as rope_reference
 from services.common.kernels.span_attention import placement, plan_span
+from services.common.kernels.store_context import kernel as context_kernel
+from services.common.kernels.store_context import reference as context_reference
 from services.common.kernels.store_qkv import fused as fused_kernel
 from services.common.kernels.store_qkv import kernel as store_kernel
 from services.common.kernels.store_qkv import reference as store_reference
 from services.common.kernels.swiglu import kernel as swiglu_kernel
 from services.common.kernels.swiglu import reference as swiglu_reference
-from services.common.kernels.write_kv import kernel as write_kernel
-from services.common.kernels.write_kv import reference as write_reference
 from tests.gpu.kernels.devices import DEVICE, DTYPES, close, randn
 
 EPS = 1e-6
@@ -27,18 +26,8 @@ EPS = 1e-6
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [48, 256])
 def test_rms_norm(dtype: torch.dtype, width: int) -> None:
-    x, residual, weight = (
-        randn(5, width, dtype=dtype),
-        randn(5, width, seed=1, dtype=dtype),
-        randn(width, seed=2, dtype=dtype),
-    )
+    x, weight = randn(5, width, dtype=dtype), randn(width, seed=2, dtype=dtype)
     close(norm_kernel.rms_norm(x, weight, EPS), norm_reference.rms_norm(x, weight, EPS))
-    got, expected = (
-        norm_kernel.add_rms_norm(x, residual, weight, EPS),
-        norm_reference.add_rms_norm(x, residual, weight, EPS),
-    )
-    close(got[0], expected[0])
-    close(got[1], expected[1])
 
 
 def test_a_poisoned_row_stays_alone() -> None:
@@ -62,16 +51,20 @@ def test_embedding_and_ids_out_of_range() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [16, 24])
-def test_norm_rope(dtype: torch.dtype, size: int) -> None:
-    mixed, weight = randn(6, 7, size, dtype=dtype), randn(5, size, seed=3, dtype=dtype)
+@pytest.mark.parametrize(("heads", "size"), [(2, 16), (9, 24)])
+def test_store_context(heads: int, size: int, dtype: torch.dtype) -> None:
+    """Positions past the tables take their last row."""
+    rows, layers = 6, 3
+    mixed, weight = randn(rows, layers * 2 * heads * size, dtype=dtype), randn(layers, heads, size, seed=3, dtype=dtype)
     rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(
         torch.tensor([0, 1, 9, 49, 49, 70], device=DEVICE)
     )
-    close(
-        rope_kernel.norm_rope(mixed[:, :5], weight, rotation, EPS),
-        rope_reference.norm_rope(mixed[:, :5], weight, rotation, EPS),
-    )
+    slots = torch.tensor([19, 4, 11, 0, 7, 12], device=DEVICE)
+    kv = randn(layers, 2, 5, 4, heads, size, seed=1, dtype=dtype)
+    expected = kv.clone()
+    context_kernel.store_context(mixed, weight, rotation, kv, slots, EPS)
+    context_reference.store_context(mixed, weight, rotation, expected, slots, EPS)
+    close(kv, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -103,14 +96,6 @@ def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
     q = fused_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS)
     close(q, store_reference.project_qkv(normed, weight, norm, rotation, expected_kv, slots, EPS))
     close(kv, expected_kv)
-
-
-def test_write_layers() -> None:
-    rows, kv = randn(3, 2, 2, 2, 24), randn(2, 2, 5, 4, 2, 24, seed=1)
-    expected, slots = kv.clone(), torch.tensor([19, 4, 11], device=DEVICE)
-    write_kernel.write_layers(kv, rows, slots)
-    write_reference.write_layers(expected, rows, slots)
-    close(kv, expected)
 
 
 @pytest.mark.parametrize("width", [1, 5, 300])

@@ -21,11 +21,11 @@ from services.common.kernels.rope import kernel as rope
 from services.common.kernels.seat_rows import kernel as seat_rows
 from services.common.kernels.span_attention import placement
 from services.common.kernels.span_attention import program as attention
+from services.common.kernels.store_context import kernel as store_context
 from services.common.kernels.store_qkv import kernel as store_qkv
 from services.common.kernels.store_qkv import program as project_qkv
 from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.take_drafts import kernel as take_drafts
-from services.common.kernels.write_kv import kernel as write_kv
 
 TARGET = GPUTarget("cuda", 90, 32)
 MODEL_POINTERS = frozenset(
@@ -98,11 +98,14 @@ HEADS = {
 ROW = {"WIDTH": 3, "PDL": True}
 
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
-    (rms_norm._rms_norm_kernel, {"HAS_RESIDUAL": True, "WIDTH_PAD": 512, "WIDE": tl.float32, "PDL": True}, {}),
+    (rms_norm._rms_norm_kernel, {"WIDTH_PAD": 512, "WIDE": tl.float32, "PDL": True}, {}),
     (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32, "PDL": True}, {}),
     (embedding._embedding_kernel, {"WIDTH_PAD": 512, "PDL": True}, {}),
-    (write_kv._write_layers_kernel, {"HALVES": 4, "SIZE_PAD": 128}, {"rows_ptr": "*bf16"}),
-    (rope._norm_rope_kernel, {"GROUP": 8, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32}, {}),
+    (
+        store_context._store_context_kernel,
+        {"HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "GROUP": 8},
+        {},
+    ),
     (
         store_qkv._store_qkv_kernel,
         {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "GROUP": 8, "PDL": True},
@@ -206,7 +209,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for gated, weight in ((True, "tensordesc<bf16[2, 64, 128]>"), (False, "tensordesc<bf16[128, 128]>"))
     ),
-    (best_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"logits_ptr": "*bf16", "tokens_ptr": "*i32"}),
+    (best_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (best_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),
     (settle.begin_kernel, {**ROW, "PEAKS_PAD": 32}, {}),

@@ -1,6 +1,7 @@
 """Argmax on the GPU in two launches: one program per row and tile, then one per row.
 
-Bytes for R rows: R V e, read once. A reduction with one program a row leaves most of the GPU idle at a few rows.
+Bytes for R rows: R V e, read once. A reduction with one program a row leaves most of the GPU idle at a few rows. Of a
+product only some columns exist at a time, which takes less memory and leaves them in L2 until they are read.
 """
 
 import torch
@@ -8,36 +9,69 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.best_token.columns import TILE, columns_at_once
+from services.common.kernels.linear.kernel import linear
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
-
-_TILE = 4096
 
 
 def best_token(logits: Tensor) -> Tensor:
     """Return the argmax of the last dimension; NaN never wins."""
     flat_RV = logits.reshape(-1, logits.shape[-1])
-    rows, vocab = flat_RV.shape
-    tiles = triton.cdiv(vocab, _TILE)
-    values = torch.empty((rows, tiles), dtype=torch.float32, device=logits.device)
-    tokens = torch.empty((rows, tiles), dtype=torch.int32, device=logits.device)
-    best_R = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    _tile_kernel[(rows, tiles)](flat_RV, values, tokens, vocab, flat_RV.stride(0), TILE=_TILE, PDL=PDL, **LAUNCH)
-    _row_kernel[(rows,)](values, tokens, best_R, tiles, TILES_PAD=triton.next_power_of_2(tiles), PDL=PDL, **LAUNCH)
-    return best_R.view(logits.shape[:-1])
+    best = _Best(len(flat_RV), flat_RV.shape[1], logits.device)
+    best.take(flat_RV, 0)
+    return best.tokens().view(logits.shape[:-1])
+
+
+def best_of_product(rows_RD: Tensor, weight_VD: Tensor, columns: int = 0) -> Tensor:
+    """Return the argmax of every row of `rows @ weight.T`, of so many columns at a time; NaN never wins."""
+    vocab = len(weight_VD)
+    columns = columns or columns_at_once(len(rows_RD), vocab)
+    best = _Best(len(rows_RD), vocab, rows_RD.device)
+    for first in range(0, vocab, columns):
+        best.take(linear(rows_RD, weight_VD[first : first + columns]), first)
+    return best.tokens()
+
+
+class _Best:
+    """The best score of every row and tile, and its token."""
+
+    def __init__(self, rows: int, vocab: int, device: torch.device) -> None:
+        self._tiles = int(triton.cdiv(vocab, TILE))
+        self._values_RT = torch.empty((rows, self._tiles), dtype=torch.float32, device=device)
+        self._tokens_RT = torch.empty((rows, self._tiles), dtype=torch.int32, device=device)
+
+    def take(self, scores_RC: Tensor, first: int) -> None:
+        """Fill the tiles of the tokens from `first` on."""
+        rows, columns = scores_RC.shape
+        _tile_kernel[(rows, triton.cdiv(columns, TILE))](
+            scores_RC, self._values_RT, self._tokens_RT, columns, scores_RC.stride(0), first, self._tiles,
+            TILE=TILE, PDL=PDL, **LAUNCH,
+        )  # fmt: skip
+
+    def tokens(self) -> Tensor:
+        """Return the best token of every row [R]."""
+        best_R = torch.empty(len(self._values_RT), dtype=torch.int64, device=self._values_RT.device)
+        _row_kernel[(len(best_R),)](
+            self._values_RT, self._tokens_RT, best_R, self._tiles,
+            TILES_PAD=triton.next_power_of_2(self._tiles), PDL=PDL, **LAUNCH,
+        )  # fmt: skip
+        return best_R
 
 
 @triton.jit
-def _tile_kernel(logits_ptr, values_ptr, tokens_ptr, vocab, stride, TILE: tl.constexpr, PDL: tl.constexpr):
+def _tile_kernel(
+    scores_ptr, values_ptr, tokens_ptr, columns, stride, first, tiles, TILE: tl.constexpr, PDL: tl.constexpr
+):  # fmt: skip
     allow_next(PDL)
     await_previous(PDL)
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    token = tile * TILE + tl.arange(0, TILE)
-    score = tl.load(logits_ptr + row * stride + token, mask=token < vocab, other=float("-inf")).to(tl.float32)
+    column = tile * TILE + tl.arange(0, TILE)
+    score = tl.load(scores_ptr + row * stride + column, mask=column < columns, other=float("-inf")).to(tl.float32)
     score = tl.where(score == score, score, float("-inf"))
     best = tl.max(score, 0)
-    at = row * tl.num_programs(1) + tile
+    at = row * tiles + first // TILE + tile
     tl.store(values_ptr + at, best)
-    tl.store(tokens_ptr + at, tl.min(tl.where(score == best, token, 2147483647), 0))
+    tl.store(tokens_ptr + at, first + tl.min(tl.where(score == best, column, 2147483647), 0))
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.tiling import Tiling, tiling
 from services.common.kernels.overlap import LAUNCH, PDL
-from services.common.kernels.rms_norm.kernel import add_rms_norm
+from services.common.kernels.rms_norm.kernel import rms_norm
 from services.common.kernels.swiglu.kernel import swiglu
 
 _LEAST_ROWS = 16
@@ -56,13 +56,20 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | No
 
 
 def linear_added(
-    x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor, eps: float, cut: Tiling | None = None
+    x_TD: Tensor,
+    weight_FD: Tensor,
+    stream_TF: Tensor,
+    norm_F: Tensor,
+    eps: float,
+    keep: bool = False,
+    cut: Tiling | None = None,
 ) -> tuple[Normed, Tensor]:
-    """Return the norm of `stream + x @ weight.T`, and that sum."""
+    """Return the norm of `stream + x @ weight.T`, and that sum, which is the stream's memory unless `keep`."""
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None:
-        normed_TF, total_TF = add_rms_norm(F.linear(x_TD, weight_FD), stream_TF, norm_F, eps)
-        return Normed(normed_TF), total_TF
+        # The product adds to what is there: rows are written and read once less than by a sum of its own.
+        total_TF = (stream_TF.clone() if keep else stream_TF).addmm_(x_TD, weight_FD.t())
+        return Normed(rms_norm(total_TF, norm_F, eps)), total_TF
     total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=_Sum(stream_TF, norm_F))
     return normed, total_TF
 

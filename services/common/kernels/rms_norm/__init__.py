@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation, alone or after a residual sum."""
+"""Root-mean-square normalisation."""
 
 from torch import Tensor
 
@@ -13,12 +13,3 @@ def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
         return kernel.rms_norm(x, weight_D, eps)
     return reference.rms_norm(x, weight_D, eps)
-
-
-def add_rms_norm(x: Tensor, residual: Tensor, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return the norm of `x + residual`, and that sum."""
-    if on_kernel(x):
-        from services.common.kernels.rms_norm import kernel
-
-        return kernel.add_rms_norm(x, residual, weight_D, eps)
-    return reference.add_rms_norm(x, residual, weight_D, eps)

@@ -1,7 +1,6 @@
 """RMSNorm on the GPU, one program a row.
 
-Bytes for T rows of width D and e bytes an element: alone 2 T D e; with the residual 4 T D e (two reads, two writes);
-the weight is read from L2 after the first row.
+Bytes for T rows of width D and e bytes an element: 2 T D e; the weight is read from L2 after the first row.
 """
 
 import torch
@@ -14,24 +13,13 @@ from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previ
 
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
     """Return `x / rms(x) * weight` over the last dimension."""
-    return _launch(x, None, weight_D, eps)[0]
-
-
-def add_rms_norm(x: Tensor, residual: Tensor, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return the norm of `x + residual`, and that sum."""
-    return _launch(x, residual, weight_D, eps)
-
-
-def _launch(x: Tensor, residual: Tensor | None, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     assert x.is_contiguous(), "rows must be contiguous"
-    width = x.shape[-1]
-    out, total = torch.empty_like(x), x if residual is None else torch.empty_like(x)
+    width, out = x.shape[-1], torch.empty_like(x)
     _rms_norm_kernel[(x.numel() // width,)](
-        x, residual if residual is not None else x, weight_D, out, total, width, eps,
-        HAS_RESIDUAL=residual is not None, WIDTH_PAD=triton.next_power_of_2(width), WIDE=_wide(x),
-        PDL=PDL, num_warps=8, **LAUNCH,
+        x, weight_D, out, width, eps,
+        WIDTH_PAD=triton.next_power_of_2(width), WIDE=_wide(x), PDL=PDL, num_warps=8, **LAUNCH,
     )  # fmt: skip
-    return out, total
+    return out
 
 
 def _wide(x: Tensor) -> tl.dtype:
@@ -40,8 +28,7 @@ def _wide(x: Tensor) -> tl.dtype:
 
 @triton.jit
 def _rms_norm_kernel(
-    x_ptr, residual_ptr, weight_ptr, out_ptr, total_ptr, width, eps,
-    HAS_RESIDUAL: tl.constexpr, WIDTH_PAD: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
+    x_ptr, weight_ptr, out_ptr, width, eps, WIDTH_PAD: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH_PAD)
@@ -50,9 +37,6 @@ def _rms_norm_kernel(
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(WIDE)
     await_previous(PDL)
     x = tl.load(x_ptr + row * width + column, mask=inside, other=0.0)
-    if HAS_RESIDUAL:
-        x += tl.load(residual_ptr + row * width + column, mask=inside, other=0.0)
-        tl.store(total_ptr + row * width + column, x, mask=inside)
     wide = x.to(WIDE)
     scale = tl.rsqrt(tl.sum(wide * wide, 0) / width + eps)
     tl.store(out_ptr + row * width + column, (wide * scale * weight).to(x.dtype), mask=inside)

@@ -1,31 +1,16 @@
-"""Head norm and rotary embedding on the GPU, one program per row and group of heads.
+"""Head norm and rotary embedding on the GPU: what a kernel that stores heads does to them, and the tables' rows.
 
-Bytes for T rows, H heads: 2 T H D e, plus T D floats twice for the tables' rows, which every head of a row finds in L2.
+Bytes for T rows: 4 T D floats for the tables' rows, which every head of a row then finds in L2.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
-from services.common.kernels.rope.tables import Rotation
 
 GROUP = 8
 """Heads of a program: with one each, launching the programs would take longer than their work."""
-
-
-def norm_rope(x_THD: Tensor, weight_HD: Tensor, rotation: Rotation, eps: float) -> Tensor:
-    """Normalise every head of every row, scale by its weight, rotate to the row's position."""
-    assert x_THD.stride(2) == 1, "a head's elements must be adjacent"
-    count, heads, size = x_THD.shape
-    out_THD = torch.empty((count, heads, size), dtype=x_THD.dtype, device=x_THD.device)
-    wide = tl.float64 if x_THD.dtype == torch.float64 else tl.float32
-    _norm_rope_kernel[(count, triton.cdiv(heads, GROUP))](
-        x_THD, weight_HD, rotation.cos_T1D, rotation.sin_T1D, out_THD, x_THD.stride(0), x_THD.stride(1), heads, eps,
-        GROUP=GROUP, SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide,
-    )  # fmt: skip
-    return out_THD
 
 
 def table_rows(cos_PH: Tensor, sin_PH: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,19 +62,3 @@ def turn_heads(
     cos = tl.load(cos_ptr + column, mask=inside, other=0.0).to(WIDE)
     sin = tl.load(sin_ptr + column, mask=inside, other=0.0).to(WIDE)
     return (straight * cos[None, :] + crossed * sin[None, :]) * scale[:, None]
-
-
-@triton.jit
-def _norm_rope_kernel(
-    x_ptr, weight_ptr, cos_ptr, sin_ptr, out_ptr, stride_row, stride_head, heads, eps,
-    GROUP: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE_PAD)
-    head = tl.program_id(1) * GROUP + tl.arange(0, GROUP)
-    fits = head < heads
-    turned = turn_heads(
-        x_ptr + row * stride_row, head, fits, stride_head, weight_ptr, cos_ptr + row * SIZE, sin_ptr + row * SIZE,
-        eps, SIZE, SIZE_PAD, WIDE,
-    )  # fmt: skip
-    out = out_ptr + (row * heads + head[:, None]) * SIZE + column[None, :]
-    tl.store(out, turned.to(out_ptr.dtype.element_ty), mask=fits[:, None] & (column < SIZE)[None, :])

@@ -6,7 +6,6 @@ from services.common.kernels.linear import Normed
 from services.common.kernels.linear.reference import linear_normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
-from services.common.kernels.write_kv.reference import write_kv
 
 
 def project_qkv(
@@ -23,6 +22,7 @@ def store_qkv(
     turning, kv_heads = len(weight_HD), kv_2NSHD.shape[3]
     mixed_THD = mixed_TF.view(len(mixed_TF), turning + kv_heads, weight_HD.shape[1])
     turned_THD = norm_rope(mixed_THD[:, :turning], weight_HD, rotation, eps)
-    queries = turning - kv_heads
-    write_kv(kv_2NSHD, turned_THD[:, queries:], mixed_THD[:, turning:], slots_T)
+    queries, flat_2PHD = turning - kv_heads, kv_2NSHD.flatten(1, 2)
+    flat_2PHD[0].index_copy_(0, slots_T, turned_THD[:, queries:])
+    flat_2PHD[1].index_copy_(0, slots_T, mixed_THD[:, turning:])
     return turned_THD[:, :queries]
