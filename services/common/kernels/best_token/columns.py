@@ -2,12 +2,13 @@
 
 TILE = 4096
 """Scores of which a program keeps the best."""
-_MOST_SCORES = 8 << 20
-_LEAST_TILES = 2
+_FEW_ROWS = 128
+_FEW_ROWS_SCORES, _MOST_SCORES = 8 << 20, 48 << 20
+"""A product of few rows waits for the head's bytes however it is cut; one of many needs enough tiles of work."""
 
 
 def columns_at_once(rows: int, vocab: int) -> int:
     """Return how many tokens of the vocabulary are scored at a time for so many rows; pieces are about equal."""
     tiles = -(-vocab // TILE)
-    pieces = -(-tiles // max(_LEAST_TILES, _MOST_SCORES // (rows * TILE)))
-    return -(-tiles // pieces) * TILE
+    pieces = -(-rows * vocab // (_FEW_ROWS_SCORES if rows <= _FEW_ROWS else _MOST_SCORES))
+    return -(-tiles // min(pieces, tiles)) * TILE
