@@ -3,7 +3,7 @@
 TILE = 4096
 """Scores of which a program keeps the best."""
 _FEW_ROWS = 128
-_FEW_ROWS_SCORES, _MOST_SCORES = 8 << 20, 48 << 20
+_FEW_ROWS_SCORES, _MOST_SCORES = 10 << 20, 48 << 20
 """A product of few rows waits for the head's bytes however it is cut; one of many needs enough tiles of work."""
 
 
