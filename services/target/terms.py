@@ -27,6 +27,8 @@ _TARGET_BYTES, _DRAFTER_BYTES = 848 << 20, 560 << 20
 """Of each process on a GPU, beside tensors and graphs: its context, kernels, libraries and their workspaces."""
 _GRAPH_LAYER_BYTES = 81 << 10
 """Of a captured step, for each of its layers."""
+_DRAFT_ROWS = 1.2
+"""Memory that a draft keeps for its rows, over what they are: not all that one tensor frees fits the next."""
 _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """For slots and K/V on a CPU, unless the settings say otherwise."""
@@ -99,7 +101,7 @@ def _draft_bytes(settings: TargetSettings, context: DflashContext, widths: Seque
     """The same of a drafter, which has the scores of some tokens at a time, with its graphs."""
     rows = settings.slots * widths[-1]
     logits = rows * columns_at_once(rows, context.config.vocab_size)
-    held = context.dtype.itemsize * (rows * _row_elements(context.config) + logits)
+    held = context.dtype.itemsize * (int(_DRAFT_ROWS * rows * _row_elements(context.config)) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
     return held + graphs * context.config.num_hidden_layers * _GRAPH_LAYER_BYTES
 

@@ -65,15 +65,15 @@ class AdaptiveSettings:
     """`hysteresis` is the gain that a switch must promise at first; it halves after `patience` rounds.
 
     Probes of another width may cost `probe_budget` of all time; the gap between them grows from `probe_first` to
-    `probe_last` rounds while they change nothing, but stays at `probe_close` while the other width promises at
-    least the share `close` of what the one in use yields.
+    `probe_last` rounds while they change nothing, but stays at `probe_close` while a wider one promises at least the
+    share `close` of what the one in use yields. A narrower one shows nothing but what it costs.
     """
 
     hysteresis: float = 0.03
     patience: int = 64
     probe_budget: float = 0.01
     probe_first: int = 16
-    probe_last: int = 1024
+    probe_last: int = 256
     close: float = 0.85
     probe_close: int = 8
 
@@ -159,8 +159,9 @@ class AdaptiveWidth:
             rate = self.rates(bucket)[self.widths.index(state.width)]
             lost = cost - committed / rate if rate > 0.0 else 0.0
             self._lost += lost
-            # A probe that paid is followed by another at once; one that did not makes the next wait longer.
-            state.gap = 1 if lost < 0.0 else min(self._settings.probe_last, max(2 * state.gap, 16))
+            # A wider probe that paid is followed by another at once; all others make the next wait longer.
+            paid = lost < 0.0 and width > state.width
+            state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
     def _useful(self) -> int:
         """How many of the widths, from plain on, let some row draft more than the one before."""
@@ -187,12 +188,14 @@ class AdaptiveWidth:
         turn, rest = divmod(state.probes, 4)
         other = others[turn % len(others)] if rest == 3 else max(others, key=rates.__getitem__)
         worth = rates[other] / rates[current]
-        gap = min(state.gap, self._settings.probe_close) if worth > self._settings.close else state.gap
+        close = other > current and worth > self._settings.close
+        gap = min(state.gap, self._settings.probe_close) if close else state.gap
         loss = self.costs.cost(bucket, self.widths[other]) * max(0.0, 1.0 - worth)
         if state.quiet < gap or self._lost + loss > self._settings.probe_budget * self._spent:
             return None
         state.quiet = 0
-        state.probes += 1
+        # One that follows a probe that paid is no turn of its own.
+        state.probes += state.gap > 1
         state.probing = True
         return self.widths[other]
 

@@ -100,6 +100,22 @@ def test_plain_loads_lose_little_to_probes() -> None:
     assert tokens_per_second(policy(), 16, none, 3000, 3) >= 0.97 * plain
 
 
+def test_a_narrower_width_that_is_nearly_as_good_is_looked_at_rarely() -> None:
+    """It would show nothing that the wider rounds do not, but for its cost."""
+    chosen, source = knowing({1: 2572.0, 4: 3134.0, 8: 3150.0, 16: 3240.0}), random.Random(7)
+    chosen.join(1, None)
+    widths = []
+    for _ in range(2000):
+        width = chosen.choose(1, 1)
+        accepted = accepted_drafts(source, (0.8,) * 15, width - 1)
+        chosen.observe(1, width - 1, accepted, False)
+        chosen.landed(1, width, accepted + 1, chosen.costs.cost(1, width))
+        widths.append(width)
+    _, _, eight, sixteen = chosen.rates(1)
+    assert 0.85 < eight / sixteen < 0.97
+    assert widths[1000:].count(16) >= 980
+
+
 def test_good_drafts_are_found_again_after_bad_times() -> None:
     """A policy that has settled on plain turns to wide rounds when drafts become good."""
     chosen, source = policy(), random.Random(5)
