@@ -44,10 +44,31 @@ def run_pair(folder: Path, device: str) -> list[torch.Tensor]:
     return outs
 
 
+def run_taps(folder: Path, device: str) -> torch.Tensor:
+    """Features of more rows than own products take, so that sums are made in the stream's memory."""
+    target = load_target(folder / "target", device=device)
+    table = torch.arange(1, 45, dtype=torch.int32, device=device)[None]
+    ids, start = torch.arange(170, device=device)[None], torch.zeros(1, dtype=torch.int64, device=device)
+    _, features = target.forward_span(ids, plan_span(table, start, 170, 4), target.new_kv(45, 4), (0, 1))
+    assert features is not None
+    return features
+
+
+def as_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    for operator in OPERATORS:
+        monkeypatch.setattr(f"services.common.kernels.{operator}.on_kernel", lambda tensor: False)
+
+
+def test_tapped_streams_are_kept_where_sums_are_made_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_made_up(tmp_path, 3, SHAPE, std=0.25)
+    by_kernels = run_taps(tmp_path, DEVICE)
+    as_references(monkeypatch)
+    close(by_kernels.float(), run_taps(tmp_path, "cpu").float())
+
+
 def test_a_pair_gives_the_same_by_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_made_up(tmp_path, 3, SHAPE, std=0.25)
     by_kernels = run_pair(tmp_path, DEVICE)
-    for operator in OPERATORS:
-        monkeypatch.setattr(f"services.common.kernels.{operator}.on_kernel", lambda tensor: False)
+    as_references(monkeypatch)
     for got, expected in zip(by_kernels, run_pair(tmp_path, "cpu"), strict=True):
         close(got.float(), expected.float())
