@@ -1,7 +1,7 @@
 """Argmax on the GPU in two launches: one program per row and tile, then one per row.
 
 Bytes for R rows: R V e, read once. A reduction with one program a row leaves most of the GPU idle at a few rows. Of a
-product only some columns exist at a time, which takes less memory and leaves them in L2 until they are read.
+product only some columns exist at a time, which takes less memory.
 """
 
 import torch

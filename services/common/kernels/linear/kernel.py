@@ -64,7 +64,7 @@ def linear_added(
     keep: bool = False,
     cut: Tiling | None = None,
 ) -> tuple[Normed, Tensor]:
-    """Return the norm of `stream + x @ weight.T`, and that sum, which is the stream's memory unless `keep`."""
+    """Return the norm of `stream + x @ weight.T`, and that sum, of many rows in the stream's memory unless `keep`."""
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None:
         # The product adds to what is there: rows are written and read once less than by a sum of its own.
