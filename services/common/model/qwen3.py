@@ -120,6 +120,7 @@ class Qwen3:
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
             q_THD = store_projected(normed, layer, rotation, kv_L2NSHD[index], span.slots_T, eps)
             attended_BWF = attend_span(q_THD.view(*ids_BW.shape, *q_THD.shape[1:]), kv_L2NSHD[index], span)
+            # A tapped stream is read again at the end.
             keep = index - 1 in tapped
             normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps, keep)
             if index in taps:
