@@ -1,0 +1,74 @@
+"""The race against vLLM as a table: `python -m tests.bench.race` prints the newest saved result as README shows it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+RESULTS = Path(__file__).parent / "results"
+FIGURES = {"decode_tok_s": "decode", "whole_tok_s": "whole load", "prompts_s": "prompts, s"}
+SPEEDS = ("decode_tok_s", "whole_tok_s")
+NONE = "-"
+
+
+def newest() -> Path:
+    """The valid result: the one of the latest date."""
+    return max(RESULTS.glob("race_*.json"))
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Markdown: one line for each load, vLLM's best setting beside what paceline chooses by itself.
+
+    Ratios stand only between rows of one machine and go.
+    """
+    goes: dict[str, list[Row]] = {}
+    for row in rows:
+        goes.setdefault(row["go"], []).append(row)
+    sides = [f"{side}: {name}" for side in ("vLLM", "paceline") for name in FIGURES.values()]
+    head = ["profile", "out", "requests", *sides, "ratio: decode", "ratio: whole load"]
+    lines = [head, ["---"] * len(head), *(_line(go) for go in goes.values())]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _line(go: list[Row]) -> list[str]:
+    theirs = [row for row in go if row["system"] != "paceline"]
+    chosen = [row for row in go if row["system"] == "paceline" and row["mode"] != "fixed"]
+    fixed = [row for row in go if row["system"] == "paceline" and row["mode"] == "fixed"]
+    load = go[0]
+    cells = [load["profile"] or "no drafts", str(load["out"]), str(load["concurrency"])]
+    cells += [_shown(name, theirs, with_k=load["profile"] is not None) for name in FIGURES]
+    for name in FIGURES:
+        best = _shown(name, fixed)
+        cells.append(_shown(name, chosen) + (f" ({best})" if best != NONE else ""))
+    return cells + [_ratio(name, chosen, theirs) for name in SPEEDS]
+
+
+def _best(name: str, rows: list[Row]) -> Row | None:
+    """The row of the highest speed; the time of the prompts is that of the best whole load."""
+    speed = name if name in SPEEDS else "whole_tok_s"
+    return max((row for row in rows if row[speed] is not None), key=lambda row: float(row[speed]), default=None)
+
+
+def _shown(name: str, rows: list[Row], with_k: bool = False) -> str:
+    row = _best(name, rows)
+    if row is None or row[name] is None:
+        return NONE
+    if name not in SPEEDS:
+        return f"{row[name]:.3f}"
+    return f"{row[name]:,} (K = {row['k']})" if with_k and row["k"] is not None else f"{row[name]:,}"
+
+
+def _ratio(name: str, ours: list[Row], theirs: list[Row]) -> str:
+    mine, best = _best(name, ours), _best(name, theirs)
+    if mine is None or best is None:
+        return NONE
+    ratio = mine[name] / best[name]
+    return f"**{ratio:.2f}**" if round(ratio, 2) < 1 else f"{ratio:.2f}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table(json.loads(newest().read_text())["rows"]))

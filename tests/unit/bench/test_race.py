@@ -1,0 +1,71 @@
+"""README's table of the race against vLLM is the saved result, and the result agrees with itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.race import newest, table
+
+ROOT = Path(__file__).resolve().parents[3]
+KEYS = {
+    "system", "go", "profile", "prompt", "out", "concurrency", "mode", "k", "decode_tok_s", "whole_tok_s", "prompts_s",
+    "tau", "accepted_by_position", "ttft_ms", "itl_ms", "clock_mhz", "watts", "all",
+}  # fmt: skip
+FAIR = {"system": "paceline", "go": "1", "profile": "P65", "out": 128, "concurrency": 8, "mode": "adaptive", "k": None}
+FIGURES = {"decode_tok_s": 200, "whole_tok_s": 100, "prompts_s": 0.5}
+
+
+@pytest.fixture(scope="module")
+def race() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(newest().read_text())
+    return found
+
+
+def test_readme_shows_the_newest_result_to_the_figure(race: dict[str, Any]) -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert table(race["rows"]) in readme, "python -m tests.bench.race prints README's table"
+    assert f"tests/bench/results/{newest().name}" in readme
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
+def test_no_sentence_compares_with_vllm(page: str) -> None:
+    assert not re.search(r"times\s+(what\s+)?vLLM", (ROOT / page).read_text())
+
+
+def test_every_row_has_the_whole_form(race: dict[str, Any]) -> None:
+    assert race["bench"] == "race" and {"device", "commit", "versions", "command"} <= race.keys()
+    assert all(row.keys() == KEYS for row in race["rows"])
+
+
+def test_whole_load_decode_and_prompts_are_one_measurement(race: dict[str, Any]) -> None:
+    """decode = (tokens - requests) / (whole - prompts); figures are medians, rounded, so 2 % is allowed."""
+    complete = [row for row in race["rows"] if None not in (row["decode_tok_s"], row["whole_tok_s"], row["prompts_s"])]
+    assert len(complete) >= 12
+    for row in complete:
+        tokens = row["out"] * row["concurrency"]
+        decode = (tokens - row["concurrency"]) / (tokens / row["whole_tok_s"] - row["prompts_s"])
+        assert row["decode_tok_s"] == pytest.approx(decode, rel=0.02), row
+
+
+def test_a_side_that_is_behind_is_shown_behind() -> None:
+    ours = FAIR | FIGURES
+    theirs = ours | {"system": "vllm", "mode": "fixed", "k": 7, "decode_tok_s": 100, "whole_tok_s": 125}
+    line = table([theirs, ours]).splitlines()[-1]
+    assert line.endswith("| 2.00 | **0.80** |")
+
+
+def test_no_ratio_between_machines() -> None:
+    ours = FAIR | FIGURES
+    lines = table([ours, ours | {"system": "vllm", "go": "2"}]).splitlines()[2:]
+    assert [line.endswith("| - | - |") for line in lines] == [True, True]
+
+
+def test_the_best_of_each_figure_is_taken_and_its_setting_named() -> None:
+    theirs = FAIR | FIGURES | {"system": "vllm", "mode": "fixed", "k": 7}
+    other = theirs | {"k": 15, "decode_tok_s": 150, "whole_tok_s": 120, "prompts_s": 0.25}
+    assert "| 200 (K = 7) | 120 (K = 15) | 0.250 |" in table([theirs, other])
