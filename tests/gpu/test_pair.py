@@ -1,4 +1,4 @@
-"""A pair on one GPU, by flags, in turns and under MPS: the same text whatever becomes of the drafter."""
+"""A pair on one GPU in float32, by flags, in turns and under MPS: the same text whatever becomes of the drafter."""
 
 from __future__ import annotations
 
