@@ -4,18 +4,23 @@ Every check is written as `not (low <= value <= high)` so that NaN fails it, loo
 work is bounded, and raises a PacelineError that names the field as the wire contract spells it.
 """
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from services.common.errors import Code, PacelineError, Reason, invalid_field
 from services.common.limits import LIMITS
 from services.common.sampling import SamplingParams, SpeculationParams, StopParams
 
-LOWEST_TEMPERATURE = 1e-5
-"""Lowest temperature that is not greedy: scores divided by less could overflow float32."""
+LOWEST_TEMPERATURE = 9.999999747378752e-06
+"""Lowest temperature that is not greedy, the float32 next to 0.00001: scores divided by less could overflow float32."""
 
-LOWEST_REPETITION_PENALTY = 0.01
-"""Lowest repetition penalty: scores divided by less could overflow float32."""
+LOWEST_REPETITION_PENALTY = 0.009999999776482582
+"""Lowest repetition penalty, the float32 next to 0.01: scores divided by less could overflow float32."""
+
+SMALLEST_PLAIN, LARGEST_PLAIN = 1e-9, 1e16
+"""Numbers that read well without an exponent."""
 
 MAX_SEED = 2**64 - 1
 MAX_TOKENS = 2**31 - 1
@@ -38,7 +43,22 @@ def check_count(field: str, count: int, limit: int) -> None:
 def check_range(field: str, value: float, low: float, high: float) -> None:
     """Refuses a number outside [low, high]; NaN is outside."""
     if not (low <= value <= high):
-        raise invalid_field(field, f"{value} is not in [{low:g}, {high:g}]")
+        raise invalid_field(field, f"{plain(value)} is not in [{plain(low)}, {plain(high)}]")
+
+
+def plain(number: float) -> str:
+    """A number as people write it: the fewest digits that name the same float32, and no exponent in between."""
+    if isinstance(number, int) or not (SMALLEST_PLAIN <= abs(number) < LARGEST_PLAIN):
+        return str(number or 0)
+    texts = (f"{number:.{digits}g}" for digits in range(1, 10))
+    text = next((text for text in texts if _float32(float(text)) == _float32(number)), repr(number))
+    return f"{Decimal(text):f}"
+
+
+def _float32(number: float) -> float:
+    """The float32 next to it, as the wire carries it."""
+    narrowed: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    return narrowed
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> None:
@@ -50,10 +70,9 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> No
 
 def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
     """Refuses sampling parameters out of range."""
-    if sampling.temperature != 0.0:
-        check_range("sampling.temperature", sampling.temperature, LOWEST_TEMPERATURE, 2.0)
+    _check_temperature(sampling.temperature)
     if not (0.0 < sampling.top_p <= 1.0):
-        raise invalid_field("sampling.top_p", f"{sampling.top_p} is not in (0, 1]")
+        raise invalid_field("sampling.top_p", f"{plain(sampling.top_p)} is not in (0, 1]")
     check_range("sampling.top_k", sampling.top_k, 0, 2**32 - 1)
     check_range("sampling.min_p", sampling.min_p, 0.0, 1.0)
     check_range("sampling.seed", sampling.seed, 0, MAX_SEED)
@@ -64,6 +83,12 @@ def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
     for token, bias in sampling.logit_bias:
         check_token_ids((token,), vocab_size, "sampling.logit_bias")
         check_range("sampling.logit_bias", bias, -100.0, 100.0)
+
+
+def _check_temperature(temperature: float) -> None:
+    if temperature != 0.0 and not (LOWEST_TEMPERATURE <= temperature <= 2.0):
+        text = f"{plain(temperature)} is neither 0 (greedy) nor in [{plain(LOWEST_TEMPERATURE)}, 2]"
+        raise invalid_field("sampling.temperature", text)
 
 
 def check_stopping(stopping: StopParams, vocab_size: int) -> None:

@@ -32,9 +32,10 @@ class ChatTemplate:
         Raises:
             PacelineError: INVALID_FIELD when a role is unknown or the template refuses the chat.
         """
-        for message in messages:
+        for index, message in enumerate(messages):
             if message["role"] not in ROLES:
-                raise invalid_field(f"{FIELD}.messages.role", f"the role is not one of {', '.join(ROLES)}")
+                field = f"{FIELD}.messages[{index}].role"
+                raise invalid_field(field, f"{message['role'][:64]!r} is not one of {', '.join(ROLES)}")
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, **self._special_tokens)
         except jinja2.TemplateError as error:

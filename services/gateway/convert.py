@@ -5,10 +5,13 @@ from services.common.errors import invalid_field, unsupported
 from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.sampling_convert import finish_to_pb, sampling_from_pb, speculation_from_pb, stopping_from_pb
-from services.common.validation import check_count
+from services.common.validation import check_count, plain
 from services.gateway.generation import Delta, Final
 from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.targets.news import Model, PositionLogprobs, ScoredToken, Speculation
+
+MOST_SECONDS = 315_576_000_000
+"""The longest time that a Duration may state, some 10,000 years."""
 
 
 def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Query:
@@ -130,8 +133,8 @@ def _timeout(request: inference_pb2.GenerateRequest) -> float | None:
     if not request.HasField("timeout"):
         return None
     seconds = request.timeout.seconds + request.timeout.nanos / 1e9
-    if not (0.0 < seconds <= 315_576_000_000.0):
-        raise invalid_field("timeout", f"{seconds:g} s is not a positive time")
+    if not (0.0 < seconds <= MOST_SECONDS):
+        raise invalid_field("timeout", f"{plain(seconds)} s is not in (0, {MOST_SECONDS}]")
     return seconds
 
 

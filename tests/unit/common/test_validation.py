@@ -32,6 +32,7 @@ from services.common.validation import (
     check_sampling,
     check_speculation,
     check_stopping,
+    plain,
 )
 
 VOCABULARY = 100
@@ -90,6 +91,52 @@ def test_the_rest_is_refused_by_field() -> None:
     assert refused(lambda: check_logprobs(21)).field == "logprobs"
     assert refused(lambda: check_priority(101)).field == "priority"
     assert refused(lambda: check_key("ä" * 65)).field == "idempotency_key"
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (
+            lambda: check_sampling(sampling_from_pb(types_pb2.Sampling(temperature=2.1)), VOCABULARY),
+            "sampling.temperature: 2.1 is neither 0 (greedy) nor in [0.00001, 2]",
+        ),
+        (
+            lambda: check_sampling(sampling_from_pb(types_pb2.Sampling(repetition_penalty=1e-3)), VOCABULARY),
+            "sampling.repetition_penalty: 0.001 is not in [0.01, 10]",
+        ),
+        (
+            lambda: check_sampling(replace(SamplingParams(), top_p=math.nan), VOCABULARY),
+            "sampling.top_p: nan is not in (0, 1]",
+        ),
+        (
+            lambda: check_stopping(StopParams(0), VOCABULARY),
+            "stopping.max_tokens: 0 is not in [1, 2147483647]",
+        ),
+        (
+            lambda: check_sampling(replace(SamplingParams(), seed=2**64), VOCABULARY),
+            "sampling.seed: 18446744073709551616 is not in [0, 18446744073709551615]",
+        ),
+        (lambda: check_priority(101), "priority: 101 is not in [-100, 100]"),
+    ],
+)
+def test_messages_state_every_value_that_is_allowed_and_all_its_digits(
+    check: Callable[[], object], message: str
+) -> None:
+    assert refused(check).message == message
+
+
+def test_the_bounds_that_messages_state_are_allowed_as_the_wire_carries_them() -> None:
+    """Its numbers are float32, so 0.00001 arrives a little smaller."""
+    check_sampling(sampling_from_pb(types_pb2.Sampling(temperature=0.00001, repetition_penalty=0.01)), VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.0, "0"), (-0.0, "0"), (1e-5, "0.00001"), (0.1, "0.1"), (-2.5, "-2.5"), (1e-30, "1e-30"), (3.4e38, "3.4e+38"),
+     (math.inf, "inf"), (math.nan, "nan"), (2**40, "1099511627776"), (123456.79, "123456.79")],
+)  # fmt: skip
+def test_numbers_are_written_plainly(number: float, text: str) -> None:
+    assert plain(number) == text
 
 
 def test_prompts_are_checked_against_the_model() -> None:
