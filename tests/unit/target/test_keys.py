@@ -43,6 +43,33 @@ def test_the_store_is_bounded_and_forgets() -> None:
     assert len(keys) == 2
 
 
+def test_a_tenant_that_fills_its_share_leaves_room_for_others() -> None:
+    """It is refused as over its own limit; keys that end or are forgotten make room again."""
+    keys = KeyStore(keep_s=10.0, capacity=100, tenant_capacity=2)
+    keys.claim("greedy", "1", 0.0)
+    keys.claim("greedy", "2", 0.0)
+    with pytest.raises(PacelineError) as caught:
+        keys.claim("greedy", "3", 0.0)
+    assert (caught.value.code, caught.value.reason) == (Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT)
+    assert caught.value.retry_after_s == 10.0
+    keys.claim("other", "1", 0.0)
+    keys.forget("greedy", "1")
+    keys.claim("greedy", "3", 0.0)
+    keys.release("greedy", "2", 1.0)
+    keys.claim("greedy", "4", 11.0)
+    assert len(keys) == 3
+
+
+def test_callers_without_a_name_may_hold_every_key() -> None:
+    """Without tenants there is nobody else to leave room for."""
+    keys = KeyStore(capacity=3, tenant_capacity=1)
+    for key in "123":
+        keys.claim("", key, 0.0)
+    with pytest.raises(PacelineError) as caught:
+        keys.claim("", "4", 0.0)
+    assert caught.value.reason is Reason.OVERLOADED
+
+
 def test_retry_after_follows_the_queue_within_bounds() -> None:
     """A queue that moves once a second and holds 20 asks to come back in about ten."""
     rate = AdmissionRate()
