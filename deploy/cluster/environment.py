@@ -8,7 +8,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def prepare(run_dir: Path) -> None:
-    """Sets what Ray reads from the environment: a token in run_dir, no usage statistics, our import root.
+    """Sets what Ray reads from the environment: a token in run_dir, no usage statistics, our import root and the like.
 
     Must run before ray is imported, because Ray reads its mode of authentication then. Ray would otherwise write its
     token to the home folder, which may be read-only.
@@ -23,6 +23,8 @@ def prepare(run_dir: Path) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray runs its workers at niceness 15; ours serve users.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # Ray would kill target and drafter when other work fills the host; how little memory they hold does not count.
+    os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))

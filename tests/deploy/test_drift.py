@@ -60,6 +60,12 @@ def test_gateway_flags_are_settings_of_the_gateway() -> None:
     assert flags(template) <= field_names(GatewaySettings)
 
 
+def test_every_container_of_the_chart_that_starts_ray_has_its_memory_monitor_off() -> None:
+    started = [path.name for path in (CHART / "templates").iterdir() if "RAY_AUTH_MODE" in path.read_text()]
+    assert started == ["_ray.tpl"]
+    assert '{name: RAY_memory_monitor_refresh_ms, value: "0"}' in (CHART / "templates/_ray.tpl").read_text()
+
+
 @pytest.mark.parametrize("name", ["laptop", "gpu"])
 def test_compose_flags_are_settings(name: str) -> None:
     compose = yaml.safe_load((ROOT / f"deploy/docker/compose.{name}.yaml").read_text())

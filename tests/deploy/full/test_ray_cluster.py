@@ -26,6 +26,7 @@ def nodes(folder: Path, workers: int) -> Iterator[tuple[str, dict[str, str]]]:
         "RAY_AUTH_TOKEN": "0" * 64,
         "RAY_TMPDIR": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_memory_monitor_refresh_ms": "0",
         "PYTHONPATH": str(REPOSITORY),
     }
     port = free_ports(1)[0]

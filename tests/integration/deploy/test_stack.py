@@ -51,6 +51,13 @@ def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:
         assert ask(b"", timeout=30.0, metadata=(("authorization", f"Bearer {token.read_text()}"),))
 
 
+def test_rays_memory_monitor_is_off(stack: Stack) -> None:
+    (log,) = stack.run_dir.glob("c/ray/session_2*/logs/raylet.out")
+    text = log.read_text()
+    assert "disabled" in "".join(line for line in text.splitlines() if "MemoryMonitor" in line), text[-4000:]
+    assert "MemoryMonitor initialized" not in text
+
+
 def test_nothing_is_left_behind() -> None:
     with Stack(StackSettings(ready_s=110.0)) as stack:
         run_dir = stack.run_dir

@@ -7,6 +7,7 @@ env:
   {{- include "paceline.workerEnv" . | nindent 2 }}
   - {name: PYTHONPATH, value: /app}
   - {name: RAY_AUTH_MODE, value: token}
+  - {name: RAY_memory_monitor_refresh_ms, value: "0"}
   - name: RAY_AUTH_TOKEN
     valueFrom:
       secretKeyRef:
