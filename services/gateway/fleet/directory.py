@@ -66,9 +66,5 @@ class Seat:
 
     def lost(self, error: Exception) -> None:
         """The source fails; its last list stays."""
-        if self.live:
-            log.warning(
-                "fleet source lost", extra={"data": {"source": type(self.source).__name__, "error": str(error)}}
-            )
         self.live = False
         self._gather(self, None)

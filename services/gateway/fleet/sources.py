@@ -12,6 +12,7 @@ from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
 from services.common.tls import Peers
 from services.gateway.backoff import Backoff
+from services.gateway.fleet.outage import Outage
 from services.gateway.fleet.pairs import PairEntry
 
 log = logging.getLogger(__name__)
@@ -56,10 +57,13 @@ class DnsSource:
 
     async def run(self, report: Report) -> None:
         """Publishes what the name resolves to; an answer that is empty or fails changes nothing."""
+        outage = Outage(f"name {self._host}:{self._port}")
         while True:
             try:
                 report.publish(await self._resolve())
+                outage.over()
             except OSError as error:
+                outage.goes_on(error)
                 report.lost(error)
             await asyncio.sleep(self._interval_s)
 
@@ -80,15 +84,17 @@ class WatchSource:
 
     async def run(self, report: Report) -> None:
         """Publishes every list the controller sends; reconnects for ever."""
-        backoff = Backoff()
+        backoff, outage = Backoff(), Outage(f"controller {self._address}")
         while True:
             try:
                 async with self._peers.connect(self._address) as channel:
                     stub = cast("fleet_pb2_grpc.FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
                     async for response in stub.Watch(fleet_pb2.WatchRequest(protocol_version=PROTOCOL_VERSION)):
                         backoff.reset()
+                        outage.over()
                         self._take(response, report)
             except (grpc.RpcError, OSError) as error:
+                outage.goes_on(error)
                 report.lost(error)
             await backoff.wait()
 

@@ -4,15 +4,20 @@ import asyncio
 import itertools
 import random
 import socket
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
+import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import gateway_metrics
+from services.common.tls import Peers
 from services.gateway.fleet.directory import Directory
+from services.gateway.fleet.outage import Outage
 from services.gateway.fleet.pairs import PairEntry, SourceList, merge
-from services.gateway.fleet.sources import DnsSource, Report, Source, StaticSource
+from services.gateway.fleet.sources import DnsSource, Report, Source, StaticSource, WatchSource
 
 
 def test_the_newest_list_that_names_a_pair_decides() -> None:
@@ -73,6 +78,69 @@ def test_a_lost_source_keeps_its_last_list() -> None:
     assert metrics["gateway_fleet_sources"].value("stale") == 1
     first.publish([])
     assert set(seen[-1]) == {"c"}
+
+
+def test_an_outage_is_told_once_and_then_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    outage = Outage("controller 127.0.0.1:1", lambda: now)
+
+    def told(until: float) -> list[int]:
+        """Fails twice a second until then; the seconds at which that was told."""
+        nonlocal now
+        caplog.clear()
+        while now < until:
+            outage.goes_on(OSError("refused"))
+            now += 0.5
+        data: list[Any] = [record.__dict__["data"] for record in caplog.records]
+        assert all((one["source"], one["error"]) == ("controller 127.0.0.1:1", "refused") for one in data)
+        return [one["seconds"] for one in data]
+
+    assert told(600.0) == [5], "a controller that starts a little later is not worth a line"
+    assert told(1300.0) == [605, 1205]
+    outage.over()
+    assert told(1400.0) == [0], "one that answered before is missed at once"
+
+
+def unused_port() -> str:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{held.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def a_port_of_another_service() -> AsyncIterator[str]:
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(0)
+
+
+async def first_warning(source: Source, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    directory = Directory([source], lambda pairs: None, gateway_metrics(CollectorRegistry(), "m"))
+    running = asyncio.create_task(directory.run())
+    async with asyncio.timeout(30):
+        while not caplog.records:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    (record,) = caplog.records
+    data: dict[str, Any] = record.__dict__["data"]
+    return data
+
+
+async def test_a_wrong_and_a_dead_watch_address_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("services.gateway.fleet.outage.PATIENCE_S", 0.2)
+    dead = unused_port()
+    told = await first_warning(WatchSource(dead, Peers()), caplog)
+    assert told["source"] == f"controller {dead}"
+    assert told["error"].startswith("UNAVAILABLE: ")
+    caplog.clear()
+    async with a_port_of_another_service() as wrong:
+        told = await first_warning(WatchSource(wrong, Peers()), caplog)
+    assert (told["source"], told["error"].split(":")[0]) == (f"controller {wrong}", "UNIMPLEMENTED")
 
 
 async def test_a_name_is_all_targets_that_it_resolves_to_and_one_that_fails_keeps_them(

@@ -1,0 +1,42 @@
+"""One warning for a source that does not answer, and seldom again."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import grpc
+
+log = logging.getLogger(__name__)
+PATIENCE_S = 5.0
+AGAIN_S = 600.0
+
+
+class Outage:
+    """How long one source has not answered; a source that did answer before is told of at once."""
+
+    def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes what names the source in the log; the clock gives seconds."""
+        self._source = source
+        self._clock = clock
+        self._since = clock()
+        self._next = self._since + PATIENCE_S
+
+    def over(self) -> None:
+        """The source answers: the next failure is told at once."""
+        self._since = self._next = self._clock()
+
+    def goes_on(self, error: Exception) -> None:
+        """An attempt failed: warns when PATIENCE_S have passed since the start, then every AGAIN_S."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + AGAIN_S
+        data = {"source": self._source, "seconds": round(now - self._since), "error": _reason(error)}
+        log.warning("fleet source does not answer", extra={"data": data})
+
+
+def _reason(error: Exception) -> str:
+    """One line: the text of an RpcError runs over several."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)
