@@ -1,12 +1,32 @@
 """What the documents say is held against the code and against each other."""
 
+import ast
 import re
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from deploy.grafana.boards import BOARDS
+from services.common.metrics.catalogue import DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
+from services.common.pb.paceline.v1 import target_pb2
+from services.drafter.settings import DrafterSettings
+from services.gateway.settings import GatewaySettings
+from services.target.settings import TargetSettings
+
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUNBOOKS = sorted((ROOT / "docs/operate").glob("*.md"))
+METRICS = {spec.full_name: spec for spec in (*TARGET, *DRAFTER, *GATEWAY, *EVERY_SERVICE)}
+SETTINGS = {"gateway": GatewaySettings, "target": TargetSettings, "drafter": DrafterSettings}
+LOADERS = {"config", "print-config"}
+PROTOBUF = re.compile(r"^\s*(?:from|import) (?:services\.common\.pb|google\.protobuf)", re.MULTILINE)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def sections(text: str) -> list[str]:
@@ -14,7 +34,124 @@ def sections(text: str) -> list[str]:
     return re.split(r"\n\s*\n", text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def rule(name: str) -> str:
+    """One rule of CONTRIBUTING.md."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return next(part for part in re.split(r"\n- ", text) if part.startswith(f"**{name}"))
+
+
+def files_named(text: str) -> Iterator[Path]:
+    """Source files that a text names, with {one,two} as a shell reads it; all of a folder."""
+    for name in re.findall(r"`(services/[\w/{},]+(?:\.py)?)`", text):
+        before, _, rest = name.partition("{")
+        several, _, after = rest.partition("}")
+        for one in several.split(",") if several else [""]:
+            path = ROOT / f"{before}{one}{after}"
+            assert path.exists(), f"{named(path)} is named and does not exist"
+            yield from path.rglob("*.py") if path.is_dir() else [path]
+
+
+@cache
+def logged() -> str:
+    """The texts of all calls that log in services and deploy."""
+    calls = []
+    for folder in ("services", "deploy"):
+        for path in (ROOT / folder).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text())) if "log" in path.read_text().lower() else ()
+            calls += [
+                ast.unparse(node)
+                for node in nodes
+                if isinstance(node, ast.Call) and "log" in ast.unparse(node.func).lower()
+            ]
+    return "\n".join(calls)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_promise_of_one_text_on_or_off_names_the_dtype_that_does_not_keep_it(page: Path) -> None:
     promises = [part for part in sections(page.read_text()) if re.search(r"\bon\s+or\s+off\b", part)]
     assert all(re.search("bf16|bfloat16", part) for part in promises), promises
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=named)
+def test_a_runbook_names_reasons_that_the_catalogue_has(page: Path) -> None:
+    for part in sections(page.read_text()):
+        for metric, reasons in re.findall(r"`?(\w+)`? by reason[^:]*:((?:[^`]*`\w+` [^`]*)+)", part):
+            spec = METRICS[metric.removesuffix("_total")]
+            assert set(re.findall(r"`(\w+)`", reasons)) <= set(spec.values), metric
+
+
+def test_the_reasons_of_quarantines_are_all_told() -> None:
+    text = (ROOT / "docs/operate/pair-degraded.md").read_text()
+    for metric in ("paceline_drafter_quarantines", "paceline_drafter_refusals"):
+        assert metric in text
+        assert all(f"`{reason}`" in text for reason in METRICS[metric].values), metric
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=named)
+def test_a_runbook_reads_panels_metrics_fields_and_logs_that_exist(page: Path) -> None:
+    panels = {(board.title.rpartition(" ")[2], panel.title) for board in BOARDS for panel in board.panels}
+    commands = page.read_text().split("```")[1].strip().splitlines()
+    for command in commands:
+        board, found, panel = command.partition(" dashboard: ")
+        assert not found or (board, panel) in panels, command
+        field = command.partition("Describe on the target: ")[2].partition(".")[0]
+        assert not field or field in target_pb2.TargetServiceDescribeResponse.DESCRIPTOR.fields_by_name, command
+        searched = command.partition("| grep ")[2] or command.partition("grep -h ")[2]
+        if searched.startswith("paceline_"):
+            assert any(name.startswith(searched) for name in METRICS), command
+        elif searched:
+            text = re.split("['\"]", searched)[1]
+            assert text in logged(), f"{command}: nothing logs {text!r}"
+
+
+def test_a_runbook_needs_no_tool_that_is_not_there() -> None:
+    for page in RUNBOOKS:
+        assert "curl " not in page.read_text(), "the images hold no curl"
+        assert "deploy.doctor" not in page.read_text(), "it is in no image and judges the machine it runs on"
+
+
+def test_contributing_tells_which_modules_know_no_protobuf() -> None:
+    modules = list(files_named(rule("Protobuf stays with those who speak gRPC")))
+    assert len(modules) > 50
+    knowing = [named(path) for path in modules if PROTOBUF.search(path.read_text())]
+    assert not knowing
+
+
+def test_contributing_tells_which_modules_read_the_environment() -> None:
+    told = {named(path) for path in files_named(rule("Collaborators come through constructors"))}
+    sources = (ROOT / "services").rglob("*.py")
+    reading = {named(path) for path in sources if re.search(r"\bos\.environ\b|\bgetenv\b", path.read_text())}
+    assert reading == told
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_name_what_exists(page: Path) -> None:
+    text = page.read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z][a-z-]+)", text, re.MULTILINE)) <= targets
+    for module in re.findall(r"python -m ((?:services|deploy|tests|examples|models)\.[a-z_.]+)\b", text):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_flags_of_services_are_settings(page: Path) -> None:
+    text = page.read_text().replace("\\\n", " ")
+    for service, rest in re.findall(r"python -m services\.(gateway|target|drafter)\b([^\n`&]*)", text):
+        settings = {field.name.replace("_", "-") for field in fields(SETTINGS[service])}
+        assert set(re.findall(r"--([a-z-]+)", rest)) <= settings | LOADERS, rest
+
+
+def test_openai_s_commands_give_every_address_one_meaning() -> None:
+    text = (ROOT / "docs/gateway.md").read_text().partition("## OpenAI clients")[2]
+    _, gateway, smg = text.split("```")[1].strip().splitlines()
+    listens = re.search(r"--grpc (\S+)", gateway)
+    asks = re.search(r"grpc://(\S+)", smg)
+    assert listens and asks and listens[1] == asks[1]
+    assert re.search(r"--targets TARGET\b", gateway) and text.count("HOST:PORT") == 0
+    assert "address that it prints beside the pair" in text.replace("\n", " ")
+
+
+def test_options_that_smg_drops_are_listed() -> None:
+    text = (ROOT / "docs/gateway.md").read_text().partition("## OpenAI clients")[2]
+    assert all(f"`{option}`" in text for option in ("logit_bias", "logprobs", "best_of", "suffix"))
