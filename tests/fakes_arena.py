@@ -53,7 +53,7 @@ class FakeArena:
         """Offers the same arena again under another generation and nonce."""
         nonce = attach.new_nonce()
         self.arena[attach.NONCE][0] = nonce
-        self.listener.offer(generation, nonce, [self.arena.descriptor])
+        self.listener.offer(generation, nonce, self.arena.descriptors)
         self.offer = replace(self.offer, generation=generation, nonce=nonce)
         return self.offer
 
@@ -67,7 +67,7 @@ def fake_arena(
     given = {attach.EMBED: embed_VD, attach.DRAFT_KV: draft_kv}
     filled = {name: tensor for name, tensor in given.items() if tensor is not None}
     spec.update({name: (tuple(tensor.shape), tensor.dtype) for name, tensor in filled.items()})
-    arena = MemfdArena.create(spec)
+    arena = MemfdArena.create(spec, attach.DRAFTER_WRITES)
     for name, tensor in filled.items():
         arena[name].copy_(tensor)
     listener = DescriptorListener(folder)

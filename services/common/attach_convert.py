@@ -8,16 +8,19 @@ from services.common.pb.paceline.v1 import drafter_pb2 as pb
 
 def offer_to_pb(offer: AttachOffer) -> pb.AttachRequest:
     """The request that a target sends."""
-    segment = pb.SharedSegment(size=offer.layout.nbytes)
-    if offer.cuda_handle:
-        segment.cuda_ipc = offer.cuda_handle
-    else:
-        segment.descriptor = 0
+    segments = [
+        pb.SharedSegment(size=size, cuda_ipc=offer.cuda_handle)
+        if offer.cuda_handle
+        else pb.SharedSegment(size=size, descriptor=index)
+        for index, size in enumerate(offer.layout.segments)
+    ]
     tensors = [
-        pb.SharedTensor(name=entry.name, segment=0, offset=entry.offset, shape=entry.shape, dtype=entry.dtype)
+        pb.SharedTensor(
+            name=entry.name, segment=entry.segment, offset=entry.offset, shape=entry.shape, dtype=entry.dtype
+        )
         for entry in offer.layout.tensors
     ]
-    arena = pb.ArenaLayout(segments=[segment], tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid)
+    arena = pb.ArenaLayout(segments=segments, tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid)
     return pb.AttachRequest(
         protocol_version=offer.protocol_version,
         generation=offer.generation,
@@ -38,21 +41,28 @@ def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
     """The offer that a drafter received.
 
     Raises:
-        ValueError: the arena is not made of exactly one segment.
+        ValueError: the arena has no segments, or some by descriptors out of order, or some of each kind.
     """
     arena = message.arena
-    if len(arena.segments) != 1 or any(tensor.segment for tensor in arena.tensors):
-        raise ValueError("the arena must be one segment")
-    segment = arena.segments[0]
-    kind: ArenaKind = "cuda" if segment.WhichOneof("handle") == "cuda_ipc" else "memfd"
+    handles = {segment.WhichOneof("handle") for segment in arena.segments}
+    kind: ArenaKind = "cuda" if handles == {"cuda_ipc"} else "memfd"
+    in_order = [segment.descriptor for segment in arena.segments] == list(range(len(arena.segments)))
+    if kind == "memfd" and not (handles == {"descriptor"} and in_order):
+        raise ValueError("the arena must be segments by descriptor, in order, or on a GPU")
     entries = tuple(
-        TensorEntry(name=tensor.name, dtype=tensor.dtype, shape=tuple(tensor.shape), offset=tensor.offset)
+        TensorEntry(
+            name=tensor.name,
+            dtype=tensor.dtype,
+            shape=tuple(tensor.shape),
+            offset=tensor.offset,
+            segment=tensor.segment,
+        )
         for tensor in arena.tensors
     )
     return AttachOffer(
         generation=message.generation,
         nonce=message.nonce,
-        layout=Layout(kind=kind, nbytes=segment.size, tensors=entries),
+        layout=Layout(kind, tuple(segment.size for segment in arena.segments), entries),
         embedding_sha256=message.embedding_sha256,
         drafter_sha256=message.drafter_sha256,
         slots=message.slots,
@@ -60,7 +70,7 @@ def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
         widths=tuple(message.widths),
         block_size=message.block_size,
         side_socket=arena.side_socket,
-        cuda_handle=segment.cuda_ipc,
+        cuda_handle=arena.segments[0].cuda_ipc,
         gpu_uuid=arena.gpu_uuid,
         handoff=message.handoff,
         target_pid=message.target_pid,

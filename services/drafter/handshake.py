@@ -100,9 +100,9 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
 def _map_memfd(offer: AttachOffer) -> Mapped:
     if offer.cuda_handle:
         raise refused("the arena is in device memory, this drafter runs on the CPU")
-    fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, count=1)
+    fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, len(offer.layout.segments))
     try:
-        arena = MemfdArena.map(offer.layout, fetched.descriptors[0], attach.DRAFTER_WRITES)
+        arena = MemfdArena.map(offer.layout, fetched.descriptors, attach.DRAFTER_WRITES)
     except BaseException:
         fetched.close()
         raise

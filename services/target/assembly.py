@@ -92,7 +92,7 @@ def _context(settings: TargetSettings, model: Qwen3) -> DflashContext | None:
 
 def _arena(settings: TargetSettings, spec: ArenaSpec) -> Arena:
     if settings.device == "cpu":
-        return MemfdArena.create(spec)
+        return MemfdArena.create(spec, attach.DRAFTER_WRITES)
     from services.common.arena.cuda import CudaArena  # needs cupy, which machines without a GPU lack
 
     return CudaArena.create(spec)

@@ -59,7 +59,7 @@ class Offers(ArenaOffers, Protocol):
 
 
 class MemfdOffers:
-    """Offers of an arena in a memfd, passed over a side socket in a folder that only this user may enter."""
+    """Offers of an arena in memory files, passed over a side socket in a folder that only this user may enter."""
 
     def __init__(self, arena: MemfdArena, terms: OfferTerms, folder: Path) -> None:
         """Listens on the side socket.
@@ -82,10 +82,10 @@ class MemfdOffers:
 
     @contextlib.contextmanager
     def offer(self, generation: int) -> Iterator[AttachOffer]:
-        """Puts the nonce into the arena and the descriptor on offer until the context ends."""
+        """Puts the nonce into the arena and the descriptors on offer until the context ends."""
         nonce = new_nonce()
         self._arena.tensor(NONCE)[0] = nonce
-        self._listener.offer(generation, nonce, [self._arena.descriptor])
+        self._listener.offer(generation, nonce, self._arena.descriptors)
         try:
             plain = _offer(generation, nonce, self._arena, self._terms)
             yield replace(plain, side_socket=self._listener.path)

@@ -99,9 +99,9 @@ class HostileDrafter(FakeDrafter):
 
     def Attach(self, request: pb.AttachRequest, context: object) -> pb.AttachResponse:
         offer = offer_from_pb(request)
-        fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, 1)
+        fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, len(offer.layout.segments))
         fetched.connection.close()
-        self.arena = MemfdArena.map(offer.layout, fetched.descriptors[0], attach.DRAFTER_WRITES)
+        self.arena = MemfdArena.map(offer.layout, fetched.descriptors, attach.DRAFTER_WRITES)
         return super().Attach(request, context)  # type: ignore[arg-type]
 
     def answer(self, request: pb.PaceRequest) -> list[pb.PaceResponse]:

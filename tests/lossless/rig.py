@@ -101,7 +101,7 @@ class Rig:
         )
         config = None if self.context is None else self.context.config
         self.arena: Arena = MemfdArena.create(
-            arena_spec(self.model.config, config, self.shapes, settings.dtype, with_noise=True)
+            arena_spec(self.model.config, config, self.shapes, settings.dtype, with_noise=True), attach.DRAFTER_WRITES
         )
         self.runner = Runner(self.model, self.context, self.arena, self.shapes)
         self.runner.warm_up()

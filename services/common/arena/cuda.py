@@ -1,6 +1,7 @@
 """The arena of GPU pairs: one cudaMalloc segment, exported as a 64-byte CUDA IPC handle.
 
 Allocated outside torch's caching allocator: a handle covers a whole allocation, and this one is never split or reused.
+Whoever maps it can write all of it, so that it holds nothing which decides text.
 """
 
 from typing import Any, Self
@@ -28,19 +29,22 @@ class CudaArena:
         """Allocate zeroed tensors on a device."""
         layout = plan_layout("cuda", spec)
         with cupy.cuda.Device(device):
-            pointer = cupy.cuda.runtime.malloc(layout.nbytes)
-            cupy.cuda.runtime.memset(pointer, 0, layout.nbytes)
+            (size,) = layout.segments
+            pointer = cupy.cuda.runtime.malloc(size)
+            cupy.cuda.runtime.memset(pointer, 0, size)
             cupy.cuda.runtime.deviceSynchronize()
         return cls(layout, pointer, device, owner=True)
 
     @classmethod
     def map(cls, layout: Layout, handle: bytes, gpu_uuid: str) -> Self:
-        """Open another process's segment on the GPU of that UUID; nothing stops a write, by convention none happens.
+        """Open another process's segment on the GPU of that UUID; nothing stops a write.
 
         Raises:
-            ValueError: the layout is malformed or no visible GPU has that UUID.
+            ValueError: the layout is malformed or of several segments, or no visible GPU has that UUID.
         """
         layout.check()
+        if len(layout.segments) != 1:
+            raise ValueError(f"an arena on a GPU is one segment, this one is of {len(layout.segments)}")
         device = find_device(gpu_uuid)
         with cupy.cuda.Device(device):
             pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle, cupy.cuda.runtime.cudaIpcMemLazyEnablePeerAccess)

@@ -1,7 +1,7 @@
 """What an arena holds and where; device-independent."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -12,17 +12,20 @@ ArenaKind = Literal["memfd", "cuda"]
 PAGE_BYTES = 4096
 _ALIGNMENT: dict[ArenaKind, int] = {"memfd": PAGE_BYTES, "cuda": 1 << 16}
 """Who maps a GPU's memory reads tensors that begin on 64 KiB as its own; those on 4 KiB took up to half longer."""
+_WHOLE: dict[ArenaKind, int] = {"memfd": PAGE_BYTES, "cuda": 2 << 20}
+"""A CUDA IPC handle opens whole pages of 2 MiB: a smaller segment would lie in one with memory that is not shared."""
 ArenaSpec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One contiguous tensor; `dtype` as torch names it without the module, `offset` in bytes, page-aligned."""
+    """One contiguous tensor; `dtype` as torch names it without the module, `offset` in its segment, page-aligned."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     offset: int
+    segment: int = 0
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -44,31 +47,34 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One segment and its tensors."""
+    """Segments, each of so many bytes, and the tensors in them."""
 
     kind: ArenaKind
-    nbytes: int
+    segments: tuple[int, ...]
     tensors: tuple[TensorEntry, ...]
 
     def check(self) -> None:
-        """Refuse a layout that does not fit its own segment: it came over a wire.
+        """Refuse a layout that does not fit its own segments: it came over a wire.
 
         Raises:
-            ValueError: a tensor is unaligned, of negative size, overlaps another or passes the end.
+            ValueError: a tensor is in no segment, unaligned, of negative size, overlaps another or passes the end.
         """
-        end = 0
+        ends = [0] * len(self.segments)
         for entry in sorted(self.tensors, key=lambda entry: entry.offset):
-            if entry.offset % PAGE_BYTES or entry.offset < end or any(size < 0 for size in entry.shape):
+            if not 0 <= entry.segment < len(ends):
+                raise ValueError(f"tensor {entry.name}: there is no segment {entry.segment}")
+            if entry.offset % PAGE_BYTES or entry.offset < ends[entry.segment] or any(size < 0 for size in entry.shape):
                 raise ValueError(f"tensor {entry.name}: bad place {entry.offset} or shape {entry.shape}")
-            end = entry.offset + entry.nbytes
-            if end > self.nbytes:
-                raise ValueError(f"tensor {entry.name}: ends at {end}, past the segment's {self.nbytes} bytes")
+            end = ends[entry.segment] = entry.offset + entry.nbytes
+            if end > self.segments[entry.segment]:
+                size = self.segments[entry.segment]
+                raise ValueError(f"tensor {entry.name}: ends at {end}, past the segment's {size} bytes")
         if len({entry.name for entry in self.tensors}) != len(self.tensors):
             raise ValueError("two tensors share a name")
 
 
 class Arena(Protocol):
-    """Named tensors over one shared segment; they stay valid until `close`."""
+    """Named tensors over shared segments; they stay valid until `close`."""
 
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; raises KeyError when the arena has none of that name."""
@@ -87,12 +93,17 @@ class Arena(Protocol):
         ...
 
 
-def plan_layout(kind: ArenaKind, spec: ArenaSpec) -> Layout:
-    """Place tensors one after the other on boundaries that suit who maps them."""
+def plan_layout(kind: ArenaKind, spec: ArenaSpec, apart: Collection[str] = ()) -> Layout:
+    """Place tensors one after the other on boundaries that suit who maps them, those `apart` in a second segment."""
     entries: list[TensorEntry] = []
-    offset, alignment = 0, _ALIGNMENT[kind]
+    alignment, ends = _ALIGNMENT[kind], [0, 0] if apart else [0]
     for name, (shape, dtype) in spec.items():
-        entry = TensorEntry(name, str(dtype).removeprefix("torch."), tuple(shape), offset)
+        segment = int(name in apart)
+        entry = TensorEntry(name, str(dtype).removeprefix("torch."), tuple(shape), ends[segment], segment)
         entries.append(entry)
-        offset += -(-entry.nbytes // alignment) * alignment
-    return Layout(kind, max(offset, alignment), tuple(entries))
+        ends[segment] += _whole(entry.nbytes, alignment)
+    return Layout(kind, tuple(_whole(max(end, 1), _WHOLE[kind]) for end in ends), tuple(entries))
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit

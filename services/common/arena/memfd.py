@@ -1,10 +1,13 @@
-"""The arena of CPU pairs: an anonymous sealed memory file, passed by descriptor, gone with its last holder."""
+"""The arena of CPU pairs: anonymous sealed memory files, passed by descriptor, gone with their last holder.
+
+What its owner alone may write lies in a file that nobody else can map for writing.
+"""
 
 import fcntl
 import mmap
 import os
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Self
 
 import torch
@@ -12,54 +15,65 @@ from torch import Tensor
 
 from services.common.arena.layout import ArenaSpec, Layout, TensorEntry, plan_layout
 
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_NO_OTHER_WRITER = 0x10
+"""F_SEAL_FUTURE_WRITE of Linux 5.1: maps that exist go on writing, nothing else can; Python has no name for it."""
 
 
 class MemfdArena:
-    """A memory file and the tensors in it. The owner creates it; others map the descriptor they received."""
+    """Memory files and the tensors in them. The owner creates it; others map the descriptors they received."""
 
-    def __init__(self, layout: Layout, descriptor: int, maps: list[mmap.mmap], tensors: dict[str, Tensor]) -> None:
-        self.descriptor = descriptor
+    def __init__(
+        self, layout: Layout, descriptors: Sequence[int], maps: list[mmap.mmap], tensors: dict[str, Tensor]
+    ) -> None:
+        self.descriptors = tuple(descriptors)
         self._layout = layout
         self._maps = maps
         self._tensors = tensors
 
     @classmethod
-    def create(cls, spec: ArenaSpec) -> Self:
-        """Allocate zeroed tensors; nobody can change the file's size from then on."""
-        layout = plan_layout("memfd", spec)
-        descriptor = os.memfd_create("paceline-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(descriptor, layout.nbytes)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            shared = mmap.mmap(descriptor, layout.nbytes)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return cls(layout, descriptor, [shared], {entry.name: _view(shared, entry, 0) for entry in layout.tensors})
-
-    @classmethod
-    def map(cls, layout: Layout, descriptor: int, writable: Collection[str] = ()) -> Self:
-        """Map a received descriptor, which the arena then owns; only `writable` tensors can be written.
+    def create(cls, spec: ArenaSpec, others_write: Collection[str] = ()) -> Self:
+        """Allocate zeroed tensors; only those of `others_write`, in a file of their own, can be written by others.
 
         Raises:
-            ValueError: the layout is malformed or the file is not the layout's size or not sealed.
+            OSError: the kernel has no memory files, or cannot seal them against writers.
+        """
+        layout = plan_layout("memfd", spec, others_write)
+        descriptors: list[int] = []
+        try:
+            maps = []
+            for segment, size in enumerate(layout.segments):
+                descriptors.append(os.memfd_create("paceline-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+                maps.append(_sealed(descriptors[-1], size, others_write=segment > 0))
+        except OSError:
+            _close(descriptors)
+            raise
+        return cls(layout, descriptors, maps, _views(maps, layout))
+
+    @classmethod
+    def map(cls, layout: Layout, descriptors: Sequence[int], writable: Collection[str] = ()) -> Self:
+        """Map received descriptors, one a segment, which the arena then owns; only `writable` tensors can be written.
+
+        Raises:
+            ValueError: the layout is malformed, a file is not of its size or not sealed, or a segment holds tensors
+                of both kinds.
+            OSError: what should be writable is sealed.
         """
         layout.check()
-        if os.fstat(descriptor).st_size != layout.nbytes:
-            raise ValueError(f"the arena holds {os.fstat(descriptor).st_size} bytes, its layout says {layout.nbytes}")
-        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise ValueError("the arena is not sealed against shrinking")
-        whole = mmap.mmap(descriptor, layout.nbytes, prot=mmap.PROT_READ)
-        maps, tensors = [whole], {}
-        for entry in layout.tensors:
-            if entry.name in writable:
-                own = mmap.mmap(descriptor, max(entry.nbytes, 1), offset=entry.offset)
-                maps.append(own)
-                tensors[entry.name] = _view(own, entry, entry.offset)
-            else:
-                tensors[entry.name] = _view(whole, entry, 0)
-        return cls(layout, descriptor, maps, tensors)
+        for size, descriptor in zip(layout.segments, descriptors, strict=True):
+            found = os.fstat(descriptor).st_size
+            if found != size:
+                raise ValueError(f"a segment of the arena holds {found} bytes, its layout says {size}")
+            if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                raise ValueError("the arena is not sealed against shrinking")
+        written = {entry.segment for entry in layout.tensors if entry.name in writable}
+        if any(entry.segment in written and entry.name not in writable for entry in layout.tensors):
+            raise ValueError("what is written and what is only read share a segment")
+        maps = [
+            mmap.mmap(descriptor, size, prot=mmap.PROT_READ | (mmap.PROT_WRITE if segment in written else 0))
+            for segment, (descriptor, size) in enumerate(zip(descriptors, layout.segments, strict=True))
+        ]
+        return cls(layout, descriptors, maps, _views(maps, layout))
 
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; raises KeyError when the arena has none of that name."""
@@ -76,19 +90,36 @@ class MemfdArena:
         return self._layout
 
     def close(self) -> None:
-        """Close the descriptor and drop the tensors; the memory goes with the last view of it."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        """Close the descriptors and drop the tensors; the memory goes with the last view of it."""
+        _close(self.descriptors)
+        self.descriptors = ()
         self._tensors.clear()
         self._maps.clear()
 
 
-def _view(shared: mmap.mmap, entry: TensorEntry, base: int) -> Tensor:
+def _sealed(descriptor: int, size: int, others_write: bool) -> mmap.mmap:
+    """The owner's map of a file of fixed size; it comes before the seal that refuses every later one for writing."""
+    os.ftruncate(descriptor, size)
+    shared = mmap.mmap(descriptor, size)
+    seals = _FIXED_SIZE | fcntl.F_SEAL_SEAL | (0 if others_write else _NO_OTHER_WRITER)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return shared
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _views(maps: Sequence[mmap.mmap], layout: Layout) -> dict[str, Tensor]:
+    return {entry.name: _view(maps[entry.segment], entry) for entry in layout.tensors}
+
+
+def _view(shared: mmap.mmap, entry: TensorEntry) -> Tensor:
     count = entry.nbytes // entry.torch_dtype.itemsize
     if count == 0:
         return torch.empty(entry.shape, dtype=entry.torch_dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        flat = torch.frombuffer(shared, dtype=entry.torch_dtype, count=count, offset=entry.offset - base)
+        flat = torch.frombuffer(shared, dtype=entry.torch_dtype, count=count, offset=entry.offset)
     return flat.view(entry.shape)

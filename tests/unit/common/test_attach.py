@@ -18,7 +18,7 @@ def _offer() -> AttachOffer:
     return AttachOffer(
         generation=2**40,
         nonce=attach.new_nonce(),
-        layout=plan_layout("memfd", attach.control_tensors(SHAPE)),
+        layout=plan_layout("memfd", attach.control_tensors(SHAPE), attach.DRAFTER_WRITES),
         embedding_sha256="ab",
         drafter_sha256="cd",
         slots=3,
@@ -41,17 +41,23 @@ def test_every_slot_tensor_has_a_pad_slot() -> None:
 def test_offer_survives_the_wire(handle: bytes) -> None:
     offer = _offer()
     if handle:
-        layout = replace(offer.layout, kind="cuda")
+        layout = plan_layout("cuda", attach.control_tensors(SHAPE))
         offer = replace(offer, layout=layout, cuda_handle=handle, gpu_uuid="GPU-1", side_socket="")
     wire = pb.AttachRequest.FromString(offer_to_pb(offer).SerializeToString())
     assert offer_from_pb(wire) == offer
 
 
-def test_an_arena_of_two_segments_is_no_offer() -> None:
+@pytest.mark.parametrize("extra", [{}, {"descriptor": 1}, {"descriptor": 7}, {"cuda_ipc": b"h" * 64}])
+def test_segments_that_cannot_be_told_apart_are_no_offer(extra: dict[str, object]) -> None:
     message = offer_to_pb(_offer())
-    message.arena.segments.add(size=1)
-    with pytest.raises(ValueError, match="one segment"):
+    message.arena.segments.add(size=1, **extra)
+    with pytest.raises(ValueError, match="segments by descriptor"):
         offer_from_pb(message)
+
+
+def test_what_a_drafter_writes_has_a_segment_of_its_own() -> None:
+    layout = _offer().layout
+    assert {entry.name for entry in layout.tensors if entry.segment == 1} == {attach.TOKENS, attach.TAG}
 
 
 def test_drafter_info_survives_the_wire() -> None:

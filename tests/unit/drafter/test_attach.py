@@ -121,7 +121,7 @@ async def test_a_refusal_leaves_the_earlier_attachment(folder: Path, fake: FakeA
 
 
 async def test_cycles_leave_nothing_behind(folder: Path, fake: FakeArena) -> None:
-    inode = str(os.fstat(fake.arena.descriptor).st_ino)
+    inode = str(os.fstat(fake.arena.descriptors[0]).st_ino)
     fake.put(0, [3, 4, 3], epoch=1)
     fake.rows([0], 1)
     async with running(folder) as drafter:

@@ -154,9 +154,9 @@ _TARGET = """
 import sys
 from pathlib import Path
 from services.common.side_socket import DescriptorListener
-folder, generation, nonce, descriptor = sys.argv[1:]
+folder, generation, nonce, *descriptors = sys.argv[1:]
 listener = DescriptorListener(Path(folder))
-listener.offer(int(generation), int(nonce), [int(descriptor)])
+listener.offer(int(generation), int(nonce), [int(each) for each in descriptors])
 print(listener.path, flush=True)
 sys.stdin.read()
 """
@@ -165,10 +165,10 @@ sys.stdin.read()
 @contextlib.asynccontextmanager
 async def _target_process(folder: Path, fake: FakeArena) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A process that shares the arena over a side socket of its own, and that socket's path."""
-    descriptor, claim = fake.arena.descriptor, (fake.offer.generation, fake.offer.nonce)
+    descriptors, claim = fake.arena.descriptors, (fake.offer.generation, fake.offer.nonce)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _TARGET, str(folder / "target"), *map(str, claim), str(descriptor),
-        cwd=REPOSITORY, pass_fds=[descriptor], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-c", _TARGET, str(folder / "target"), *map(str, (*claim, *descriptors)),
+        cwd=REPOSITORY, pass_fds=descriptors, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
     try:
@@ -181,7 +181,7 @@ async def _target_process(folder: Path, fake: FakeArena) -> AsyncIterator[tuple[
 
 
 async def test_the_death_of_the_target_frees_the_mapping(folder: Path, filled: FakeArena) -> None:
-    inode = str(os.fstat(filled.arena.descriptor).st_ino)
+    inode = str(os.fstat(filled.arena.descriptors[0]).st_ino)
     async with running(folder) as drafter, _target_process(folder, filled) as (process, socket):
         before = mapped_arenas().count(inode)
         await drafter.attach(filled.offer, side_socket=socket, target_pid=process.pid)

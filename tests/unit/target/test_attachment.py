@@ -43,7 +43,7 @@ class FakeOffers:
         yield AttachOffer(
             generation=generation,
             nonce=41,
-            layout=Layout("memfd", 4096, ()),
+            layout=Layout("memfd", (4096,), ()),
             embedding_sha256="",
             drafter_sha256="",
             slots=4,
