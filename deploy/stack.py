@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,11 @@ from typing import Self
 
 import grpc
 
+from deploy.cluster import derived
+from deploy.cluster.settings import ClusterSettings
+from services.common import settings
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
+from services.gateway.settings import GatewaySettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EMBEDDED = REPOSITORY / "models" / "embedded"
@@ -46,7 +50,14 @@ class StackSettings:
 class ServiceProcess:
     """One service as a child process; its first line of output tells the addresses."""
 
-    def __init__(self, name: str, command: Sequence[str], run_dir: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        run_dir: Path,
+        environment: Mapping[str, str],
+        foreign: Collection[str] = (),
+    ) -> None:
         self.name = name
         self.log = run_dir / f"{name}.log"
         self._lines = run_dir / f"{name}.out"
@@ -57,7 +68,7 @@ class ServiceProcess:
                 stdout=output,
                 stderr=errors,
                 cwd=REPOSITORY,
-                env={**os.environ, **environment},
+                env={key: value for key, value in {**os.environ, **environment}.items() if key not in foreign},
                 start_new_session=True,
             )
 
@@ -104,8 +115,8 @@ class ServiceProcess:
 class Stack:
     """Context manager: inside it, a gateway answers and at least one pair is ready."""
 
-    def __init__(self, settings: StackSettings, progress: Callable[[str], None] = lambda line: None) -> None:
-        self.settings = settings
+    def __init__(self, chosen: StackSettings, progress: Callable[[str], None] = lambda line: None) -> None:
+        self.settings = chosen
         self.run_dir = Path(tempfile.mkdtemp(prefix="paceline-"))
         self.processes: list[ServiceProcess] = []
         self._progress = progress
@@ -132,8 +143,10 @@ class Stack:
         self.stop()
 
     def _start(self) -> None:
+        flags = self._cluster_flags()
+        self._check(flags)
         self._progress("starting Ray and the controller")
-        cluster = self._launch("cluster", ["deploy.cluster", *self._cluster_flags()])
+        cluster = self._launch("cluster", ["deploy.cluster", *flags], self._foreign(ClusterSettings, GatewaySettings))
         gateways_wait = self.settings.ready_s
         self.fleet_address = cluster.bound(gateways_wait)["grpc"]
         self._progress("starting the gateway")
@@ -143,8 +156,24 @@ class Stack:
         self._progress("waiting for the pair: weights, warm-up, drafter")
         self.wait_ready(self.settings.ready_s)
 
-    def _launch(self, name: str, command: Sequence[str]) -> ServiceProcess:
-        process = ServiceProcess(name, command, self.run_dir, self.settings.environment)
+    def _check(self, flags: Sequence[str]) -> None:
+        """Ends this process with code 2 and one line when the controller would refuse its settings."""
+        foreign = self._foreign(ClusterSettings, GatewaySettings)
+        environ = {name: value for name, value in self._environment.items() if name not in foreign}
+        settings.load(ClusterSettings, flags, environ, derived.check)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self.settings.environment}
+
+    def _foreign(
+        self, of: type[ClusterSettings | GatewaySettings], other: type[ClusterSettings | GatewaySettings]
+    ) -> set[str]:
+        """Variables that only the other service knows: whoever reads one that it does not know refuses to start."""
+        return settings.unknown(of, self._environment) - settings.unknown(other, self._environment)
+
+    def _launch(self, name: str, command: Sequence[str], foreign: Collection[str]) -> ServiceProcess:
+        process = ServiceProcess(name, command, self.run_dir, self.settings.environment, foreign)
         self.processes.append(process)
         return process
 
@@ -161,7 +190,8 @@ class Stack:
         address = s.gateway_address if index == 0 else "127.0.0.1:0"
         flags = ["--watch", self.fleet_address, "--tokenizer", s.model, "--grpc", address]
         flags += ["--model", s.model_name, *s.gateway_flags]
-        return self._launch(f"gateway-{index}", ["services.gateway", *flags])
+        foreign = self._foreign(GatewaySettings, ClusterSettings)
+        return self._launch(f"gateway-{index}", ["services.gateway", *flags], foreign)
 
     def pairs(self) -> list[fleet_pb2.Pair]:
         """The pairs as the controller announces them now."""

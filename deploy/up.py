@@ -10,7 +10,8 @@ from deploy.stack import Stack, StackError, StackSettings
 
 def arguments() -> argparse.Namespace:
     """The command line; empty values take the embedded pair."""
-    parser = argparse.ArgumentParser(prog="make up", description=__doc__)
+    passed_on = "All other flags are the controller's and, behind a dot, those of its services: --target.widths 1,4"
+    parser = argparse.ArgumentParser(prog="make up", description=__doc__, epilog=passed_on, allow_abbrev=False)
     defaults = StackSettings()
     parser.add_argument("--model", default="", help="folder of a Qwen3 checkpoint; default: the embedded model")
     parser.add_argument("--drafter", default="", help="folder of its DFlash drafter; none: n-gram drafts")
@@ -19,7 +20,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--address", default="127.0.0.1:50051", help="address of the gateway")
     parser.add_argument("--slots", type=int, default=16)
-    parsed = parser.parse_args()
+    parsed, rest = parser.parse_known_args()
+    parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]
     if not parsed.model:
         parsed.model, parsed.drafter = defaults.model, parsed.drafter or defaults.drafter
         parsed.name = parsed.name or defaults.model_name
@@ -39,7 +41,7 @@ def main() -> int:
         pairs=chosen.pairs,
         gateway_address=chosen.address,
         ready_s=1800.0,
-        cluster_flags=["--slots", str(chosen.slots)],
+        cluster_flags=chosen.cluster_flags,
     )
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

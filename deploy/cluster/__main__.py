@@ -5,14 +5,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from deploy.cluster import environment
+from deploy.cluster import derived, environment
 from deploy.cluster.settings import ClusterSettings
 from services.common import lifecycle, settings
 
 
 def main() -> int:
     """Runs the controller; returns its exit code."""
-    chosen = settings.load(ClusterSettings, sys.argv[1:])
+    chosen = settings.load(ClusterSettings, sys.argv[1:], check=derived.check)
     with tempfile.TemporaryDirectory(prefix="paceline-", ignore_cleanup_errors=True) as folder:
         chosen = dataclasses.replace(chosen, run_dir=chosen.run_dir or folder)
         run_dir = Path(chosen.run_dir)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import ray
@@ -149,10 +148,3 @@ def _updated(old: PairStatus, target: ActorReport | None, drafter: ActorReport |
         drafter_pid=drafter.pid,
         drafter_restarts=old.drafter_restarts + (old.drafter_pid not in (0, drafter.pid)),
     )
-
-
-def sockets(run_dir: Path, pair_id: str) -> Path:
-    """The short 0700 folder that holds the Unix sockets of a pair."""
-    folder = run_dir / pair_id
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder

@@ -1,7 +1,11 @@
 """Settings of the cluster controller."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from deploy.cluster.groups import DRAFTER, TARGET
+from services.common.settings import GROUP
 
 Placement = Literal["auto", "gpu", "cpu"]
 
@@ -73,6 +77,10 @@ class ClusterSettings:
     """When set, gateways must present a certificate that it signed."""
     watchdog_s: float = 0.0
     """Time without drafts after which a target drops its drafter; 0 takes the device's default."""
+    target_settings: Mapping[str, Any] = field(default_factory=dict, metadata={GROUP: TARGET})
+    """Every other setting of a target, under its own name: --target.widths 1,4."""
+    drafter_settings: Mapping[str, Any] = field(default_factory=dict, metadata={GROUP: DRAFTER})
+    """Every other setting of a drafter, under its own name: --drafter.ngram-max 6."""
 
     def __post_init__(self) -> None:
         if self.pairs < 1:

@@ -8,7 +8,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,24 +19,53 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 PREFIX = "PACELINE_"
+GROUP = "group"
 # Read by other parts of the system, so no service takes them for its own.
 RESERVED = frozenset({"PACELINE_SYNC_POINTS"})
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
-def load(cls: type[T], argv: Sequence[str], environ: Mapping[str, str] | None = None) -> T:
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Settings of another service, passed on to it: --target.widths, PACELINE_TARGET__WIDTHS, [target] in the file.
+
+    They become a mapping in the field whose metadata holds the Group under GROUP.
+    """
+
+    prefix: str
+    of: type["DataclassInstance"]
+    own: Mapping[str, str]
+    """Settings of the service that the holder has itself, and their names there."""
+    decided: Mapping[str, str]
+    """Settings that the holder derives, and from what."""
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Settings that are passed on."""
+        names = (field.name for field in dataclasses.fields(self.of))
+        return tuple(name for name in names if name not in self.own and name not in self.decided)
+
+
+def load(
+    cls: type[T],
+    argv: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    check: Callable[[T], object] = lambda built: None,
+) -> T:
     """Builds cls from --config FILE, the environment and flags; the later of these wins.
 
     --print-config prints the result as JSON and exits; values of fields with metadata secret are hidden. A field can be
-    read from a file by appending "-file" to its flag or "_FILE" to its variable.
+    read from a file by appending "-file" to its flag or "_FILE" to its variable. check refuses what cls alone cannot
+    judge by raising PacelineError or ValueError.
 
     Raises:
         SystemExit: with code 2 and one line, for an unknown key or a bad value.
     """
     try:
         flags, config, show = _flags(argv)
-        values = _toml(config) | _environment(os.environ if environ is None else environ) | flags
-        built = _build(cls, values)
+        given = (_toml(config), _environment(os.environ if environ is None else environ), flags)
+        built = _build(cls, {name: value for source in given for name, value in _renamed(cls, source)})
+        check(built)
     except (PacelineError, ValueError, OSError, TypeError) as error:
         print(f"settings: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -51,6 +80,16 @@ def describe(settings: "DataclassInstance") -> str:
     secret = {f.name for f in dataclasses.fields(settings) if f.metadata.get("secret")}
     values = dataclasses.asdict(settings)
     return json.dumps({k: "***" if k in secret and v else v for k, v in values.items()}, indent=2)
+
+
+def unknown(cls: type["DataclassInstance"], environ: Mapping[str, str]) -> set[str]:
+    """Variables of ours in environ that cls does not take, for who starts services of several kinds."""
+    inner = [
+        f"{prefix}.{one.name}" for prefix, (_, group) in groups(cls).items() for one in dataclasses.fields(group.of)
+    ]
+    takes = {field.name for field in dataclasses.fields(cls)}.union(inner)
+    named = {variable: key.removesuffix("_file") for variable in environ for key in _environment({variable: ""})}
+    return {variable for variable, key in named.items() if key not in takes}
 
 
 def _flags(argv: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
@@ -69,29 +108,61 @@ def _flags(argv: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
 
 
 def _toml(path: str) -> dict[str, Any]:
-    return dict(tomllib.loads(Path(path).read_text())) if path else {}
+    """The file with the names of tables before those of their settings, as flags have them."""
+    values: dict[str, Any] = {}
+    for name, value in (tomllib.loads(Path(path).read_text()) if path else {}).items():
+        values |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return values
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {
-        name.removeprefix(PREFIX).lower(): value
+        name.removeprefix(PREFIX).lower().replace("__", ".", 1): value
         for name, value in environ.items()
         if name.startswith(PREFIX) and name not in RESERVED
     }
 
 
+def groups(cls: type["DataclassInstance"]) -> dict[str, tuple[str, Group]]:
+    """The groups of cls and the fields that hold them, by prefix."""
+    held = [(field.name, field.metadata[GROUP]) for field in dataclasses.fields(cls) if GROUP in field.metadata]
+    return {group.prefix: (name, group) for name, group in held}
+
+
+def _renamed(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of one source; what cls has itself under the name that it has there."""
+    known = groups(cls)
+    for key, value in values.items():
+        prefix, _, name = key.partition(".")
+        own = known[prefix][1].own if name and prefix in known else {}
+        yield own.get(name, key), value
+
+
 def _build(cls: type[T], values: Mapping[str, Any]) -> T:
-    hints = typing.get_type_hints(cls)
-    names = {field.name for field in dataclasses.fields(cls)}
+    known = groups(cls)
     chosen: dict[str, Any] = {}
     for key, value in values.items():
-        name, text = key, value
-        if key not in names and key.endswith("_file") and key.removesuffix("_file") in names:
-            name, text = key.removesuffix("_file"), Path(str(value)).read_text().strip()
-        if name not in names:
+        prefix, _, name = key.partition(".")
+        if not name:
+            chosen.update([_setting(cls, key, value, key)])
+        elif prefix not in known:
             raise invalid_field(key, f"unknown setting of {cls.__name__}")
-        chosen[name] = _converted(name, text, hints[name])
+        else:
+            field, group = known[prefix]
+            if name in group.decided:
+                raise invalid_field(key, f"is derived from {group.decided[name]}")
+            chosen.setdefault(field, {}).update([_setting(group.of, name, value, key)])
     return cls(**chosen)
+
+
+def _setting(cls: type["DataclassInstance"], name: str, value: Any, key: str) -> tuple[str, Any]:
+    """One field of cls and its value; key is what errors name."""
+    names = {field.name for field in dataclasses.fields(cls) if GROUP not in field.metadata}
+    if name not in names and name.endswith("_file") and name.removesuffix("_file") in names:
+        name, value = name.removesuffix("_file"), Path(str(value)).read_text().strip()
+    if name not in names:
+        raise invalid_field(key, f"unknown setting of {cls.__name__}")
+    return name, _converted(key, value, typing.get_type_hints(cls)[name])
 
 
 def _converted(name: str, value: Any, hint: Any) -> Any:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from deploy.cluster import node
+from deploy.cluster.derived import MOVE_S
 from deploy.cluster.settings import ClusterSettings
-from deploy.cluster.specs import MOVE_S, pair_spec
+from deploy.cluster.specs import pair_spec
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 

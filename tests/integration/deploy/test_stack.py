@@ -10,13 +10,18 @@ import pytest
 
 from deploy.client import Client, Job
 from deploy.stack import ServiceProcess, Stack, StackError, StackSettings
+from services.common.limits import PROTOCOL_VERSION
+from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
 
 PROMPT = "def add(a, b):\n"
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with Stack(StackSettings(ready_s=110.0)) as running:
+    # The values are the CPU's own, but for the two that a test looks for; a gateway knows none of these variables.
+    flags = ("--target.block-size", "8", "--target.widths", "1,4,8")
+    environment = {"PACELINE_TARGET__BLOCKS": "700", "PACELINE_DRAFTER__NGRAM_MAX": "5", "PACELINE_POLL_S": "0.25"}
+    with Stack(StackSettings(ready_s=110.0, cluster_flags=flags, environment=environment)) as running:
         yield running
 
 
@@ -37,6 +42,14 @@ def test_the_controller_announces_the_pair(stack: Stack) -> None:
     assert pair.pair_id == "pair-0"
     assert pair.target_address
     assert pair.metrics_address
+
+
+def test_settings_of_the_target_reach_it_by_flag_and_by_variable(stack: Stack) -> None:
+    (pair,) = stack.pairs()
+    with grpc.insecure_channel(pair.target_address) as channel:
+        ask = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION)
+        said = target_pb2_grpc.TargetServiceStub(channel).Describe(ask, timeout=30.0)
+    assert (said.budget.block_size, said.budget.blocks) == (8, 700)
 
 
 def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:

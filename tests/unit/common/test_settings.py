@@ -1,9 +1,10 @@
 """One order of sources, and no silent mistake."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -87,3 +88,65 @@ def test_a_secret_comes_from_a_file_and_is_never_shown(tmp_path: Path, capsys: p
 def test_settings_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         load().slots = 1  # type: ignore[misc]
+
+
+WORKER = settings.Group("worker", Example, own={"slots": "slots", "device": "place"}, decided={"grpc": "port"})
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Passes settings on to workers, which are Examples."""
+
+    slots: int = 2
+    place: str = "cpu"
+    worker: str = "folder"
+    worker_settings: Mapping[str, Any] = field(default_factory=dict, metadata={settings.GROUP: WORKER})
+
+
+def held(*argv: str, **environ: str) -> Holder:
+    return settings.load(Holder, argv, environ)
+
+
+def test_settings_of_another_service_are_passed_on_in_its_own_types(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text("slots = 3\n[worker]\nwidths = [1, 2]\nshare = 0.25\neager = false\n")
+    got = held("--config", str(file), "--worker.eager", "true", PACELINE_WORKER__SHARE="0.125", PACELINE_WORKER="w")
+    assert got == Holder(3, "cpu", "w", {"widths": (1, 2), "share": 0.125, "eager": True})
+
+
+def test_what_the_holder_has_itself_is_one_setting_under_two_names() -> None:
+    assert held("--worker.slots", "7", "--worker.device=cuda", PACELINE_SLOTS="5") == Holder(7, "cuda")
+    assert held("--slots", "6", PACELINE_WORKER__SLOTS="7") == Holder(6)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--worker.width", "1", "worker.width: unknown setting of Example"),
+        ("--worker.widths", "a", "worker.widths: must be int"),
+        ("--worker.grpc", "h:1", "worker.grpc: is derived from port"),
+        ("--waiter.widths", "1", "waiter.widths: unknown setting of Holder"),
+        ("--worker-settings", "1", "worker_settings: unknown setting of Holder"),
+    ],
+)
+def test_mistakes_in_what_is_passed_on_are_named(
+    flag: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        held(flag, value)
+    assert capsys.readouterr().err.startswith(f"settings: {said}")
+
+
+def test_a_check_of_the_caller_refuses_as_the_settings_do(capsys: pytest.CaptureFixture[str]) -> None:
+    def check(holder: Holder) -> None:
+        raise ValueError(f"no room for {holder.slots}")
+
+    with pytest.raises(SystemExit):
+        settings.load(Holder, (), {}, check)
+    assert capsys.readouterr().err == "settings: no room for 2\n"
+
+
+def test_variables_of_other_services_are_told_apart() -> None:
+    ours = {"PACELINE_SLOTS": "1", "PACELINE_WORKER__WIDTHS": "1", "PACELINE_API_KEY_FILE": "f", "HOME": "/"}
+    assert settings.unknown(Holder, ours) == {"PACELINE_API_KEY_FILE"}
+    assert settings.unknown(Example, ours) == {"PACELINE_WORKER__WIDTHS"}

@@ -1,0 +1,124 @@
+"""Settings of the two services of a pair, derived from those of the cluster; imports no ray."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from deploy.cluster.node import AUTO, PORTS_PER_PAIR
+from deploy.cluster.settings import ClusterSettings
+from services.common.errors import PacelineError
+from services.drafter.settings import DrafterSettings
+from services.target.settings import TargetSettings
+
+# What a target needs after the grace of its requests: notice of readiness, moving the rest, closing.
+MOVE_S = 4.0
+
+
+def default_dtype(device: str) -> str:
+    """bfloat16 on a GPU, float32 on a CPU."""
+    return "bfloat16" if device.startswith("cuda") else "float32"
+
+
+def core_of(settings: ClusterSettings, index: int, device: str) -> int:
+    """The core on which a pair without a GPU takes its turns; -1 where there are too few cores to give one away."""
+    cores = sorted(os.sched_getaffinity(0))
+    if device != "cpu" or not 1 <= settings.pairs < len(cores):
+        return -1
+    return cores[index % len(cores)]
+
+
+def pair_id(settings: ClusterSettings, index: int) -> str:
+    """The id of pair number index, which is stable over restarts."""
+    return f"{settings.pair_prefix}pair-{index}"
+
+
+def pair_folder(run_dir: Path, index: int) -> Path:
+    """The folder that holds the Unix sockets of a pair; its path is short."""
+    return run_dir / f"pair-{index}"
+
+
+def drafter_socket(run_dir: Path, index: int) -> str:
+    """Where the drafter of a pair listens."""
+    return f"unix:{pair_folder(run_dir, index) / 'drafter.sock'}"
+
+
+def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device: str) -> TargetSettings:
+    """Settings of the target of pair number index."""
+    port = first_port(settings, index)
+    derived = TargetSettings(
+        model=settings.model,
+        drafter_model=settings.drafter if settings.proposer == "dflash" else "none",
+        drafter_address="" if settings.proposer == "none" else drafter_socket(run_dir, index),
+        model_name=settings.model_name,
+        pair_id=pair_id(settings, index),
+        device=device,
+        dtype=settings.dtype or default_dtype(device),
+        core=core_of(settings, index, device),
+        slots=settings.slots,
+        context_limit=settings.context_limit,
+        memory_fraction=settings.memory_fraction,
+        adaptive=settings.adaptive,
+        run_dir=str(pair_folder(run_dir, index)),
+        grpc=f"{settings.host}:{port}",
+        health=f"{settings.host}:0",
+        metrics=f"{settings.host}:{port + 1 if port else 0}",
+        watchdog_s=settings.watchdog_s,
+        drain_grace_s=max(0.0, settings.drain_s - MOVE_S),
+        tls_cert=settings.tls_cert,
+        tls_key=settings.tls_key,
+        tls_ca=settings.tls_ca,
+    )
+    return replace(derived, **settings.target_settings)
+
+
+def first_port(settings: ClusterSettings, index: int) -> int:
+    """First of the three ports of a pair (target, its metrics, the drafter's metrics); 0 lets the system choose."""
+    if settings.host == AUTO:
+        return settings.base_port
+    return settings.base_port + PORTS_PER_PAIR * index if settings.base_port else 0
+
+
+def drafter_settings(settings: ClusterSettings, index: int, run_dir: Path, device: str) -> DrafterSettings:
+    """Settings of the drafter of pair number index."""
+    port = first_port(settings, index)
+    derived = DrafterSettings(
+        model=settings.drafter if settings.proposer == "dflash" else "",
+        proposer=settings.proposer,
+        model_name=settings.model_name,
+        pair_id=pair_id(settings, index),
+        device=device,
+        dtype=settings.dtype or default_dtype(device),
+        core=core_of(settings, index, device),
+        grpc=drafter_socket(run_dir, index),
+        health=f"{settings.host}:0",
+        metrics=f"{settings.host}:{port + 2 if port else 0}",
+    )
+    return replace(derived, **settings.drafter_settings)
+
+
+def check(settings: ClusterSettings) -> None:
+    """Refuses what no target or no drafter can be started with.
+
+    Raises:
+        ValueError: names the service, the setting and what is wrong.
+    """
+    refusals = [_refusal(settings, device) for device in _devices(settings)]
+    if all(refusals):
+        raise ValueError(refusals[0])
+
+
+def _devices(settings: ClusterSettings) -> tuple[str, ...]:
+    """Where pairs may come to run; what auto means is known when Ray has looked for GPUs."""
+    if settings.device:
+        return (settings.device,)
+    return {"cpu": ("cpu",), "gpu": ("cuda",), "auto": ("cpu", "cuda")}[settings.placement]
+
+
+def _refusal(settings: ClusterSettings, device: str) -> str:
+    builders = {"target": target_settings} | ({"drafter": drafter_settings} if settings.proposer != "none" else {})
+    for service, build in builders.items():
+        try:
+            build(settings, 0, Path(), device)
+        except (PacelineError, ValueError) as error:
+            return f"{service}: {error}"
+    return ""

@@ -1,0 +1,32 @@
+"""Which settings of a target and a drafter the controller passes on, has itself, or derives; imports no ray."""
+
+from services.common.settings import Group
+from services.drafter.settings import DrafterSettings
+from services.target.settings import TargetSettings
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_PLACE = {
+    "pair_id": "pair_prefix",
+    "grpc": "host, base_port and run_dir",
+    "health": "host",
+    "metrics": "host and base_port",
+}
+
+TARGET = Group(
+    "target",
+    TargetSettings,
+    _same(
+        "model", "model_name", "device", "dtype", "slots", "context_limit", "memory_fraction", "adaptive", "watchdog_s"
+    )
+    | _same("tls_cert", "tls_key", "tls_ca")
+    | {"drafter_model": "drafter"},
+    _PLACE | {"drafter_address": "run_dir", "run_dir": "run_dir", "drain_grace_s": "drain_s"},
+)
+
+DRAFTER = Group(
+    "drafter", DrafterSettings, _same("model_name", "device", "dtype", "proposer") | {"model": "drafter"}, _PLACE
+)

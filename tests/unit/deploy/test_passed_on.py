@@ -1,0 +1,111 @@
+"""Every setting of a target and a drafter can be given to the controller, and is judged before anything starts."""
+
+import dataclasses
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.cluster import derived
+from deploy.cluster.groups import DRAFTER, TARGET
+from deploy.cluster.settings import ClusterSettings
+from deploy.cluster.specs import pair_spec
+from services.common import settings
+from services.common.settings import Group
+
+# Values that fit beside the defaults, for settings of which twice the default does not.
+SAMPLES = {
+    "core": "99",
+    "handoff": "host",
+    "ngram_max": "8",
+    "random_weights": "true",
+    "synthetic_acceptance": "0.5,0.25",
+    "widths": "1,4",
+}
+
+
+def load(*flags: str) -> ClusterSettings:
+    return settings.load(ClusterSettings, ("--model", "m", "--drafter", "d", *flags), {}, derived.check)
+
+
+def text(group: Group, name: str) -> str:
+    """Another value than the default, as a flag has it."""
+    (default,) = (field.default for field in dataclasses.fields(group.of) if field.name == name)
+    if name in SAMPLES:
+        return SAMPLES[name]
+    if isinstance(default, bool):
+        return str(not default).lower()
+    return f"{2 * default + 1:g}" if isinstance(default, int | float) else "debug"
+
+
+def given(group: Group, name: str, tmp_path: Path) -> tuple[Any, Any]:
+    """The setting as the service gets it, by default and when the controller is told another value."""
+    extra = ("--target.random-weights", "true") if name == "synthetic_acceptance" else ()
+    found = []
+    for flags in ((), (f"--{group.prefix}.{name.replace('_', '-')}", text(group, name))):
+        spec = pair_spec(load(*extra, *flags), 0, "paceline_pair", tmp_path)
+        found.append(getattr({"target": spec.target, "drafter": spec.drafter}[group.prefix], name))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [pytest.param(group, name, id=f"{group.prefix}.{name}") for group in (TARGET, DRAFTER) for name in group.free],
+)
+def test_a_setting_of_a_service_reaches_it(group: Group, name: str, tmp_path: Path) -> None:
+    default, told = given(group, name, tmp_path)
+    assert told != default
+
+
+@pytest.mark.parametrize("group", [TARGET, DRAFTER], ids=lambda group: group.prefix)
+def test_what_is_not_passed_on_is_the_controllers_or_derived(group: Group) -> None:
+    names = {field.name for field in dataclasses.fields(group.of)}
+    mine = {field.name for field in dataclasses.fields(ClusterSettings)}
+    assert group.own.keys() | group.decided.keys() <= names
+    assert set(group.own.values()) <= mine
+    for sources in group.decided.values():
+        assert {word for part in sources.split(" and ") for word in part.split(", ")} <= mine
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--target.widths", "4,8"), "target: widths: must ascend from 1"),
+        (("--target.widths", "one"), "target.widths: must be int"),
+        (("--target.handof", "host"), "target.handof: unknown setting of TargetSettings"),
+        (("--target.handoff", "sideways"), "target: handoff: must be one of"),
+        (("--target.handoff", "flags", "--placement", "cpu"), "target: handoff: flags order the streams of a GPU"),
+        (("--target.grpc", "0.0.0.0:1"), "target.grpc: is derived from host"),
+        (("--drafter.ngram-max", "17"), "drafter: ngram_min and ngram_max must satisfy"),
+    ],
+)
+def test_what_no_service_could_start_with_is_refused(
+    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        load(*flags)
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.startswith(f"settings: {said}")
+
+
+def test_what_only_a_gpu_can_do_is_accepted_where_ray_may_find_one() -> None:
+    assert load("--target.handoff", "flags").target_settings == {"handoff": "flags"}
+
+
+@pytest.mark.parametrize("module", ["deploy.cluster", "deploy.up"])
+def test_a_wrong_setting_ends_the_command_at_once_with_one_line(module: str) -> None:
+    began = time.monotonic()
+    command = [sys.executable, "-m", module, "--model", "m", "--drafter", "d", "--target.widths", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "settings: target: widths: must ascend from 1\n"
+    assert time.monotonic() - began < 10.0
+
+
+def test_the_controllers_settings_are_judged_without_ray_or_torch() -> None:
+    program = "import sys, deploy.cluster.derived; print({'ray', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"
