@@ -9,6 +9,8 @@ import grpc
 
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
+# How long a gateway may take to accept a connection.
+REACH_S = 1.5
 # Spreads calls over all addresses of a name, and repeats a call that found no gateway before its first message.
 SERVICE_CONFIG = (Path(__file__).parent / "service_config.json").read_text()
 
@@ -49,14 +51,28 @@ class Result:
         return (len(self.tokens) - self.first_tokens) / self.decode_s if self.decode_s > 0 else 0.0
 
 
+class NoGatewayError(RuntimeError):
+    """No gateway answers at an address."""
+
+
 class Client:
-    """Talks to one gateway; a context manager."""
+    """Talks to one gateway; a context manager.
+
+    Raises:
+        NoGatewayError: from entering, when none answers within REACH_S.
+    """
 
     def __init__(self, address: str) -> None:
+        self._address = address
         self._channel = grpc.insecure_channel(address, options=[("grpc.service_config", SERVICE_CONFIG)])
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
     def __enter__(self) -> "Client":
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout=REACH_S)
+        except grpc.FutureTimeoutError:
+            self._channel.close()
+            raise NoGatewayError(f"no gateway answers at {self._address}: start one with make up") from None
         return self
 
     def __exit__(self, *_: object) -> None:

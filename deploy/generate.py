@@ -1,43 +1,53 @@
-"""python -m deploy.generate: streams one completion to the terminal."""
+"""python -m deploy.generate: streams one completion of a running gateway to the terminal."""
 
 import argparse
-import contextlib
-from collections.abc import Iterator
+import sys
 
-from deploy.client import Client, Job
-from deploy.stack import Stack, StackSettings
-from deploy.up import print_progress
+import grpc
+
+from deploy.client import Client, Job, NoGatewayError
+
+ADDRESS = "127.0.0.1:50051"
 
 
-def main() -> int:
-    """Generates from --prompt, on the gateway at --address or on a stack of its own."""
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="make generate", description=__doc__)
     parser.add_argument("--prompt", required=True)
-    parser.add_argument("--address", default="", help="gateway; default: start the embedded model for this call")
+    parser.add_argument("--address", default="", help=f"gateway, as make up prints it; default: {ADDRESS}")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
+    parsed = parser.parse_args()
+    parsed.address = parsed.address or ADDRESS
+    return parsed
+
+
+def main() -> int:
+    """Generates from --prompt; 1 when there is no gateway or it refuses."""
+    chosen = arguments()
     job = Job(chosen.prompt, chosen.max_tokens, chosen.temperature, chosen.seed, ignore_eos=False)
-    with gateway(chosen.address) as address, Client(address) as client:
-        print(chosen.prompt, end="", flush=True)
-        for message in client.stream(job):
-            if message.HasField("delta"):
-                print(message.delta.text, end="", flush=True)
-            else:
-                stats = message.final.speculation
-                print(f"\n[{message.final.usage.completion_tokens} tokens in {stats.rounds} rounds]")
+    try:
+        with Client(chosen.address) as client:
+            show(client, job)
+    except NoGatewayError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except grpc.RpcError as error:
+        print(f"{error.code().name}: {error.details()}", file=sys.stderr)
+        return 1
     return 0
 
 
-@contextlib.contextmanager
-def gateway(address: str) -> Iterator[str]:
-    """The address given, or that of a stack that lives as long as the context."""
-    if address:
-        yield address
-        return
-    with Stack(StackSettings(), progress=print_progress) as stack:
-        yield stack.gateway_address
+def show(client: Client, job: Job) -> None:
+    """Prints the prompt and its completion as it comes, then what speculation did."""
+    print(job.prompt, end="", flush=True)
+    for message in client.stream(job):
+        if message.HasField("delta"):
+            print(message.delta.text, end="", flush=True)
+        else:
+            stats = message.final.speculation
+            print(f"\n[{message.final.usage.completion_tokens} tokens in {stats.rounds} rounds]")
 
 
 if __name__ == "__main__":

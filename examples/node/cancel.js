@@ -2,7 +2,7 @@
 import { connect, status, within } from "./paceline.js";
 
 const ENOUGH = 16;
-const client = connect(process.argv[2]);
+const client = await connect(process.argv[2]);
 const stream = client.Generate(
   { prompt: { text: "import os" }, stopping: { max_tokens: 400, ignore_eos: true } },
   within(120),

@@ -2,7 +2,7 @@
 import readline from "node:readline";
 import { connect, within } from "./paceline.js";
 
-const client = connect(process.argv[2]);
+const client = await connect(process.argv[2]);
 const messages = [];
 for await (const line of readline.createInterface({ input: process.stdin })) {
   if (line.trim() === "") {

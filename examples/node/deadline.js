@@ -6,7 +6,7 @@ import { connect, status, within } from "./paceline.js";
 
 const [address, seconds = "0.5"] = process.argv.slice(2);
 const whole = Math.floor(Number(seconds));
-const client = connect(address);
+const client = await connect(address);
 const request = {
   prompt: { text: "class Node:" },
   stopping: { max_tokens: 1000, ignore_eos: true },

@@ -11,7 +11,7 @@ const BAD = {
   "unknown model": { prompt, model: "no-such-model" },
   "option not built": { prompt, constraint: "[0-9]+" },
 };
-const client = connect(process.argv[2]);
+const client = await connect(process.argv[2]);
 for (const [name, request] of Object.entries(BAD)) {
   try {
     for await (const _ of client.Generate(request, within(60)));

@@ -17,9 +17,17 @@ const definition = loader.loadSync("paceline/v1/inference.proto", {
 const { InferenceService } = grpc.loadPackageDefinition(definition).paceline.v1;
 const rpc = protobuf.loadSync(path.join(here, "details.proto")).lookup("google.rpc");
 
-/** A client of the gateway at an address; close() it when done. */
-export function connect(address = "127.0.0.1:50051") {
-  return new InferenceService(address, grpc.credentials.createInsecure());
+const REACH_MS = 1500;
+
+/** A client of the gateway at an address; close() it when done. Ends the program when no gateway answers there. */
+export async function connect(address = "127.0.0.1:50051") {
+  const client = new InferenceService(address, grpc.credentials.createInsecure());
+  const error = await new Promise((resolve) => client.waitForReady(Date.now() + REACH_MS, resolve));
+  if (error) {
+    console.error(`no gateway answers at ${address}: start one with make up`);
+    process.exit(1);
+  }
+  return client;
 }
 
 /** The options of a call that may take so many seconds. */

@@ -28,7 +28,7 @@ async function generate(client, request) {
   }
 }
 
-const client = connect(process.argv[2]);
+const client = await connect(process.argv[2]);
 const request = { prompt: { text: "def add(a, b):" }, stopping: { max_tokens: 24 }, idempotency_key: randomUUID() };
 console.log(await generate(client, request));
 client.close();

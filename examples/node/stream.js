@@ -2,7 +2,7 @@
 import { connect, refusal, within } from "./paceline.js";
 
 const [address, prompt = "def main():"] = process.argv.slice(2);
-const client = connect(address);
+const client = await connect(address);
 const request = { prompt: { text: prompt }, sampling: { temperature: 0.8, seed: "1" }, stopping: { max_tokens: 48 } };
 try {
   for await (const { event, delta, final } of client.Generate(request, within(120))) {

@@ -7,6 +7,7 @@ import sys
 
 import grpc
 
+from examples.python.gateway import ADDRESS, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 ENOUGH = 16
@@ -14,13 +15,13 @@ ENOUGH = 16
 
 def main() -> int:
     """Cancels once enough tokens have come."""
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+    address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
     request = inference_pb2.GenerateRequest(
         prompt=inference_pb2.Prompt(text="import os"),
         stopping=types_pb2.Stopping(max_tokens=400, ignore_eos=True),
     )
     received = 0
-    with grpc.insecure_channel(address) as channel:
+    with connect(address) as channel:
         stream = inference_pb2_grpc.InferenceServiceStub(channel).Generate(request, timeout=120, wait_for_ready=True)
         try:
             for message in stream:

@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-import grpc
-
+from examples.python.gateway import ADDRESS, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
@@ -21,9 +20,9 @@ def reply(stub: inference_pb2_grpc.InferenceServiceStub, messages: list[inferenc
 
 def main() -> int:
     """Reads lines from standard input and answers each, with all earlier turns in view."""
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+    address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
     messages: list[inference_pb2.ChatMessage] = []
-    with grpc.insecure_channel(address) as channel:
+    with connect(address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         for line in sys.stdin:
             if not line.strip():

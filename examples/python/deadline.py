@@ -9,12 +9,13 @@ import sys
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
+from examples.python.gateway import ADDRESS, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
 def main() -> int:
     """Generates for at most SECONDS."""
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+    address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 0.5
     request = inference_pb2.GenerateRequest(
         prompt=inference_pb2.Prompt(text="class Node:"),
@@ -22,7 +23,7 @@ def main() -> int:
         timeout=Duration(nanos=int(seconds % 1 * 1e9), seconds=int(seconds)),
     )
     tokens = 0
-    with grpc.insecure_channel(address) as channel:
+    with connect(address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         try:
             for message in stub.Generate(request, timeout=seconds + 5, wait_for_ready=True):

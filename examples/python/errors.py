@@ -11,6 +11,7 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from examples.python.gateway import ADDRESS, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
@@ -55,8 +56,8 @@ def bad_requests() -> dict[str, inference_pb2.GenerateRequest]:
 
 def main() -> int:
     """Sends each bad request and prints how it is refused."""
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
-    with grpc.insecure_channel(address) as channel:
+    address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
+    with connect(address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         for name, request in bad_requests().items():
             try:

@@ -12,6 +12,7 @@ import uuid
 import grpc
 
 from examples.python.errors import refusal
+from examples.python.gateway import ADDRESS, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -42,13 +43,13 @@ def generate(stub: inference_pb2_grpc.InferenceServiceStub, request: inference_p
 
 def main() -> int:
     """Generates one text under a key of its own."""
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+    address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
     request = inference_pb2.GenerateRequest(
         prompt=inference_pb2.Prompt(text="def add(a, b):"),
         stopping=types_pb2.Stopping(max_tokens=24),
         idempotency_key=uuid.uuid4().hex,
     )
-    with grpc.insecure_channel(address) as channel:
+    with connect(address) as channel:
         print(generate(inference_pb2_grpc.InferenceServiceStub(channel), request))
     return 0
 

@@ -2,21 +2,20 @@
 
 import sys
 
-import grpc
-
+from examples.python.gateway import ADDRESS, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
 def main() -> int:
     """Prints text as it becomes final, then what speculation did."""
-    address = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
+    address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
     prompt = sys.argv[2] if len(sys.argv) > 2 else "def main():"
     request = inference_pb2.GenerateRequest(
         prompt=inference_pb2.Prompt(text=prompt),
         sampling=types_pb2.Sampling(temperature=0.8, seed=1),
         stopping=types_pb2.Stopping(max_tokens=48),
     )
-    with grpc.insecure_channel(address) as channel:
+    with connect(address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         for message in stub.Generate(request, timeout=120, wait_for_ready=True):
             if message.HasField("delta"):
