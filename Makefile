@@ -13,7 +13,15 @@ MODEL ?=
 DRAFTER ?=
 ADDRESS ?= 127.0.0.1:50051
 PROMPT ?= def fibonacci(n):
+PROMPTS ?=
 ARGS ?=
+
+# What users write reaches the commands as written: make expands none of it, and recipes read it from the environment.
+# Only blanks at the beginning are lost on make's own command line; PROMPT='  x' make generate keeps them.
+VERBATIM := MODEL DRAFTER ADDRESS PROMPT PROMPTS
+unexport $(VERBATIM)
+MAKEOVERRIDES :=
+$(foreach name,$(VERBATIM),$(eval export VERBATIM_$(name) = $$(value $(name))))
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,13 +36,13 @@ setup: .venv/.installed  ## install everything into .venv (done by the other tar
 
 demo:  ## start a whole cluster here, stream text with speculation on and off, compare; PROMPTS=file for your own
 	@start=$$(date +%s) && $(MAKE) --no-print-directory setup && \
-	$(PY) -m deploy.demo --setup-s $$(($$(date +%s) - start)) $(if $(PROMPTS),--prompts $(PROMPTS)) $(ARGS)
+	$(PY) -m deploy.demo --setup-s $$(($$(date +%s) - start)) --prompts="$$VERBATIM_PROMPTS" $(ARGS)
 
 up: setup  ## serve MODEL (and DRAFTER) until Ctrl-C; without MODEL the embedded pair
-	@$(PY) -m deploy.up $(if $(MODEL),--model $(MODEL)) $(if $(DRAFTER),--drafter $(DRAFTER)) $(ARGS)
+	@$(PY) -m deploy.up --model="$$VERBATIM_MODEL" --drafter="$$VERBATIM_DRAFTER" --address="$$VERBATIM_ADDRESS" $(ARGS)
 
-generate: setup  ## stream one PROMPT from the gateway at ADDRESS
-	@$(PY) -m deploy.generate --address "$(ADDRESS)" --prompt "$(PROMPT)" $(ARGS)
+generate: setup  ## stream one PROMPT from the gateway at ADDRESS, which make up starts
+	@$(PY) -m deploy.generate --address="$$VERBATIM_ADDRESS" --prompt="$$VERBATIM_PROMPT" $(ARGS)
 
 doctor: setup  ## say what this machine can run, and what is missing
 	@$(PY) -m deploy.doctor $(ARGS)
