@@ -4,6 +4,9 @@ from services.common.settings import Group
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
+# Beside its target a drafter is reached by a Unix socket of the run folder, which needs no TLS.
+_SOCKET = "run_dir"
+
 
 def _same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
@@ -24,9 +27,15 @@ TARGET = Group(
     )
     | _same("tls_cert", "tls_key", "tls_ca")
     | {"drafter_model": "drafter"},
-    _PLACE | {"drafter_address": "run_dir", "run_dir": "run_dir", "drain_grace_s": "drain_s"},
+    _PLACE
+    | {"drafter_address": _SOCKET, "run_dir": "run_dir"}
+    | dict.fromkeys(("drafter_tls_cert", "drafter_tls_key", "drafter_tls_ca", "drafter_tls_name"), _SOCKET)
+    | {"drain_grace_s": "drain_s"},
 )
 
 DRAFTER = Group(
-    "drafter", DrafterSettings, _same("model_name", "device", "dtype", "proposer") | {"model": "drafter"}, _PLACE
+    "drafter",
+    DrafterSettings,
+    _same("model_name", "device", "dtype", "proposer") | {"model": "drafter"},
+    _PLACE | dict.fromkeys(("tls_cert", "tls_key", "tls_ca"), _SOCKET),
 )

@@ -71,12 +71,13 @@ def control_tensors(shape: ControlShape) -> dict[str, tuple[tuple[int, ...], tor
 class AttachOffer:
     """A target's request to attach; `drafter_sha256` is empty when it writes no draft context.
 
-    Exactly one of `side_socket` (CPU) and `cuda_handle` with `gpu_uuid` (GPU) is set.
+    Exactly one of `side_socket` (CPU) and `cuda_handle` with `gpu_uuid` (GPU) is set. Where no memory is shared there
+    is neither, and no `layout`; `context_limit` then tells the most tokens of a text.
     """
 
     generation: int
     nonce: int
-    layout: Layout
+    layout: Layout | None
     embedding_sha256: str
     drafter_sha256: str
     slots: int
@@ -88,6 +89,7 @@ class AttachOffer:
     gpu_uuid: str = ""
     handoff: str = "host"
     target_pid: int = 0
+    context_limit: int = 0
     protocol_version: int = PROTOCOL_VERSION
 
 

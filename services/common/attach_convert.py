@@ -8,24 +8,11 @@ from services.common.pb.paceline.v1 import drafter_pb2 as pb
 
 def offer_to_pb(offer: AttachOffer) -> pb.AttachRequest:
     """The request that a target sends."""
-    segments = [
-        pb.SharedSegment(size=size, cuda_ipc=offer.cuda_handle)
-        if offer.cuda_handle
-        else pb.SharedSegment(size=size, descriptor=index)
-        for index, size in enumerate(offer.layout.segments)
-    ]
-    tensors = [
-        pb.SharedTensor(
-            name=entry.name, segment=entry.segment, offset=entry.offset, shape=entry.shape, dtype=entry.dtype
-        )
-        for entry in offer.layout.tensors
-    ]
-    arena = pb.ArenaLayout(segments=segments, tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid)
     return pb.AttachRequest(
         protocol_version=offer.protocol_version,
         generation=offer.generation,
         nonce=offer.nonce,
-        arena=arena,
+        arena=_arena_to_pb(offer, offer.layout) if offer.layout is not None else None,
         embedding_sha256=offer.embedding_sha256,
         drafter_sha256=offer.drafter_sha256,
         slots=offer.slots,
@@ -34,6 +21,7 @@ def offer_to_pb(offer: AttachOffer) -> pb.AttachRequest:
         block_size=offer.block_size,
         handoff=offer.handoff,
         target_pid=offer.target_pid,
+        context_limit=offer.context_limit,
     )
 
 
@@ -41,28 +29,13 @@ def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
     """The offer that a drafter received.
 
     Raises:
-        ValueError: the arena has no segments, or some by descriptors out of order, or some of each kind.
+        ValueError: an arena has no segments, or some by descriptors out of order, or some of each kind.
     """
     arena = message.arena
-    handles = {segment.WhichOneof("handle") for segment in arena.segments}
-    kind: ArenaKind = "cuda" if handles == {"cuda_ipc"} else "memfd"
-    in_order = [segment.descriptor for segment in arena.segments] == list(range(len(arena.segments)))
-    if kind == "memfd" and not (handles == {"descriptor"} and in_order):
-        raise ValueError("the arena must be segments by descriptor, in order, or on a GPU")
-    entries = tuple(
-        TensorEntry(
-            name=tensor.name,
-            dtype=tensor.dtype,
-            shape=tuple(tensor.shape),
-            offset=tensor.offset,
-            segment=tensor.segment,
-        )
-        for tensor in arena.tensors
-    )
     return AttachOffer(
         generation=message.generation,
         nonce=message.nonce,
-        layout=Layout(kind, tuple(segment.size for segment in arena.segments), entries),
+        layout=_layout_from_pb(arena) if message.HasField("arena") else None,
         embedding_sha256=message.embedding_sha256,
         drafter_sha256=message.drafter_sha256,
         slots=message.slots,
@@ -70,10 +43,11 @@ def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
         widths=tuple(message.widths),
         block_size=message.block_size,
         side_socket=arena.side_socket,
-        cuda_handle=arena.segments[0].cuda_ipc,
+        cuda_handle=arena.segments[0].cuda_ipc if arena.segments else b"",
         gpu_uuid=arena.gpu_uuid,
         handoff=message.handoff,
         target_pid=message.target_pid,
+        context_limit=message.context_limit,
         protocol_version=message.protocol_version,
     )
 
@@ -100,3 +74,38 @@ def info_from_pb(message: pb.DrafterInfo) -> DrafterInfo:
         instance_id=message.instance_id,
         device=message.device,
     )
+
+
+def _arena_to_pb(offer: AttachOffer, layout: Layout) -> pb.ArenaLayout:
+    segments = [
+        pb.SharedSegment(size=size, cuda_ipc=offer.cuda_handle)
+        if offer.cuda_handle
+        else pb.SharedSegment(size=size, descriptor=index)
+        for index, size in enumerate(layout.segments)
+    ]
+    tensors = [
+        pb.SharedTensor(
+            name=entry.name, segment=entry.segment, offset=entry.offset, shape=entry.shape, dtype=entry.dtype
+        )
+        for entry in layout.tensors
+    ]
+    return pb.ArenaLayout(segments=segments, tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid)
+
+
+def _layout_from_pb(arena: pb.ArenaLayout) -> Layout:
+    handles = {segment.WhichOneof("handle") for segment in arena.segments}
+    kind: ArenaKind = "cuda" if handles == {"cuda_ipc"} else "memfd"
+    in_order = [segment.descriptor for segment in arena.segments] == list(range(len(arena.segments)))
+    if kind == "memfd" and not (handles == {"descriptor"} and in_order):
+        raise ValueError("the arena must be segments by descriptor, in order, or on a GPU")
+    entries = tuple(
+        TensorEntry(
+            name=tensor.name,
+            dtype=tensor.dtype,
+            shape=tuple(tensor.shape),
+            offset=tensor.offset,
+            segment=tensor.segment,
+        )
+        for tensor in arena.tensors
+    )
+    return Layout(kind, tuple(segment.size for segment in arena.segments), entries)

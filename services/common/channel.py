@@ -48,8 +48,13 @@ def connect(
     return grpc.aio.secure_channel(address, credentials, options=merged)
 
 
-def connect_sync(address: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.Channel:
+def connect_sync(
+    address: str,
+    credentials: grpc.ChannelCredentials | None = None,
+    options: Sequence[tuple[str, int | str]] = (),
+) -> grpc.Channel:
     """A blocking channel, for threads that own no event loop."""
+    merged = [*CLIENT_OPTIONS, *options]
     if credentials is None:
-        return grpc.insecure_channel(address, options=list(CLIENT_OPTIONS))
-    return grpc.secure_channel(address, credentials, options=list(CLIENT_OPTIONS))
+        return grpc.insecure_channel(address, options=merged)
+    return grpc.secure_channel(address, credentials, options=merged)

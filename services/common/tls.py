@@ -1,12 +1,13 @@
 """TLS for servers and channels; certificates are read again when their files change."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 from cryptography import x509
 
-from services.common.channel import connect
+from services.common.channel import connect, connect_sync
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,21 @@ class Peers:
         Raises:
             OSError: a file cannot be read.
         """
-        credentials = channel_credentials(self.files) if self.files else None
-        return connect(address, credentials, [("grpc.ssl_target_name_override", self.name)] if self.name else ())
+        return connect(address, self._credentials(), self._options())
+
+    def connect_sync(self, address: str, options: Sequence[tuple[str, int | str]] = ()) -> grpc.Channel:
+        """A blocking channel in the same way.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        return connect_sync(address, self._credentials(), [*self._options(), *options])
+
+    def _credentials(self) -> grpc.ChannelCredentials | None:
+        return channel_credentials(self.files) if self.files else None
+
+    def _options(self) -> list[tuple[str, int | str]]:
+        return [("grpc.ssl_target_name_override", self.name)] if self.name else []
 
 
 def expiry(path: str) -> float:

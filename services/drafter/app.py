@@ -16,6 +16,7 @@ from services.common.model import ModelError
 from services.common.pb.paceline.v1.drafter_pb2_grpc import add_DrafterServiceServicer_to_server
 from services.common.serving import Bound, Listeners, Server
 from services.common.threads import stay_on_core, use_threads
+from services.common.tls import TlsFiles, server_credentials
 from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.berth import Berth
 from services.drafter.describe import Identity
@@ -40,12 +41,14 @@ class DrafterApp:
         self._metrics = drafter_metrics(registry, settings.model_name, settings.pair_id)
         self._berth = Berth(self._open, settings.pace_timeout_s)
         self._service = DrafterService(self._berth, Identity(settings.device), self._metrics)
+        tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         self._server = Server(
             "drafter",
             Listeners(settings.grpc, settings.health, settings.metrics),
             lambda server: add_DrafterServiceServicer_to_server(self._service, server),
             [_SERVICE_NAME],
             registry,
+            server_credentials(tls) if tls else None,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.fatal: asyncio.Future[None] | None = None

@@ -1,7 +1,7 @@
 """One attachment: a mapped arena with the steps built on it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import torch
@@ -11,11 +11,13 @@ from services.common.attach import AttachOffer
 from services.common.device import end_if_lost
 from services.common.errors import invalid_field
 from services.common.graph import StepGraphs
+from services.common.wire import Draft, Text
 from services.drafter.handshake import Mapped, check_arena, check_terms, map_arena, refused
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
 from services.drafter.turn import make_turn
 from services.drafter.turn_thread import TurnThread
+from services.drafter.wire import WireTurn
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +28,23 @@ class Attachment:
     A GPU that is found lost ends the process.
     """
 
-    def __init__(self, offer: AttachOffer, mapped: Mapped, pacer: Pacer, max_draft: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        offer: AttachOffer,
+        mapped: Mapped,
+        pacer: Pacer,
+        max_draft: int,
+        device: torch.device,
+        wire: WireTurn | None = None,
+    ) -> None:
+        """`wire` is the pacer's turn where drafts go back in answers."""
         self._device = device
         self.offer = offer
         self.max_draft = max_draft
         self.rounds = 0
         self._mapped = mapped
         self._pacer: Pacer | None = pacer
+        self._wire = wire
         self._thread: TurnThread | None = None
 
     @property
@@ -45,14 +57,31 @@ class Attachment:
         """The arena is still mapped."""
         return self._pacer is not None
 
+    def learn(self, generation: int, texts: Sequence[Text], slots: Sequence[int]) -> None:
+        """Takes what a target that shares no memory says of its slots, and the rows of the round that it asks for.
+
+        Raises:
+            PacelineError: the generation is not this attachment's, memory is shared, or a text does not fit.
+        """
+        if not texts and not slots:
+            return
+        self._check(generation)
+        if self._wire is None or not self._wire.keeps_texts:
+            raise invalid_field("texts", "this attachment shares memory: texts and rows are read there")
+        self._wire.learn(texts)
+        self._wire.seat(slots)
+
+    def drafts(self, rows: int, width: int) -> Sequence[Draft]:
+        """What the answer carries of the round that was just drafted; nothing where the target reads the mailbox."""
+        return () if self._wire is None else self._wire.drafts(rows, width)
+
     def draft(self, generation: int, number: int, bucket: int, width: int, rows: int) -> None:
         """Fills the mailbox for round `number`; the first `rows` of the bucket are real.
 
         Raises:
             PacelineError: the generation is not this attachment's, or the round is none that was agreed on.
         """
-        if self._pacer is None or generation != self.offer.generation:
-            raise refused(f"generation {generation} is not attached")
+        pacer = self._check(generation)
         if bucket not in self.offer.buckets:
             raise invalid_field("bucket", f"{bucket} was not agreed on")
         if width not in self.offer.widths:
@@ -60,11 +89,16 @@ class Attachment:
         if rows > bucket:
             raise invalid_field("rows", f"{rows} rows do not fit bucket {bucket}")
         try:
-            self._pacer.draft(number, bucket, width)
+            pacer.draft(number, bucket, width)
         except RuntimeError:
             end_if_lost(self._device)
             raise
         self.rounds += 1
+
+    def _check(self, generation: int) -> Pacer:
+        if self._pacer is None or generation != self.offer.generation:
+            raise refused(f"generation {generation} is not attached")
+        return self._pacer
 
     def take_turns(self, observe: Callable[[float], object], core: int) -> None:
         """Drafts what is asked past gRPC from now on, if that is offered; `observe` is told each draft's seconds."""
@@ -93,7 +127,8 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
     mapped = map_arena(offer, device)
     try:
         shared = check_arena(mapped.arena, offer, proposer)
-        turn = make_turn(offer.handoff, mapped.arena.tensor(attach.FLAGS), offer.generation)
+        wire = WireTurn(shared, keeps_texts=offer.layout is None) if offer.handoff == "wire" else None
+        turn = wire or make_turn(offer.handoff, mapped.arena.tensor(attach.FLAGS), offer.generation)
         pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device), turn)
         pacer.warm_up(offer.buckets, offer.widths)
         logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
@@ -101,4 +136,4 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
         mapped.close()
         raise
     limit = shared.tokens_SK.shape[1] if proposer.max_draft is None else proposer.max_draft
-    return Attachment(offer, mapped, pacer, limit, device)
+    return Attachment(offer, mapped, pacer, limit, device, wire)

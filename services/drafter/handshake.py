@@ -6,15 +6,17 @@ import torch
 from torch import Tensor
 
 from services.common import attach
-from services.common.arena import Arena, MemfdArena
+from services.common.arena import Arena, Layout, MemfdArena
 from services.common.attach import AttachOffer
 from services.common.errors import Code, PacelineError, Reason
 from services.common.side_socket import fetch_descriptors
 from services.common.turns import Answer, Ask, TurnSocket, answering_end
+from services.common.wire import MAX_TEXT_TOKENS
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
+from services.drafter.wire import own_arena
 
-HANDOFFS = ("host", "socket", "flags")
+HANDOFFS = ("host", "socket", "flags", "wire")
 
 
 def refused(message: str) -> PacelineError:
@@ -38,12 +40,28 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
         raise refused("generation, slots and block size must be positive")
     if min(offer.buckets, default=0) < 1 or min(offer.widths, default=0) < 2:
         raise refused("buckets must be 1 or more and widths 2 or more")
+    if offer.layout is None:
+        _check_no_memory(offer, proposer)
     drafts, limit = max(offer.widths) - 1, proposer.max_draft
     if limit is not None and drafts > limit:
         raise refused(f"width {drafts + 1} needs {drafts} drafts; this drafter proposes {limit}")
     if proposer.revision and offer.drafter_sha256 != proposer.revision:
         theirs = offer.drafter_sha256 or "none"
         raise refused(f"drafter checkpoint: the target writes context for {theirs}, this one is {proposer.revision}")
+
+
+def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
+    if offer.handoff != "wire":
+        raise refused(f"hand-off {offer.handoff!r} needs shared memory; without an arena only 'wire' is possible")
+    if proposer.reads_memory:
+        raise refused(f"proposer {proposer.kind} reads the target's memory, and this target shares none; ngram can")
+    if not offer.context_limit:
+        raise refused("without an arena the context limit must be positive")
+    words = (offer.slots + 1) * (offer.context_limit + max(offer.widths)) + max(offer.buckets)
+    if words > MAX_TEXT_TOKENS:
+        raise refused(
+            f"texts of {offer.slots} slots with {offer.context_limit} tokens are more than this drafter keeps"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +82,17 @@ class Mapped:
 def map_arena(offer: AttachOffer, device: torch.device) -> Mapped:
     """Maps the arena, and keeps the connection that it came by when turns are to be taken over it.
 
+    Where no memory is shared the drafter's own stands in its place.
+
     Raises:
         PacelineError: ATTACH_REFUSED; internal names and paths stay out of the message.
     """
     try:
+        if offer.layout is None:
+            return Mapped(own_arena(offer, device), 0)
         if device.type == "cuda":
-            return Mapped(_map_cuda(offer), offer.target_pid)
-        return _map_memfd(offer)
+            return Mapped(_map_cuda(offer, offer.layout), offer.target_pid)
+        return _map_memfd(offer, offer.layout)
     except (OSError, ValueError, RuntimeError) as error:
         raise refused("the arena cannot be mapped: its handle or its layout is not as offered") from error
 
@@ -97,12 +119,12 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
     return shared
 
 
-def _map_memfd(offer: AttachOffer) -> Mapped:
+def _map_memfd(offer: AttachOffer, layout: Layout) -> Mapped:
     if offer.cuda_handle:
         raise refused("the arena is in device memory, this drafter runs on the CPU")
-    fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, len(offer.layout.segments))
+    fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, len(layout.segments))
     try:
-        arena = MemfdArena.map(offer.layout, fetched.descriptors, attach.DRAFTER_WRITES)
+        arena = MemfdArena.map(layout, fetched.descriptors, attach.DRAFTER_WRITES)
     except BaseException:
         fetched.close()
         raise
@@ -112,12 +134,12 @@ def _map_memfd(offer: AttachOffer) -> Mapped:
     return Mapped(arena, fetched.peer_pid)
 
 
-def _map_cuda(offer: AttachOffer) -> Arena:
+def _map_cuda(offer: AttachOffer, layout: Layout) -> Arena:
     if not offer.cuda_handle:
         raise refused("the arena is in host memory, this drafter runs on a GPU")
     from services.common.arena.cuda import CudaArena
 
-    return CudaArena.map(offer.layout, offer.cuda_handle, offer.gpu_uuid)
+    return CudaArena.map(layout, offer.cuda_handle, offer.gpu_uuid)
 
 
 def _check_shapes(arena: Arena, offer: AttachOffer) -> None:

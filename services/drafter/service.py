@@ -12,6 +12,9 @@ from services.common.errors import PacelineError, Reason, invalid_field, protoco
 from services.common.metrics.family import Family
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc
+from services.common.turns import Answer
+from services.common.wire_convert import answer_to_pb, texts_from_pb
+from services.drafter.attachment import Attachment
 from services.drafter.berth import Berth
 from services.drafter.describe import Identity
 from services.drafter.proposers import Proposer
@@ -45,11 +48,9 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
         """Drafts what is asked here; the attachment ends with the stream, even when it is asked elsewhere."""
         with self._berth.pacing() as attachment:
             async for request in request_iterator:
-                started = time.perf_counter_ns()
-                attachment.draft(request.generation, request.round, request.bucket, request.width, request.rows)
-                micros = (time.perf_counter_ns() - started) // 1000
-                yield pb.PaceResponse(generation=request.generation, round=request.round, draft_us=micros)
-                self.drafted(micros / 1e6)
+                if (response := paced(attachment, request)) is not None:
+                    yield response
+                    self.drafted(response.draft_us / 1e6)
 
     def drafted(self, seconds: float) -> None:
         """Counts a draft; any thread may call this."""
@@ -89,3 +90,19 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
         if self.proposer is None:
             raise unavailable(Reason.ATTACH_REFUSED, "the drafter is still loading its checkpoint")
         return self.proposer
+
+
+def paced(attachment: Attachment, request: pb.PaceRequest) -> pb.PaceResponse | None:
+    """What an attachment answers; None to a message that only brings texts.
+
+    Raises:
+        PacelineError: the round or a text is none that was agreed on.
+    """
+    attachment.learn(request.generation, texts_from_pb(request), request.slots)
+    if request.texts and not request.width:
+        return None
+    started = time.perf_counter_ns()
+    attachment.draft(request.generation, request.round, request.bucket, request.width, request.rows)
+    drafts = attachment.drafts(request.rows, request.width)
+    micros = (time.perf_counter_ns() - started) // 1000
+    return answer_to_pb(Answer(request.generation, request.round, micros), drafts)

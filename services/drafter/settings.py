@@ -42,6 +42,12 @@ class DrafterSettings:
     """Address of the health listener."""
     metrics: str = "127.0.0.1:0"
     """Address of the metrics listener."""
+    tls_cert: str = ""
+    """PEM certificate of the gRPC listener, for a target on another host; plaintext without."""
+    tls_key: str = ""
+    """Its key."""
+    tls_ca: str = ""
+    """Targets must present a certificate that this one signed."""
     propagation_s: float = 0.0
     """Time between NOT_SERVING and the end, for watchers to notice."""
     log_level: str = "info"
@@ -65,5 +71,7 @@ class DrafterSettings:
             raise ValueError("pace_timeout_s must be positive")
         if self.core < -1:
             raise ValueError("core must be a core's number, or -1 for any")
+        if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
+            raise ValueError("tls_cert needs tls_key beside, and tls_ca needs both")
         if self.threads < 0:
             raise ValueError("threads must be 0 or more")

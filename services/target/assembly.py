@@ -66,7 +66,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     drafter = context.config if context is not None else None
     arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype, model.device.type == "cpu"))
-    handoff = make_handoff(settings.handoff, arena, model.device, settings.watchdog_s)
+    handoff = make_handoff(settings.handoff, arena, model.device, settings.watchdog_s, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
@@ -206,4 +206,5 @@ def _terms(
         block_size=shapes.block_size,
         target_pid=pid,
         handoff=handoff,
+        context_limit=shapes.context_limit,
     )

@@ -13,10 +13,11 @@ import grpc
 
 from services.common.attach import PROTOCOL_VERSION, DrafterInfo
 from services.common.attach_convert import info_from_pb, offer_to_pb
-from services.common.channel import connect_sync
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.process import Watched
+from services.common.tls import Peers
 from services.common.turns import Answer, Ask, TurnSocket, asking_end
+from services.common.wire import MAX_ANSWER_BYTES
 from services.target.attachment import LATE, Attachment
 from services.target.handoff import Handoff
 from services.target.inbox import Attach, Command, Detach
@@ -29,6 +30,7 @@ _LONGEST_PAUSE_S = 2.0
 _ATTACH_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 5.0
 _LOOK_S = 0.1
+_OPTIONS = (("grpc.max_receive_message_length", MAX_ANSWER_BYTES),)
 
 
 class AttachState(StrEnum):
@@ -41,11 +43,12 @@ class AttachState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttacherSettings:
-    """Where the drafter is, how long a round may take it, and whether a quarantined one is killed."""
+    """Where the drafter is, how long a round may take it, whether a quarantined one is killed, and its TLS."""
 
     address: str
     watchdog_s: float
     kill_quarantined: bool
+    peers: Peers = Peers()
 
 
 class AttachError(RuntimeError):
@@ -114,13 +117,13 @@ class Attacher:
             OSError: The arena could not be offered.
         """
         generation = next(self._generations)
-        with connect_sync(self._settings.address) as channel:
+        with self._settings.peers.connect_sync(self._settings.address, _OPTIONS) as channel:
             _connect(channel, self._closing)
             stub = rpc.DrafterServiceStub(channel)
             info, pid, turns = self._handshake(stub, generation)
             attachment = Attachment(
                 generation, info, stub, self._settings.watchdog_s, _watched(pid),
-                observe=self._observe, by_flags=self._handoff.wanted == "flags", turns=turns,
+                self._observe, self._handoff, turns,
             )  # fmt: skip
             self._handoff.join(generation, attachment)
             self._begin(attachment)

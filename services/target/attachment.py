@@ -10,6 +10,7 @@ from services.common.attach import DrafterInfo
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.process import Watched
 from services.common.turns import Answer, Ask, TurnSocket
+from services.target.handoff import Handoff
 from services.target.pace import Pace, PaceStream
 from services.target.plan import Plan
 
@@ -31,14 +32,14 @@ class Attachment:
         stub: rpc.DrafterServiceStub,
         watchdog_s: float,
         process: Watched | None,
-        observe: Callable[[float], object] = lambda seconds: None,
-        by_flags: bool = False,
+        observe: Callable[[float], object],
+        handoff: Handoff,
         turns: TurnSocket[Ask, Answer] | None = None,
     ) -> None:
         """Opens the Pace stream of an attachment that the drafter has accepted.
 
-        With ``by_flags`` the device waits for the drafts, not the host: ``wait`` then returns at once. With ``turns``
-        rounds are asked and answered there, and the stream only tells when the attachment is over.
+        By flags the device waits for the drafts, not the host: ``wait`` then returns at once. With ``turns`` rounds
+        are asked and answered there, and the stream only tells when the attachment is over.
         ``observe`` is told the seconds that each answered round spent on its way, the drafter's own time taken off.
         """
         self.generation = generation
@@ -48,11 +49,11 @@ class Attachment:
         self._process = process
         self._observe = observe
         self._asked = 0.0
-        self._by_flags = by_flags
+        self._by_flags = handoff.wanted == "flags"
         self._over = threading.Event()
         self._turns = turns
         self._stream = PaceStream(stub, self._stream_ended)
-        self._pace: Pace = self._stream if turns is None else turns
+        self._pace: Pace = handoff.pace(self._stream) if turns is None else turns
 
     @property
     def direct(self) -> bool:

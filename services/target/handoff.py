@@ -17,7 +17,10 @@ from services.common.arena import Arena
 from services.common.arena.flags import FlagPair
 from services.common.gate import Gate
 from services.common.mps import mps_serves
+from services.target.mailbox import Mailbox
+from services.target.pace import Pace, PaceStream
 from services.target.plan import Plan
+from services.target.wire import WireHandoff
 
 _FIRST_ROUND_S = 2.0
 """Patience with the first draft of an attachment: drivers load what they have put off."""
@@ -76,13 +79,21 @@ class Handoff(Protocol):
     """Orders the target's stream and the drafter's. All but `join` belong to the engine's thread."""
 
     wanted: str
-    """What attachments are offered: host, socket or flags."""
+    """What attachments are offered: host, socket, flags or wire."""
     mode: str
     """What the present attachment uses."""
     look_ahead: int
     """Rounds that may be launched before the one ahead of them is read."""
     gate: Gate | None
     """Stands at the head of captured steps that read drafts and that it serves; before others the stream waits."""
+
+    def mailbox(self, arena: Arena) -> Mailbox:
+        """What verify copies drafts from."""
+        ...
+
+    def pace(self, stream: PaceStream) -> Pace:
+        """What asks for rounds over the stream of an attachment; any thread may call this."""
+        ...
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes an attachment known before the engine hears of it; any thread may call this."""
@@ -115,6 +126,14 @@ class HostHandoff:
         """`wanted` is how messages should go: by gRPC (host) or by the side socket (socket)."""
         self._device = device
         self.wanted = self.mode = wanted
+
+    def mailbox(self, arena: Arena) -> Mailbox:
+        """The drafter fills it."""
+        return Mailbox.shared(arena)
+
+    def pace(self, stream: PaceStream) -> Pace:
+        """The stream itself."""
+        return stream
 
     def join(self, generation: int, partner: Partner) -> None:
         """The engine asks the attachment itself; only the mode changes, when the drafter keeps no connection."""
@@ -153,6 +172,14 @@ class FlagHandoff:
         self._flags: Flags | None = None
         self._waiting: set[int] = set()
         self._fresh = False
+
+    def mailbox(self, arena: Arena) -> Mailbox:
+        """The drafter fills it."""
+        return Mailbox.shared(arena)
+
+    def pace(self, stream: PaceStream) -> Pace:
+        """The stream itself."""
+        return stream
 
     def join(self, generation: int, partner: Partner) -> None:
         """Makes the flags of the attachment."""
@@ -193,8 +220,15 @@ class FlagHandoff:
             time.sleep(_POLL_S)
 
 
-def make_handoff(wanted: str, arena: Arena, device: torch.device, watchdog_s: float) -> Handoff:
-    """The hand-off of the settings: flags on a GPU, the side socket on a CPU, gRPC where host order is asked for."""
+def make_handoff(
+    wanted: str, arena: Arena, device: torch.device, watchdog_s: float, shares_memory: bool = True
+) -> Handoff:
+    """The hand-off of the settings: flags on a GPU, the side socket on a CPU, gRPC where host order or wire is wanted.
+
+    Without `shares_memory` it is by wire, for drafters that cannot map the arena.
+    """
+    if wanted == "wire" or not shares_memory:
+        return WireHandoff(arena, device, shares_memory)
     if device.type == "cpu" and wanted != "host":
         return HostHandoff(device, "socket")
     if device.type == "cuda" and wanted != "host":

@@ -1,4 +1,7 @@
-"""Offers the arena to a drafter: nonce in shared memory, descriptors on the side socket, all else in the message."""
+"""Offers the arena to a drafter: nonce in shared memory, descriptors on the side socket, all else in the message.
+
+A drafter that can map no memory is offered the terms alone.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,7 @@ class OfferTerms:
     block_size: int
     target_pid: int
     handoff: str = "host"
+    context_limit: int = 0
 
 
 class Offers(ArenaOffers, Protocol):
@@ -124,18 +128,43 @@ class CudaOffers:
         """Holds nothing."""
 
 
-def make_offers(arena: Arena, terms: OfferTerms, folder: Path) -> Offers:
-    """Offers that fit the arena; ``folder`` is for the side socket of one in host memory."""
+class BareOffers:
+    """Offers without memory, for drafters that cannot map any; nobody can tell who takes them."""
+
+    claimed_by = 0
+
+    def __init__(self, terms: OfferTerms) -> None:
+        """Needs nothing but the terms."""
+        self._terms = terms
+
+    def take_connection(self) -> socket.socket | None:
+        """There is none."""
+        return None
+
+    @contextlib.contextmanager
+    def offer(self, generation: int) -> Iterator[AttachOffer]:
+        """The terms alone; the target's pid means nothing where the drafter runs."""
+        plain = _offer(generation, new_nonce(), None, self._terms)
+        yield replace(plain, target_pid=0, context_limit=self._terms.context_limit)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def make_offers(arena: Arena, terms: OfferTerms, folder: Path, shares_memory: bool = True) -> Offers:
+    """Offers that fit the arena, or that leave it out; ``folder`` is for the side socket of one in host memory."""
+    if not shares_memory:
+        return BareOffers(terms)
     if isinstance(arena, MemfdArena):
         return MemfdOffers(arena, terms, folder)
     return CudaOffers(cast("CudaArena", arena), terms)
 
 
-def _offer(generation: int, nonce: int, arena: Arena, terms: OfferTerms) -> AttachOffer:
+def _offer(generation: int, nonce: int, arena: Arena | None, terms: OfferTerms) -> AttachOffer:
     return AttachOffer(
         generation=generation,
         nonce=nonce,
-        layout=arena.layout(),
+        layout=None if arena is None else arena.layout(),
         embedding_sha256=terms.embedding_sha256,
         drafter_sha256=terms.drafter_sha256,
         slots=terms.slots,

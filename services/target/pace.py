@@ -8,6 +8,7 @@ end at once.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ import grpc
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.turns import Answer, Ask
+from services.common.wire_convert import answer_from_pb, ask_to_pb
+
+_MOST_REPLIES = 64
+"""Replies that wait to be read; a drafter owes one for each of the few rounds that were asked ahead."""
 
 
 class Pace(Protocol):
@@ -42,7 +47,7 @@ class PaceStream:
     def __init__(self, stub: rpc.DrafterServiceStub, ended: Callable[[], None]) -> None:
         """Opens the stream."""
         self._requests: queue.SimpleQueue[pb.PaceRequest | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._replies: queue.Queue[pb.PaceResponse | None] = queue.Queue(_MOST_REPLIES)
         self._ended = ended
         self._call = stub.Pace(self._outgoing())
         self._reader = threading.Thread(target=self._read, name="pace-reader", daemon=True)
@@ -50,10 +55,23 @@ class PaceStream:
 
     def send(self, ask: Ask) -> None:
         """Sends without waiting."""
-        self._requests.put(pb.PaceRequest(**ask._asdict()))
+        self.put(ask_to_pb(ask))
 
     def receive(self, timeout_s: float) -> Answer | None:
         """The next answer; None when the stream has ended.
+
+        Raises:
+            TimeoutError: Nothing came in time.
+        """
+        reply = self.take(timeout_s)
+        return None if reply is None else answer_from_pb(reply)
+
+    def put(self, message: pb.PaceRequest) -> None:
+        """Sends a whole message without waiting."""
+        self._requests.put(message)
+
+    def take(self, timeout_s: float) -> pb.PaceResponse | None:
+        """The next whole message; None when the stream has ended.
 
         Raises:
             TimeoutError: Nothing came in time.
@@ -63,14 +81,14 @@ class PaceStream:
         except queue.Empty:
             raise TimeoutError from None
         if reply is None:
-            self._replies.put(None)
+            self._keep(None)
         return reply
 
     def drop_replies(self) -> None:
         """Forgets the replies so far, but not the end of the stream."""
         while not self._replies.empty():
             if self._replies.get() is None:
-                self._replies.put(None)
+                self._keep(None)
                 return
 
     def close(self) -> None:
@@ -86,9 +104,18 @@ class PaceStream:
     def _read(self) -> None:
         try:
             for reply in self._call:
-                self._replies.put(Answer(reply.generation, reply.round, reply.draft_us))
+                self._keep(reply)
         except grpc.RpcError:
             pass
         self._requests.put(None)
-        self._replies.put(None)
+        self._keep(None)
         self._ended()
+
+    def _keep(self, reply: pb.PaceResponse | None) -> None:
+        """Forgets older replies where a drafter sends more than it was asked for."""
+        while True:
+            try:
+                return self._replies.put_nowait(reply)
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self._replies.get_nowait()

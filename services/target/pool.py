@@ -10,6 +10,7 @@ from services.common.arena import Arena
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.publish_slots import Mapped
 from services.common.model import DflashContext, Qwen3
+from services.target.mailbox import Mailbox
 from services.target.shapes import RunnerSettings
 from services.target.state import DeviceState
 
@@ -37,9 +38,15 @@ class Pool:
 
     @classmethod
     def build(
-        cls, model: Qwen3, context: DflashContext | None, state: DeviceState, arena: Arena, settings: RunnerSettings
+        cls,
+        model: Qwen3,
+        context: DflashContext | None,
+        state: DeviceState,
+        arena: Arena,
+        mailbox: Mailbox,
+        settings: RunnerSettings,
     ) -> "Pool":
-        """Allocates the target's K/V, moves the embeddings into the arena and finds the mailbox."""
+        """Allocates the target's K/V and moves the embeddings into the arena."""
         if context is not None:
             share_embeddings(model, arena)
         kv = model.new_kv(settings.blocks + 1, settings.block_size)
@@ -51,8 +58,8 @@ class Pool:
             settings=settings,
             kv=kv,
             draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
-            mailbox_SK=arena.tensor(attach.TOKENS),
-            tag_S3=arena.tensor(attach.TAG),
+            mailbox_SK=mailbox.tokens_SK,
+            tag_S3=mailbox.tag_S3,
             mapped=Mapped(
                 rows_B=arena.tensor(attach.ROWS),
                 length_S=arena.tensor(attach.LENGTH),

@@ -53,9 +53,9 @@ class Runner:
         vocab = model.config.vocab_size
         self._settings = settings
         self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
-        self.pool = Pool.build(model, context, self._state, arena, settings)
-        self._ring = _ring(model, settings, arena)
         self.handoff = handoff or HostHandoff(model.device)
+        self.pool = Pool.build(model, context, self._state, arena, self.handoff.mailbox(arena), settings)
+        self._ring = _ring(model, settings, arena)
         self.steps = Steps(self.pool, self._ring, self.handoff.gate)
         self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device

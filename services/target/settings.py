@@ -8,7 +8,8 @@ from services.common.errors import invalid_field
 
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")
-_HANDOFFS = ("auto", "flags", "host")
+_HANDOFFS = ("auto", "flags", "host", "wire")
+_MEMORIES = ("shared", "none")
 _NOT_NEGATIVE = (
     "threads",
     "context_limit",
@@ -31,7 +32,9 @@ class TargetSettings:
     ``memory_bytes`` is for all that the pair holds, weights included; without it ``memory_fraction`` of a GPU is
     taken, or 512 MiB beside a CPU's weights. ``eager`` runs every step without a CUDA graph. With ``tls_cert`` and
     ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca`` gateways must present a certificate that it
-    signed.
+    signed. ``drafter_memory`` "none" is for a drafter in another container or on another host: nothing is shared with
+    it, hand-off is by wire, and only drafts that need no memory are possible. The ``drafter_tls`` files are for the
+    connection to such a drafter, whose certificate states ``drafter_tls_name`` if that is not its address.
 
     Raises:
         PacelineError: A value is out of range; the field is named.
@@ -67,6 +70,7 @@ class TargetSettings:
     require_drafter: bool = True
     kill_quarantined: bool = True
     handoff: str = "auto"
+    drafter_memory: str = "shared"
     watchdog_s: float = 0.0
     outbox_frames: int = 1024
     drain_grace_s: float = 10.0
@@ -79,6 +83,10 @@ class TargetSettings:
     tls_cert: str = ""
     tls_key: str = ""
     tls_ca: str = ""
+    drafter_tls_cert: str = ""
+    drafter_tls_key: str = ""
+    drafter_tls_ca: str = ""
+    drafter_tls_name: str = ""
     log_level: str = "info"
 
     def __post_init__(self) -> None:
@@ -93,6 +101,13 @@ class TargetSettings:
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
         on_gpu = self.device == "cuda"
         _require(on_gpu or self.handoff != "flags", "handoff", "flags order the streams of a GPU")
+        _require(self.drafter_memory in _MEMORIES, "drafter_memory", f"must be one of {', '.join(_MEMORIES)}")
+        _require(self.shares_memory or self.handoff in ("auto", "wire"), "handoff", "without shared memory only wire")
+        _require(
+            self.shares_memory or self.drafter_model == "none",
+            "drafter_memory",
+            "a dflash drafter reads the target's memory; without it only n-gram drafts, with drafter_model none",
+        )
         _require(1 <= self.slots <= 1024, "slots", "must be in [1, 1024]")
         _require(self.block_size >= 1, "block_size", "must be at least 1")
         ascending = all(low < high for low, high in zip(self.widths, self.widths[1:], strict=False))
@@ -109,6 +124,11 @@ class TargetSettings:
     def speculates(self) -> bool:
         """Whether a drafter is expected."""
         return self.drafter_address != "" and self.widths != (1,)
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the drafter maps the arena."""
+        return self.drafter_memory == "shared"
 
     @property
     def draft_widths(self) -> tuple[int, ...]:

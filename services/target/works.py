@@ -8,6 +8,7 @@ from pathlib import Path
 
 from services.common import tracing
 from services.common.metrics.family import Family
+from services.common.tls import Peers, TlsFiles
 from services.target.assembly import Machine
 from services.target.attacher import Attacher, AttacherSettings
 from services.target.describe import Describer
@@ -148,6 +149,8 @@ def _attacher(
 ) -> tuple[Offers | None, Attacher | None]:
     if not settings.speculates or not machine.terms.widths:
         return None, None
-    offers = make_offers(machine.arena, machine.terms, folder)
-    where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined)
+    offers = make_offers(machine.arena, machine.terms, folder, settings.shares_memory)
+    files = TlsFiles(settings.drafter_tls_cert, settings.drafter_tls_key, settings.drafter_tls_ca)
+    peers = Peers(files, settings.drafter_tls_name)
+    where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined, peers)
     return offers, Attacher(where, offers, submit, machine.runner.handoff, observe)

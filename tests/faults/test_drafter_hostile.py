@@ -99,6 +99,7 @@ class HostileDrafter(FakeDrafter):
 
     def Attach(self, request: pb.AttachRequest, context: object) -> pb.AttachResponse:
         offer = offer_from_pb(request)
+        assert offer.layout is not None
         fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, len(offer.layout.segments))
         fetched.connection.close()
         self.arena = MemfdArena.map(offer.layout, fetched.descriptors, attach.DRAFTER_WRITES)

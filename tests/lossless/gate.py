@@ -14,9 +14,11 @@ from tests.lossless.pairs import Pair
 from tests.lossless.proposers import adversarial, perfect
 from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
 from tests.lossless.served import dflash, ngram
+from tests.lossless.wired import lying, wired
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-PROPOSERS = ("dflash", "ngram", "adversarial", "perfect")
+PROPOSERS = ("dflash", "ngram", "adversarial", "perfect", "wire-dflash", "wire-ngram", "wire-adversarial")
+MEMORY = {"wire-dflash": "shared", "wire-ngram": "none", "wire-adversarial": "shared"}
 Truth = Mapping[str, Sequence[int]]
 
 
@@ -114,6 +116,7 @@ def run_case(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth,
         slots=case.batch,
         dtype=DTYPES[case.dtype],
         buckets=buckets,
+        drafter_memory=MEMORY.get(case.proposer, ""),
     )
     with Rig(pair.target, pair.drafter, settings, _proposer(case.proposer, pair, truth, seed)) as rig:
         return rig.run(specs)
@@ -126,4 +129,8 @@ def _proposer(name: str, pair: Pair, truth: Truth, seed: int) -> ProposerFactory
         return perfect(truth)
     if name == "adversarial":
         return adversarial(truth, seed)
+    if name == "wire-adversarial":
+        return lying(truth, seed)
+    if name in MEMORY:
+        return wired(None if name == "wire-ngram" else pair.drafter)
     return dflash(pair.drafter) if name == "dflash" else ngram()

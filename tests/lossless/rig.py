@@ -15,6 +15,7 @@ from services.common.model import DflashContext, Qwen3, load_context, load_targe
 from services.common.sampling import FinishReason
 from services.target.adaptive.width import FixedWidth
 from services.target.blocks import BlockPool
+from services.target.handoff import Handoff, make_handoff
 from services.target.plan import Commit, Plan, PositionLogprobs
 from services.target.prefix_cache import PrefixCache
 from services.target.publish import arena_spec
@@ -48,7 +49,8 @@ class RigSettings:
     """Shape of the rig; `width` is W of every round, 1 is plain. Steps are captured for that width and for 1.
 
     With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
-    without noise, which the host makes by the lengths it has read.
+    without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
+    hand-off by wire.
     """
 
     width: int = 1
@@ -62,6 +64,7 @@ class RigSettings:
     preemption: bool = False
     eos_ids: tuple[int, ...] = ()
     look_ahead: int = 0
+    drafter_memory: str = ""
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -103,7 +106,7 @@ class Rig:
         self.arena: Arena = MemfdArena.create(
             arena_spec(self.model.config, config, self.shapes, settings.dtype, with_noise=True), attach.DRAFTER_WRITES
         )
-        self.runner = Runner(self.model, self.context, self.arena, self.shapes)
+        self.runner = Runner(self.model, self.context, self.arena, self.shapes, _handoff(settings, self.arena))
         self.runner.warm_up()
         self.runner.set_generation(GENERATION)
         self.arena.tensor(attach.TAG).fill_(-1)
@@ -175,6 +178,12 @@ class Rig:
             done.rounds += progress.width > 0
             done.accepted += progress.accepted
             done.drafted += progress.drafted
+
+
+def _handoff(settings: RigSettings, arena: Arena) -> Handoff | None:
+    if not settings.drafter_memory:
+        return None
+    return make_handoff("wire", arena, torch.device("cpu"), 1.0, settings.drafter_memory == "shared")
 
 
 def _scheduler(settings: RigSettings, pool: BlockPool, cache: PrefixCache | None) -> Scheduler:

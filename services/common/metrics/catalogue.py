@@ -9,8 +9,8 @@ DISCARDS = ("stop_string", "cancel", "epoch")
 ENDS = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline", "error", "moved")
 REJECTS = ("INVALID_FIELD", "CONTEXT_LIMIT", "UNSUPPORTED", "OVERLOADED", "DUPLICATE", "INTERNAL")
 FALLBACKS = ("none", "late", "lost", "failed")
-HANDOFFS_WANTED = ("host", "socket", "flags")
-HANDOFFS = ("host", "socket", "flags_timeslice", "flags_mps")
+HANDOFFS_WANTED = ("host", "socket", "flags", "wire")
+HANDOFFS = ("host", "socket", "flags_timeslice", "flags_mps", "wire")
 ATTACH_REFUSALS = ("ATTACH_REFUSED", "PROTOCOL", "INVALID_FIELD")
 STATUSES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",

@@ -24,6 +24,10 @@ class Proposer(Protocol):
     def max_draft(self) -> int | None:
         """Longest draft K; None without a limit of its own."""
 
+    @property
+    def reads_memory(self) -> bool:
+        """Whether it needs the target's embedding and draft context: no message carries those."""
+
     def check(self, shared: Shared) -> None:
         """Refuses an arena that it cannot work on.
 

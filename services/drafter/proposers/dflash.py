@@ -16,6 +16,7 @@ class DflashProposer:
     """Runs a checkpoint's block at the size it was trained for and returns what the round has room for."""
 
     kind = "dflash"
+    reads_memory = True
 
     def __init__(self, block: DflashBlock, dtype: torch.dtype, short_blocks: bool = False) -> None:
         """With `short_blocks` the block is as wide as the round: only right for checkpoints trained for that."""

@@ -19,6 +19,7 @@ class NgramProposer:
     """Looks up suffixes of `shortest` to `longest` tokens in each row's history."""
 
     kind = "ngram"
+    reads_memory = False
     revision = ""
     max_draft: int | None = None
 

@@ -11,6 +11,7 @@ class NoneProposer:
     """Leaves every draft empty."""
 
     kind = "none"
+    reads_memory = False
     revision = ""
     max_draft: int | None = None
 

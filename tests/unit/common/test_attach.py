@@ -47,6 +47,13 @@ def test_offer_survives_the_wire(handle: bytes) -> None:
     assert offer_from_pb(wire) == offer
 
 
+def test_an_offer_without_memory_survives_the_wire() -> None:
+    offer = replace(_offer(), layout=None, side_socket="", handoff="wire", context_limit=40_960)
+    message = pb.AttachRequest.FromString(offer_to_pb(offer).SerializeToString())
+    assert not message.HasField("arena")
+    assert offer_from_pb(message) == offer
+
+
 @pytest.mark.parametrize("extra", [{}, {"descriptor": 1}, {"descriptor": 7}, {"cuda_ipc": b"h" * 64}])
 def test_segments_that_cannot_be_told_apart_are_no_offer(extra: dict[str, object]) -> None:
     message = offer_to_pb(_offer())
@@ -57,6 +64,7 @@ def test_segments_that_cannot_be_told_apart_are_no_offer(extra: dict[str, object
 
 def test_what_a_drafter_writes_has_a_segment_of_its_own() -> None:
     layout = _offer().layout
+    assert layout is not None
     assert {entry.name for entry in layout.tensors if entry.segment == 1} == {attach.TOKENS, attach.TAG}
 
 

@@ -19,11 +19,16 @@ from services.common.settings import Group
 # Values that fit beside the defaults, for settings of which twice the default does not.
 SAMPLES = {
     "core": "99",
+    "drafter_memory": "none",
     "handoff": "host",
     "ngram_max": "8",
     "random_weights": "true",
     "synthetic_acceptance": "0.5,0.25",
     "widths": "1,4",
+}
+BESIDE = {
+    "drafter_memory": ("--proposer", "ngram"),
+    "synthetic_acceptance": ("--target.random-weights", "true"),
 }
 
 
@@ -43,7 +48,7 @@ def text(group: Group, name: str) -> str:
 
 def given(group: Group, name: str, tmp_path: Path) -> tuple[Any, Any]:
     """The setting as the service gets it, by default and when the controller is told another value."""
-    extra = ("--target.random-weights", "true") if name == "synthetic_acceptance" else ()
+    extra = BESIDE.get(name, ())
     found = []
     for flags in ((), (f"--{group.prefix}.{name.replace('_', '-')}", text(group, name))):
         spec = pair_spec(load(*extra, *flags), 0, "paceline_pair", tmp_path)

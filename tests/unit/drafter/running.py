@@ -93,10 +93,10 @@ async def freed(drafter: Drafter) -> None:
 
 
 async def ask(
-    stream: "grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse]", number: int, **fields: int
+    stream: "grpc.aio.StreamStreamCall[pb.PaceRequest, pb.PaceResponse]", number: int, **fields: Any
 ) -> pb.PaceResponse:
     """Asks for one round and waits for it."""
-    request = {"generation": 1, "bucket": 1, "width": 4, "rows": 1} | fields
+    request: dict[str, Any] = {"generation": 1, "bucket": 1, "width": 4, "rows": 1} | fields
     await stream.write(pb.PaceRequest(round=number, **request))
     answer = await stream.read()
     assert isinstance(answer, pb.PaceResponse), f"the stream ended: {await stream.code()}: {await stream.details()}"

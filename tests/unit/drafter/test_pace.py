@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -100,7 +101,7 @@ async def test_a_round_that_was_not_agreed_on_ends_the_stream(folder: Path, fill
             stream = drafter.pace()
             await ask(stream, 1, generation=generation)
             before = filled.tag(1)
-            round_fields = {"generation": generation, "round": 2, "bucket": 1, "width": 4, "rows": 1}
+            round_fields: dict[str, Any] = {"generation": generation, "round": 2, "bucket": 1, "width": 4, "rows": 1}
             await stream.write(pb.PaceRequest(**(round_fields | fields)))
             assert await stream.code() == code, fields
             assert filled.tag(1) == before

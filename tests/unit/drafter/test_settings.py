@@ -20,6 +20,8 @@ from services.drafter.settings import DrafterSettings
         ({"proposer": "ngram", "ngram_min": 5}, "ngram_min"),
         ({"proposer": "ngram", "pace_timeout_s": float("nan")}, "pace_timeout_s"),
         ({"proposer": "ngram", "threads": -1}, "threads"),
+        ({"proposer": "ngram", "tls_cert": "c.pem"}, "tls_cert"),
+        ({"proposer": "ngram", "tls_ca": "ca.pem"}, "tls_cert"),
     ],
 )
 def test_a_combination_that_cannot_run_is_refused(values: dict[str, Any], name: str) -> None:

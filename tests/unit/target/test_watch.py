@@ -137,6 +137,10 @@ def test_a_wrong_sync_point_is_refused(wrong: str) -> None:
         {"widths": (1, 8, 4)},
         {"block_size": 0},
         {"stall_s": 0.0},
+        {"handoff": "post"},
+        {"handoff": "host", "drafter_memory": "none"},
+        {"drafter_memory": "some"},
+        {"drafter_memory": "none", "drafter_model": "d"},
         {"watchdog_s": -1.0},
     ],
 )

@@ -128,6 +128,7 @@ class AttachRequest(google.protobuf.message.Message):
     BLOCK_SIZE_FIELD_NUMBER: builtins.int
     HANDOFF_FIELD_NUMBER: builtins.int
     TARGET_PID_FIELD_NUMBER: builtins.int
+    CONTEXT_LIMIT_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     generation: builtins.int
@@ -143,12 +144,14 @@ class AttachRequest(google.protobuf.message.Message):
     block_size: builtins.int
     """Tokens per block."""
     handoff: builtins.str
-    """Order of rounds: host, socket or flags."""
+    """Order of rounds: host, socket, flags or wire."""
     target_pid: builtins.int
     """Pid of the target in a shared pid namespace; 0 when unknown. The drafter ends its attachment when it dies."""
+    context_limit: builtins.int
+    """Most tokens of a slot's text; needed without an arena, whose tensors tell it otherwise."""
     @property
     def arena(self) -> global___ArenaLayout:
-        """The arena."""
+        """The arena; absent where target and drafter share no memory, which asks for hand-off by wire."""
 
     @property
     def buckets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -173,9 +176,10 @@ class AttachRequest(google.protobuf.message.Message):
         block_size: builtins.int = ...,
         handoff: builtins.str = ...,
         target_pid: builtins.int = ...,
+        context_limit: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["arena", b"arena"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arena", b"arena", "block_size", b"block_size", "buckets", b"buckets", "drafter_sha256", b"drafter_sha256", "embedding_sha256", b"embedding_sha256", "generation", b"generation", "handoff", b"handoff", "nonce", b"nonce", "protocol_version", b"protocol_version", "slots", b"slots", "target_pid", b"target_pid", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arena", b"arena", "block_size", b"block_size", "buckets", b"buckets", "context_limit", b"context_limit", "drafter_sha256", b"drafter_sha256", "embedding_sha256", b"embedding_sha256", "generation", b"generation", "handoff", b"handoff", "nonce", b"nonce", "protocol_version", b"protocol_version", "slots", b"slots", "target_pid", b"target_pid", "widths", b"widths"]) -> None: ...
 
 global___AttachRequest = AttachRequest
 
@@ -191,7 +195,7 @@ class AttachResponse(google.protobuf.message.Message):
     protocol_version: builtins.int
     """Version of this contract."""
     nonce_reply: builtins.int
-    """The nonce read from the arena, plus one."""
+    """The nonce read from the arena, plus one; without an arena the nonce of the request, plus one."""
     @property
     def drafter(self) -> global___DrafterInfo:
         """The drafter."""
@@ -257,6 +261,8 @@ class PaceRequest(google.protobuf.message.Message):
     BUCKET_FIELD_NUMBER: builtins.int
     WIDTH_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
+    TEXTS_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """Generation of the attachment."""
     round: builtins.int
@@ -264,9 +270,17 @@ class PaceRequest(google.protobuf.message.Message):
     bucket: builtins.int
     """Batch bucket."""
     width: builtins.int
-    """Width W; the drafter writes W - 1 tokens per row."""
+    """Width W; the drafter proposes W - 1 tokens per row. 0 asks for no round: the message brings texts and has no answer."""
     rows: builtins.int
     """Rows that are real; the rest of the bucket is padding."""
+    @property
+    def texts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SlotText]:
+        """Tokens that the drafter lacks; only without an arena."""
+
+    @property
+    def slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Slot of each row; only without an arena."""
+
     def __init__(
         self,
         *,
@@ -275,36 +289,104 @@ class PaceRequest(google.protobuf.message.Message):
         bucket: builtins.int = ...,
         width: builtins.int = ...,
         rows: builtins.int = ...,
+        texts: collections.abc.Iterable[global___SlotText] | None = ...,
+        slots: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bucket", b"bucket", "generation", b"generation", "round", b"round", "rows", b"rows", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bucket", b"bucket", "generation", b"generation", "round", b"round", "rows", b"rows", "slots", b"slots", "texts", b"texts", "width", b"width"]) -> None: ...
 
 global___PaceRequest = PaceRequest
 
 @typing.final
+class SlotText(google.protobuf.message.Message):
+    """Tokens of a slot's text, in order. The drafter keeps them for as long as the attachment lasts."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    TOKEN_IDS_FIELD_NUMBER: builtins.int
+    slot: builtins.int
+    """Slot."""
+    epoch: builtins.int
+    """Epoch of the slot; a text of another epoch begins anew."""
+    start: builtins.int
+    """Position of the first token; all tokens before it were sent for this epoch."""
+    @property
+    def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The tokens; the last one of a row that drafts are asked for is its anchor."""
+
+    def __init__(
+        self,
+        *,
+        slot: builtins.int = ...,
+        epoch: builtins.int = ...,
+        start: builtins.int = ...,
+        token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "slot", b"slot", "start", b"start", "token_ids", b"token_ids"]) -> None: ...
+
+global___SlotText = SlotText
+
+@typing.final
 class PaceResponse(google.protobuf.message.Message):
-    """The mailbox holds the drafts of a round."""
+    """The drafts of a round are there: in the mailbox, or with hand-off by wire in this message."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GENERATION_FIELD_NUMBER: builtins.int
     ROUND_FIELD_NUMBER: builtins.int
     DRAFT_US_FIELD_NUMBER: builtins.int
+    DRAFTS_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """Generation of the attachment."""
     round: builtins.int
     """The round."""
     draft_us: builtins.int
     """Time the drafter worked, microseconds."""
+    @property
+    def drafts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RowDraft]:
+        """Drafts with hand-off by wire; a row without a draft is left out."""
+
     def __init__(
         self,
         *,
         generation: builtins.int = ...,
         round: builtins.int = ...,
         draft_us: builtins.int = ...,
+        drafts: collections.abc.Iterable[global___RowDraft] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["draft_us", b"draft_us", "generation", b"generation", "round", b"round"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["draft_us", b"draft_us", "drafts", b"drafts", "generation", b"generation", "round", b"round"]) -> None: ...
 
 global___PaceResponse = PaceResponse
+
+@typing.final
+class RowDraft(google.protobuf.message.Message):
+    """The draft of one row."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    TOKEN_IDS_FIELD_NUMBER: builtins.int
+    slot: builtins.int
+    """Slot of the row."""
+    epoch: builtins.int
+    """Epoch of the slot that was drafted for."""
+    @property
+    def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """W - 1 tokens."""
+
+    def __init__(
+        self,
+        *,
+        slot: builtins.int = ...,
+        epoch: builtins.int = ...,
+        token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "slot", b"slot", "token_ids", b"token_ids"]) -> None: ...
+
+global___RowDraft = RowDraft
 
 @typing.final
 class DrafterServiceDescribeRequest(google.protobuf.message.Message):

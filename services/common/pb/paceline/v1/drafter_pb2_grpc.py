@@ -65,7 +65,8 @@ class DrafterServiceServicer(object):
 
     def Pace(self, request_iterator, context):
         """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
-        by socket the same is said over the side socket, and the stream only tells when the attachment is over.
+        by socket the same is said over the side socket, and the stream only tells when the attachment is over. With hand-off
+        by wire the answers carry the drafts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,7 +32,8 @@ class DrafterServiceStub:
         services.common.pb.paceline.v1.drafter_pb2.PaceResponse,
     ]
     """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
-    by socket the same is said over the side socket, and the stream only tells when the attachment is over.
+    by socket the same is said over the side socket, and the stream only tells when the attachment is over. With hand-off
+    by wire the answers carry the drafts.
     """
 
     Describe: grpc.UnaryUnaryMultiCallable[
@@ -55,7 +56,8 @@ class DrafterServiceAsyncStub:
         services.common.pb.paceline.v1.drafter_pb2.PaceResponse,
     ]
     """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
-    by socket the same is said over the side socket, and the stream only tells when the attachment is over.
+    by socket the same is said over the side socket, and the stream only tells when the attachment is over. With hand-off
+    by wire the answers carry the drafts.
     """
 
     Describe: grpc.aio.UnaryUnaryMultiCallable[
@@ -82,7 +84,8 @@ class DrafterServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[services.common.pb.paceline.v1.drafter_pb2.PaceResponse], collections.abc.AsyncIterator[services.common.pb.paceline.v1.drafter_pb2.PaceResponse]]:
         """One stream per attachment: the target asks for rounds, the drafter answers when the mailbox holds them. With hand-off
-        by socket the same is said over the side socket, and the stream only tells when the attachment is over.
+        by socket the same is said over the side socket, and the stream only tells when the attachment is over. With hand-off
+        by wire the answers carry the drafts.
         """
 
     @abc.abstractmethod

@@ -508,7 +508,7 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     generation: builtins.int
     """Generation of the attachment."""
     handoff_mode: builtins.str
-    """How rounds are handed over: host, flags_timeslice, flags_mps."""
+    """How rounds are handed over: host, socket, flags_timeslice, flags_mps, wire."""
     @property
     def model(self) -> services.common.pb.paceline.v1.types_pb2.ModelInfo:
         """The model."""

@@ -1,0 +1,151 @@
+"""Hand-off by wire without a network: requests and answers as bytes between the target's side and the drafter's."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from services.common.graph import StepGraphs
+from services.common.model import load_block
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.common.turns import Ask
+from services.drafter.attachment import Attachment, open_attachment
+from services.drafter.handshake import Mapped
+from services.drafter.pacer import Pacer
+from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.ngram import NgramProposer
+from services.drafter.service import paced
+from services.drafter.shared import Shared
+from services.drafter.wire import WireTurn
+from services.target.offer import BareOffers, OfferTerms
+from services.target.plan import Plan
+from tests.lossless.proposers import Perfect
+from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
+
+CPU = torch.device("cpu")
+Reply = Callable[[pb.PaceRequest], pb.PaceResponse | None]
+
+
+class Loop:
+    """A Pace stream whose other end is a function."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._answers: deque[bytes] = deque()
+
+    def put(self, message: pb.PaceRequest) -> None:
+        answer = self._reply(pb.PaceRequest.FromString(message.SerializeToString()))
+        if answer is not None:
+            self._answers.append(answer.SerializeToString())
+
+    def take(self, timeout_s: float) -> pb.PaceResponse:
+        return pb.PaceResponse.FromString(self._answers.popleft())
+
+
+class Wired:
+    """Asks each round as an attachment does."""
+
+    def __init__(self, rig: Rig, reply: Reply) -> None:
+        stream: Any = Loop(reply)
+        self._pace = rig.runner.handoff.pace(stream)
+
+    def draft(self, plan: Plan) -> bool:
+        """Brings the drafts to the target's mailbox."""
+        self._pace.send(Ask(GENERATION, plan.number, plan.bucket, plan.width, len(plan.rows)))
+        return self._pace.receive(0.0) is not None
+
+
+def wired(drafter: Path | None) -> ProposerFactory:
+    """The DFlash drafter of a folder over shared memory, or prompt lookup with none."""
+
+    def build(rig: Rig) -> Proposer:
+        attachment = _alone(rig) if drafter is None else _beside(rig, drafter)
+        return Wired(rig, lambda request: paced(attachment, request))
+
+    return build
+
+
+def lying(truth: Mapping[str, Sequence[int]], seed: int) -> ProposerFactory:
+    """Answers with the truth, and with rows and messages that are wrong in every way that the format allows."""
+
+    def build(rig: Rig) -> Proposer:
+        return Wired(rig, Liar(rig, truth, seed).reply)
+
+    return build
+
+
+class Liar:
+    """Spoils about half of the rows and some messages."""
+
+    def __init__(self, rig: Rig, truth: Mapping[str, Sequence[int]], seed: int) -> None:
+        self._rig, self._perfect, self._random = rig, Perfect(rig, truth), random.Random(seed)
+
+    def reply(self, request: pb.PaceRequest) -> pb.PaceResponse:
+        """The answer to a round; it says another round or generation now and then."""
+        pick = self._random
+        rows = self._rig.runner.steps.round.rows_B[: request.rows].tolist()
+        drafts = [self._row(slot, request.width - 1) for slot in rows]
+        if pick.random() < 0.05:
+            drafts *= 1000
+        shift = pick.choice(((0, 0),) * 8 + ((-1, 0), (0, 1)))
+        return pb.PaceResponse(
+            generation=request.generation + shift[1],
+            round=request.round + shift[0],
+            drafts=pick.sample(drafts, len(drafts)),
+        )
+
+    def _row(self, slot: int, count: int) -> pb.RowDraft:
+        pick = self._random
+        tokens = self._perfect.next_tokens(slot, count)
+        draft = pb.RowDraft(slot=slot, epoch=int(self._rig.runner.pool.state.epoch_S[slot]), token_ids=tokens)
+        kind = pick.randrange(14)
+        if kind == 0:
+            draft.slot = pick.choice((self._rig.shapes.slots + 99, 2**32 - 1, self._rig.shapes.pad_slot))
+        elif kind == 1:
+            draft.epoch = pick.choice((0, draft.epoch + 1, 2**64 - 1))
+        elif kind == 2:
+            del draft.token_ids[pick.randrange(count) :]
+        elif kind == 3:
+            draft.token_ids.extend(tokens)
+        elif kind == 4:
+            draft.token_ids[pick.randrange(count)] = pick.choice((self._rig.model.config.vocab_size, 2**31, 2**32 - 1))
+        elif kind == 5:
+            draft.token_ids[pick.randrange(count)] = pick.randrange(self._rig.model.config.vocab_size)
+        return draft
+
+
+def _alone(rig: Rig) -> Attachment:
+    """An n-gram drafter that is told every text."""
+    terms = _terms(rig)
+    with BareOffers(terms).offer(GENERATION) as offer:
+        return open_attachment(offer, NgramProposer(), CPU)
+
+
+def _beside(rig: Rig, drafter: Path) -> Attachment:
+    """A DFlash drafter on the rig's arena."""
+    block = DflashProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype)
+    shared = Shared.of(rig.arena, rig.shapes.block_size)
+    turn = WireTurn(shared, keeps_texts=False)
+    pacer = Pacer(shared, block, GENERATION, StepGraphs("cpu"), turn)
+    terms = _terms(rig)
+    pacer.warm_up(terms.buckets, terms.widths)
+    with BareOffers(terms).offer(GENERATION) as offer:
+        return Attachment(offer, Mapped(rig.arena, 0), pacer, rig.shapes.max_draft, CPU, turn)
+
+
+def _terms(rig: Rig) -> OfferTerms:
+    shapes = rig.shapes
+    return OfferTerms(
+        embedding_sha256="",
+        drafter_sha256="",
+        slots=shapes.slots,
+        buckets=shapes.buckets,
+        widths=shapes.widths[1:],
+        block_size=shapes.block_size,
+        target_pid=0,
+        handoff="wire",
+        context_limit=shapes.context_limit,
+    )
