@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 
+from deploy.checkpoints import resolved
 from deploy.stack import Stack, StackError, StackSettings
 
 
@@ -13,8 +14,8 @@ def arguments() -> argparse.Namespace:
     passed_on = "All other flags are the controller's and, behind a dot, those of its services: --target.widths 1,4"
     parser = argparse.ArgumentParser(prog="make up", description=__doc__, epilog=passed_on, allow_abbrev=False)
     defaults = StackSettings()
-    parser.add_argument("--model", default="", help="folder of a Qwen3 checkpoint; default: the embedded model")
-    parser.add_argument("--drafter", default="", help="folder of its DFlash drafter; none: n-gram drafts")
+    parser.add_argument("--model", default="", help="folder or hub id of a Qwen3 checkpoint; default: the embedded one")
+    parser.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; none: n-gram drafts")
     parser.add_argument("--proposer", default="", choices=["", "dflash", "ngram", "none"])
     parser.add_argument("--name", default="", help="public name of the model")
     parser.add_argument("--pairs", type=int, default=1)
@@ -33,7 +34,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Starts the stack, prints its addresses, waits for a signal."""
     chosen = arguments()
-    settings = StackSettings(
+    asked = StackSettings(
         model=chosen.model,
         drafter=chosen.drafter,
         proposer=chosen.proposer,
@@ -47,7 +48,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        with Stack(settings, progress=print_progress) as stack:
+        with Stack(resolved(asked), progress=print_progress) as stack:
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
             for pair in stack.pairs():
                 print(f"{pair.pair_id}   {pair.target_address}   metrics http://{pair.metrics_address}/metrics")

@@ -11,6 +11,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from services.common import tracing
+from services.common.hub import TOKENIZER_FILES, local_folder
 from services.common.metrics.catalogue import gateway_metrics
 from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
@@ -40,7 +41,7 @@ class GatewayApp:
     """Runs on the caller's event loop and installs no signal handlers.
 
     Raises:
-        TokenizerError, TenantsError, OSError: a file of the settings cannot be used.
+        FolderError, TokenizerError, TenantsError, OSError: a folder or file of the settings cannot be used.
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
@@ -58,7 +59,8 @@ class GatewayApp:
             Router(RouterSettings(), random.Random()),
             self.metrics,
         )
-        self._front = Front(settings, load_tokenizer(Path(settings.tokenizer)), self._pool, self.metrics)
+        tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))
+        self._front = Front(settings, tokenizer, self._pool, self.metrics)
         self._server = Server(
             "gateway",
             Listeners(settings.grpc, settings.health, settings.metrics),

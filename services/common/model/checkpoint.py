@@ -10,8 +10,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from services.common.hub import FolderError, local_folder
 from services.common.model.errors import ModelError
-from services.common.model.manifest import MANIFEST_FILE, verify_manifest
+from services.common.model.manifest import verify_manifest
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
@@ -24,19 +25,10 @@ def resolve_folder(name: str | Path) -> Path:
     Raises:
         ModelError: there is no such folder and the id cannot be fetched.
     """
-    folder = Path(name)
-    if folder.is_dir():
-        return folder
-    if folder.is_absolute() or str(name).count("/") != 1:
-        raise ModelError(f"{name}: no such folder")
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise ModelError(f"{name}: no such folder; install huggingface_hub to fetch it as a hub id") from error
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=["*.json", "*.safetensors", MANIFEST_FILE]))
-    except Exception as error:
-        raise ModelError(f"{name}: no such folder, and not found as a hub id: {error}") from error
+        return local_folder(name)
+    except FolderError as error:
+        raise ModelError(str(error)) from error
 
 
 class TensorSource(Protocol):

@@ -13,6 +13,7 @@ from deploy.cluster import derived
 from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
+from deploy.stack import EMBEDDED
 from services.common import settings
 from services.common.settings import Group
 
@@ -103,7 +104,8 @@ def test_what_only_a_gpu_can_do_is_accepted_where_ray_may_find_one() -> None:
 @pytest.mark.parametrize("module", ["deploy.cluster", "deploy.up"])
 def test_a_wrong_setting_ends_the_command_at_once_with_one_line(module: str) -> None:
     began = time.monotonic()
-    command = [sys.executable, "-m", module, "--model", "m", "--drafter", "d", "--target.widths", "4"]
+    folders = ["--model", str(EMBEDDED / "target"), "--drafter", str(EMBEDDED / "drafter")]
+    command = [sys.executable, "-m", module, *folders, "--target.widths", "4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "settings: target: widths: must ascend from 1\n"

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,17 +176,3 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         resolve_folder(tmp_path / "nothing")
     with pytest.raises(ModelError, match="no such folder"):
         load_target("just-a-name")
-
-
-def test_a_hub_id_needs_the_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ModelError, match="install huggingface_hub"):
-        resolve_folder("owner/model")
-
-
-def test_a_hub_id_is_fetched_by_the_hub_library(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    hub = types.SimpleNamespace(snapshot_download=lambda name, allow_patterns: {"owner/model": str(folder)}[name])
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert resolve_folder("owner/model") == folder
-    with pytest.raises(ModelError, match="not found as a hub id"):
-        resolve_folder("owner/other")

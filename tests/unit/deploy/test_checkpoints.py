@@ -1,0 +1,79 @@
+"""What `make up` finds out about MODEL and DRAFTER before anything starts."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from deploy.checkpoints import resolved
+from deploy.stack import EMBEDDED, REPOSITORY, StackError, StackSettings
+from tests.fakes_hub import cached
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(EMBEDDED / "target", tmp_path / "model"))
+
+
+def test_all_processes_get_absolute_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EMBEDDED)
+    found = resolved(StackSettings(model="target", drafter="drafter"))
+    assert (found.model, found.drafter) == (str(EMBEDDED / "target"), str(EMBEDDED / "drafter"))
+
+
+def test_hub_ids_are_resolved_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    target, drafter = (cached(tmp_path, f"acme/{kind}", EMBEDDED / kind) for kind in ("target", "drafter"))
+    found = resolved(StackSettings(model="acme/target", drafter="acme/drafter"))
+    assert (found.model, found.drafter) == (str(target), str(drafter))
+
+
+def test_a_drafter_is_looked_at_only_when_it_is_used(model: Path) -> None:
+    asked = StackSettings(model=str(model), drafter="/nonexistent")
+    with pytest.raises(StackError, match=r"^/nonexistent: no such folder$"):
+        resolved(asked)
+    assert resolved(replace(asked, proposer="ngram")).model == str(model)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "refusal"),
+    [
+        ("config.json", None, "cannot be read: "),
+        ("config.json", "{", "cannot be read: "),
+        ("config.json", "[" * 200_000, "cannot be read: "),
+        ("config.json", "[]", "is not a JSON object"),
+        ("tokenizer.json", None, "cannot be read: "),
+    ],
+)
+def test_a_broken_folder_is_refused_in_one_line(model: Path, file: str, text: str | None, refusal: str) -> None:
+    (model / file).unlink()
+    if text is not None:
+        (model / file).write_text(text)
+    with pytest.raises(StackError) as refused:
+        resolved(StackSettings(model=str(model)))
+    assert str(refused.value).startswith(f"{model / file}: {refusal}")
+    assert "\n" not in str(refused.value)
+
+
+def test_up_says_one_line_and_starts_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.up", "--model", "/nonexistent"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout + done.stderr, done.returncode) == ("/nonexistent: no such folder\n", 1)
+    assert time.monotonic() - begun < 5.0
+    assert list(tmp_path.iterdir()) == [], "not even a folder for a run"
