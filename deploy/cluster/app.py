@@ -6,11 +6,17 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from deploy.cluster import mps, node, runtime
+from deploy.cluster import node, runtime
 from deploy.cluster.controller import Controller
+from deploy.cluster.derived import pair_id
 from deploy.cluster.fleet_service import FleetService
+from deploy.cluster.meter import PairMeter
+from deploy.cluster.mps import Mps
 from deploy.cluster.registry import Registry
 from deploy.cluster.settings import ClusterSettings
+from services.common.metrics.catalogue import cluster_metrics
+from services.common.metrics.certificates import follow_certificates
+from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import fleet_pb2_grpc
 from services.common.serving import Bound, Listeners, Server
 from services.common.tls import TlsFiles, server_credentials
@@ -27,7 +33,12 @@ class ClusterApp:
         self._registry = Registry()
         self._controller: Controller | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        self._mps = Mps(settings.mps, self.run_dir)
+        self._tls = tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        metrics = CollectorRegistry()
+        names = [pair_id(settings, index) for index in range(settings.pairs)]
+        self._metrics, pairs = cluster_metrics(metrics, settings.model_name, names)
+        self._meters = {name: PairMeter(family) for name, family in pairs.items()}
         self._server = Server(
             name="cluster",
             listeners=Listeners(settings.listen, settings.health, settings.metrics),
@@ -35,7 +46,7 @@ class ClusterApp:
                 FleetService(self._registry), server
             ),
             service_names=(FLEET,),
-            metrics=CollectorRegistry(),
+            metrics=metrics,
             credentials=server_credentials(tls) if tls else None,
         )
 
@@ -47,20 +58,28 @@ class ClusterApp:
     async def start(self) -> Bound:
         """Starts Ray and the listeners; pairs come up in the background."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._start_ray)
+        resource = await loop.run_in_executor(None, self._start_ray)
         take_back_signals()
-        self._controller = Controller(
-            self._settings, runtime.resource_name(self._settings.placement), self.run_dir, self._registry
-        )
+        self._controller = Controller(self._settings, resource, self.run_dir, self._registry, self._meters)
         bound = await self._server.start()
         (self.run_dir / node.SERVING).touch()
-        self._tasks = [asyncio.create_task(self._controller.run()), asyncio.create_task(self._follow_readiness())]
+        work = (
+            self._controller.run(),
+            self._follow_readiness(),
+            observe_loop_lag(self._metrics),
+            follow_certificates(self._metrics, self._tls),
+        )
+        self._tasks = [asyncio.create_task(one) for one in work]
         return bound
 
-    def _start_ray(self) -> None:
-        if self._settings.mps:
-            mps.start(self.run_dir)
+    def _start_ray(self) -> str:
+        """Starts Ray, and MPS where the pairs will share GPUs of this machine; returns what a pair takes one of."""
+        if not self._settings.ray_address:
+            self._mps.prepare()
         runtime.start(self.run_dir, self._settings.pairs, self._settings.ray_address)
+        resource = runtime.resource_name(self._settings.placement)
+        self._mps.start(on_gpus=resource == "GPU" and self._settings.device != "cpu")
+        return resource
 
     async def _follow_readiness(self) -> None:
         while True:
@@ -77,8 +96,7 @@ class ClusterApp:
             await self._controller.drain()
         await self._server.stop(1.0)
         await asyncio.get_running_loop().run_in_executor(None, runtime.stop)
-        if self._settings.mps:
-            await asyncio.to_thread(mps.stop)
+        await asyncio.to_thread(self._mps.stop)
         (self.run_dir / node.SERVING).unlink(missing_ok=True)
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
+from deploy.cluster.meter import PairMeter
 from deploy.cluster.pair import PairSpec, PairStatus, PlacedPair, StraddledPairError
 from deploy.cluster.registry import PairEntry, Registry, State
 from deploy.cluster.settings import ClusterSettings
@@ -18,9 +20,18 @@ class Controller:
     Ray restarts a dead actor by itself; the controller only learns its new address.
     """
 
-    def __init__(self, settings: ClusterSettings, resource: str, run_dir: Path, registry: Registry) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        resource: str,
+        run_dir: Path,
+        registry: Registry,
+        meters: Mapping[str, PairMeter],
+    ) -> None:
+        """meters holds one for the id of each pair."""
         self._settings = settings
         self._registry = registry
+        self._meters = meters
         self._pairs = [PlacedPair(self._spec(index, resource, run_dir)) for index in range(settings.pairs)]
         self._draining = False
 
@@ -39,6 +50,7 @@ class Controller:
 
     async def run(self) -> None:
         """Places every pair and follows it until cancelled."""
+        await self._publish()
         async with asyncio.TaskGroup() as group:
             for pair in self._pairs:
                 group.create_task(self._follow(pair))
@@ -51,6 +63,7 @@ class Controller:
                 await pair.refresh()
             except StraddledPairError:
                 logger.exception("pair straddles GPUs, placing it again")
+                self._meters[pair.spec.pair_id].failed("straddled")
                 await pair.drain(self._settings.drain_s)
                 await self._place(pair)
             if pair.status != before:
@@ -60,14 +73,20 @@ class Controller:
 
     async def _place(self, pair: PlacedPair) -> None:
         """Waits for room: the nodes of a cluster come up one after another."""
+        meter = self._meters[pair.spec.pair_id]
         while True:
             try:
-                return await pair.place()
+                await pair.place()
+                return meter.placed()
             except TimeoutError:
+                meter.failed("no_room")
                 logger.warning("no node has room for a pair yet", extra={"data": {"pair": pair.spec.pair_id}})
 
     async def _publish(self) -> None:
-        await self._registry.publish(self._entry(pair.status) for pair in self._pairs)
+        entries = [self._entry(pair.status) for pair in self._pairs]
+        for entry in entries:
+            self._meters[entry.pair_id].announced(entry)
+        await self._registry.publish(entries)
 
     def _entry(self, status: PairStatus) -> PairEntry:
         return PairEntry(

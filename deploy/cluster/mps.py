@@ -1,25 +1,103 @@
-"""A CUDA MPS daemon of our own: started before the pairs, always told to quit after them."""
+"""A CUDA MPS daemon of our own: started before the pairs, told to quit after them; daemons of others are left alone."""
 
+import logging
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
+from typing import Literal
+
+from services.common.mps import PIPES, mps_serves
 
 CONTROL = "nvidia-cuda-mps-control"
+LOGS = "CUDA_MPS_LOG_DIRECTORY"
+START_S, QUIT_S = 30.0, 60.0
+Wanted = Literal["auto", "true", "false"]
+
+logger = logging.getLogger(__name__)
 
 
-def start(run_dir: Path) -> None:
-    """Starts the daemon with folders of its own, which the pairs inherit through the environment.
+class MpsError(RuntimeError):
+    """MPS was asked for and cannot be had."""
 
-    Raises:
-        FileNotFoundError: when the driver's MPS control program is not installed.
-        subprocess.CalledProcessError: when the daemon does not start.
+
+class Mps:
+    """The daemon through which the pairs of this machine share their GPUs, if there is to be one.
+
+    auto starts it where the driver's control program is there and nobody else's daemon runs; true starts it or fails.
+    A daemon that CUDA_MPS_PIPE_DIRECTORY names is the operator's: it serves the pairs and is neither started nor ended.
     """
-    for variable, name in (("CUDA_MPS_PIPE_DIRECTORY", "mps"), ("CUDA_MPS_LOG_DIRECTORY", "mps-log")):
-        folder = Path(os.environ.setdefault(variable, str(run_dir / name)))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    subprocess.run([CONTROL, "-d"], check=True, timeout=30)
+
+    def __init__(self, wanted: Wanted, run_dir: Path) -> None:
+        self._wanted = wanted
+        self._run_dir = run_dir
+        self._environment: dict[str, str] = {}
+        self._runs = False
+
+    def prepare(self) -> None:
+        """Gives the processes of the pairs a folder of pipes of their own; call it before Ray hands its environment on.
+
+        Without it a daemon of somebody else that uses the default folder would serve them, and a fault of one of them
+        would end the work of others.
+        """
+        if PIPES in os.environ and mps_serves():
+            return
+        folder = tempfile.mkdtemp(prefix="mps-", dir=self._run_dir)
+        self._environment = {PIPES: folder, LOGS: folder}
+        os.environ.update(self._environment)
+
+    def start(self, on_gpus: bool) -> None:
+        """Starts the daemon if it is wanted and there are GPUs to share.
+
+        Raises:
+            MpsError: when it is wanted for certain and cannot be had.
+        """
+        if self._wanted == "false" or not self._environment:
+            return
+        reason = self._hindrance(on_gpus) or self._started()
+        self._runs = not reason
+        if reason and self._wanted == "true":
+            raise MpsError(f"mps: {reason}")
+        logger.info("MPS serves the pairs" if self._runs else "no MPS", extra={"data": {"reason": reason}})
+
+    def _hindrance(self, on_gpus: bool) -> str:
+        if not on_gpus:
+            return "there is no GPU to share"
+        if not shutil.which(CONTROL):
+            return f"the driver's {CONTROL} is not installed"
+        others = daemons() if self._wanted == "auto" else []
+        return f"a daemon of somebody else runs: {others}" if others else ""
+
+    def _started(self) -> str:
+        """Starts the daemon; returns why that failed."""
+        try:
+            subprocess.run(
+                [CONTROL, "-d"], check=True, timeout=START_S, env=self._whole(), capture_output=True, text=True
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"{CONTROL} does not start: {getattr(error, 'stderr', None) or error}"
+        return ""
+
+    def stop(self) -> None:
+        """Tells the daemon to quit, if it is ours."""
+        if self._runs:
+            self._runs = False
+            subprocess.run([CONTROL], input="quit\n", text=True, check=False, timeout=QUIT_S, env=self._whole())
+
+    def _whole(self) -> dict[str, str]:
+        return {**os.environ, **self._environment}
 
 
-def stop() -> None:
-    """Tells the daemon to quit."""
-    subprocess.run([CONTROL], input="quit\n", text=True, check=False, timeout=60)
+def daemons() -> list[int]:
+    """Process ids of every MPS daemon and server that this machine shows."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (process / "comm").read_text().strip()
+        except OSError:
+            continue
+        # The kernel keeps 15 characters of a name.
+        if name == CONTROL[:15]:
+            found.append(int(process.name))
+    return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from deploy.cluster.groups import DRAFTER, TARGET
+from deploy.cluster.mps import Wanted
 from services.common.settings import GROUP
 
 Placement = Literal["auto", "gpu", "cpu"]
@@ -67,8 +68,9 @@ class ClusterSettings:
     """Interval between looks at each pair."""
     drain_s: float = 20.0
     """Time that targets have when the controller stops; running requests have all but the end of it, then they move."""
-    mps: bool = False
-    """Runs a CUDA MPS daemon for the pairs: the fastest hand-off, but a CUDA fault of a drafter ends its target too."""
+    mps: Wanted = "auto"
+    """Runs a CUDA MPS daemon for the pairs: the fastest hand-off, but a CUDA fault of a drafter ends its target too.
+    auto does so where the driver has it and nobody else's daemon runs."""
     tls_cert: str = ""
     """Certificate of FleetService and of the targets; empty serves plaintext."""
     tls_key: str = ""
@@ -93,5 +95,7 @@ class ClusterSettings:
             raise ValueError("target_share must lie between 0 and 1")
         if self.placement not in ("auto", "gpu", "cpu"):
             raise ValueError("placement must be auto, gpu or cpu")
+        if self.mps == "true" and self.ray_address:
+            raise ValueError("mps runs a daemon on this machine, and the pairs of ray_address run on others")
         if self.proposer not in ("dflash", "ngram", "none"):
             raise ValueError("proposer must be dflash, ngram or none")

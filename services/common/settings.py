@@ -176,6 +176,7 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
         items = [part for part in value.split(",") if part] if isinstance(value, str) else list(value)
         return tuple(_converted(name, item, arguments[0]) for item in items)
     if origin is typing.Literal:
+        value = str(value).lower() if isinstance(value, bool) else value
         if value not in arguments:
             raise invalid_field(name, f"must be one of {', '.join(map(str, arguments))}")
         return value

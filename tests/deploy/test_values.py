@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 import yaml
 
-from deploy.helm import readme
+from deploy.cluster.groups import DRAFTER, TARGET
+from deploy.helm import readme, schema
 from tests.deploy.test_drift import CHART
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -34,6 +35,12 @@ def test_the_default_values_and_profiles_fit_the_schema() -> None:
 
 def test_the_chart_s_page_is_made_from_its_values() -> None:
     assert (CHART / "README.md").read_text() == readme.page(), "run python -m deploy.helm.readme"
+
+
+def test_the_schema_knows_every_setting_of_target_and_drafter() -> None:
+    assert (CHART / "values.schema.json").read_text() == schema.text(), "run python -m deploy.helm.schema"
+    for group in (TARGET, DRAFTER):
+        assert set(group.free) <= SCHEMA["definitions"][group.prefix]["properties"].keys()
 
 
 def leaves(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -80,6 +87,13 @@ BAD = [
     ("workers.gpusPerPod", 64),
     ("workers.slots", 0),
     ("workers.mps", "on"),
+    ("workers.target.width", [1, 4]),
+    ("workers.target.widths", "1,4"),
+    ("workers.target.prefix_cache", "no"),
+    ("workers.target.slots", 8),
+    ("workers.target.grpc", "0.0.0.0:1"),
+    ("workers.drafter.ngram_max", 2.5),
+    ("workers.drafter.proposer", "none"),
     ("workers.mode", "deployment"),
     ("workers.autoscaling.minReplicas", 0),
     ("workers.autoscaling.targetSlotsPercentage", 150),
@@ -103,6 +117,13 @@ BAD = [
     ("topologySpread.topologyKey", ""),
     ("unknown", 1),
 ]
+
+
+GOOD = {"target": {"widths": [1, 4], "prefix_cache": False, "memory_fraction": 0.5}, "drafter": {"ngram_max": 6}}
+
+
+def test_the_schema_accepts_settings_of_target_and_drafter() -> None:
+    jsonschema.Draft7Validator(SCHEMA).validate(merged(VALUES, {"workers": {**GOOD, "mps": True}}))
 
 
 @pytest.mark.parametrize(("path", "value"), BAD)

@@ -1,8 +1,10 @@
 """Every metric of every service."""
 
-from prometheus_client import CollectorRegistry
+from collections.abc import Iterable
 
-from services.common.metrics.family import ROUND, Family, Spec
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from services.common.metrics.family import ROUND, Family, Spec, declare
 from services.common.version import VERSION
 
 DISCARDS = ("stop_string", "cancel", "epoch")
@@ -116,6 +118,23 @@ GATEWAY = (
     Spec("request_seconds", "histogram", "From the call to its end."),
 )
 
+PAIR_STATES = ("starting", "ready", "draining", "down")
+SERVICES = ("target", "drafter")
+PAIR_FAILURES = ("no_room", "straddled")
+
+CLUSTER = (
+    Spec("cluster_pairs", "gauge", "1 for the state of the pair.", ("state",), values=PAIR_STATES),
+    Spec("cluster_restarts", "counter", "Times a service of the pair was restarted.", ("service",), values=SERVICES),
+    Spec("cluster_placements", "counter", "Times the pair was given a place."),
+    Spec(
+        "cluster_failures",
+        "counter",
+        "Times something kept the pair from serving: no room, or its services saw different GPUs.",
+        ("reason",),
+        values=PAIR_FAILURES,
+    ),
+)
+
 EVERY_SERVICE = (
     Spec("event_loop_lag_seconds", "histogram", "How late the event loop runs a timer."),
     Spec("certificate_expiry_timestamp_seconds", "gauge", "When a certificate in use expires.", ("file",)),
@@ -138,7 +157,18 @@ def gateway_metrics(registry: CollectorRegistry, model_name: str) -> Family:
     return _family(GATEWAY, registry, model_name, "")
 
 
+def cluster_metrics(
+    registry: CollectorRegistry, model_name: str, pairs: Iterable[str]
+) -> tuple[Family, dict[str, Family]]:
+    """Metrics of a controller, whose pair label is empty, and those of each of its pairs."""
+    declared = declare(CLUSTER, registry)
+    return _family((), registry, model_name, ""), {pair: Family(declared, model_name, pair) for pair in pairs}
+
+
 def _family(specs: tuple[Spec, ...], registry: CollectorRegistry, model_name: str, pair: str) -> Family:
-    family = Family((*specs, *EVERY_SERVICE), registry, model_name, pair)
+    """Declares the metrics, and the process_ and python_ series of the client library."""
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    family = Family(declare((*specs, *EVERY_SERVICE), registry), model_name, pair)
     family["build_info"].set(1, VERSION)
     return family

@@ -1,12 +1,13 @@
 """Declares metrics once, so that the services, the page of metrics and the dashboards agree."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 Kind = Literal["counter", "gauge", "histogram"]
+Metric: TypeAlias = Counter | Gauge | Histogram
 COMMON_LABELS = ("model_name", "pair")
 
 # Seconds. Speculative rounds of fast models emit every millisecond, so the first bounds lie below one.
@@ -38,14 +39,14 @@ class Spec:
 class Bound:
     """One metric with model_name and pair filled in."""
 
-    def __init__(self, metric: Counter | Gauge | Histogram, common: tuple[str, ...], spec: Spec) -> None:
+    def __init__(self, metric: Metric, common: tuple[str, ...], spec: Spec) -> None:
         self._metric = metric
         self._common = common
-        self._children: dict[tuple[str, ...], Counter | Gauge | Histogram] = {}
+        self._children: dict[tuple[str, ...], Metric] = {}
         for labels in [(value,) for value in spec.values] if spec.labels else [()]:
             self._child(labels)
 
-    def _child(self, labels: tuple[str, ...]) -> Counter | Gauge | Histogram:
+    def _child(self, labels: tuple[str, ...]) -> Metric:
         if labels not in self._children:
             self._children[labels] = self._metric.labels(*self._common, *labels)
         return self._children[labels]
@@ -80,22 +81,24 @@ class Bound:
 
 
 class Family:
-    """The metrics of one service, by name as attributes: family["rounds_total"]."""
+    """Declared metrics of one service or pair, by name: family["rounds"]."""
 
-    def __init__(self, specs: Sequence[Spec], registry: CollectorRegistry, model_name: str, pair: str) -> None:
-        self._metrics = {spec.name: _declare(spec, registry, (model_name, pair)) for spec in specs}
+    def __init__(self, declared: Mapping[Spec, Metric], model_name: str, pair: str) -> None:
+        self._metrics = {spec.name: Bound(metric, (model_name, pair), spec) for spec, metric in declared.items()}
 
     def __getitem__(self, name: str) -> Bound:
         return self._metrics[name]
 
 
-def _declare(spec: Spec, registry: CollectorRegistry, common: tuple[str, ...]) -> Bound:
+def declare(specs: Iterable[Spec], registry: CollectorRegistry) -> dict[Spec, Metric]:
+    """The metrics in the registry, which takes each once."""
+    return {spec: _declare(spec, registry) for spec in specs}
+
+
+def _declare(spec: Spec, registry: CollectorRegistry) -> Metric:
     labels = (*COMMON_LABELS, *spec.labels)
-    metric: Counter | Gauge | Histogram
     if spec.kind == "counter":
-        metric = Counter(spec.full_name, spec.help, labels, registry=registry)
-    elif spec.kind == "gauge":
-        metric = Gauge(spec.full_name, spec.help, labels, registry=registry)
-    else:
-        metric = Histogram(spec.full_name, spec.help, labels, buckets=spec.buckets, registry=registry)
-    return Bound(metric, common, spec)
+        return Counter(spec.full_name, spec.help, labels, registry=registry)
+    if spec.kind == "gauge":
+        return Gauge(spec.full_name, spec.help, labels, registry=registry)
+    return Histogram(spec.full_name, spec.help, labels, buckets=spec.buckets, registry=registry)

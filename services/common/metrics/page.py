@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 
-from services.common.metrics.catalogue import DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
+from services.common.metrics.catalogue import CLUSTER, DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
 from services.common.metrics.family import COMMON_LABELS, Spec
 
 LABELS = " and ".join(f"`{label}`" for label in COMMON_LABELS)
@@ -18,10 +18,15 @@ Two laws hold at every scrape of an idle system: `committed_tokens = emitted_tok
 `spec_decode_num_*` counters equal the sums of what `Final.speculation` told clients.
 """
 
+LIBRARY = """Beside these every service has the `process_`, `python_info` and `python_gc_` series of the Prometheus
+client, under its names and without our labels.
+"""
+
 SECTIONS: tuple[tuple[str, tuple[Spec, ...]], ...] = (
     ("Target", TARGET),
     ("Drafter", DRAFTER),
     ("Gateway", GATEWAY),
+    ("Controller", CLUSTER),
     ("Every service", EVERY_SERVICE),
 )
 
@@ -62,6 +67,7 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD]
     parts += [f"## {title}\n\n{table(specs)}\n" for title, specs in SECTIONS]
+    parts.append(LIBRARY)
     parts.append(f"## Bounds of histograms\n\n{buckets(spec for _, specs in SECTIONS for spec in specs)}\n")
     return "\n".join(parts)
 

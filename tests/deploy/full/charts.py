@@ -21,6 +21,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cpu": {"workers": {"gpusPerPod": 0}},
     "four-gpus": {"workers": {"gpusPerPod": 4, "replicas": 3}},
     "mps": {"workers": {"mps": True}},
+    "settings": {
+        "workers": {
+            "target": {"widths": [1, 4], "memory_bytes": 80_000_000_000, "prefix_cache": False, "log_level": "debug"},
+            "drafter": {"ngram_max": 6},
+        }
+    },
+    "raycluster-settings": {"workers": {**RAYCLUSTER, "target": {"preemption": True, "stall_s": 2.5}}},
     "placed": {"workers": {"nodeSelector": {"gpu": "h200"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},
     "performance": yaml.safe_load((CHART / "profiles/performance.yaml").read_text()),
     "raycluster": {"workers": RAYCLUSTER},

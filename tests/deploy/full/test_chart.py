@@ -12,6 +12,9 @@ import pytest
 import yaml
 from helm_python import HelmError, lint
 
+from deploy.cluster import derived
+from deploy.cluster.settings import ClusterSettings
+from services.common import settings
 from tests.deploy.full.charts import (
     AUTOSCALING,
     BASE,
@@ -164,6 +167,24 @@ def test_a_scaler_decides_how_many_pods_there_are() -> None:
 def test_the_performance_profile_shares_the_gpu() -> None:
     (worker,) = [t["spec"] for t in templates(variant("performance")) if t["spec"]["containers"][0]["name"] == "worker"]
     assert "--mps=true" in worker["containers"][0]["args"]
+
+
+@pytest.mark.parametrize(("name", "container"), [("settings", "worker"), ("raycluster-settings", "controller")])
+def test_settings_of_target_and_drafter_reach_the_controller(name: str, container: str) -> None:
+    containers = [c for pod in templates(variant(name)) for c in pod["spec"]["containers"]]
+    (args,) = [c["args"] for c in containers if c["name"] == container]
+    given = [arg for arg in args if not arg.startswith(("--pairs", "--host", "--ray-address", "--mps"))]
+    loaded = settings.load(ClusterSettings, given, {}, derived.check)
+    workers = VARIANTS[name]["workers"]
+    assert loaded.target_settings == {k: tuple(v) if isinstance(v, list) else v for k, v in workers["target"].items()}
+    assert loaded.drafter_settings == workers.get("drafter", {})
+
+
+@pytest.mark.parametrize(("mode", "arguments"), [({}, ["--mps=auto"]), (RAYCLUSTER, [])])
+def test_mps_is_for_pods_with_a_controller_of_their_own(mode: dict[str, Any], arguments: list[str]) -> None:
+    pods = templates(render(merged(BASE, {"workers": mode})))
+    args = [arg for pod in pods for c in pod["spec"]["containers"] for arg in c.get("args", ())]
+    assert [arg for arg in args if arg.startswith("--mps")] == arguments
 
 
 @pytest.mark.parametrize(

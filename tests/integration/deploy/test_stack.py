@@ -1,6 +1,8 @@
 """The whole system on one machine: started, used, and gone without a trace."""
 
+import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,30 @@ def test_settings_of_the_target_reach_it_by_flag_and_by_variable(stack: Stack) -
         ask = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION)
         said = target_pb2_grpc.TargetServiceStub(channel).Describe(ask, timeout=30.0)
     assert (said.budget.block_size, said.budget.blocks) == (8, 700)
+
+
+def test_every_service_answers_scrapes(stack: Stack) -> None:
+    (pair,) = stack.pairs()
+    (cluster,) = (process.bound(1.0) for process in stack.processes if process.name == "cluster")
+    for address in (cluster["metrics"], pair.metrics_address, *stack.gateway_metrics):
+        page = scraped(address)
+        assert re.search(r"^process_resident_memory_bytes \d", page, re.MULTILINE)
+        assert 'paceline_build_info{model_name="paceline-embedded",' in page
+    controller = scraped(cluster["metrics"])
+    labels = 'model_name="paceline-embedded",pair="pair-0"'
+    for series in (
+        f'cluster_pairs{{{labels},state="ready"}} 1.0',
+        f'cluster_pairs{{{labels},state="starting"}} 0.0',
+        f'cluster_restarts_total{{{labels},service="target"}} 0.0',
+        f"cluster_placements_total{{{labels}}} 1.0",
+        f'cluster_failures_total{{{labels},reason="no_room"}} 0.0',
+    ):
+        assert f"paceline_{series}" in controller
+
+
+def scraped(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30.0) as answer:
+        return str(answer.read().decode())
 
 
 def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:

@@ -2,23 +2,29 @@
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from deploy.cluster.registry import State
 from services.common.errors import Code, Reason
 from services.common.metrics.catalogue import (
     ATTACH_REFUSALS,
+    CLUSTER,
     DISCARDS,
     DRAFTER,
     ENDS,
     EVERY_SERVICE,
     FALLBACKS,
     GATEWAY,
+    PAIR_STATES,
     REJECTS,
     STATUSES,
     TARGET,
+    cluster_metrics,
     drafter_metrics,
     gateway_metrics,
     target_metrics,
@@ -32,9 +38,21 @@ from services.target.drafts import NoDrafts
 from services.target.ledger import DISCARD_REASONS
 
 ROOT = Path(__file__).resolve().parents[3]
-EVERY = (*TARGET, *DRAFTER, *GATEWAY, *EVERY_SERVICE)
+EVERY = (*TARGET, *DRAFTER, *GATEWAY, *CLUSTER, *EVERY_SERVICE)
 # What a label may hold: each has few values, none of which a client chooses.
-BOUNDED = {"position", "reason", "finish_reason", "width", "mode", "state", "code", "cause", "file", "version"}
+BOUNDED = {
+    "position",
+    "reason",
+    "finish_reason",
+    "width",
+    "mode",
+    "state",
+    "code",
+    "cause",
+    "file",
+    "version",
+    "service",
+}
 
 
 def target() -> tuple[CollectorRegistry, Family]:
@@ -78,10 +96,11 @@ def test_counters_without_labels_exist_before_they_count() -> None:
 
 
 def test_known_label_values_exist_before_they_count() -> None:
-    registries = [CollectorRegistry() for _ in range(3)]
+    registries = [CollectorRegistry() for _ in range(4)]
     target_metrics(registries[0], "m", "p")
     drafter_metrics(registries[1], "m", "p")
     gateway_metrics(registries[2], "m")
+    cluster_metrics(registries[3], "m", ["p"])
     text = "".join(generate_latest(registry).decode() for registry in registries)
     known = [(spec, value) for spec in EVERY for value in spec.values]
     assert len(known) >= 40
@@ -95,6 +114,7 @@ def test_known_label_values_are_those_that_the_services_use() -> None:
     assert set(REJECTS) | set(ATTACH_REFUSALS) <= set(Reason)
     assert set(STATUSES) <= {code.name for code in Code}
     assert DISCARDS == DISCARD_REASONS
+    assert get_args(State) == PAIR_STATES
     assert {LATE, LOST, NoDrafts().fallback} < set(FALLBACKS)
 
 
@@ -130,11 +150,44 @@ def test_each_service_has_its_own_and_the_common_ones() -> None:
     assert gateway["gateway_delivered_tokens"].value() == 4
 
 
+MAKERS: dict[str, Callable[[CollectorRegistry], object]] = {
+    "target": lambda registry: target_metrics(registry, "m", "p"),
+    "drafter": lambda registry: drafter_metrics(registry, "m", "p"),
+    "gateway": lambda registry: gateway_metrics(registry, "m"),
+    "controller": lambda registry: cluster_metrics(registry, "m", ["p"]),
+}
+
+
+@pytest.mark.parametrize("service", MAKERS)
+def test_every_service_tells_of_its_process_and_its_python(service: str) -> None:
+    registry = CollectorRegistry()
+    MAKERS[service](registry)
+    text = generate_latest(registry).decode()
+    for name in (
+        "process_resident_memory_bytes",
+        "process_cpu_seconds_total",
+        "python_info",
+        "python_gc_collections_total",
+    ):
+        assert re.search(rf"^{name}(\{{.*\}})? [0-9.e+]+$", text, re.MULTILINE), name
+
+
+def test_pairs_of_a_controller_share_its_metrics_and_nothing_else() -> None:
+    registry = CollectorRegistry()
+    own, pairs = cluster_metrics(registry, "m", ["p-0", "p-1"])
+    pairs["p-1"]["cluster_placements"].inc()
+    text = generate_latest(registry).decode()
+    assert 'paceline_cluster_placements_total{model_name="m",pair="p-0"} 0.0' in text
+    assert 'paceline_cluster_placements_total{model_name="m",pair="p-1"} 1.0' in text
+    assert own["build_info"].value(VERSION) == 1
+
+
 def test_the_version_is_that_of_the_project() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
 def test_every_metric_is_used() -> None:
-    sources = [path.read_text() for path in (ROOT / "services").rglob("*.py") if "catalogue" not in path.name]
+    files = [*(ROOT / "services").rglob("*.py"), *(ROOT / "deploy/cluster").rglob("*.py")]
+    sources = [path.read_text() for path in files if "catalogue" not in path.name]
     unused = [spec.name for spec in EVERY if not any(f'"{spec.name}"' in text for text in sources)]
     assert unused == ["build_info"], "the catalogue itself sets build_info, everything else is set where it happens"

@@ -17,6 +17,14 @@ limits:
   {{- end }}
 {{- end }}
 
+{{- /* Settings of a service as flags of the controller; JSON keeps whole numbers whole, lists lose their brackets. */}}
+{{- define "paceline.passedOn" -}}
+{{- range $name, $value := .settings }}
+{{- $text := kindIs "string" $value | ternary $value (toJson $value | trimPrefix "[" | trimSuffix "]") }}
+- {{ printf "--%s.%s=%s" $.service ($name | replace "_" "-") $text | quote }}
+{{- end }}
+{{- end }}
+
 {{- /* The flags that both modes share. */}}
 {{- define "paceline.workerArgs" -}}
 - --model={{ .Values.model.path }}
@@ -36,6 +44,8 @@ limits:
 - --metrics=0.0.0.0:9100
 - --run-dir=/tmp/paceline
 - --drain-s={{ .Values.workers.graceSeconds }}
+{{- include "paceline.passedOn" (dict "service" "target" "settings" .Values.workers.target) }}
+{{- include "paceline.passedOn" (dict "service" "drafter" "settings" .Values.workers.drafter) }}
 {{- if include "paceline.internalTls" . }}
 - --tls-cert=/tls/internal/tls.crt
 - --tls-key=/tls/internal/tls.key
@@ -49,10 +59,6 @@ limits:
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - {name: HOME, value: /home/paceline}
-{{- if .Values.workers.mps }}
-- {name: CUDA_MPS_PIPE_DIRECTORY, value: /tmp/mps}
-- {name: CUDA_MPS_LOG_DIRECTORY, value: /tmp/mps-log}
-{{- end }}
 {{- include "paceline.env" .Values.workers.env }}
 {{- end }}
 
@@ -101,9 +107,7 @@ containers:
       {{- include "paceline.workerArgs" . | nindent 6 }}
       - --pairs={{ include "paceline.pairsPerPod" . }}
       - --host=$(POD_IP)
-      {{- if .Values.workers.mps }}
-      - --mps=true
-      {{- end }}
+      - --mps={{ .Values.workers.mps }}
     env: {{- include "paceline.workerEnv" . | nindent 6 }}
     ports:
       - {name: fleet, containerPort: 50050}
