@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-interop soak bench \
         bench-gpu train-embedded check check-format check-lint check-types check-imports \
-        check-sizes check-proto format proto proto-baseline
+        check-sizes check-proto format lock proto proto-baseline
 
 SHELL := /bin/bash
 PY := .venv/bin/python
@@ -15,10 +15,11 @@ ADDRESS ?= 127.0.0.1:50051
 PROMPT ?= def fibonacci(n):
 PROMPTS ?=
 ARGS ?=
+INDEX ?=
 
 # What users write reaches the commands as written: make expands none of it, and recipes read it from the environment.
 # Only blanks at the beginning are lost on make's own command line; PROMPT='  x' make generate keeps them.
-VERBATIM := MODEL DRAFTER ADDRESS PROMPT PROMPTS
+VERBATIM := MODEL DRAFTER ADDRESS PROMPT PROMPTS INDEX
 unexport $(VERBATIM)
 MAKEOVERRIDES :=
 $(foreach name,$(VERBATIM),$(eval export VERBATIM_$(name) = $$(value $(name))))
@@ -28,11 +29,14 @@ help:  ## show this list
 
 setup: .venv/.installed  ## install everything into .venv (done by the other targets when needed)
 
-.venv/.installed: requirements/run.txt requirements/gateway.txt requirements/dev.txt requirements/constraints.txt requirements/install.sh
-	@requirements/install.sh .venv --requirement requirements/dev.txt --constraint requirements/constraints.txt
+.venv/.installed: requirements/dev.lock.txt requirements/torch.txt requirements/constraints.txt requirements/install.sh
+	@requirements/install.sh .venv requirements/dev.lock.txt requirements/torch.txt
 
-.venv-proto/.installed: requirements/generate.txt requirements/install.sh
-	@requirements/install.sh .venv-proto --requirement requirements/generate.txt
+.venv-proto/.installed: requirements/generate.lock.txt requirements/install.sh
+	@requirements/install.sh .venv-proto requirements/generate.lock.txt
+
+.venv-uv/.installed: requirements/uv.lock.txt requirements/install.sh
+	@requirements/install.sh .venv-uv requirements/uv.lock.txt
 
 demo:  ## start a whole cluster here, stream text with speculation on and off, compare; PROMPTS=file for your own
 	@start=$$(date +%s) && $(MAKE) --no-print-directory setup && \
@@ -138,6 +142,9 @@ format: setup  ## mend formatting and what the linter can mend
 
 proto: .venv-proto/.installed  ## generate the stubs again
 	@.venv-proto/bin/python -m tests.checks.stubs write
+
+lock: .venv-uv/.installed  ## lock what is installed, with hashes, again; INDEX=url takes another package index than uv's own
+	@.venv-uv/bin/python -m tests.checks.locks "$$VERBATIM_INDEX"
 
 proto-baseline: setup  ## accept the wire contract as it is; breaking changes are judged against this
 	@.venv/bin/buf build --exclude-source-info --output proto/baseline.binpb

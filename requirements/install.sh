@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Makes or refreshes a virtual environment: install.sh FOLDER PIP_ARGUMENT...
+# Makes or refreshes a virtual environment: install.sh FOLDER LOCK [REQUIREMENTS]
+# Every file of LOCK must have one of its hashes; REQUIREMENTS are taken by version, for pip wants hashes of all in one call.
 set -euo pipefail
 folder=$1
-shift
+lock=$2
+by_version=${3:-}
 if [[ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]]; then
     echo "paceline: this command needs Linux on x86-64, not $(uname -s) on $(uname -m)." >&2
     exit 1
@@ -19,5 +21,9 @@ if [[ -z "${python:-}" ]]; then
 fi
 [[ -x "$folder/bin/python" ]] || "$python" -m venv "$folder"
 echo "paceline: installing into $folder; the first time this downloads packages and takes some minutes" >&2
-"$folder/bin/python" -m pip install -qq --disable-pip-version-check "$@"
+pip=("$folder/bin/python" -m pip install -qq --disable-pip-version-check)
+"${pip[@]}" --require-hashes --requirement "$lock"
+if [[ -n "$by_version" ]]; then
+    "${pip[@]}" --requirement "$by_version" --constraint requirements/constraints.txt
+fi
 touch "$folder/.installed"

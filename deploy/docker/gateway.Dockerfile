@@ -5,8 +5,7 @@ FROM ${BASE} AS build
 WORKDIR /build
 COPY requirements/ requirements/
 RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --no-cache-dir --requirement requirements/gateway.txt --requirement requirements/tracing.txt \
-      --constraint requirements/constraints.txt
+ && /opt/venv/bin/pip install --no-cache-dir --require-hashes --requirement requirements/gateway.lock.txt
 
 FROM ${BASE}
 RUN useradd --uid 10001 --user-group --create-home paceline

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,13 @@ def test_usage_is_what_the_target_counted(line: Line) -> None:
     assert accepted > 0
     assert rejected > 0
     assert (accepted, accepted + rejected) == (counted_accepted, counted_drafted)
+
+
+@pytest.mark.parametrize("dropped", [{"logit_bias": {"10": 100}}, {"logprobs": 3}, {"best_of": 2}, {"suffix": " end"}])
+def test_options_that_smg_drops_change_nothing_as_the_gateway_s_page_says(line: Line, dropped: dict[str, Any]) -> None:
+    asked = {"model": "fake", "prompt": "def main(", "max_tokens": 8, "temperature": 0.0}
+    _, without = post(f"{line.base}/v1/completions", asked)
+    status, answer = post(f"{line.base}/v1/completions", asked | dropped)
+    assert status == 200
+    assert answer["choices"][0]["text"] == without["choices"][0]["text"] + dropped.get("suffix", "")
+    assert not answer["choices"][0].get("logprobs")
