@@ -47,13 +47,15 @@ def main() -> int:
     started = time.monotonic()
     try:
         with Stack(StackSettings(), progress=print_progress) as stack, Client(stack.gateway_address) as client:
+            sharing = stack.pairs()[0].gpu_sharing
+            print_progress(f"GPU sharing: {sharing}")
             show_text(client, prompts[0], chosen.max_tokens)
             greedy, sampled = run(client, prompts, chosen.max_tokens)
             print_progress("stopping everything")
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
-    report(greedy, sampled, chosen.setup_s, time.monotonic() - started)
+    report(greedy, sampled, sharing, chosen.setup_s, time.monotonic() - started)
     return 0 if all(c.identical for c in [*greedy, *sampled]) else 1
 
 
@@ -102,7 +104,9 @@ def compare(client: Client, prompt: str, max_tokens: int, temperature: float) ->
     )
 
 
-def report(greedy: Sequence[Comparison], sampled: Sequence[Comparison], setup_s: float, run_s: float) -> None:
+def report(
+    greedy: Sequence[Comparison], sampled: Sequence[Comparison], gpu_sharing: str, setup_s: float, run_s: float
+) -> None:
     """Prints the table and the JSON line."""
     print(f"{'prompt':<34} {'T':>4} {'tokens':>6} {'tau':>5} {'plain tok/s':>12} {'spec tok/s':>11} {'ratio':>6}")
     for temperature, comparisons in ((0.0, greedy), (0.8, sampled)):
@@ -117,6 +121,7 @@ def report(greedy: Sequence[Comparison], sampled: Sequence[Comparison], setup_s:
         json.dumps(
             {
                 "demo": "ok" if all(c.identical for c in [*greedy, *sampled]) else "texts differ",
+                "gpu_sharing": gpu_sharing,
                 "setup_s": round(setup_s, 1),
                 "run_s": round(run_s, 1),
                 "tokens": sum(c.tokens for c in [*greedy, *sampled]) * 2 * ALTERNATIONS,

@@ -7,6 +7,7 @@ import time
 
 from deploy.checkpoints import resolved
 from deploy.stack import Stack, StackError, StackSettings
+from services.common.pb.paceline.v1 import fleet_pb2
 
 
 def arguments() -> argparse.Namespace:
@@ -51,7 +52,7 @@ def main() -> int:
         with Stack(resolved(asked), progress=print_progress) as stack:
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
             for pair in stack.pairs():
-                print(f"{pair.pair_id}   {pair.target_address}   metrics http://{pair.metrics_address}/metrics")
+                print(described(pair))
             print("ready; Ctrl-C stops it", flush=True)
             while not stopped.wait(1.0):
                 for process in stack.processes:
@@ -60,6 +61,12 @@ def main() -> int:
         print(error)
         return 1
     return 0
+
+
+def described(pair: fleet_pb2.Pair) -> str:
+    """One line about a pair that serves."""
+    sharing = f"GPU sharing: {pair.gpu_sharing}"
+    return f"{pair.pair_id}   {pair.target_address}   {sharing}   metrics http://{pair.metrics_address}/metrics"
 
 
 def print_progress(line: str) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 import ray
 
 from deploy.cluster import node
+from services.common.mps import sharing
 from services.common.serving import Bound
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
@@ -22,6 +23,7 @@ class ActorReport:
     bound: Bound
     ready: bool
     gpu_uuids: tuple[str, ...]
+    gpu_sharing: str
 
 
 class App(Protocol):
@@ -45,11 +47,12 @@ class ServiceHost:
         """Starts the service here, because Ray repeats only the constructor after a crash."""
         self._app = app
         self._uuids = visible_gpus(device)
+        self._sharing = sharing(device)
         self._bound = await app.start()
 
     async def report(self) -> ActorReport:
         """Addresses and readiness now."""
-        return ActorReport(os.getpid(), self._bound, self._app.ready, self._uuids)
+        return ActorReport(os.getpid(), self._bound, self._app.ready, self._uuids, self._sharing)
 
     async def drain(self) -> None:
         """Finishes running work and ends the service."""

@@ -98,6 +98,7 @@ class Controller:
             target_restarts=status.target_restarts,
             drafter_restarts=status.drafter_restarts,
             metrics_address=status.metrics,
+            gpu_sharing=status.gpu_sharing,
         )
 
     def _state(self, status: PairStatus) -> State:

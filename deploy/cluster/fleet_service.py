@@ -62,4 +62,5 @@ def to_pair(entry: PairEntry) -> fleet_pb2.Pair:
         target_restarts=entry.target_restarts,
         drafter_restarts=entry.drafter_restarts,
         metrics_address=entry.metrics_address,
+        gpu_sharing=entry.gpu_sharing,
     )

@@ -27,6 +27,8 @@ class PairStatus:
     metrics: str = ""
     ready: bool = False
     gpu_uuids: tuple[str, ...] = ()
+    drafter_gpu_uuids: tuple[str, ...] = ()
+    gpu_sharing: str = ""
     target_pid: int = 0
     drafter_pid: int = 0
     target_restarts: int = 0
@@ -138,6 +140,7 @@ def _updated(old: PairStatus, target: ActorReport | None, drafter: ActorReport |
             metrics=target.bound.metrics,
             ready=target.ready,
             gpu_uuids=target.gpu_uuids,
+            gpu_sharing=target.gpu_sharing,
             target_pid=target.pid,
             target_restarts=old.target_restarts + (old.target_pid not in (0, target.pid)),
         )
@@ -146,5 +149,6 @@ def _updated(old: PairStatus, target: ActorReport | None, drafter: ActorReport |
     return replace(
         new,
         drafter_pid=drafter.pid,
+        drafter_gpu_uuids=drafter.gpu_uuids,
         drafter_restarts=old.drafter_restarts + (old.drafter_pid not in (0, drafter.pid)),
     )

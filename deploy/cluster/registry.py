@@ -20,6 +20,7 @@ class PairEntry:
     target_restarts: int = 0
     drafter_restarts: int = 0
     metrics_address: str = ""
+    gpu_sharing: str = ""
 
 
 @dataclass(frozen=True)

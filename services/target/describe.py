@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from services.common.attach_convert import info_to_pb
 from services.common.limits import PROTOCOL_VERSION
+from services.common.mps import sharing
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.target.assembly import Machine
 from services.target.attacher import Attacher
@@ -49,6 +50,7 @@ class Describer:
             attachment="none" if attacher is None else attacher.state.value,
             generation=0 if attacher is None else attacher.generation,
             handoff_mode=self.machine.runner.handoff.mode,
+            gpu_sharing=sharing(self.machine.runner.pool.kv.device.type),
             budget=_budget_to_pb(self.machine.budget),
             rounds=[_round_to_pb(entry) for entry in self.recorder.entries()],
             costs=_costs_to_pb(self.machine.costs()),

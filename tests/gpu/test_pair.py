@@ -40,6 +40,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[PairProcesses]:
             try:
                 started.wait_ready(WARM_S)
                 assert started.describe().handoff_mode == f"flags_{request.param}"
+                assert started.describe().gpu_sharing == request.param
                 yield started
             finally:
                 started.stop()

@@ -55,7 +55,7 @@ def main() -> int:
             continue
         for stage in stages:
             if not results.has(stage):
-                results.add(stage, ALONE[stage](chosen))
+                results.add(stage, [row | {"gpu_sharing": "alone"} for row in ALONE[stage](chosen)])
     results.show()
     return 0
 
@@ -169,7 +169,8 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
                     rows = _described(pair, asyncio.run(_loaded(chosen, stage, pair)))
                     results.add(names[stage], explain(rows, measured, settings.shape))
                 if LONG not in left:
-                    results.add("memory" if handoff == "mps" else f"memory_{handoff}", held_rows(pair))
+                    held = [row | {"gpu_sharing": pair.describe().gpu_sharing} for row in held_rows(pair)]
+                    results.add("memory" if handoff == "mps" else f"memory_{handoff}", held)
 
 
 async def _loaded(chosen: argparse.Namespace, stage: str, pair: ServedPair) -> list[Row]:
@@ -192,6 +193,7 @@ def _described(pair: ServedPair, rows: list[Row]) -> list[Row]:
     description = pair.describe()
     graphs = description.graphs
     facts = {
+        "gpu_sharing": description.gpu_sharing,
         "handoff_mode": description.handoff_mode,
         "draft_block": "as wide as the round" if pair.options.short_blocks else pair.settings.shape.block_size,
         "captures": graphs.captures,

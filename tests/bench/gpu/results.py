@@ -35,7 +35,10 @@ class Results:
         return True
 
     def add(self, stage: str, rows: list[Row]) -> None:
-        """Keeps a stage."""
+        """Keeps a stage, whose every row tells how processes shared the GPU: mps, timeslice, none or alone."""
+        unsaid = [row for row in rows if "gpu_sharing" not in row]
+        if unsaid:
+            raise ValueError(f"{stage}: gpu_sharing is missing in {unsaid[0]}")
         self._rows[stage] = rows
         if self._folder is not None:
             text = json.dumps({**self._circumstances, "rows": rows}, indent=1)
@@ -65,7 +68,7 @@ class Results:
 
 def tell(row: Row) -> None:
     """One line of a table."""
-    hidden = ("_all", "sha256", "fallbacks", "captures", "recaptures", "handoff_mode")
+    hidden = ("_all", "sha256", "fallbacks", "captures", "recaptures")
     shown = {key: value for key, value in row.items() if value is not None and not key.endswith(hidden)}
     print("  ".join(f"{key}={value}" for key, value in shown.items()), flush=True)
 

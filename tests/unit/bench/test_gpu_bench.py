@@ -14,6 +14,7 @@ from tests.bench.gpu.floors import against_products, explain
 from tests.bench.gpu.load import Arrival, Run
 from tests.bench.gpu.medians import interval
 from tests.bench.gpu.pinned import PinnedWidth, Schedule
+from tests.bench.gpu.results import Results
 from tests.bench.gpu.shapes import PROFILES, SHAPES, VLLM, expected_tokens, rates_of
 from tests.session_client import Received
 
@@ -103,3 +104,13 @@ def test_an_interval_encloses_the_median_with_nine_tenths() -> None:
     found = interval([float(value) for value in range(1, 9)])
     assert found == {"median": 4.5, "low": 2.0, "high": 7.0, "coverage": 0.93}
     assert interval([1.0, 3.0]) == {"median": 2.0, "low": 1.0, "high": 3.0, "coverage": 0.5}
+
+
+def test_every_row_tells_how_the_gpu_was_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = Results(str(tmp_path), "tiny")
+    with pytest.raises(ValueError, match="gpu_sharing is missing"):
+        results.add("vllm", [{"k": 7, "gpu_sharing": "mps"}, {"k": 15}])
+    results.add("vllm", [{"k": 7, "gpu_sharing": "mps", "handoff_mode": "flags_mps"}])
+    results.show()
+    assert capsys.readouterr().out.startswith("k=7  gpu_sharing=mps  handoff_mode=flags_mps\n")
+    assert json.loads((tmp_path / "gpu_vllm.json").read_text())["rows"][0]["gpu_sharing"] == "mps"

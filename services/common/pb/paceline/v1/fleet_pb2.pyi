@@ -111,6 +111,7 @@ class Pair(google.protobuf.message.Message):
     TARGET_RESTARTS_FIELD_NUMBER: builtins.int
     DRAFTER_RESTARTS_FIELD_NUMBER: builtins.int
     METRICS_ADDRESS_FIELD_NUMBER: builtins.int
+    GPU_SHARING_FIELD_NUMBER: builtins.int
     pair_id: builtins.str
     """Stable id over restarts."""
     target_address: builtins.str
@@ -125,6 +126,8 @@ class Pair(google.protobuf.message.Message):
     """Times the drafter was restarted."""
     metrics_address: builtins.str
     """host:port of the target's metrics."""
+    gpu_sharing: builtins.str
+    """How target and drafter share a GPU: mps, timeslice, or none on a CPU; empty until known."""
     @property
     def gpu_uuids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """UUIDs of the GPUs; empty on a CPU."""
@@ -140,7 +143,8 @@ class Pair(google.protobuf.message.Message):
         target_restarts: builtins.int = ...,
         drafter_restarts: builtins.int = ...,
         metrics_address: builtins.str = ...,
+        gpu_sharing: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["drafter_restarts", b"drafter_restarts", "gpu_uuids", b"gpu_uuids", "metrics_address", b"metrics_address", "model", b"model", "pair_id", b"pair_id", "state", b"state", "target_address", b"target_address", "target_restarts", b"target_restarts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["drafter_restarts", b"drafter_restarts", "gpu_sharing", b"gpu_sharing", "gpu_uuids", b"gpu_uuids", "metrics_address", b"metrics_address", "model", b"model", "pair_id", b"pair_id", "state", b"state", "target_address", b"target_address", "target_restarts", b"target_restarts"]) -> None: ...
 
 global___Pair = Pair

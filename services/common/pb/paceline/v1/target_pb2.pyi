@@ -499,6 +499,7 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     SYNTHETIC_ACCEPTANCE_FIELD_NUMBER: builtins.int
     FEATURES_FIELD_NUMBER: builtins.int
     DRAFTER_FIELD_NUMBER: builtins.int
+    GPU_SHARING_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -509,6 +510,8 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     """Generation of the attachment."""
     handoff_mode: builtins.str
     """How rounds are handed over: host, socket, flags_timeslice, flags_mps, wire."""
+    gpu_sharing: builtins.str
+    """How target and drafter share the GPU: mps, timeslice, or none on a CPU."""
     @property
     def model(self) -> services.common.pb.paceline.v1.types_pb2.ModelInfo:
         """The model."""
@@ -562,9 +565,10 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
         synthetic_acceptance: collections.abc.Iterable[builtins.float] | None = ...,
         features: collections.abc.Iterable[builtins.str] | None = ...,
         drafter: services.common.pb.paceline.v1.drafter_pb2.DrafterInfo | None = ...,
+        gpu_sharing: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["budget", b"budget", "drafter", b"drafter", "graphs", b"graphs", "load", b"load", "model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "features", b"features", "generation", b"generation", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "features", b"features", "generation", b"generation", "gpu_sharing", b"gpu_sharing", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
 
 global___TargetServiceDescribeResponse = TargetServiceDescribeResponse
 
