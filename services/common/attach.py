@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from services.common.arena import Layout
+from services.common.arena.flags import FLAG_PAIRS
 
 PROTOCOL_VERSION = 1
 
@@ -54,7 +55,7 @@ def control_tensors(shape: ControlShape) -> dict[str, tuple[tuple[int, ...], tor
     slots_S = shape.slots + 1
     return {
         NONCE: ((1,), torch.int64),
-        FLAGS: ((16,), torch.int32),
+        FLAGS: ((2 * FLAG_PAIRS,), torch.int64),
         LENGTH: ((slots_S,), torch.int64),
         ANCHOR: ((slots_S,), torch.int64),
         EPOCH: ((slots_S,), torch.int64),

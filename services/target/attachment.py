@@ -17,6 +17,7 @@ from services.target.plan import Plan
 LATE = "late"
 LOST = "lost"
 _LEAST_WAIT_S = 0.05
+_EXIT_S = 0.1
 
 
 class Attachment:
@@ -104,6 +105,10 @@ class Attachment:
             return False
         self._process.kill()
         return True
+
+    def gone(self) -> bool:
+        """Whether its process is known to have ended; gives one that is about to some time."""
+        return self._process is not None and self._process.wait(_EXIT_S)
 
     def close(self) -> None:
         """Ends the stream and with it the attachment."""

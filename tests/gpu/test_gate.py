@@ -18,7 +18,7 @@ GENERATION, LIMIT_S = 3, 1.0
 
 @pytest.fixture
 def flags() -> torch.Tensor:
-    return torch.zeros(16, dtype=torch.int32, device=DEVICE)
+    return torch.zeros(16, dtype=torch.int64, device=DEVICE)
 
 
 def held_step(flags: torch.Tensor) -> tuple[StepGraphs, torch.Tensor, torch.Tensor]:
@@ -50,6 +50,20 @@ def test_another_stream_opens_it(flags: torch.Tensor) -> None:
     done.synchronize()
     assert time.monotonic() - start < LIMIT_S / 2
     assert count.item() == 1
+
+
+def test_a_round_behind_two_to_the_thirty_one_waits_for_a_fresh_word(flags: torch.Tensor) -> None:
+    """A stream's wait, where a 32-bit word would count as reached."""
+    pair, number = FlagPair(flags, GENERATION), 2**31 + 5
+    pair.await_drafted(number)
+    done = torch.cuda.Event()
+    done.record()
+    pair.release_target(number - 1)
+    time.sleep(0.05)
+    assert not done.query(), "nobody has written this round"
+    pair.release_target(number)
+    done.synchronize()
+    assert flags[2 * GENERATION + 1].item() == number
 
 
 def test_it_gives_up_after_its_time(flags: torch.Tensor) -> None:

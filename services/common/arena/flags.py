@@ -1,7 +1,7 @@
-"""Flags that CUDA streams write and wait for: 32-bit words of the arena, ordered by the device and not by a host.
+"""Flags that CUDA streams write and wait for: 64-bit words of the arena, ordered by the device and not by a host.
 
-The driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32) have no counterpart in torch, so they
-are called where they live. A wait is met once the word has reached the value, in wrapping 32-bit order.
+The driver's stream memory operations (cuStreamWriteValue64, cuStreamWaitValue64) have no counterpart in torch, so they
+are called where they live. A wait is met once the word has reached the value; rounds never come to an end of the words.
 """
 
 import ctypes
@@ -13,8 +13,9 @@ from torch import Tensor
 
 _GREATER_OR_EQUAL = 0
 _DEFAULT = 0
-_MASK = 0xFFFFFFFF
-_BYTES = 4
+_BYTES = 8
+FLAG_PAIRS = 1 << 16
+"""Pairs in an arena: so many drafters in a row may be given up and live on."""
 _thread = threading.local()
 
 
@@ -22,7 +23,7 @@ class FlagPair:
     """The two words of one generation: ``published`` belongs to the target, ``drafted`` to the drafter."""
 
     def __init__(self, flags: Tensor, generation: int) -> None:
-        """`flags` is int32, two words for each of the last few generations, on a GPU."""
+        """`flags` is int64 `[2 * pairs]` on a GPU; the pair of a generation is its number modulo their count."""
         first = flags.data_ptr() + 2 * _BYTES * (generation % (len(flags) // 2))
         self._published, self._drafted = first, first + _BYTES
         self._side = torch.cuda.Stream(flags.device)
@@ -67,19 +68,19 @@ def _present(device: torch.device) -> int:
 @cache
 def _driver() -> ctypes.CDLL:
     driver = ctypes.CDLL("libcuda.so.1")
-    for name in ("cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"):
+    for name in ("cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2"):
         function = getattr(driver, name)
-        function.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
+        function.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint)
         function.restype = ctypes.c_int
     return driver
 
 
 def _write(stream: int, address: int, value: int) -> None:
-    _check(_driver().cuStreamWriteValue32_v2(stream, address, value & _MASK, _DEFAULT))
+    _check(_driver().cuStreamWriteValue64_v2(stream, address, value, _DEFAULT))
 
 
 def _wait(stream: int, address: int, value: int) -> None:
-    _check(_driver().cuStreamWaitValue32_v2(stream, address, value & _MASK, _GREATER_OR_EQUAL))
+    _check(_driver().cuStreamWaitValue64_v2(stream, address, value, _GREATER_OR_EQUAL))
 
 
 def _check(code: int) -> None:

@@ -13,9 +13,9 @@ LIMIT_S = 60.0
 
 
 @pytest.mark.parametrize("word", [0, 1])
-@pytest.mark.parametrize(("flag", "number"), [(4, 4), (7, 4), (-(2**31), 2**31 - 1)])
+@pytest.mark.parametrize(("flag", "number"), [(4, 4), (7, 4), (2**31, 2**31 - 1), (2**40, 2**40)])
 def test_a_flag_that_has_come_holds_nothing_up(flag: int, number: int, word: int) -> None:
-    flags = torch.full((16,), number - 1, dtype=torch.int32, device=DEVICE)
+    flags = torch.full((16,), number - 1, dtype=torch.int64, device=DEVICE)
     flags[PLACE + word] = flag
     stamp = torch.tensor([number, GENERATION], device=DEVICE)
     start = time.monotonic()

@@ -18,16 +18,15 @@ LIMIT_S = 20.0
 
 @pytest.fixture
 def flags() -> Tensor:
-    return torch.zeros(16, dtype=torch.int32)
+    return torch.zeros(16, dtype=torch.int64)
 
 
 def stamp(number: int) -> Tensor:
     return torch.tensor([number, GENERATION])
 
 
-@pytest.mark.parametrize(("flag", "number"), [(5, 5), (6, 5), (-(2**31), 2**31 - 1), (3, -4)])
+@pytest.mark.parametrize(("flag", "number"), [(5, 5), (6, 5), (2**31, 2**31 - 1), (2**40, 2**40)])
 def test_a_flag_that_has_come_holds_nothing_up(flags: Tensor, flag: int, number: int) -> None:
-    """In wrapping order."""
     flags[PLACE] = flag
     start = time.monotonic()
     Gate(flags, "published", LIMIT_S).hold(stamp(number))
@@ -54,6 +53,12 @@ def test_it_waits_for_its_own_word_of_its_generation(flags: Tensor) -> None:
 @pytest.mark.parametrize(("bucket", "serves"), [(1, True), (8, True), (16, False), (128, False)])
 def test_it_serves_steps_of_few_sequences(flags: Tensor, bucket: int, serves: bool) -> None:
     assert Gate(flags, "drafted", LIMIT_S).serves(bucket) == serves
+
+
+@pytest.mark.parametrize("number", [1, 2**31 + 5, 2**32 + 1, 2**62])
+def test_a_fresh_word_has_reached_no_round(flags: Tensor, number: int) -> None:
+    """After 2^31 rounds too, some sixty days at 400 a second."""
+    assert not reference.reached(flags, stamp(number), 0)
 
 
 def test_it_gives_up_on_one_that_never_comes(flags: Tensor) -> None:

@@ -54,7 +54,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
 
 def flag_turn(monkeypatch: pytest.MonkeyPatch, mps: bool) -> tuple[FlagTurn, torch.Tensor]:
     monkeypatch.setattr(module, "mps_serves", lambda: mps)
-    memory = torch.zeros(16, dtype=torch.int32)
+    memory = torch.zeros(16, dtype=torch.int64)
     return FlagTurn(memory, 3), memory
 
 
@@ -119,5 +119,5 @@ def test_a_stream_that_hangs_ends_the_process(flags: Flags, stream: Stream, monk
 
 
 def test_messages_order_all_but_flags() -> None:
-    assert isinstance(make_turn("host", torch.zeros(16, dtype=torch.int32), 1), HostTurn)
-    assert isinstance(make_turn("socket", torch.zeros(16, dtype=torch.int32), 1), HostTurn)
+    assert isinstance(make_turn("host", torch.zeros(16, dtype=torch.int64), 1), HostTurn)
+    assert isinstance(make_turn("socket", torch.zeros(16, dtype=torch.int64), 1), HostTurn)

@@ -150,7 +150,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for drafts in (True, False)
     ),
-    (await_flag._await_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i32"}),
+    (await_flag._await_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
     (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),

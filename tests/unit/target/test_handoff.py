@@ -159,7 +159,7 @@ def test_without_an_attachment_no_flag_is_touched(flags: FlagHandoff, stream: St
 
 
 def test_a_cpu_gets_the_side_socket_unless_host_order_is_asked_for() -> None:
-    arena = MemfdArena.create({"flags": ((16,), torch.int32)})
+    arena = MemfdArena.create({"flags": ((16,), torch.int64)})
     made = make_handoff("auto", arena, torch.device("cpu"), 0.25)
     assert isinstance(made, HostHandoff)
     assert (made.wanted, made.mode, made.look_ahead) == ("socket", "socket", 0)

@@ -10,9 +10,9 @@ def await_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> Non
     """Hold what follows on the stream until a flag has reached a round, or for `limit_s` at most.
 
     Args:
-        flags: int32, a pair of words for each of the last generations.
+        flags: int64, pairs of words; that of a generation is its number modulo their count.
         stamp_2: the round, and its generation, int64.
-        word: 0 or 1, which of the pair. It has reached the round in wrapping 32-bit order.
+        word: 0 or 1, which of the pair.
     """
     if on_kernel(flags):
         from services.common.kernels.await_flag import kernel

@@ -22,13 +22,13 @@ def await_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> Non
 def _await_kernel(
     flags_ptr, stamp_ptr, WORD: tl.constexpr, GENERATIONS: tl.constexpr, LIMIT_NS: tl.constexpr
 ):  # fmt: skip
-    number = tl.load(stamp_ptr).to(tl.int32)
+    number = tl.load(stamp_ptr)
     flag_ptr = flags_ptr + tl.load(stamp_ptr + 1) % GENERATIONS * 2 + WORD
     start = tl.extra.cuda.globaltimer() if LIMIT_NS > 0 else 0
-    # Volatile: another process's stream writes it meanwhile. The difference wraps as the flag does.
-    behind = number - tl.load(flag_ptr, volatile=True)
-    while behind > 0:
-        behind = number - tl.load(flag_ptr, volatile=True)
+    # Volatile: another process's stream writes it meanwhile.
+    flag = tl.load(flag_ptr, volatile=True)
+    while flag < number:
+        flag = tl.load(flag_ptr, volatile=True)
         if LIMIT_NS > 0:
             # Under MPS a killed process's kernels run on: none may wait for ever.
-            behind = tl.where(tl.extra.cuda.globaltimer() - start > LIMIT_NS, 0, behind)
+            flag = tl.where(tl.extra.cuda.globaltimer() - start > LIMIT_NS, number, flag)

@@ -4,8 +4,6 @@ import time
 
 from torch import Tensor
 
-_HALF = 1 << 31
-
 
 def await_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None:
     """Return when the flag has reached the round, or after `limit_s`."""
@@ -17,5 +15,4 @@ def await_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> Non
 def reached(flags: Tensor, stamp_2: Tensor, word: int) -> bool:
     """Whether the flag of the stamp's generation has reached its round."""
     number, generation = stamp_2.tolist()
-    flag = int(flags[2 * (generation % (len(flags) // 2)) + word])
-    return int((flag - number + _HALF) % (2 * _HALF)) >= _HALF
+    return int(flags[2 * (generation % (len(flags) // 2)) + word]) >= int(number)
