@@ -21,6 +21,8 @@ class Behaviour:
     """What the drafter does; a test may change it while rounds run."""
 
     refuse: bool = False
+    finds_damage: int = 0
+    """So many attachments are refused because the weights' checksum is wrong."""
     wrong_nonce: bool = False
     version: int = PROTOCOL_VERSION
     late_s: float = 0.0
@@ -49,6 +51,8 @@ class FakeDrafter(rpc.DrafterServiceServicer):
         self.attaches.append(request)
         if self.behaviour.refuse:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not this arena")
+        if len(self.attaches) <= self.behaviour.finds_damage:
+            context.abort(grpc.StatusCode.DATA_LOSS, "damaged")
         return pb.AttachResponse(
             protocol_version=self.behaviour.version,
             nonce_reply=request.nonce + (2 if self.behaviour.wrong_nonce else 1),

@@ -101,7 +101,8 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
     """Checks the memory itself and looks its tensors up.
 
     Raises:
-        PacelineError: ATTACH_REFUSED; says whether the nonce, a tensor or a checksum is wrong.
+        PacelineError: ATTACH_REFUSED; says whether the nonce, a tensor or a checksum is wrong. The latter is
+            DATA_LOSS: the target can send its weights again.
     """
     try:
         nonce = int(arena.tensor(attach.NONCE)[0])
@@ -156,4 +157,5 @@ def _check_shapes(arena: Arena, offer: AttachOffer) -> None:
 
 def _check_embedding(embed_VD: Tensor, lm_head_VD: Tensor | None, expected: str) -> None:
     if attach.embedding_sha256(embed_VD, lm_head_VD) != expected:
-        raise refused("embedding checksum: the mapped weights are not the ones that were offered")
+        message = "embedding checksum: the mapped weights are not the ones that were offered"
+        raise PacelineError(Code.DATA_LOSS, Reason.ATTACH_REFUSED, message)

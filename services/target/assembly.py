@@ -25,6 +25,7 @@ from services.target.scheduler import Scheduler, SchedulerSettings
 from services.target.served import ServedModel
 from services.target.settings import TargetSettings
 from services.target.shapes import RunnerSettings, buckets_of, chunks_of
+from services.target.shared_weights import SharedWeights
 from services.target.terms import available_bytes, check_free, pair_terms
 
 _LOG = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
         arena=arena,
         pool=pool,
         budget=budget,
-        terms=_terms(shapes, model, context, arena, pid, handoff.wanted),
+        terms=_terms(shapes, context, runner.pool.weights, pid, handoff.wanted),
         costs=costs,
     )
 
@@ -192,13 +193,11 @@ def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[in
 
 
 def _terms(
-    shapes: RunnerSettings, model: Qwen3, context: DflashContext | None, arena: Arena, pid: int, handoff: str
+    shapes: RunnerSettings, context: DflashContext | None, weights: SharedWeights | None, pid: int, handoff: str
 ) -> OfferTerms:
-    """What every drafter is offered; the checksum is over the weights as they lie in the arena."""
-    shared = attach.EMBED in arena
-    head = arena.tensor(attach.LM_HEAD) if attach.LM_HEAD in arena else None
+    """What every drafter is offered."""
     return OfferTerms(
-        embedding_sha256=attach.embedding_sha256(arena.tensor(attach.EMBED), head) if shared else "",
+        embedding_sha256=weights.sha256 if weights is not None else "",
         drafter_sha256=context.revision if context is not None else "",
         slots=shapes.slots,
         buckets=shapes.buckets,

@@ -7,26 +7,34 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import count
 
 import grpc
 
+from services.common.arena.flags import FLAG_PAIRS
 from services.common.attach import PROTOCOL_VERSION, DrafterInfo
 from services.common.attach_convert import info_from_pb, offer_to_pb
+from services.common.errors import PacelineError
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.process import Watched
 from services.common.tls import Peers
 from services.common.turns import Answer, Ask, TurnSocket, asking_end
 from services.common.wire import MAX_ANSWER_BYTES
 from services.target.attachment import LATE, Attachment
+from services.target.generations import Generations
 from services.target.handoff import Handoff
 from services.target.inbox import Attach, Command, Detach
 from services.target.offer import ArenaOffers
 from services.target.peer import listener_pid
+from services.target.shared_weights import DamagedWeightsError, SharedWeights
 
 _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
+_REFUSED_PAUSE_S = 30.0
+"""A drafter that finds good weights damaged makes the target hash them at each attempt."""
+_SAID_NO = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.DATA_LOSS)
+"""A drafter that answers so keeps nothing mapped."""
 _ATTACH_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 5.0
 _LOOK_S = 0.1
@@ -64,15 +72,23 @@ class Attacher:
         offers: ArenaOffers,
         submit: Callable[[Command], None],
         handoff: Handoff,
+        failed: Callable[[BaseException], object],
+        weights: SharedWeights | None = None,
         observe: Callable[[float], object] = lambda seconds: None,
     ) -> None:
-        """Does not start the thread yet; ``observe`` is told the hand-off time of each drafted round in seconds."""
+        """Does not start the thread yet.
+
+        ``failed`` is told when the target's own weights are damaged, and the thread ends. ``weights`` are what drafters
+        get, if anything. ``observe`` is told the hand-off time of each drafted round in seconds.
+        """
         self._handoff = handoff
         self._settings = settings
         self._offers = offers
         self._submit = submit
+        self._failed = failed
+        self._weights = weights
         self._observe = observe
-        self._generations = count(1)
+        self._generations = Generations(FLAG_PAIRS)
         self._closing = threading.Event()
         self._attachment: Attachment | None = None
         self._thread = threading.Thread(target=self._run, name="attacher", daemon=True)
@@ -103,9 +119,14 @@ class Attacher:
             try:
                 self._one_attachment()
                 pause_s = _FIRST_PAUSE_S
-            except (AttachError, grpc.RpcError, OSError) as error:
-                _LOG.info("no drafter: %s", _reason(error))
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            except DamagedWeightsError as error:
+                _LOG.error("the target ends: %s", error)
+                self._failed(error)
+                return
+            except (AttachError, PacelineError, grpc.RpcError, OSError) as error:
+                refused = _is(error, grpc.StatusCode.DATA_LOSS)
+                _LOG.log(logging.WARNING if refused else logging.INFO, "no drafter: %s", _reason(error))
+                pause_s = _REFUSED_PAUSE_S if refused else min(pause_s * 2, _LONGEST_PAUSE_S)
             self._closing.wait(pause_s)
 
     def _one_attachment(self) -> None:
@@ -114,13 +135,20 @@ class Attacher:
         Raises:
             AttachError: The drafter's answer does not fit.
             grpc.RpcError: It cannot be reached, or refuses.
+            PacelineError: No flags are left.
             OSError: The arena could not be offered.
+            DamagedWeightsError: The target's own weights are damaged.
         """
-        generation = next(self._generations)
         with self._settings.peers.connect_sync(self._settings.address, _OPTIONS) as channel:
             _connect(channel, self._closing)
             stub = rpc.DrafterServiceStub(channel)
-            info, pid, turns = self._handshake(stub, generation)
+            generation = self._generations.take(self._handoff.wanted == "flags")
+            try:
+                info, pid, turns = self._handshake(stub, generation)
+            except grpc.RpcError as error:
+                if _is(error, *_SAID_NO):
+                    self._generations.free(generation)
+                raise
             attachment = Attachment(
                 generation, info, stub, self._settings.watchdog_s, _watched(pid),
                 self._observe, self._handoff, turns,
@@ -136,7 +164,7 @@ class Attacher:
         self, stub: rpc.DrafterServiceStub, generation: int
     ) -> tuple[DrafterInfo, int, TurnSocket[Ask, Answer] | None]:
         with self._offers.offer(generation) as offer:
-            answer = stub.Attach(offer_to_pb(offer), timeout=_ATTACH_TIMEOUT_S)
+            answer = self._ask(stub, offer_to_pb(offer))
             if answer.protocol_version != PROTOCOL_VERSION:
                 raise AttachError(f"the drafter speaks protocol {answer.protocol_version}, not {PROTOCOL_VERSION}")
             if answer.nonce_reply != offer.nonce + 1:
@@ -146,6 +174,17 @@ class Attacher:
             connection = self._offers.take_connection() if self._handoff.wanted == "socket" else None
             turns = None if connection is None else asking_end(connection)
             return info, info.pid if info.pid in known else 0, turns
+
+    def _ask(self, stub: rpc.DrafterServiceStub, request: pb.AttachRequest) -> pb.AttachResponse:
+        """Asks once more when the drafter has found its copy of the weights damaged."""
+        try:
+            return stub.Attach(request, timeout=_ATTACH_TIMEOUT_S)
+        except grpc.RpcError as error:
+            if not _is(error, grpc.StatusCode.DATA_LOSS) or self._weights is None:
+                raise
+        _LOG.warning("the drafter's copy of the weights is damaged: sent again")
+        self._weights.send_again()
+        return stub.Attach(request, timeout=_ATTACH_TIMEOUT_S)
 
     def _begin(self, attachment: Attachment) -> None:
         self.generation, self.info = attachment.generation, attachment.info
@@ -168,6 +207,8 @@ class Attacher:
         self.generation = 0
         if late and self._settings.kill_quarantined:
             _LOG.warning("drafter is late: killed" if attachment.kill() else "drafter is late: left alone, pid unknown")
+        if self._handoff.wanted == "flags" and attachment.gone():
+            self._generations.free(attachment.generation)
         attachment.close()
         self._attachment = None
 
@@ -189,6 +230,10 @@ def _watched(pid: int) -> Watched | None:
         return Watched(pid) if pid > 0 else None
     except OSError:
         return None
+
+
+def _is(error: Exception, *codes: grpc.StatusCode) -> bool:
+    return isinstance(error, grpc.Call) and error.code() in codes
 
 
 def _reason(error: Exception) -> str:

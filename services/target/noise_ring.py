@@ -26,11 +26,12 @@ class Head(NamedTuple):
 class NoiseRing:
     """Noise by slot and position; `ring_TV` is `[(slots + 1) * ring positions, vocabulary]`, indexed by `point`."""
 
-    def __init__(self, slots: int, max_width: int, ring_TV: Tensor) -> None:
-        """`ring_TV` is of `ring_shape`, and may be shared memory: a drafter draws with the same noise."""
+    def __init__(self, slots: int, max_width: int, ring_TV: Tensor, copy_TV: Tensor | None = None) -> None:
+        """`ring_TV` is of `ring_shape`, as is `copy_TV`, which a drafter reads: it draws with the same noise."""
         self._pages = _pages(max_width)
         self._max_width = max_width
         self.ring_TV = ring_TV
+        self._copy_TV = copy_TV
         self._held: list[list[int]] = [[-1] * self._pages for _ in range(slots + 1)]
 
     def forget(self, slot: int) -> None:
@@ -63,6 +64,8 @@ class NoiseRing:
         for (slot, _, page), noise_PV in zip(missing, noise_BPV, strict=True):
             start = (slot * self._pages + page % self._pages) * PAGE
             self.ring_TV[start : start + PAGE].copy_(noise_PV)
+            if self._copy_TV is not None:
+                self._copy_TV[start : start + PAGE].copy_(noise_PV)
 
 
 class KernelNoise:

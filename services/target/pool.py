@@ -12,6 +12,7 @@ from services.common.kernels.publish_slots import Mapped
 from services.common.model import DflashContext, Qwen3
 from services.target.mailbox import Mailbox
 from services.target.shapes import RunnerSettings
+from services.target.shared_weights import SharedWeights
 from services.target.state import DeviceState
 
 
@@ -20,9 +21,9 @@ class Pool:
     """Model, state and caches of one target.
 
     `kv` is the target's K/V `[L, 2, N, S, H, D]`; `draft_kv` the draft context under the same block ids, absent
-    without a DFlash drafter. `mailbox_SK` and `tag_S3` are read only as the first step of a verify, `mapped` is written
-    as its last. On a GPU the logits of every step go to `logits_TV`: captured steps that kept theirs would hold
-    gigabytes.
+    without a DFlash drafter, as `weights` are. `mailbox_SK` and `tag_S3` are read only as the first step of a verify,
+    `mapped` and `draft_kv` are only written. On a GPU the logits of every step go to `logits_TV`: captured steps that
+    kept theirs would hold gigabytes.
     """
 
     model: Qwen3
@@ -30,6 +31,7 @@ class Pool:
     state: DeviceState
     settings: RunnerSettings
     kv: Tensor
+    weights: SharedWeights | None
     draft_kv: Tensor | None
     mailbox_SK: Tensor
     tag_S3: Tensor
@@ -46,9 +48,9 @@ class Pool:
         mailbox: Mailbox,
         settings: RunnerSettings,
     ) -> "Pool":
-        """Allocates the target's K/V and moves the embeddings into the arena."""
-        if context is not None:
-            share_embeddings(model, arena)
+        """Shares the embedding and allocates the target's K/V."""
+        # First, so that what a sealed arena takes the place of is gone when the K/V comes.
+        weights = SharedWeights(model, arena) if context is not None else None
         kv = model.new_kv(settings.blocks + 1, settings.block_size)
         most = settings.buckets[-1] * settings.widths[-1], model.config.vocab_size
         return cls(
@@ -57,6 +59,7 @@ class Pool:
             state=state,
             settings=settings,
             kv=kv,
+            weights=weights,
             draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
             mailbox_SK=mailbox.tokens_SK,
             tag_S3=mailbox.tag_S3,
@@ -85,17 +88,3 @@ class Pool:
         state = self.state
         shared = [self.kv, self.mailbox_SK, self.tag_S3, state.epoch_S, state.block_table_SN, state.slots.length_S]
         return shared if self.draft_kv is None else [*shared, self.draft_kv]
-
-
-def share_embeddings(model: Qwen3, arena: Arena) -> None:
-    """Copies embed and lm_head into the arena and lets the model read them there, so that there is one copy."""
-    embed_VD = arena.tensor(attach.EMBED)
-    embed_VD.copy_(model.embed_VD)
-    if model.config.tie_word_embeddings:
-        model.use_shared(embed_VD, None)
-    else:
-        lm_head_VD = arena.tensor(attach.LM_HEAD)
-        lm_head_VD.copy_(model.lm_head_VD)
-        model.use_shared(embed_VD, lm_head_VD)
-    if embed_VD.is_cuda:
-        torch.cuda.empty_cache()  # the first copies must not stand beside the K/V that comes now

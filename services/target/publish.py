@@ -1,8 +1,8 @@
 """What the target shares with its drafter: the arena's tensors and the copies published before a round is paced.
 
 Every verify ends by publishing what it committed, so that in a steady round nothing stands between it and the drafter.
-The truth stays private to the target; the arena only ever holds copies of it, except the history of token ids (which
-nothing of the target reads) and the draft context K/V (which decides acceptance, never output).
+The truth stays private to the target; the arena only ever holds copies of it, except the history of token ids and the
+draft context K/V, which nothing of the target reads, and in a sealed arena the embedding, which nobody else can write.
 """
 
 import torch
@@ -27,7 +27,7 @@ def arena_spec(
     """Names, shapes and data types of every tensor of the arena.
 
     Without a DFlash drafter (`drafter` is None) neither embeddings nor draft context are shared. `with_noise` shares
-    the noise that the target samples with, where it lies in memory.
+    a copy of the noise that the target samples with, where it lies in memory.
     """
     spec = dict(
         attach.control_tensors(
@@ -74,6 +74,10 @@ class Publisher:
         """
         if (self._rows_version, self._state_version) != (self._inputs.version, self._pool.state.version):
             self.publish()
+
+    def forget(self) -> None:
+        """Lets the next update publish everything: a drafter that is gone may have written over it."""
+        self._rows_version = self._state_version = -1
 
     def publish(self) -> None:
         """Publishes lengths, anchors, epochs, block tables and the rows of the round."""

@@ -93,6 +93,7 @@ class Runner:
     def set_generation(self, generation: int) -> None:
         """Drafts of this attachment count from now on; those of any other do not."""
         self.steps.round.set_generation(generation)
+        self._publisher.forget()
         self.handoff.set_generation(generation)
 
     @torch.inference_mode()
@@ -192,8 +193,8 @@ def _ring(model: Qwen3, settings: RunnerSettings, arena: Arena) -> NoiseRing | K
         return KernelNoise()
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
     shape = ring_shape(settings.slots, model.config.vocab_size, settings.widths[-1])
-    ring_TV = arena.tensor(attach.NOISE) if attach.NOISE in arena else torch.zeros(shape, dtype=dtype)
-    return NoiseRing(settings.slots, settings.widths[-1], ring_TV)
+    copy_TV = arena.tensor(attach.NOISE) if attach.NOISE in arena else None
+    return NoiseRing(settings.slots, settings.widths[-1], torch.zeros(shape, dtype=dtype), copy_TV)
 
 
 def _micros(start: float) -> int:

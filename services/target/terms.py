@@ -14,7 +14,7 @@ from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.best_token import columns_at_once
 from services.common.model import DflashContext, Qwen3
 from services.common.model.config import BackboneConfig
-from services.common.model.sizes import block_elements, context_elements, target_elements
+from services.common.model.sizes import block_elements, context_elements, table_elements, target_elements
 from services.target.budget import MemoryBudget, Terms, kv_token_bytes
 from services.target.noise_ring import bytes_per_slot
 from services.target.settings import TargetSettings
@@ -56,9 +56,13 @@ def pair_terms(
             fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _DRAFTER_BYTES
         if context is not None:
             fixed[_DRAFTER] += _draft_bytes(settings, context, widths)
+            # Whoever maps a GPU's memory can write it: the target keeps its own embedding and head to itself.
+            fixed["drafter_tables"] = size * table_elements(config)
     else:
         noise = torch.float64 if model.dtype == torch.float64 else torch.float32
         per_slot["noise"] = bytes_per_slot(config.vocab_size, widths[-1], noise)
+        if context is not None:
+            per_slot["drafter_noise"] = per_slot["noise"]
     return Terms(fixed, per_slot, per_token)
 
 

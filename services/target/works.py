@@ -80,14 +80,14 @@ def build_works(
         metrics: The target's.
         folder: Where the side socket may be.
         on_loop: Wraps a call so that any thread can ask the event loop for it.
-        failed: Told, on the engine's thread, when the engine dies.
+        failed: Told, on any thread, when the engine dies or the target's own weights are damaged.
     """
     inbox = Inbox()
     sessions = Sessions(inbox.put, settings.outbox_frames)
     recorder = FlightRecorder()
     tracer = tracing.tracer("target")
     engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver), Spans(tracer))
-    offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics["handoff_seconds"].observe)
+    offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics["handoff_seconds"].observe, failed)
     describer = Describer(
         pair_id=settings.pair_id, machine=machine, engine=engine, recorder=recorder, attacher=attacher
     )
@@ -146,6 +146,7 @@ def _attacher(
     folder: Path,
     submit: Callable[[Command], None],
     observe: Callable[[float], object],
+    failed: Callable[[BaseException], None],
 ) -> tuple[Offers | None, Attacher | None]:
     if not settings.speculates or not machine.terms.widths:
         return None, None
@@ -153,4 +154,5 @@ def _attacher(
     files = TlsFiles(settings.drafter_tls_cert, settings.drafter_tls_key, settings.drafter_tls_ca)
     peers = Peers(files, settings.drafter_tls_name)
     where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined, peers)
-    return offers, Attacher(where, offers, submit, machine.runner.handoff, observe)
+    pool = machine.runner.pool
+    return offers, Attacher(where, offers, submit, machine.runner.handoff, failed, pool.weights, observe)

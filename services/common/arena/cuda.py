@@ -62,6 +62,11 @@ class CudaArena:
         """UUID of the GPU that holds the segment."""
         return str(torch.cuda.get_device_properties(self._device).uuid)
 
+    @property
+    def sealed(self) -> bool:
+        """Whoever maps a GPU's memory can write it."""
+        return False
+
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; raises KeyError when the arena has none of that name."""
         return self._tensors[name]

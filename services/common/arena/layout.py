@@ -76,6 +76,11 @@ class Layout:
 class Arena(Protocol):
     """Named tensors over shared segments; they stay valid until `close`."""
 
+    @property
+    def sealed(self) -> bool:
+        """Whether others can write nothing but what is theirs to write."""
+        ...
+
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; raises KeyError when the arena has none of that name."""
         ...

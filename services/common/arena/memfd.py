@@ -75,6 +75,11 @@ class MemfdArena:
         ]
         return cls(layout, descriptors, maps, _views(maps, layout))
 
+    @property
+    def sealed(self) -> bool:
+        """The kernel refuses other writers."""
+        return True
+
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; raises KeyError when the arena has none of that name."""
         return self._tensors[name]

@@ -8,9 +8,14 @@ from services.common.model.layers import layer_shapes
 
 def target_elements(config: TargetConfig) -> int:
     """Weights of a target; a tied head is its embedding."""
-    tables = 1 if config.tie_word_embeddings else 2
     blocks = config.num_hidden_layers * _block_elements(config)
-    return tables * config.vocab_size * config.hidden_size + config.hidden_size + blocks
+    return table_elements(config) + config.hidden_size + blocks
+
+
+def table_elements(config: TargetConfig) -> int:
+    """Its embedding and its head."""
+    tables = 1 if config.tie_word_embeddings else 2
+    return tables * config.vocab_size * config.hidden_size
 
 
 def context_elements(config: DrafterConfig) -> int:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -18,13 +19,15 @@ import torch
 from services.common.arena import Layout
 from services.common.attach import AttachOffer
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.target import attacher as attacher_module
 from services.target.attacher import Attacher, AttacherSettings, AttachState
 from services.target.attachment import Attachment
 from services.target.drafts import Drafts
-from services.target.handoff import HostHandoff
+from services.target.handoff import FlagHandoff, Handoff, HostHandoff
 from services.target.inbox import Attach, Command, Detach
 from services.target.peer import listener_pid
 from services.target.plan import Plan
+from services.target.shared_weights import DamagedWeightsError, SharedWeights
 from tests.fakes_drafter import Behaviour, FakeDrafter
 
 WAIT_S = 30.0
@@ -53,14 +56,41 @@ class FakeOffers:
         )
 
 
+class NoFlags:
+    """Flags that nobody waits for."""
+
+    def publish(self, number: int) -> None: ...
+    def await_drafted(self, number: int) -> None: ...
+    def release_target(self, number: int) -> None: ...
+
+
+class FakeWeights:
+    """Counts how often they are sent; `damaged` are the target's own."""
+
+    def __init__(self, damaged: bool = False) -> None:
+        self.sent = 0
+        self._damaged = damaged
+
+    def send_again(self) -> None:
+        if self._damaged:
+            raise DamagedWeightsError("not what was loaded")
+        self.sent += 1
+
+
 class Bench:
     """An attacher over a fake drafter, and the commands it sent."""
 
-    def __init__(self, folder: Path, watchdog_s: float = 20.0, behaviour: Behaviour | None = None) -> None:
+    def __init__(self, folder: Path, watchdog_s: float = 20.0, behaviour: Behaviour | None = None,
+        weights: FakeWeights | None = None, handoff: Handoff | None = None,
+    ) -> None:  # fmt: skip
         self.drafter = FakeDrafter(folder, behaviour)
         self.commands: queue.Queue[Command] = queue.Queue()
         settings = AttacherSettings(self.drafter.address, watchdog_s, kill_quarantined=True)
-        self.attacher = Attacher(settings, FakeOffers(), self.commands.put, HostHandoff(torch.device("cpu")))
+        self.failures: queue.Queue[BaseException] = queue.Queue()
+        self.attacher = Attacher(
+            settings, FakeOffers(), self.commands.put, handoff or HostHandoff(torch.device("cpu")),
+            self.failures.put, cast("SharedWeights | None", weights),
+        )  # fmt: skip
 
     def attached(self) -> Drafts:
         command = self.commands.get(timeout=WAIT_S)
@@ -169,6 +199,63 @@ def test_a_refused_handshake_is_tried_again(bench: Callable[..., Bench], wrong: 
     assert generations == sorted(set(generations)), "a generation is used once"
     it.drafter.behaviour = Behaviour()
     assert it.attached().generation > generations[-1]
+
+
+def test_a_damaged_copy_of_the_weights_is_sent_again(bench: Callable[..., Bench]) -> None:
+    weights = FakeWeights()
+    it = bench(behaviour=Behaviour(finds_damage=1), weights=weights)
+    assert it.attached().generation == 1
+    assert weights.sent == 1
+    assert it.failures.empty()
+
+
+def test_a_drafter_that_finds_damage_again_is_refused(
+    bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    weights = FakeWeights()
+    it = bench(behaviour=Behaviour(finds_damage=1 << 30), weights=weights)
+    until(lambda: "no drafter: damaged" in caplog.text)
+    assert len(it.drafter.attaches) == 2
+    assert weights.sent == 1
+    assert it.commands.empty()
+    assert it.failures.empty()
+    assert caplog.records[-1].levelname == "WARNING"
+
+
+def test_damage_of_the_targets_own_weights_ends_it(
+    bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    it = bench(behaviour=Behaviour(finds_damage=1), weights=FakeWeights(damaged=True))
+    assert isinstance(it.failures.get(timeout=WAIT_S), DamagedWeightsError)
+    assert [each.levelname for each in caplog.records if "the target ends" in each.message] == ["ERROR"]
+    assert it.commands.empty()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_flags_of_a_drafter_that_may_live_are_not_given_away(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ended: bool
+) -> None:
+    monkeypatch.setattr(attacher_module, "FLAG_PAIRS", 2)
+    monkeypatch.setattr(Attachment, "gone", lambda attachment: ended)
+    caplog.set_level("INFO")
+    it = bench(handoff=FlagHandoff(lambda generation: NoFlags()))
+    for _ in range(2):
+        given_up = it.attached()
+        assert isinstance(given_up, Attachment)
+        given_up.give_up()
+        it.detached()
+    if ended:
+        assert it.attached().generation == 3
+    else:
+        until(lambda: "no flags are left" in caplog.text)
+        assert len(it.drafter.attaches) == 2
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_the_kernel_tells_who_listens() -> None:

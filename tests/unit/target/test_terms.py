@@ -62,7 +62,8 @@ def test_a_gpus_terms_for_a_model_of_four_billion() -> None:
     assert terms.per_token == {"target_kv": 147_456, "draft_kv": 20_480}
     assert terms.fixed["target_weights"] == pytest.approx(2 * 4.022e9, rel=1e-3)
     assert 256 * 151_936 * (2 + 4) < terms.fixed["steps"] < 0.4 * GIB
-    assert set(terms.fixed) == {"target_weights", "context_weights", "steps", "process", "drafter"}
+    assert terms.fixed["drafter_tables"] == 2 * 151_936 * 2560, "its copy of the embedding, which is the head too"
+    assert set(terms.fixed) == {"target_weights", "context_weights", "steps", "process", "drafter", "drafter_tables"}
     assert "noise" not in terms.per_slot
 
 
@@ -125,6 +126,10 @@ def test_a_cpu_has_its_weights_and_half_a_gibibyte() -> None:
     assert available_bytes(settings, terms, model.device) == terms.fixed_bytes + GIB // 2
     assert available_bytes(replace(settings, memory_bytes=5), terms, model.device) == 5
     assert terms.per_slot["noise"] > 0
+    assert "drafter_noise" not in terms.per_slot
+    pair = pair_terms(settings, model, cast("DflashContext", Loaded(B16, dtype=torch.float32)), 2048, (1, 4))
+    assert pair.per_slot["drafter_noise"] == pair.per_slot["noise"], "a drafter draws with a copy"
+    assert "drafter_tables" not in pair.fixed, "it reads the target's own, sealed"
 
 
 def test_widths_chunks_and_the_queue_follow_the_device() -> None:

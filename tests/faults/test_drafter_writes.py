@@ -1,0 +1,76 @@
+"""F3: a drafter writes every byte that it can reach. The text stays, and the next drafter finds its weights whole."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from services.common.model.made_up import write_made_up
+from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.common.pb.paceline.v1 import types_pb2 as types
+from tests.faults.conftest import Size
+from tests.faults.rest import at_rest, defects_in, processes_of
+from tests.integration.pair import PairProcesses
+from tests.integration.test_pair import plain
+from tests.scribbling_drafter import ScribblingDrafter
+from tests.session_client import SessionClient, start
+from tests.unit.target.specs import prompt
+
+TOKENS = 60
+
+
+def frames() -> list[pb.Start]:
+    """Greedy requests, and some that draw at 0.8."""
+    sampled = types.Sampling(temperature=0.8, seed=7)
+    return [start(f"r{n}", prompt(n, 9 + 13 * n), TOKENS, sampling=sampled if n % 2 else None) for n in range(4)]
+
+
+async def drafted(pair: PairProcesses, expected: dict[str, list[int]]) -> int:
+    """Runs all with speculation on, compares, and returns how many drafts were accepted."""
+    async with SessionClient(pair.bound["grpc"]) as client:
+        for frame in frames():
+            await client.start(frame)
+        ends = [await received.ended() for received in client.requests.values()]
+        assert {name: received.tokens for name, received in client.requests.items()} == expected
+    return sum(end.speculation.accepted for end in ends)
+
+
+def turn_to(pair: PairProcesses, socket: Path) -> None:
+    """The target finds what listens there the next time it connects."""
+    fresh = pair.folder / "fresh"
+    fresh.symlink_to(socket)
+    fresh.replace(pair.folder / "drafter.sock")
+
+
+async def test_a_drafter_that_writes_all_it_can_changes_no_text(
+    seed: int, size: Size, report_counts: Callable[[str, int], None]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+        folder = Path(name)
+        scribbling = ScribblingDrafter(folder, seed)
+        pair = PairProcesses(folder, write_made_up(folder / "models", seed=3))
+        try:
+            await asyncio.to_thread(pair.wait_ready)
+            expected = await plain(pair, frames())
+            assert await drafted(pair, expected) > 0
+            turn_to(pair, folder / "fake.sock")
+            pair.kill_drafter(0)
+            await asyncio.to_thread(pair.wait_attached, 2)
+            while scribbling.scribbles < size(100, 5_000):
+                await drafted(pair, expected)
+            assert (scribbling.open, scribbling.sealed) == (1, 1), "the mailbox alone can be written"
+            assert await asyncio.to_thread(lambda: pair.describe().generation) == 2
+            pair.turn_to(pair.add_drafter())
+            scribbling.stop()
+            await asyncio.to_thread(pair.wait_attached, 3)
+            assert await drafted(pair, expected) > 0
+            await asyncio.to_thread(pair.until, lambda: at_rest(pair), "rest")
+        finally:
+            await asyncio.to_thread(pair.stop)
+            scribbling.stop()
+            defects, orphans = defects_in(folder), processes_of(folder)
+    assert not defects, defects
+    assert not orphans, orphans
+    report_counts("scribbles", scribbling.scribbles)
