@@ -57,7 +57,8 @@ class DrafterServiceServicer(object):
     """
 
     def Attach(self, request, context):
-        """Maps the target's arena and gets ready to propose.
+        """Maps the target's arena and gets ready to propose. DATA_LOSS: the checksum of the weights is wrong; the target may send
+        them again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -25,7 +25,9 @@ class DrafterServiceStub:
         services.common.pb.paceline.v1.drafter_pb2.AttachRequest,
         services.common.pb.paceline.v1.drafter_pb2.AttachResponse,
     ]
-    """Maps the target's arena and gets ready to propose."""
+    """Maps the target's arena and gets ready to propose. DATA_LOSS: the checksum of the weights is wrong; the target may send
+    them again.
+    """
 
     Pace: grpc.StreamStreamMultiCallable[
         services.common.pb.paceline.v1.drafter_pb2.PaceRequest,
@@ -49,7 +51,9 @@ class DrafterServiceAsyncStub:
         services.common.pb.paceline.v1.drafter_pb2.AttachRequest,
         services.common.pb.paceline.v1.drafter_pb2.AttachResponse,
     ]
-    """Maps the target's arena and gets ready to propose."""
+    """Maps the target's arena and gets ready to propose. DATA_LOSS: the checksum of the weights is wrong; the target may send
+    them again.
+    """
 
     Pace: grpc.aio.StreamStreamMultiCallable[
         services.common.pb.paceline.v1.drafter_pb2.PaceRequest,
@@ -75,7 +79,9 @@ class DrafterServiceServicer(metaclass=abc.ABCMeta):
         request: services.common.pb.paceline.v1.drafter_pb2.AttachRequest,
         context: _ServicerContext,
     ) -> typing.Union[services.common.pb.paceline.v1.drafter_pb2.AttachResponse, collections.abc.Awaitable[services.common.pb.paceline.v1.drafter_pb2.AttachResponse]]:
-        """Maps the target's arena and gets ready to propose."""
+        """Maps the target's arena and gets ready to propose. DATA_LOSS: the checksum of the weights is wrong; the target may send
+        them again.
+        """
 
     @abc.abstractmethod
     def Pace(
