@@ -4,6 +4,7 @@ Every FakeTarget continues a request with the same tokens, as real targets do by
 """
 
 import asyncio
+import time
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from services.common.channel import SERVER_OPTIONS
 from services.common.error_convert import to_pb
 from services.common.errors import PacelineError
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc, types_pb2
+from services.target.keys import Claim, KeyStore
 from tests.fakes_target_request import FakeRequest
 
 HEARTBEAT_S = 0.5
@@ -23,12 +25,15 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
     def __init__(
         self, pair_id: str = "pair-0", pace_s: float = 0.002, vocab_size: int = 512, slots: int = 8, burst: int = 4,
         eos: tuple[int, ...] = (), model: str = "fake", context_limit: int = 4096, revision: str = "r1", port: int = 0,
+        keys: KeyStore | None = None,
     ) -> None:  # fmt: skip
         self.pair_id, self.pace_s, self.slots, self.burst, self.port = pair_id, pace_s, slots, burst, port
         self.info = types_pb2.ModelInfo(
             name=model, revision=revision, context_limit=context_limit, max_draft=burst - 1, vocab_size=vocab_size,
             eos_token_ids=eos, dtype="float32", proposer="none",
         )  # fmt: skip
+        self.keys = keys
+        self.asks: list[target_pb2.Ask] = []
         self.starts: list[target_pb2.Start] = []
         self.cancels: list[target_pb2.Cancel] = []
         self.cancel_rounds: list[int] = []
@@ -91,7 +96,11 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         """Serves one gateway."""
         hello = await context.read()
         welcome = target_pb2.Welcome(
-            protocol_version=hello.hello.protocol_version, pair_id=self.pair_id, model=self.info, load=self._load()
+            protocol_version=hello.hello.protocol_version,
+            pair_id=self.pair_id,
+            model=self.info,
+            load=self._load(),
+            features=[] if self.keys is None else ["ask"],
         )
         await context.write(target_pb2.SessionResponse(welcome=welcome))
         session = FakeSession(self)
@@ -139,6 +148,8 @@ class FakeSession:
                 self._start(frame.start)
             elif frame.HasField("cancel"):
                 self._cancel(frame.cancel)
+            elif frame.HasField("ask"):
+                self._ask(frame.ask)
 
     def round(self, draining: bool) -> list[target_pb2.RequestUpdate]:
         """What one round does for every request."""
@@ -148,20 +159,51 @@ class FakeSession:
             self._target.committed += len(update.token_ids)
             updates.append(update)
             if update.HasField("end"):
-                del self.requests[name]
+                self._leave(name, moved=draining)
         return updates
 
     def _start(self, start: target_pb2.Start) -> None:
         self._target.starts.append(start)
         if self._target.refuse is not None:
-            end = target_pb2.RequestEnd(error=to_pb(self._target.refuse))
-            self._answers.append(target_pb2.RequestUpdate(request_id=start.request_id, end=end))
+            self._refuse(start.request_id, self._target.refuse)
             return
+        if self._target.keys is not None:
+            try:
+                self._target.keys.claim(_claim(start), time.monotonic())
+            except PacelineError as error:
+                self._refuse(start.request_id, error)
+                return
         self.requests[start.request_id] = FakeRequest(start, self._target.info)
+
+    def _ask(self, ask: target_pb2.Ask) -> None:
+        assert self._target.keys is not None, "a target that did not offer to answer was asked"
+        self._target.asks.append(ask)
+        try:
+            self._target.keys.check(Claim(ask.tenant, ask.idempotency_key, ask.owner, 0), time.monotonic())
+        except PacelineError as error:
+            self._refuse(ask.request_id, error)
+        else:
+            end = target_pb2.RequestEnd(moved=True)
+            self._answers.append(target_pb2.RequestUpdate(request_id=ask.request_id, end=end))
+
+    def _refuse(self, name: str, error: PacelineError) -> None:
+        end = target_pb2.RequestEnd(error=to_pb(error))
+        self._answers.append(target_pb2.RequestUpdate(request_id=name, end=end))
+
+    def _leave(self, name: str, moved: bool = False) -> None:
+        start = self.requests.pop(name).start
+        if self._target.keys is not None and not moved:
+            self._target.keys.release(_claim(start), time.monotonic())
 
     def _cancel(self, cancel: target_pb2.Cancel) -> None:
         self._target.cancels.append(cancel)
         self._target.cancel_rounds.append(self._target.rounds)
-        request = self.requests.pop(cancel.request_id, None)
+        request = self.requests.get(cancel.request_id)
         if request is not None:
+            self._leave(cancel.request_id)
             self._answers.append(request.ended(types_pb2.FINISH_REASON_CANCELLED))
+
+
+def _claim(start: target_pb2.Start) -> Claim:
+    """The name of an attempt differs from all others of this target."""
+    return Claim(start.tenant, start.idempotency_key, start.owner, hash(start.request_id), start.resumed)

@@ -15,7 +15,7 @@ class FakeRequest:
     """Counts its rounds as a target does: the first token is the prefill's, every later update is a round."""
 
     def __init__(self, start: target_pb2.Start, info: types_pb2.ModelInfo) -> None:
-        self._start = start
+        self.start = start
         self._info = info
         self._committed = len(start.token_ids) - start.prompt_length
         self._resumed = self._committed
@@ -25,7 +25,7 @@ class FakeRequest:
         """Commits 1 to `burst` tokens; how many depends on the position only."""
         first = self._committed == self._resumed
         position = self._committed
-        limit = self._start.stopping.max_tokens
+        limit = self.start.stopping.max_tokens
         wanted = 1 if first else 1 + fake_token(7, position, burst)
         tokens: list[int] = []
         reason = types_pb2.FINISH_REASON_UNSPECIFIED
@@ -36,7 +36,7 @@ class FakeRequest:
         if not first:
             self._count(len(tokens) - 1, burst - 1)
         update = target_pb2.RequestUpdate(
-            request_id=self._start.request_id,
+            request_id=self.start.request_id,
             epoch=1,
             position=position,
             token_ids=tokens,
@@ -50,27 +50,27 @@ class FakeRequest:
         """Leaves for another target."""
         end = self._end(types_pb2.FINISH_REASON_UNSPECIFIED)
         end.moved = True
-        return target_pb2.RequestUpdate(request_id=self._start.request_id, epoch=1, position=self._committed, end=end)
+        return target_pb2.RequestUpdate(request_id=self.start.request_id, epoch=1, position=self._committed, end=end)
 
     def ended(self, reason: types_pb2.FinishReason.ValueType) -> target_pb2.RequestUpdate:
         """Ends without tokens."""
         return target_pb2.RequestUpdate(
-            request_id=self._start.request_id, epoch=1, position=self._committed, end=self._end(reason)
+            request_id=self.start.request_id, epoch=1, position=self._committed, end=self._end(reason)
         )
 
     def _token(self) -> int:
-        position = self._start.prompt_length + self._committed
-        return fake_token(self._start.sampling.seed, position, self._info.vocab_size)
+        position = self.start.prompt_length + self._committed
+        return fake_token(self.start.sampling.seed, position, self._info.vocab_size)
 
     def _reason(self, token: int, limit: int) -> types_pb2.FinishReason.ValueType:
-        stops = {*self._start.stopping.stop_token_ids}
-        if not self._start.stopping.ignore_eos:
+        stops = {*self.start.stopping.stop_token_ids}
+        if not self.start.stopping.ignore_eos:
             stops |= {*self._info.eos_token_ids}
-        if token in stops and self._committed > self._start.stopping.min_tokens:
+        if token in stops and self._committed > self.start.stopping.min_tokens:
             return types_pb2.FINISH_REASON_STOP_TOKEN
         if self._committed >= limit:
             return types_pb2.FINISH_REASON_LENGTH
-        full = self._start.prompt_length + self._committed >= self._info.context_limit
+        full = self.start.prompt_length + self._committed >= self._info.context_limit
         return types_pb2.FINISH_REASON_CONTEXT if full else types_pb2.FINISH_REASON_UNSPECIFIED
 
     def _count(self, accepted: int, drafted: int) -> None:
@@ -83,14 +83,14 @@ class FakeRequest:
         self._stats.rounds_by_width[drafted + 1] += 1
 
     def _logprobs(self, tokens: list[int]) -> list[types_pb2.PositionLogprobs]:
-        if not self._start.HasField("logprobs"):
+        if not self.start.HasField("logprobs"):
             return []
-        best = [types_pb2.TokenLogprob(token_id=rank, logprob=-float(rank)) for rank in range(self._start.logprobs)]
+        best = [types_pb2.TokenLogprob(token_id=rank, logprob=-float(rank)) for rank in range(self.start.logprobs)]
         return [
             types_pb2.PositionLogprobs(chosen=types_pb2.TokenLogprob(token_id=one, logprob=-1.0), top=best)
             for one in tokens
         ]
 
     def _end(self, reason: types_pb2.FinishReason.ValueType) -> target_pb2.RequestEnd:
-        usage = types_pb2.Usage(prompt_tokens=self._start.prompt_length, completion_tokens=self._committed)
+        usage = types_pb2.Usage(prompt_tokens=self.start.prompt_length, completion_tokens=self._committed)
         return target_pb2.RequestEnd(finish_reason=reason, usage=usage, speculation=self._stats)

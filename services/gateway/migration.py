@@ -75,7 +75,6 @@ class Journey:
         self._attempt: Attempt | None = None
         self._ended: Attempt | None = None
         self._pair_id = ""
-        self._visited: set[str] = set()
         self._tries = 0
         self._failed = False
 
@@ -134,14 +133,14 @@ class Journey:
             # Past the deadline the stream itself says so: a little more, lest it be called a lack of targets.
             wait_s = min(left_s + 1.0, self._settings.wait_target_s)
             link = await self._pool.place(self._digests, key, avoid, self._arithmetic, wait_s)
-            # The target that holds the key for this very request must not refuse its return as a duplicate.
-            held = "" if link.pair_id in self._visited else job.key
+            if job.key and not self._committed:
+                await self._pool.ask_others(link, job)
             outbox = Outbox(self._settings.outbox_tokens, self._overflow)
-            attempt = link.start(job, self._committed, held, left_s, outbox)
+            left_s = max(job.deadline - time.monotonic(), 0.0)
+            attempt = link.start(job, self._committed, left_s, outbox)
             if attempt is None or link.model is None:
                 continue
             self._pair_id, self._arithmetic = link.pair_id, link.model.arithmetic
-            self._visited.add(self._pair_id)
             self.revision = link.model.revision
             self._tries += 1
             self._attempt = attempt

@@ -18,6 +18,7 @@ from services.gateway.admission import Admission, Ticket
 from services.gateway.auth import current_tenant
 from services.gateway.front import Front
 from services.gateway.generation import Delta, Final, Generation
+from services.gateway.keys import RunningKeys
 from services.gateway.migration import slow_client
 from services.gateway.query import Query, prompt_cost
 from services.gateway.settings import GatewaySettings
@@ -44,6 +45,7 @@ class Streams:
         self._admission = admission
         self._settings = settings
         self._metrics = metrics
+        self._keys = RunningKeys()
 
     async def serve(self, ask: Callable[[], Query], context: Context, encode: Encode) -> None:
         """Runs one call to its end.
@@ -60,7 +62,8 @@ class Streams:
         began = time.monotonic()
         try:
             query = ask()
-            with self.admitted(prompt_cost(query.prompt)) as ticket:
+            admitted = self.admitted(prompt_cost(query.prompt))
+            with self._keys.held(current_tenant().name, query.key), admitted as ticket:
                 await self._run(query, Stream(context, ticket, self._metrics, began, encode), began)
             code = Code.OK
         except PacelineError as error:

@@ -14,9 +14,8 @@ from services.target.attacher import Attacher
 from services.target.budget import MemoryBudget
 from services.target.engine import Engine
 from services.target.recorder import FlightRecorder, RoundEntry
+from services.target.served import FEATURES
 from services.target.session_convert import load_to_pb
-
-FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

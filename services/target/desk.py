@@ -1,18 +1,18 @@
-"""Obeys commands about requests: start, cancel, close, drain."""
+"""Obeys commands about requests: start, cancel, ask, close, drain."""
 
 from __future__ import annotations
 
 from services.common.errors import PacelineError, invalid_field
 from services.common.sampling import FinishReason
 from services.target.emit import Emitter, totals
-from services.target.inbox import Cancel, CloseSession, Drain, MoveAll, Refuse, Start
-from services.target.keys import KeyStore
+from services.target.inbox import Ask, Cancel, CloseSession, Drain, MoveAll, Refuse, Start
+from services.target.keys import Claim, KeyStore
 from services.target.meter import Meter
 from services.target.request import Request
 from services.target.scheduler import Scheduler
 from services.target.updates import End
 
-RequestCommand = Start | Refuse | Cancel | CloseSession | Drain | MoveAll
+RequestCommand = Start | Refuse | Cancel | Ask | CloseSession | Drain | MoveAll
 
 
 class CommandDesk:
@@ -34,6 +34,8 @@ class CommandDesk:
             self._refuse(command.session, command.request_id, command.error)
         elif isinstance(command, Cancel):
             self._cancel(command, now)
+        elif isinstance(command, Ask):
+            self._ask(command, now)
         elif isinstance(command, CloseSession):
             self._close(command, now)
         elif isinstance(command, Drain):
@@ -52,7 +54,7 @@ class CommandDesk:
         """Counts an ended request and lets its idempotency key expire."""
         self._meter.ended(request, str(request.end or FinishReason.CANCELLED))
         ended = request.ended if request.ended is not None else request.arrived
-        self._keys.release(request.spec.tenant, request.spec.key, ended)
+        self._keys.release(_claim(request), ended)
 
     def _start(self, start: Start, now: float) -> None:
         spec, session = start.spec, start.session
@@ -64,7 +66,7 @@ class CommandDesk:
                 raise invalid_field("request_id", "a request of this id is running in this session")
             request = self._scheduler.add(spec, session, now)
             try:
-                self._keys.claim(spec.tenant, spec.key, now)
+                self._keys.claim(_claim(request), now)
             except PacelineError:
                 self._scheduler.cancel(request.uid, now)
                 raise
@@ -86,19 +88,31 @@ class CommandDesk:
         self._emitter.cancel(request, cancel.tokens_kept, cancel.reason)
         self.ended(request)
 
+    def _ask(self, ask: Ask, now: float) -> None:
+        """Answers also while draining: what runs here is what other targets cannot know of."""
+        try:
+            self._keys.check(Claim(ask.tenant, ask.key, ask.owner, uid=0), now)
+        except PacelineError as error:
+            self._emitter.refuse(ask.session, ask.request_id, error)
+        else:
+            self._emitter.turn_away(ask.session, ask.request_id)
+
     def _close(self, close: CloseSession, now: float) -> None:
+        """The gateway may be gone for good, so the keys of its requests may be claimed again at once."""
         for request in self._emitter.close(close.session, close.undelivered):
             self._scheduler.cancel(request.uid, now)
-            self._gone(request, "cancelled")
+            self._meter.ended(request, "cancelled")
+            self._keys.forget(_claim(request))
 
     def _move_all(self, now: float) -> None:
+        """Keys stay held: until another target has noted them, a duplicate that asks here must hear of them."""
         self._draining = True
         for request in self._emitter.live():
             self._scheduler.cancel(request.uid, now)
             self._emitter.end(request, End(moved=True, totals=totals(request)))
-            self._gone(request, "moved")
+            self._meter.ended(request, "moved")
 
-    def _gone(self, request: Request, reason: str) -> None:
-        """The request may be tried again with its key, here or elsewhere."""
-        self._meter.ended(request, reason)
-        self._keys.forget(request.spec.tenant, request.spec.key)
+
+def _claim(request: Request) -> Claim:
+    spec = request.spec
+    return Claim(spec.tenant, spec.key, spec.owner, request.uid, spec.resumed)

@@ -38,6 +38,17 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Asks for a session whether another generation than ``owner`` holds a key here."""
+
+    session: int
+    request_id: str
+    tenant: str
+    key: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSession:
     """Cancels what is left of a session; ``undelivered`` tokens by request id were never written to it."""
 
@@ -70,7 +81,7 @@ class MoveAll:
     """Ends every live request with "moved"."""
 
 
-Command = Start | Refuse | Cancel | CloseSession | Attach | Detach | Drain | MoveAll
+Command = Start | Refuse | Cancel | Ask | CloseSession | Attach | Detach | Drain | MoveAll
 
 
 class Inbox:

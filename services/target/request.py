@@ -10,7 +10,8 @@ from services.common.sampling import FinishReason, SamplingParams, SpeculationPa
 class RequestSpec:
     """What was asked. `token_ids` is the prompt (`prompt_length` tokens) and the output committed elsewhere.
 
-    `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position.
+    `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position. `owner` names
+    the generation among all targets, `resumed` says that it has output already: both are for its idempotency `key`.
     """
 
     request_id: str
@@ -25,6 +26,8 @@ class RequestSpec:
     tenant: str = ""
     salt: bytes = b""
     key: str = ""
+    owner: str = ""
+    resumed: bool = False
     traceparent: str = ""
 
 

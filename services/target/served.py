@@ -8,6 +8,9 @@ from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.validation import Bounds
 
+FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration", "ask")
+"""Capabilities of this build by name, told in Welcome and Describe."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:

@@ -15,8 +15,8 @@ from services.common.errors import Code, PacelineError, Reason, invalid_field, p
 from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
-from services.target.inbox import Cancel, Command, Refuse, Start
-from services.target.served import ServedModel
+from services.target.inbox import Ask, Cancel, Command, Refuse, Start
+from services.target.served import FEATURES, ServedModel
 from services.target.session import GatewaySession, SlowGatewayError
 from services.target.session_convert import MAX_REQUEST_ID_BYTES, frame_to_pb, start_from_pb
 from services.target.sessions import Sessions
@@ -105,6 +105,7 @@ class TargetService(rpc.TargetServiceServicer):
             pair_id=parts.pair_id,
             model=parts.model.to_pb(parts.proposer()),
             load=parts.load(),
+            features=FEATURES,
         )
         return pb.SessionResponse(welcome=welcome)
 
@@ -123,13 +124,16 @@ class TargetService(rpc.TargetServiceServicer):
         elif kind == "cancel":
             cancel = frame.cancel
             self._parts.submit(Cancel(session.number, cancel.request_id, cancel.tokens_kept, cancel.reason))
+        elif kind == "ask":
+            ask = frame.ask
+            _check_id(ask.request_id)
+            self._parts.submit(Ask(session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner))
         else:
-            raise invalid_field("frame", "must be start or cancel after hello")
+            raise invalid_field("frame", "must be start, cancel or ask after hello")
 
     def _start(self, session: GatewaySession, start: pb.Start) -> None:
         """Submits a request, or refuses it alone: neighbours in the session go on."""
-        if not 0 < len(start.request_id.encode()) <= MAX_REQUEST_ID_BYTES:
-            raise invalid_field("request_id", f"must have 1 to {MAX_REQUEST_ID_BYTES} bytes")
+        _check_id(start.request_id)
         parts = self._parts
         now = time.monotonic()
         try:
@@ -138,6 +142,11 @@ class TargetService(rpc.TargetServiceServicer):
             parts.submit(Refuse(session.number, start.request_id, error))
             return
         parts.submit(Start(session.number, spec))
+
+
+def _check_id(request_id: str) -> None:
+    if not 0 < len(request_id.encode()) <= MAX_REQUEST_ID_BYTES:
+        raise invalid_field("request_id", f"must have 1 to {MAX_REQUEST_ID_BYTES} bytes")
 
 
 async def _hello(frames: AsyncIterator[pb.SessionRequest]) -> pb.Hello:

@@ -55,6 +55,8 @@ def start_from_pb(message: pb.Start, bounds: Bounds, default_max_tokens: int, la
         tenant=message.tenant,
         salt=message.tenant_salt,
         key=message.idempotency_key,
+        owner=message.owner,
+        resumed=message.resumed,
         traceparent=message.traceparent,
     )
 

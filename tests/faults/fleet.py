@@ -70,6 +70,20 @@ class Fleet:
         name = f"gateway-{self._starts}"
         self._gateway = ServiceProcess(name, ["services.gateway", *flags], self._folder, ENVIRONMENT)
 
+    @asynccontextmanager
+    async def another_gateway(self) -> AsyncIterator[Any]:
+        """The stub of a second gateway that knows all pairs, while the block runs."""
+        first = self.gateway
+        self.start_gateway()
+        second, self._gateway = self.gateway, first
+        try:
+            bound = await asyncio.to_thread(second.bound, WAIT_S)
+            await self.wait_routed(bound["metrics"])
+            async with connect(bound["grpc"]) as channel:
+                yield inference_pb2_grpc.InferenceServiceStub(channel)
+        finally:
+            await asyncio.to_thread(second.stop, 0.0)
+
     async def connect(self) -> None:
         """Connects to the present gateway."""
         assert self._gateway is not None
@@ -99,9 +113,9 @@ class Fleet:
         await self.wait_pair(index)
         await self.wait_routed()
 
-    async def wait_routed(self) -> None:
-        """Waits until the gateway knows all pairs as ready."""
-        page, count = self.gateway.bound(WAIT_S)["metrics"], len(self.pairs)
+    async def wait_routed(self, metrics: str = "") -> None:
+        """Waits until the present gateway, or the one whose metrics are given, knows all pairs as ready."""
+        page, count = metrics or self.gateway.bound(WAIT_S)["metrics"], len(self.pairs)
         await self.until(lambda: scrape(page).get("paceline_gateway_ready_targets") == count, "a route to every pair")
 
     async def wait_pair(self, index: int) -> None:

@@ -28,7 +28,7 @@ def hello(gateway_id: str) -> target_pb2.SessionRequest:
     return target_pb2.SessionRequest(hello=target_pb2.Hello(protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id))
 
 
-def start(name: str, job: Job, committed: list[int], key: str, timeout_s: float) -> target_pb2.SessionRequest:
+def start(name: str, job: Job, committed: list[int], timeout_s: float) -> target_pb2.SessionRequest:
     """Starts `job` under a name of this session, after `committed` tokens of output."""
     timeout = duration_pb2.Duration()
     timeout.FromNanoseconds(max(int(timeout_s * 1e9), 0))
@@ -45,10 +45,18 @@ def start(name: str, job: Job, committed: list[int], key: str, timeout_s: float)
             timeout=timeout,
             tenant_salt=job.tenant.salt,
             tenant=job.tenant.name,
-            idempotency_key=key,
+            idempotency_key=job.key,
             traceparent=job.traceparent,
+            owner=job.request_id,
+            resumed=bool(committed),
         )
     )
+
+
+def ask(name: str, job: Job) -> target_pb2.SessionRequest:
+    """Asks whether another generation holds the key of `job`."""
+    question = target_pb2.Ask(request_id=name, tenant=job.tenant.name, idempotency_key=job.key, owner=job.request_id)
+    return target_pb2.SessionRequest(ask=question)
 
 
 def cancel(name: str, tokens_kept: int, reason: str) -> target_pb2.SessionRequest:

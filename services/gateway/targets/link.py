@@ -76,10 +76,15 @@ class Link:
             dispatched=session.dispatched,
         )
 
-    def start(self, job: Job, committed: list[int], key: str, timeout_s: float, outbox: Outbox) -> Attempt | None:
+    def start(self, job: Job, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt | None:
         """Starts a request; None when the session was lost meanwhile."""
         session = self._session
-        return session.start(job, committed, key, timeout_s, outbox) if session else None
+        return session.start(job, committed, timeout_s, outbox) if session else None
+
+    def ask(self, job: Job) -> Attempt | None:
+        """Asks whether another generation holds the job's key; None without a session that can answer."""
+        session = self._session
+        return session.ask(job) if session and "ask" in session.features else None
 
     async def run(self) -> None:
         """Keeps a session until the link is retired and idle."""

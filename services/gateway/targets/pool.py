@@ -7,9 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from services.common.errors import Reason, unavailable
 from services.common.metrics.family import Family
 from services.gateway.fleet.pairs import PairEntry
+from services.gateway.job import Job
 from services.gateway.router import Candidate, Router
+from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
 from services.gateway.targets.link import Dial, Link
-from services.gateway.targets.news import Model
+from services.gateway.targets.news import Model, Refused
+
+ASK_S = SILENT_AFTER * TICK_S
+"""Longest wait for what other targets say of a key: then a target that says nothing is taken for lost."""
 
 
 class Pool:
@@ -71,6 +76,27 @@ class Pool:
             if chosen is not None:
                 return next(link for link, one in candidates.items() if one.pair_id == chosen.pair_id)
             await self._change(until)
+
+    async def ask_others(self, chosen: Link, job: Job) -> None:
+        """Asks every target but the chosen one, those that drain or left the list too, whether it holds the job's key.
+
+        The chosen one judges the key itself. A target that is lost or says nothing in time is taken not to hold it.
+
+        Raises:
+            PacelineError: DUPLICATE when one does.
+        """
+        asked = [link.ask(job) for link in self._tasks.values() if link is not chosen]
+        answers = [asyncio.ensure_future(attempt.next()) for attempt in asked if attempt is not None]
+        if not answers:
+            return
+        try:
+            done, _ = await asyncio.wait(answers, timeout=ASK_S)
+        finally:
+            for answer in answers:
+                answer.cancel()
+        for end in (answer.result().end for answer in done):
+            if isinstance(end, Refused):
+                raise end.error
 
     async def model(self, wait_s: float) -> Model:
         """The model served; known from the first target on, also while none is there.

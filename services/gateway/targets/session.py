@@ -36,6 +36,7 @@ class Session:
         self.pair_id = welcome.pair_id
         self.model: Model = frames.model(welcome.model)
         self.load = frames.load(welcome.load) if welcome.HasField("load") else Load()
+        self.features = frozenset(welcome.features)
         self.dispatched = 0
         self.draining = False
         self.lost = False
@@ -69,13 +70,24 @@ class Session:
             self._lose(why)
         return why
 
-    def start(self, job: Job, committed: list[int], key: str, timeout_s: float, outbox: Outbox) -> Attempt:
-        """Sends a request; names are never used twice in a session, so late news cannot reach another request."""
-        self._names += 1
-        attempt = Attempt(f"{job.request_id}/{self._names}", len(committed), outbox, self._cancel)
-        self._attempts[attempt.name] = attempt
+    def start(self, job: Job, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
+        """Sends a request."""
+        attempt = self._attempt(job, len(committed), outbox)
         self.dispatched += 1
-        self._outgoing.put_nowait(frames.start(attempt.name, job, committed, key, timeout_s))
+        self._outgoing.put_nowait(frames.start(attempt.name, job, committed, timeout_s))
+        return attempt
+
+    def ask(self, job: Job) -> Attempt:
+        """Asks whether another generation holds the job's key here; the answer is an end, Refused when one does."""
+        attempt = self._attempt(job, 0, Outbox(0, lambda: None))
+        self._outgoing.put_nowait(frames.ask(attempt.name, job))
+        return attempt
+
+    def _attempt(self, job: Job, committed: int, outbox: Outbox) -> Attempt:
+        """Names are never used twice in a session, so late news cannot reach another request."""
+        self._names += 1
+        attempt = Attempt(f"{job.request_id}/{self._names}", committed, outbox, self._cancel)
+        self._attempts[attempt.name] = attempt
         return attempt
 
     def _cancel(self, attempt: Attempt, tokens_kept: int, reason: str) -> None:

@@ -43,7 +43,9 @@ class FakePool:
 
     def __init__(self, *scripts: Script) -> None:
         self.scripts = list(scripts)
-        self.starts: list[tuple[str, list[int], str]] = []
+        self.starts: list[tuple[str, list[int]]] = []
+        self.asked: list[str] = []
+        self.held = False
         self.avoided: list[set[str]] = []
         self.cancels: list[tuple[int, str]] = []
 
@@ -54,14 +56,19 @@ class FakePool:
         name = f"p{len(self.starts)}"
         model = SimpleNamespace(arithmetic=("r", "float32"), revision="r")
 
-        def start(job: Job, committed: list[int], held: str, timeout_s: float, outbox: Outbox) -> Attempt:
-            self.starts.append((name, [*committed], held))
+        def start(job: Job, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
+            self.starts.append((name, [*committed]))
             attempt = Attempt(name, len(committed), outbox, lambda _, kept, why: self.cancels.append((kept, why)))
             for epoch, update in self.scripts.pop(0)(len(committed)):
                 attempt.deliver(epoch, update)
             return attempt
 
         return SimpleNamespace(pair_id=name, model=model, start=start)
+
+    async def ask_others(self, chosen: Any, job: Job) -> None:
+        self.asked.append(chosen.pair_id)
+        if self.held:
+            raise PacelineError(Code.ALREADY_EXISTS, Reason.DUPLICATE, "held")
 
 
 def journey(pool: FakePool, job: Job = JOB, attempts: int = 4) -> Journey:
@@ -96,7 +103,7 @@ async def test_lost_and_moved_requests_go_on_where_they_were() -> None:
     got, end = await read(one)
     assert tuple(got) == TEXT
     assert end.reason is FinishReason.LENGTH
-    assert [committed for _, committed, _ in pool.starts] == [[], [*TEXT[:4]], [*TEXT[:9]]]
+    assert [committed for _, committed in pool.starts] == [[], [*TEXT[:4]], [*TEXT[:9]]]
     assert pool.avoided == [set(), {"p0"}, {"p1"}]
     totals = one.totals
     assert totals.migrations == 2
@@ -172,13 +179,26 @@ async def test_a_target_that_dies_after_the_last_token_loses_nothing() -> None:
     assert end.reason is FinishReason.LENGTH
 
 
-async def test_the_key_is_not_sent_again_to_a_target_that_holds_it() -> None:
-    job = replace(JOB, key="k")
-    pool = FakePool(lambda done: [(1, Update(0, end=Lost("gone")))], finishing(1))
-    one = journey(pool, job)
-    one._visited.add("p1")
-    await read(one)
-    assert [held for _, _, held in pool.starts] == ["k", ""]
+async def test_other_targets_are_asked_for_a_key_until_there_is_output() -> None:
+    pool = FakePool(
+        lambda done: [(0, Update(0, end=Refused(overloaded("full", 0.001))))],
+        lambda done: [(1, Update(0, end=Lost("gone")))],
+        lambda done: [(1, tokens(0, 4)), (1, Update(4, end=Lost("gone")))],
+        finishing(1),
+    )
+    assert tuple((await read(journey(pool, replace(JOB, key="k"))))[0]) == TEXT
+    assert pool.asked == ["p0", "p1", "p2"]
+    keyless = FakePool(finishing(1))
+    await read(journey(keyless))
+    assert not keyless.asked
+
+
+async def test_a_duplicate_is_not_started() -> None:
+    pool = FakePool()
+    pool.held = True
+    with pytest.raises(PacelineError) as error:
+        await read(journey(pool, replace(JOB, key="k")))
+    assert (error.value.reason, pool.starts) == (Reason.DUPLICATE, [])
 
 
 async def test_a_client_that_lacks_tokens_of_an_ended_request_has_them_discarded() -> None:

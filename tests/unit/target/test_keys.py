@@ -3,60 +3,64 @@
 import pytest
 
 from services.common.errors import Code, PacelineError, Reason
-from services.target.keys import KeyStore
+from services.target.keys import Claim, KeyStore
 from services.target.load import AdmissionRate
+
+
+def claim(key: str, owner: str = "first", tenant: str = "t", uid: int = 1, resumed: bool = False) -> Claim:
+    return Claim(tenant, key, owner, uid, resumed)
 
 
 def test_a_key_is_held_while_running_and_sixty_seconds_after() -> None:
     """Then the same key may start a new request."""
     keys = KeyStore()
-    keys.claim("tenant", "key", 0.0)
+    keys.claim(claim("key"), 0.0)
     for now, ended in ((1000.0, False), (1059.9, True)):
         if ended:
-            keys.release("tenant", "key", 1000.0)
+            keys.release(claim("key"), 1000.0)
         with pytest.raises(PacelineError) as caught:
-            keys.claim("tenant", "key", now)
+            keys.claim(claim("key", "second"), now)
         assert (caught.value.code, caught.value.reason) == (Code.ALREADY_EXISTS, Reason.DUPLICATE)
-    keys.claim("tenant", "key", 1060.0)
+    keys.claim(claim("key", "second"), 1060.0)
 
 
 def test_tenants_do_not_share_keys_and_no_key_is_no_key() -> None:
     """Neither blocks the other."""
     keys = KeyStore()
-    for tenant, key in (("a", "k"), ("b", "k"), ("a", ""), ("a", "")):
-        keys.claim(tenant, key, 0.0)
-    keys.release("a", "", 0.0)
+    for owner, (tenant, key) in enumerate((("a", "k"), ("b", "k"), ("a", ""), ("a", ""))):
+        keys.claim(claim(key, str(owner), tenant), 0.0)
+    keys.release(claim("", tenant="a"), 0.0)
     assert len(keys) == 2
 
 
 def test_the_store_is_bounded_and_forgets() -> None:
     """A full store refuses; ended keys make room, and releasing twice changes nothing."""
     keys = KeyStore(keep_s=10.0, capacity=2)
-    keys.claim("t", "1", 0.0)
-    keys.claim("t", "2", 0.0)
+    keys.claim(claim("1"), 0.0)
+    keys.claim(claim("2"), 0.0)
     with pytest.raises(PacelineError) as caught:
-        keys.claim("t", "3", 0.0)
+        keys.claim(claim("3"), 0.0)
     assert caught.value.reason is Reason.OVERLOADED and caught.value.retry_after_s == 10.0
-    keys.release("t", "1", 1.0)
-    keys.release("t", "1", 9.0)
-    keys.claim("t", "3", 11.0)
+    keys.release(claim("1"), 1.0)
+    keys.release(claim("1"), 9.0)
+    keys.claim(claim("3"), 11.0)
     assert len(keys) == 2
 
 
 def test_a_tenant_that_fills_its_share_leaves_room_for_others() -> None:
     """It is refused as over its own limit; keys that end or are forgotten make room again."""
     keys = KeyStore(keep_s=10.0, capacity=100, tenant_capacity=2)
-    keys.claim("greedy", "1", 0.0)
-    keys.claim("greedy", "2", 0.0)
+    keys.claim(claim("1", tenant="greedy"), 0.0)
+    keys.claim(claim("2", tenant="greedy"), 0.0)
     with pytest.raises(PacelineError) as caught:
-        keys.claim("greedy", "3", 0.0)
+        keys.claim(claim("3", tenant="greedy"), 0.0)
     assert (caught.value.code, caught.value.reason) == (Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT)
     assert caught.value.retry_after_s == 10.0
-    keys.claim("other", "1", 0.0)
-    keys.forget("greedy", "1")
-    keys.claim("greedy", "3", 0.0)
-    keys.release("greedy", "2", 1.0)
-    keys.claim("greedy", "4", 11.0)
+    keys.claim(claim("1", tenant="other"), 0.0)
+    keys.forget(claim("1", tenant="greedy"))
+    keys.claim(claim("3", tenant="greedy"), 0.0)
+    keys.release(claim("2", tenant="greedy"), 1.0)
+    keys.claim(claim("4", tenant="greedy"), 11.0)
     assert len(keys) == 3
 
 
@@ -64,10 +68,43 @@ def test_callers_without_a_name_may_hold_every_key() -> None:
     """Without tenants there is nobody else to leave room for."""
     keys = KeyStore(capacity=3, tenant_capacity=1)
     for key in "123":
-        keys.claim("", key, 0.0)
+        keys.claim(claim(key, tenant=""), 0.0)
     with pytest.raises(PacelineError) as caught:
-        keys.claim("", "4", 0.0)
+        keys.claim(claim("4", tenant=""), 0.0)
     assert caught.value.reason is Reason.OVERLOADED
+
+
+def test_a_generation_with_output_is_never_refused() -> None:
+    """Neither by a key that another one holds nor by a full store."""
+    keys = KeyStore(capacity=1)
+    keys.claim(claim("k", "duplicate", uid=1), 0.0)
+    keys.claim(claim("k", "moved", uid=2, resumed=True), 0.0)
+    keys.claim(claim("other", "moved too", uid=3, resumed=True), 0.0)
+    assert len(keys) == 1
+
+
+def test_a_key_that_was_taken_over_follows_its_new_request() -> None:
+    """The end of the request before frees nothing, and the time of an ended one does not run on."""
+    keys = KeyStore(keep_s=10.0)
+    keys.claim(claim("k", "first", uid=1), 0.0)
+    keys.release(claim("k", "first", uid=1), 1.0)
+    keys.claim(claim("k", "first", uid=2, resumed=True), 2.0)
+    keys.release(claim("k", "first", uid=1), 3.0)
+    keys.forget(claim("k", "first", uid=1))
+    for now in (12.0, 1000.0):
+        with pytest.raises(PacelineError):
+            keys.check(claim("k", "second"), now)
+    keys.release(claim("k", "first", uid=2), 1000.0)
+    keys.check(claim("k", "second"), 1010.0)
+
+
+def test_a_generation_that_returns_without_output_is_no_duplicate_of_itself() -> None:
+    """Its target may not have noticed yet that it left."""
+    keys = KeyStore()
+    keys.claim(claim("k", "first", uid=1), 0.0)
+    keys.claim(claim("k", "first", uid=2), 0.1)
+    with pytest.raises(PacelineError):
+        keys.claim(claim("k", "second", uid=3), 0.2)
 
 
 def test_retry_after_follows_the_queue_within_bounds() -> None:
@@ -79,13 +116,13 @@ def test_retry_after_follows_the_queue_within_bounds() -> None:
     assert 9.0 < rate.retry_after_s(20) <= 10.0 and rate.retry_after_s(1000) == 30.0
 
 
-def test_a_request_that_left_without_an_end_frees_its_key_at_once() -> None:
-    """The gateway may bring it back here; a key that is ending stays held."""
+def test_a_request_whose_gateway_is_gone_frees_its_key_at_once() -> None:
+    """Its client may ask again through another one; a key that is ending stays held."""
     keys = KeyStore()
-    keys.claim("t", "moved", 0.0)
-    keys.forget("t", "moved")
-    keys.claim("t", "moved", 0.0)
-    keys.release("t", "moved", 1.0)
-    keys.forget("t", "moved")
+    keys.claim(claim("k"), 0.0)
+    keys.forget(claim("k"))
+    keys.claim(claim("k", "second"), 0.0)
+    keys.release(claim("k", "second"), 1.0)
+    keys.forget(claim("k", "second"))
     with pytest.raises(PacelineError):
-        keys.claim("t", "moved", 2.0)
+        keys.claim(claim("k", "third"), 2.0)

@@ -24,6 +24,7 @@ class SessionRequest(google.protobuf.message.Message):
     HELLO_FIELD_NUMBER: builtins.int
     START_FIELD_NUMBER: builtins.int
     CANCEL_FIELD_NUMBER: builtins.int
+    ASK_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> global___Hello:
         """First frame of the stream."""
@@ -36,16 +37,21 @@ class SessionRequest(google.protobuf.message.Message):
     def cancel(self) -> global___Cancel:
         """Cancels a request."""
 
+    @property
+    def ask(self) -> global___Ask:
+        """Asks whether a key is held here; only sent to targets whose Welcome names the feature "ask"."""
+
     def __init__(
         self,
         *,
         hello: global___Hello | None = ...,
         start: global___Start | None = ...,
         cancel: global___Cancel | None = ...,
+        ask: global___Ask | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["hello", "start", "cancel"] | None: ...
+    def HasField(self, field_name: typing.Literal["ask", b"ask", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ask", b"ask", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["hello", "start", "cancel", "ask"] | None: ...
 
 global___SessionRequest = SessionRequest
 
@@ -90,6 +96,8 @@ class Start(google.protobuf.message.Message):
     TENANT_FIELD_NUMBER: builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: builtins.int
     TRACEPARENT_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
+    RESUMED_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The gateway's id, unique within the session."""
     prompt_length: builtins.int
@@ -106,6 +114,10 @@ class Start(google.protobuf.message.Message):
     """Idempotency key; empty: none."""
     traceparent: builtins.str
     """W3C traceparent; empty: none."""
+    owner: builtins.str
+    """The gateway's id of the generation, the same on every target: a key that it holds itself is no duplicate."""
+    resumed: builtins.bool
+    """The generation has output already: its key is noted, not judged."""
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Prompt followed by tokens already committed elsewhere."""
@@ -142,12 +154,46 @@ class Start(google.protobuf.message.Message):
         tenant: builtins.str = ...,
         idempotency_key: builtins.str = ...,
         traceparent: builtins.str = ...,
+        owner: builtins.str = ...,
+        resumed: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "priority", b"priority", "prompt_length", b"prompt_length", "request_id", b"request_id", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "tenant", b"tenant", "tenant_salt", b"tenant_salt", "timeout", b"timeout", "token_ids", b"token_ids", "traceparent", b"traceparent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "owner", b"owner", "priority", b"priority", "prompt_length", b"prompt_length", "request_id", b"request_id", "resumed", b"resumed", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "tenant", b"tenant", "tenant_salt", b"tenant_salt", "timeout", b"timeout", "token_ids", b"token_ids", "traceparent", b"traceparent"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_logprobs", b"_logprobs"]) -> typing.Literal["logprobs"] | None: ...
 
 global___Start = Start
+
+@typing.final
+class Ask(google.protobuf.message.Message):
+    """Asks whether another generation holds an idempotency key on this target. The answer is one RequestUpdate with an end:
+    the error DUPLICATE when one does, else "moved".
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The gateway's id of the question, unique within the session like those of requests."""
+    tenant: builtins.str
+    """Tenant."""
+    idempotency_key: builtins.str
+    """Idempotency key."""
+    owner: builtins.str
+    """The generation that asks, as in Start."""
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        tenant: builtins.str = ...,
+        idempotency_key: builtins.str = ...,
+        owner: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["idempotency_key", b"idempotency_key", "owner", b"owner", "request_id", b"request_id", "tenant", b"tenant"]) -> None: ...
+
+global___Ask = Ask
 
 @typing.final
 class Cancel(google.protobuf.message.Message):
@@ -219,6 +265,7 @@ class Welcome(google.protobuf.message.Message):
     PAIR_ID_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     LOAD_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -231,6 +278,10 @@ class Welcome(google.protobuf.message.Message):
     def load(self) -> global___Load:
         """Load of the target as the session opens, so that the first requests are routed by it."""
 
+    @property
+    def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Capabilities of this build by name, as Describe tells them."""
+
     def __init__(
         self,
         *,
@@ -238,9 +289,10 @@ class Welcome(google.protobuf.message.Message):
         pair_id: builtins.str = ...,
         model: services.common.pb.paceline.v1.types_pb2.ModelInfo | None = ...,
         load: global___Load | None = ...,
+        features: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["load", b"load", "model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version"]) -> None: ...
 
 global___Welcome = Welcome
 
