@@ -1,6 +1,7 @@
 """python -m deploy.cluster: Ray, the controller and its pairs, until SIGTERM."""
 
 import dataclasses
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -8,21 +9,27 @@ from pathlib import Path
 from deploy.cluster import derived, environment
 from deploy.cluster.settings import ClusterSettings
 from services.common import lifecycle, settings
+from services.common.process import end_descendants, leave, leave_when_asked
 
 
 def main() -> int:
     """Runs the controller; returns its exit code."""
+    leave_when_asked()
     chosen = settings.load(ClusterSettings, sys.argv[1:], check=derived.check)
     with tempfile.TemporaryDirectory(prefix="paceline-", ignore_cleanup_errors=True) as folder:
         chosen = dataclasses.replace(chosen, run_dir=chosen.run_dir or folder)
         run_dir = Path(chosen.run_dir)
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment.prepare(run_dir)
+        leave_when_asked(lambda: shutil.rmtree(folder, ignore_errors=True))
         # Imported only now: ray reads the environment when it is imported.
         from deploy.cluster.app import ClusterApp
 
-        return lifecycle.run("cluster", ClusterApp(chosen))
+        code = lifecycle.run("cluster", ClusterApp(chosen))
+        # A start of Ray that was broken off leaves processes.
+        end_descendants()
+        return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

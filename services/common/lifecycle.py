@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from services.common import logs
@@ -28,8 +29,9 @@ class App(Protocol):
 def run(service: str, app: App, log_level: str = "info") -> int:
     """Runs the app until SIGTERM or SIGINT; returns the exit code.
 
-    Prints one JSON line with the bound addresses as soon as they are known. A failed start raises, so the process ends
-    with a code other than 0. A fatal error later (app.fatal, when the app has one) ends the process with 1.
+    A signal during the start ends it. Prints one JSON line with the bound addresses as soon as they are known. A failed
+    start raises, so the process ends with a code other than 0. A fatal error later (app.fatal, when the app has one)
+    ends the process with 1.
     """
     logs.configure(service, log_level)
     return asyncio.run(_run(service, app))
@@ -38,16 +40,33 @@ def run(service: str, app: App, log_level: str = "info") -> int:
 async def _run(service: str, app: App) -> int:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+    workers = ThreadPoolExecutor(thread_name_prefix="service")
+    loop.set_default_executor(workers)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    bound = await app.start()
+    try:
+        return await _serve(service, app, stopped)
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+        # asyncio.run waits for the threads of the default executor, and one of them may still load.
+        loop.set_default_executor(ThreadPoolExecutor(1))
+
+
+async def _serve(service: str, app: App, stopped: asyncio.Event) -> int:
+    asked, starting = asyncio.create_task(stopped.wait()), asyncio.create_task(app.start())
+    await asyncio.wait([asked, starting], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+        await app.drain()
+        return 0
+    bound = starting.result()
     _freeze()
     print(json.dumps({"service": service, **bound.as_dict(), "pid": os.getpid()}), flush=True)
     fatal: asyncio.Future[None] | None = getattr(app, "fatal", None)
-    waiting = asyncio.create_task(stopped.wait())
-    watched: list[asyncio.Future[Any]] = [waiting] if fatal is None else [waiting, fatal]
+    watched: list[asyncio.Future[Any]] = [asked] if fatal is None else [asked, fatal]
     await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+    asked.cancel()
     await app.drain()
     return 1 if fatal is not None and fatal.done() and fatal.exception() else 0
 

@@ -1,12 +1,81 @@
-"""Small truths about processes: dying with the parent, watching another one by pidfd."""
+"""Small truths about processes: leaving early, ending a family, dying with the parent, watching another by pidfd."""
 
 import ctypes
 import os
 import select
 import signal
+import sys
 import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
+# How long a thread without work may take to end.
+_IDLE_S = 0.2
+# How long the kernel may take to end what was killed.
+_KILL_S = 2.0
+
+
+def leave_when_asked(tidy: Callable[[], object] = lambda: None) -> None:
+    """From here on SIGTERM and SIGINT end this process with 0: for the seconds in which it imports its libraries."""
+
+    def at_once(*_: object) -> None:
+        tidy()
+        os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, at_once)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process; a thread that still loads cannot be stopped, so nobody waits for it."""
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    for one in others:
+        one.join(_IDLE_S)
+    if any(one.is_alive() for one in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def end_session(session: int) -> None:
+    """SIGKILL to every process of a session, again while any lives: one may be starting another right now."""
+    end = time.monotonic() + _KILL_S
+    while (found := [pid for pid, (_, of) in _living().items() if of == session]) and time.monotonic() < end:
+        _kill(found)
+        time.sleep(0.01)
+
+
+def end_descendants() -> None:
+    """SIGKILL to the children of this process and theirs."""
+    living, ended = _living(), {os.getpid()}
+    while found := [pid for pid, (parent, _) in living.items() if parent in ended and pid not in ended]:
+        ended.update(found)
+        _kill(found)
+
+
+def _living() -> dict[int, tuple[int, int]]:
+    """Parent and session of every process that has not ended."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if state not in "ZX":
+            found[int(entry.name)] = (int(parent), int(session))
+    return found
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
 
 
 def die_with_parent(number: int = signal.SIGTERM) -> None:

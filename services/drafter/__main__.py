@@ -2,16 +2,20 @@
 
 import sys
 
-from services.common import lifecycle, settings
-from services.drafter.app import DrafterApp
-from services.drafter.settings import DrafterSettings
+from services.common.process import leave, leave_when_asked
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
+    leave_when_asked()
+    # Imported only now: it takes seconds, in which the process may be asked to leave.
+    from services.common import lifecycle, settings
+    from services.drafter.app import DrafterApp
+    from services.drafter.settings import DrafterSettings
+
     loaded = settings.load(DrafterSettings, sys.argv[1:])
     return lifecycle.run("drafter", DrafterApp(loaded), loaded.log_level)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

@@ -2,16 +2,20 @@
 
 import sys
 
-from services.common import lifecycle, settings
-from services.gateway.app import GatewayApp
-from services.gateway.settings import GatewaySettings
+from services.common.process import leave, leave_when_asked
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
+    leave_when_asked()
+    # Imported only now: it takes seconds, in which the process may be asked to leave.
+    from services.common import lifecycle, settings
+    from services.gateway.app import GatewayApp
+    from services.gateway.settings import GatewaySettings
+
     loaded = settings.load(GatewaySettings, sys.argv[1:])
     return lifecycle.run("gateway", GatewayApp(loaded), loaded.log_level)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

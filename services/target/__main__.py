@@ -1,19 +1,21 @@
 """Runs a target by hand: ``python -m services.target --model DIR --drafter-model DIR --drafter-address ADDRESS``."""
 
-from __future__ import annotations
-
 import sys
 
-from services.common import lifecycle, settings
-from services.target.app import TargetApp
-from services.target.settings import TargetSettings
+from services.common.process import leave, leave_when_asked
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
-    chosen = settings.load(TargetSettings, sys.argv[1:])
-    return lifecycle.run("target", TargetApp(chosen), chosen.log_level)
+    leave_when_asked()
+    # Imported only now: it takes seconds, in which the process may be asked to leave.
+    from services.common import lifecycle, settings
+    from services.target.app import TargetApp
+    from services.target.settings import TargetSettings
+
+    loaded = settings.load(TargetSettings, sys.argv[1:])
+    return lifecycle.run("target", TargetApp(loaded), loaded.log_level)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    leave(main())

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,34 @@ class App:
 sys.exit(lifecycle.run("fleet", App()))
 """
 
+STARTING = """
+import asyncio, sys, time
+from services.common import lifecycle
+from services.common.process import leave, leave_when_asked
+from tests.unit.common.fleet import server
+
+class App:
+    def __init__(self):
+        self.server, self.ready = server(), False
+    async def load(self):
+        print("loading", flush=True)
+        await asyncio.to_thread(time.sleep, 120)
+    async def start(self):
+        if "in start" in sys.argv:
+            await self.load()
+        self.task = asyncio.create_task(self.load())
+        return await self.server.start()
+    async def drain(self):
+        await self.server.stop(0)
+        print("drained", flush=True)
+
+leave_when_asked()
+if "before" in sys.argv:
+    print("loading", flush=True)
+    time.sleep(120)
+leave(lifecycle.run("fleet", App()))
+"""
+
 PARENT = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c",
@@ -60,6 +89,21 @@ def test_a_signal_drains_and_ends_with_0(number: signal.Signals) -> None:
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     assert (rest, process.returncode) == ("drained\n", 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("moment", "said"), [("before", ""), ("in start", "drained\n"), ("after start", "drained\n")])
+def test_a_signal_ends_a_service_that_still_loads_with_0(moment: str, said: str, number: signal.Signals) -> None:
+    process = start(STARTING, moment)
+    assert process.stdout is not None
+    while process.stdout.readline() != "loading\n":
+        assert process.poll() is None
+    asked = time.monotonic()
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert rest.endswith(said)
+    assert time.monotonic() - asked < 3.0
 
 
 def test_a_fatal_error_drains_and_ends_with_1() -> None:
