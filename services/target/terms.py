@@ -25,6 +25,8 @@ _STATE_BYTES_PER_TOKEN_ID = 9
 """Per slot and vocabulary entry: bias, count and whether the prompt has it."""
 _TARGET_BYTES, _DRAFTER_BYTES = 848 << 20, 560 << 20
 """Of each process on a GPU, beside tensors and graphs: its context, kernels, libraries and their workspaces."""
+_MEASURED_POSITIONS = 40_960
+"""Rows of the rotary tables that these figures include."""
 _GRAPH_LAYER_BYTES = 81 << 10
 """Of a captured step, for each of its layers."""
 _DRAFT_ROWS = 1.2
@@ -51,11 +53,13 @@ def pair_terms(
         per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
     if on_gpu:
         graphs = _target_steps(settings, widths) * config.num_hidden_layers * _GRAPH_LAYER_BYTES
-        fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs}
+        rotation = _rotation_bytes(config, config.max_position_embeddings)
+        fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
         if settings.speculates:
             fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _DRAFTER_BYTES
         if context is not None:
-            fixed[_DRAFTER] += _draft_bytes(settings, context, widths)
+            fixed[_PROCESS] += _rotation_bytes(context.config, config.max_position_embeddings)
+            fixed[_DRAFTER] += _draft_bytes(settings, context, widths) + _rotation_bytes(context.config, limit)
             # Whoever maps a GPU's memory can write it: the target keeps its own embedding and head to itself.
             fixed["drafter_tables"] = size * table_elements(config)
     else:
@@ -108,6 +112,11 @@ def _draft_bytes(settings: TargetSettings, context: DflashContext, widths: Seque
     held = context.dtype.itemsize * (int(_DRAFT_ROWS * rows * _row_elements(context.config)) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
     return held + graphs * context.config.num_hidden_layers * _GRAPH_LAYER_BYTES
+
+
+def _rotation_bytes(config: BackboneConfig, positions: int) -> int:
+    """What rotary tables of a GPU hold over the measured ones: half a cosine's and half a sine's row a position."""
+    return 4 * config.head_dim * max(0, positions - _MEASURED_POSITIONS)
 
 
 def _target_steps(settings: TargetSettings, widths: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.common.model import ModelError, load_target
+from services.common.model import ModelError, load_target, read_drafter_config, read_target_config
 from services.common.model.made_up import write_made_up
 from services.common.model.manifest import MANIFEST_FILE
 from tests.faults.answers import judge
@@ -119,6 +119,63 @@ def test_f11_a_header_of_any_bytes_ends_in_an_error_of_ours_or_loads(
         except ModelError:
             refused += 1
     assert refused > 0
+
+
+JUNK = (
+    "", "[" * 200_000, '{"a":' * 200_000, "[" * 500 + "]" * 500, "null", "true", "-1", "0", "0.5", "1e400", "NaN",
+    "1" + "0" * 400, "9" * 5000, "100000000", "4294967296", '"text"', '"\\ud800"', "[[1]]", "[]", "{}",
+    '{"rope_type": [1]}', '{"rope_type": "yarn", "factor": 1e300}',
+    '{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 0}',
+)  # fmt: skip
+
+
+def with_junk(text: str, rng: random.Random) -> str:
+    """One value of a JSON object, or the whole of it, is something else; now and then a key is."""
+    lines = text.splitlines()
+    at = rng.randrange(len(lines))
+    key, colon, _ = lines[at].partition(":")
+    if rng.randrange(8) == 0:
+        key = rng.choice((' "rope_scaling"', ' "rope_parameters"', ' "layer_types"', ' "quantization_config"', ' "a"'))
+    end = "," if lines[at].endswith(",") else ""
+    lines[at] = f"{key}{colon}{rng.choice(JUNK)}{end}"
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_f11_a_description_of_any_text_ends_in_an_error_of_ours_or_loads(
+    name: str, folder: Path, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
+) -> None:
+    (folder / MANIFEST_FILE).unlink()
+    whole = (folder / "config.json").read_text()
+    refused, count = 0, size(100, 2000)
+    for _ in range(count):
+        (folder / name).write_text(with_junk(whole, rng))
+        try:
+            read_target_config(folder)
+        except ModelError as error:
+            assert name in str(error)
+            assert len(str(error)) < 1000
+            refused += 1
+    assert refused > count // 20
+    report_counts("damaged_descriptions", count)
+
+
+def test_f11_a_drafters_description_of_any_text_ends_in_an_error_of_ours_or_loads(
+    folder: Path, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
+) -> None:
+    drafter = write_made_up(folder, seed=5).drafter
+    whole = (drafter / "config.json").read_text()
+    refused, count = 0, size(100, 2000)
+    for _ in range(count):
+        (drafter / "config.json").write_text(with_junk(whole, rng))
+        try:
+            read_drafter_config(drafter)
+        except ModelError as error:
+            assert "config.json" in str(error)
+            assert len(str(error)) < 1000
+            refused += 1
+    assert refused > count // 4
+    report_counts("damaged_descriptions", count)
 
 
 def test_f11_a_process_with_a_damaged_checkpoint_ends(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -12,8 +13,12 @@ from torch import Tensor
 
 from services.common.hub import FolderError, local_folder
 from services.common.model.errors import ModelError
+from services.common.model.generation import GENERATION_FILE
+from services.common.model.known_keys import TENSORS_IGNORED
 from services.common.model.manifest import verify_manifest
 
+_LOG = logging.getLogger(__name__)
+CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 _FLOATS = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
@@ -62,7 +67,8 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files = _tensor_files(folder)
-        manifest = verify_manifest(folder, sorted({path.name for path in self._files.values()} | {"config.json"}))
+        read = {path.name for path in self._files.values()} | {path.name for path in _descriptions(folder)}
+        manifest = verify_manifest(folder, sorted(read))
         self.revision = manifest or _describe_digest(folder, self._files.values())
 
     @property
@@ -71,18 +77,24 @@ class Checkpoint:
         return frozenset(self._files)
 
     def refuse_other_than(self, names: Iterable[str]) -> None:
-        """Refuse tensors that no layer asks for and tensors that are missing: this is another architecture."""
+        """Refuse tensors that no layer asks for and tensors that are missing: this is another architecture.
+
+        Tensors that follow from config.json are told once and left alone.
+        """
         expected = set(names)
         for name in sorted(expected - self._files.keys()):
             raise ModelError(f"{self.folder}: tensor {name} is missing")
-        for name in sorted(self._files.keys() - expected):
+        unused = [name for name in self._files.keys() - expected if name.endswith(TENSORS_IGNORED)]
+        for name in sorted(self._files.keys() - expected - set(unused)):
             raise ModelError(f"{self._files[name]}: tensor {name} is not part of this architecture")
+        if unused:
+            _LOG.info("%s: these tensors have no effect: %s", self.folder, ", ".join(sorted(unused)))
 
     def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return one tensor as `dtype`, on the CPU.
 
         Raises:
-            ModelError: missing, of another shape, not floating point, or not finite.
+            ModelError: missing, of another shape, not floating point, not finite, or too large for `dtype`.
         """
         path = self._files.get(name)
         if path is None:
@@ -96,9 +108,21 @@ class Checkpoint:
             raise ModelError(f"{path}: tensor {name} has shape {tuple(value.shape)}, expected {shape}")
         if value.dtype not in _FLOATS:
             raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected floating point")
-        if not all(bool(part.isfinite().all()) for part in value.flatten().split(1 << 24)):
+        if not _is_finite(value):
             raise ModelError(f"{path}: tensor {name} holds NaN or infinity")
-        return value.to(dtype)
+        cast = value.to(dtype)
+        if torch.finfo(dtype).max < torch.finfo(value.dtype).max and not _is_finite(cast):
+            raise ModelError(f"{path}: tensor {name} holds a value beyond the range of {dtype}")
+        return cast
+
+
+def _is_finite(value: Tensor) -> bool:
+    return all(bool(part.isfinite().all()) for part in value.flatten().split(1 << 24))
+
+
+def _descriptions(folder: Path) -> list[Path]:
+    """What is read beside tensors."""
+    return [folder / CONFIG_FILE, *(path for path in (folder / GENERATION_FILE,) if path.exists())]
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:
@@ -109,7 +133,7 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = {str(name): folder / Path(file).name for name, file in weight_map.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index}: cannot be read: {error!r}") from error
     held = {path: _tensor_names(path) for path in sorted(set(files.values()))}
     for name, path in files.items():
@@ -132,7 +156,7 @@ def _tensor_names(path: Path) -> frozenset[str]:
 
 
 def _describe_digest(folder: Path, files: Iterable[Path]) -> str:
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in _descriptions(folder)))
     for path in sorted(set(files)):
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")

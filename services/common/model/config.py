@@ -3,53 +3,28 @@
 A key that changes the arithmetic and is not implemented must not be ignored: the model would still run, and be wrong.
 """
 
-import json
-from collections.abc import Mapping
+import logging
+import reprlib
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.common.model.errors import ModelError
-from services.common.model.fields import Fields
+from services.common.kernels.rope import Scaling
+from services.common.model.checkpoint import CONFIG_FILE
+from services.common.model.fields import Fields, read_object
+from services.common.model.generation import eos_token_ids, read_generation, token_ids
+from services.common.model.known_keys import IGNORED, NEUTRAL, NEUTRAL_DFLASH
+from services.common.model.rope import read_rope
 
-CONFIG_FILE = "config.json"
-
-_IGNORED = frozenset({
-    "_name_or_path", "architectures", "auto_map", "bos_token_id", "dtype", "initializer_range", "max_window_layers",
-    "model_type", "num_target_layers", "pad_token_id", "sliding_window", "torch_dtype", "transformers_version",
-    "use_cache", "sep_token_id", "decoder_start_token_id", "name_or_path",
-})  # fmt: skip
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "attention_bias": (False, None),
-    "attention_dropout": (0, 0.0, None),
-    "hidden_act": ("silu",),
-    "is_causal": (False, None),
-    "layer_types": (),
-    "mlp_bias": (False, None),
-    "partial_rotary_factor": (1, 1.0, None),
-    "rope_scaling": (None,),
-    "use_sliding_window": (False, None),
-}
-_NEUTRAL_DFLASH: Mapping[str, tuple[Any, ...]] = {
-    "attention_sink_bias": (False, None),
-    "attention_value_scale": (None, 1, 1.0),
-    "causal": (False, None),
-    "conv_kernel_size": (None, 0),
-    "final_logit_softcapping": (None, 0, 0.0),
-    "input_embedding_scale": (None, 1, 1.0),
-    "output_multiplier": (None, 1, 1.0),
-    "projector_type": (None, "linear"),
-    "sample_from_anchor": (False, None),
-    "selector_rank": (None, 0),
-    "swa_window_size": (None,),
-    "use_aux_hidden_state": (True, None),
-    "use_swa": (False, None),
-}
+_LOG = logging.getLogger(__name__)
+_MOST_LAYERS, _MOST_BLOCK = 1 << 12, 1 << 10
+"""What would take a minute and gigabytes only to be compared with the file's tensors."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """The sizes of a stack of Qwen3 blocks."""
+    """The sizes of a stack of Qwen3 blocks; `max_position_embeddings` is the length that scaling allows."""
 
     vocab_size: int
     hidden_size: int
@@ -61,17 +36,19 @@ class BackboneConfig:
     max_position_embeddings: int
     rms_norm_eps: float
     rope_theta: float
+    rope_scaling: Scaling | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TargetConfig(BackboneConfig):
-    """A Qwen3 for causal language modelling."""
+    """A Qwen3 for causal language modelling; `sampling_defaults` are what its makers recommend, by request field."""
 
     tie_word_embeddings: bool
     eos_token_ids: tuple[int, ...]
+    sampling_defaults: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DrafterConfig(BackboneConfig):
     """A DFlash drafter; `target_layer_ids` are the target blocks whose outputs it reads."""
 
@@ -82,18 +59,23 @@ class DrafterConfig(BackboneConfig):
 
 
 def read_target_config(folder: Path) -> TargetConfig:
-    """Read a target's config.json.
+    """Read a target's config.json, and of its generation_config.json what ends a text and how to sample.
 
     Raises:
-        ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
+        ModelError: a file is missing, malformed, inconsistent, or asks for what is not implemented.
     """
     fields = _open(folder, {"Qwen3ForCausalLM"})
     backbone = _backbone(fields)
-    eos = fields.take("eos_token_id", (int, list, type(None)), default=None)
-    ids = tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,)
+    generation = read_generation(folder, backbone["vocab_size"])
+    own = eos_token_ids(fields, backbone["vocab_size"])
     tied = fields.take("tie_word_embeddings", (bool,), default=False)
-    fields.finish(_IGNORED - {"num_target_layers"})
-    return TargetConfig(**backbone, tie_word_embeddings=tied, eos_token_ids=_token_ids(fields, "eos_token_id", ids))
+    _finish(fields, IGNORED - {"num_target_layers"})
+    return TargetConfig(
+        **backbone,
+        tie_word_embeddings=tied,
+        eos_token_ids=tuple(dict.fromkeys(own + generation.eos_token_ids)),
+        sampling_defaults=generation.sampling,
+    )
 
 
 def read_drafter_config(folder: Path) -> DrafterConfig:
@@ -104,27 +86,22 @@ def read_drafter_config(folder: Path) -> DrafterConfig:
     """
     fields = _open(folder, {"DFlashDraftModel"})
     backbone = _backbone(fields)
-    inner = Fields(fields.source, fields.take("dflash_config", (dict,), default={}), prefix="dflash_config.")
-    for name, allowed in _NEUTRAL_DFLASH.items():
+    inner = fields.nested("dflash_config")
+    for name, allowed in NEUTRAL_DFLASH.items():
         inner.neutral(name, allowed)
-    own = fields.take("block_size", (int, type(None)), default=None)
-    block_size = own if own is not None else inner.positive("block_size")
-    if inner.take("block_size", (int,), default=block_size) != block_size:
-        raise fields.error("block_size", "differs from dflash_config.block_size")
-    if block_size < 2:
-        raise fields.error("block_size", f"must be at least 2, is {block_size}")
-    num_target_layers = fields.positive("num_target_layers")
+    block_size = _block_size(fields, inner)
+    num_target_layers = fields.positive("num_target_layers", most=_MOST_LAYERS)
     default = default_layer_ids(num_target_layers, backbone["num_hidden_layers"])
     layer_ids = tuple(inner.take("target_layer_ids", (list,), default=list(default)))
     if not layer_ids or any(type(i) is not int or not 0 <= i < num_target_layers for i in layer_ids):
-        raise fields.error("dflash_config.target_layer_ids", f"must be ids below {num_target_layers}: {layer_ids}")
-    (mask_id,) = _token_ids(fields, "dflash_config.mask_token_id", (inner.take("mask_token_id", (int,)),))
+        raise inner.error("target_layer_ids", f"must be ids below {num_target_layers}: {reprlib.repr(layer_ids)}")
+    (mask_id,) = token_ids(inner, "mask_token_id", [inner.take("mask_token_id", (int,))], backbone["vocab_size"])
     if fields.take("draft_vocab_size", (int, type(None)), default=None) not in (None, backbone["vocab_size"]):
         raise fields.error("draft_vocab_size", "a reduced draft vocabulary is not supported")
     fields.take("tie_word_embeddings", (bool,), default=False)
     fields.take("eos_token_id", (int, list, type(None)), default=None)
-    fields.finish(_IGNORED)
     inner.finish(frozenset())
+    _finish(fields, IGNORED)
     return DrafterConfig(**backbone, block_size=block_size, mask_token_id=mask_id, target_layer_ids=layer_ids,
                          num_target_layers=num_target_layers)  # fmt: skip
 
@@ -139,21 +116,23 @@ def default_layer_ids(target_layers: int, draft_layers: int) -> tuple[int, ...]:
 
 def _open(folder: Path, architectures: set[str]) -> Fields:
     path = folder / CONFIG_FILE
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise ModelError(f"{path}: is not a JSON object")
-    fields = Fields(path, values)
+    fields = Fields(path, read_object(path))
     named = fields.take("architectures", (list,))
-    if not set(named) & architectures:
-        raise fields.error("architectures", f"{named} is not supported, only {sorted(architectures)}")
+    if not any(isinstance(name, str) and name in architectures for name in named):
+        raise fields.error("architectures", f"{reprlib.repr(named)} is not supported, only {sorted(architectures)}")
     return fields
 
 
+def _finish(fields: Fields, ignored: Set[str]) -> None:
+    """Refuse what is not understood, and tell once what has no effect."""
+    unused = fields.finish(ignored)
+    if unused:
+        _LOG.info("%s: these keys have no effect: %s", fields.source, ", ".join(unused))
+
+
 def _backbone(fields: Fields) -> dict[str, Any]:
-    layers, heads = fields.positive("num_hidden_layers"), fields.positive("num_attention_heads")
+    layers = fields.positive("num_hidden_layers", most=_MOST_LAYERS)
+    heads = fields.positive("num_attention_heads")
     kv_heads = fields.positive("num_key_value_heads", default=heads)
     if heads % kv_heads:
         raise fields.error("num_key_value_heads", f"{kv_heads} does not divide num_attention_heads {heads}")
@@ -163,9 +142,9 @@ def _backbone(fields: Fields) -> dict[str, Any]:
         raise fields.error("head_dim", f"must be even for rotary embeddings, is {head_dim}")
     kinds = fields.take("layer_types", (list, type(None)), default=None)
     if kinds is not None and kinds != ["full_attention"] * layers:
-        raise fields.error("layer_types", f"only {layers} x full_attention is supported, is {kinds}")
-    theta = _rope_theta(fields)
-    for name, allowed in _NEUTRAL.items():
+        raise fields.error("layer_types", f"only {layers} x full_attention is supported, is {reprlib.repr(kinds)}")
+    rope = read_rope(fields)
+    for name, allowed in NEUTRAL.items():
         fields.neutral(name, allowed)
     return {
         "vocab_size": fields.positive("vocab_size"),
@@ -175,28 +154,19 @@ def _backbone(fields: Fields) -> dict[str, Any]:
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
-        "max_position_embeddings": fields.positive("max_position_embeddings"),
+        "max_position_embeddings": rope.positions,
         "rms_norm_eps": fields.number("rms_norm_eps", default=1e-6),
-        "rope_theta": theta,
+        "rope_theta": rope.theta,
+        "rope_scaling": rope.scaling,
     }
 
 
-def _rope_theta(fields: Fields) -> float:
-    nested = fields.take("rope_parameters", (dict, type(None)), default=None)
-    if nested is None:
-        return fields.number("rope_theta", default=10000.0)
-    inner = Fields(fields.source, nested, prefix="rope_parameters.")
-    inner.neutral("rope_type", ("default", None))
-    inner.neutral("partial_rotary_factor", (1, 1.0, None))
-    theta = inner.number("rope_theta", default=10000.0)
-    inner.finish(frozenset())
-    if fields.number("rope_theta", default=theta) != theta:
-        raise fields.error("rope_theta", "differs from rope_parameters.rope_theta")
-    return theta
-
-
-def _token_ids(fields: Fields, name: str, ids: tuple[Any, ...]) -> tuple[int, ...]:
-    vocab = fields.positive("vocab_size")
-    if any(type(token) is not int or not 0 <= token < vocab for token in ids):
-        raise fields.error(name, f"{ids} are not token ids below vocab_size {vocab}")
-    return ids
+def _block_size(fields: Fields, inner: Fields) -> int:
+    """Return the block's size, which stands beside `dflash_config` or, in newer files, in it."""
+    own, other = (where.take("block_size", (int, type(None)), default=None) for where in (fields, inner))
+    if own is not None and other is not None and own != other:
+        raise fields.error("block_size", "differs from dflash_config.block_size")
+    size: int = (fields if own is not None else inner).positive("block_size", most=_MOST_BLOCK)
+    if size < 2:
+        raise fields.error("block_size", f"must be at least 2, is {size}")
+    return size

@@ -4,6 +4,7 @@ Published architecture: github.com/z-lab/dflash. Context rows never get a query:
 the target's features alone, so it is append-only and the target can write it while it verifies.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from services.common.model.layers import (
 from services.common.model.qwen3 import Qwen3
 from services.common.model.random_weights import RandomCheckpoint
 
+_LOG = logging.getLogger(__name__)
 _FC = "fc.weight"
 _HIDDEN_NORM = "hidden_norm.weight"
 _NORM = "norm.weight"
@@ -52,12 +54,14 @@ class DflashContext:
         kv_FD: Tensor,
         key_norms_LD: Tensor,
         revision: str,
+        positions: int,
     ) -> None:
+        """`positions` is the target's context: the drafter's own says what it was trained on, not where it ends."""
         self.config = config
         self.revision = revision
         self._fc_DF, self._kv_FD, self._hidden_norm_D = fc_DF, kv_FD, hidden_norm_D
         self._key_norm_LHD = key_norms_LD[:, None].repeat(1, config.num_key_value_heads, 1)
-        self._table = rotation_table(config, fc_DF.dtype, fc_DF.device)
+        self._table = rotation_table(config, positions, fc_DF.dtype, fc_DF.device)
         self._host: HostContext | None = None
         if not on_kernel(fc_DF):
             self._host = compiled(HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_LHD, config))
@@ -125,11 +129,20 @@ class DflashBlock:
         self.config = config
         self.revision = revision
         self._layers, self._norm_D = tuple(layers), norm_D
-        self._table = rotation_table(config, norm_D.dtype, norm_D.device)
+        self._table = rotation_table(config, config.max_position_embeddings, norm_D.dtype, norm_D.device)
         self._host: HostDraft | None = None
         if not on_kernel(norm_D):
             self._host = compiled(HostDraft(layers, norm_D, config))
             self._layers = ()
+
+    def reach(self, context: int) -> None:
+        """Serve contexts of this many tokens, and the block after them, whatever length the drafter was trained on.
+
+        Steps captured before see the length of then.
+        """
+        positions = context + self.config.block_size
+        if positions != self._table.positions:
+            self._table = rotation_table(self.config, positions, self._norm_D.dtype, self._norm_D.device)
 
     @torch.no_grad()
     def propose(
@@ -196,6 +209,12 @@ def load_context(path: str | Path, target: Qwen3, random_weights: bool = False) 
     folder = resolve_folder(path)
     config, checkpoint = _open(folder, target.device, random_weights)
     _check_pair(folder, config, target.config)
+    positions = target.config.max_position_embeddings
+    if config.max_position_embeddings < positions:
+        _LOG.warning(
+            "%s: the drafter was made for %d positions, the target for %d: it drafts in all of them, "
+            "but fewer drafts may be accepted beyond its own", folder, config.max_position_embeddings, positions
+        )  # fmt: skip
     dtype, device = target.dtype, target.device
     fc_DF = checkpoint.read(_FC, _shapes(config)[_FC], dtype).to(device)
     parts, norms = [], []
@@ -208,7 +227,7 @@ def load_context(path: str | Path, target: Qwen3, random_weights: bool = False) 
         norms.append(checkpoint.read(norm, shapes[norm], dtype))
     hidden_norm_D = checkpoint.read(_HIDDEN_NORM, (config.hidden_size,), dtype).to(device)
     kv_FD, norms_LD = torch.cat(parts).to(device), torch.stack(norms).to(device)
-    return DflashContext(config, fc_DF, hidden_norm_D, kv_FD, norms_LD, checkpoint.revision)
+    return DflashContext(config, fc_DF, hidden_norm_D, kv_FD, norms_LD, checkpoint.revision, positions)
 
 
 def load_block(

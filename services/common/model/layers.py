@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear_added, linear_gated
-from services.common.kernels.rope import Rotation, RotationTable
+from services.common.kernels.rope import Frequencies, Rotation, RotationTable
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.checkpoint import TensorSource
 from services.common.model.config import BackboneConfig
@@ -72,10 +72,11 @@ def read_layer(
     )
 
 
-def rotation_table(config: BackboneConfig, dtype: torch.dtype, device: torch.device) -> RotationTable:
-    """Return the rotary tables of a model; never narrower than float32."""
+def rotation_table(config: BackboneConfig, positions: int, dtype: torch.dtype, device: torch.device) -> RotationTable:
+    """Return the rotary tables of a model for `positions`; never narrower than float32."""
     wide = dtype if dtype == torch.float64 else torch.float32
-    return RotationTable(config.max_position_embeddings, config.head_dim, config.rope_theta, wide, device)
+    frequencies = Frequencies.of(config.head_dim, config.rope_theta, config.rope_scaling, wide)
+    return RotationTable(positions, frequencies, wide, device)
 
 
 def store_projected(

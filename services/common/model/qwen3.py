@@ -16,6 +16,7 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, attend_span
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
 from services.common.model.config import TargetConfig, read_target_config
+from services.common.model.errors import ModelError
 from services.common.model.host import HostTarget
 from services.common.model.layers import (
     LayerWeights,
@@ -53,7 +54,7 @@ class Qwen3:
         if not on_kernel(embed_VD):
             self._host = compiled(HostTarget(layers, norm_D, lm_head_VD, config))
             self._layers = ()
-        self._table = rotation_table(config, embed_VD.dtype, embed_VD.device)
+        self._table = rotation_table(config, config.max_position_embeddings, embed_VD.dtype, embed_VD.device)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -152,9 +153,12 @@ def load_target(
         shapes.update(layer_shapes(config, prefix))
     has_head = not config.tie_word_embeddings or _HEAD in checkpoint.names
     checkpoint.refuse_other_than([*shapes, *([_HEAD] if has_head else [])])
-    embed_VD = checkpoint.read(_EMBED, table, dtype).to(where)
-    tied = config.tie_word_embeddings
-    head_VD = embed_VD if tied else checkpoint.read(_HEAD, table, dtype).to(where)
+    embed_VD = checkpoint.read(_EMBED, table, dtype)
+    head_VD = checkpoint.read(_HEAD, table, dtype) if has_head else embed_VD
+    if config.tie_word_embeddings and not torch.equal(embed_VD, head_VD):
+        raise ModelError(f"{folder}: tensor {_HEAD} differs from {_EMBED}, though config.json has tie_word_embeddings")
+    embed_VD = embed_VD.to(where)
+    head_VD = embed_VD if config.tie_word_embeddings else head_VD.to(where)
     layers = [read_layer(checkpoint, config, prefix, dtype, where) for prefix in prefixes]
     norm_D = checkpoint.read(_NORM, (config.hidden_size,), dtype).to(where)
     return Qwen3(config, layers, embed_VD, norm_D, head_VD, checkpoint.revision)

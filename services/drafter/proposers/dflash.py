@@ -35,7 +35,7 @@ class DflashProposer:
         return self._block.config.block_size - 1
 
     def check(self, shared: Shared) -> None:
-        """Needs the embedding and a draft context made for this checkpoint.
+        """Needs the embedding and a draft context made for this checkpoint; from then on serves its whole length.
 
         Raises:
             ValueError: names the tensor that is missing or does not fit.
@@ -51,6 +51,7 @@ class DflashProposer:
         found = tuple(shared.draft_kv.shape)
         if len(found) != 6 or (found[0], found[4], found[5]) != (layers, heads, head_dim):
             raise ValueError(f"draft_kv has shape {found}, the drafter needs {layers} layers, {heads} x {head_dim}")
+        self._block.reach(shared.history_SC.shape[1])
 
     def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens: the head's best per position."""

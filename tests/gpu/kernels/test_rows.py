@@ -8,7 +8,7 @@ from services.common.kernels.embedding import reference as embedding_reference
 from services.common.kernels.linear import Normed
 from services.common.kernels.rms_norm import kernel as norm_kernel
 from services.common.kernels.rms_norm import reference as norm_reference
-from services.common.kernels.rope import RotationTable
+from services.common.kernels.rope import Frequencies, RotationTable, Yarn
 from services.common.kernels.rope import kernel as rope_kernel
 from services.common.kernels.span_attention import placement, plan_span
 from services.common.kernels.store_context import kernel as context_kernel
@@ -21,6 +21,7 @@ from services.common.kernels.swiglu import reference as swiglu_reference
 from tests.gpu.kernels.devices import DEVICE, DTYPES, close, randn
 
 EPS = 1e-6
+YARN = Yarn(factor=4.0, original_positions=4, attention_factor=1.2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -56,7 +57,7 @@ def test_store_context(heads: int, size: int, dtype: torch.dtype) -> None:
     """Positions past the tables take their last row."""
     rows, layers = 6, 3
     mixed, weight = randn(rows, layers * 2 * heads * size, dtype=dtype), randn(layers, heads, size, seed=3, dtype=dtype)
-    rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(
+    rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
         torch.tensor([0, 1, 9, 49, 49, 70], device=DEVICE)
     )
     slots = torch.tensor([19, 4, 11, 0, 7, 12], device=DEVICE)
@@ -71,7 +72,9 @@ def test_store_context(heads: int, size: int, dtype: torch.dtype) -> None:
 def test_store_qkv(dtype: torch.dtype) -> None:
     rows, heads, kv_heads, size = 4, 4, 2, 16
     mixed, weight = randn(rows, (heads + 2 * kv_heads) * size, dtype=dtype), randn(heads + kv_heads, size, dtype=dtype)
-    rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(torch.arange(rows, device=DEVICE) + 5)
+    rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
+        torch.arange(rows, device=DEVICE) + 5
+    )
     slots = torch.tensor([9, 10, 30, 0], device=DEVICE)
     kv = randn(2, 8, 4, kv_heads, size, seed=9, dtype=dtype)
     expected_kv = kv.clone()
@@ -89,7 +92,9 @@ def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
     x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
     squares = x.float().pow(2).view(rows, parts, -1).sum(-1) if parts else None
     normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype)
-    rotation = RotationTable(50, size, 1e4, torch.float32, DEVICE).at(torch.arange(rows, device=DEVICE) + 5)
+    rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
+        torch.arange(rows, device=DEVICE) + 5
+    )
     slots = torch.arange(rows, device=DEVICE) * 3 % 40
     kv = randn(2, 10, 4, kv_heads, size, seed=9, dtype=dtype)
     expected_kv = kv.clone()
@@ -112,7 +117,7 @@ def test_placement(width: int, valid: list[int] | None) -> None:
 
 
 def test_rows_of_the_rotation_tables() -> None:
-    table = RotationTable(9, 24, 1e4, torch.float32, "cpu")
+    table = RotationTable(9, Frequencies.of(24, 1e4, YARN), torch.float32, "cpu")
     positions = torch.tensor([0, 8, 3, 40])
     expected = table.at(positions)
     tables = table.at(torch.arange(9))

@@ -13,6 +13,7 @@ from services.common.graph import StepGraphs
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DflashBlock, load_block
 from services.common.model.made_up import write_made_up
+from services.common.model.manifest import write_manifest
 from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
@@ -96,6 +97,19 @@ def test_one_position_of_context_does_matter(weighted: FakeArena, block: DflashB
     block_id = int(weighted.arena[attach.BLOCK_TABLE][1, 0])
     context[:, :, block_id, 15] *= -5
     assert _alone(weighted, block, 1, context) != expected
+
+
+def test_it_drafts_in_the_whole_context_of_its_target(weighted: FakeArena, folder: Path, block: DflashBlock) -> None:
+    """A drafter that was trained for 16 positions computes the others as one trained for 2,048 does."""
+    short = write_made_up(folder / "short", seed=SEED).drafter
+    config = short / "config.json"
+    config.write_text(config.read_text().replace('"max_position_embeddings": 2048', '"max_position_embeddings": 16'))
+    write_manifest(short)
+    weighted.rows([0, 1, 2, 3], bucket=4)
+    context = weighted.arena[attach.DRAFT_KV].clone()
+    _pacer(weighted, load_block(short, dtype=torch.float64)).draft(1, 4, 8)
+    for slot in range(4):
+        assert weighted.drafts(slot, 7) == _alone(weighted, block, slot, context)
 
 
 @pytest.mark.parametrize(

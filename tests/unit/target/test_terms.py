@@ -83,6 +83,15 @@ def test_processes_are_planned_as_they_were_measured(
     assert terms.fixed["drafter"] / MIB - 2 * block_elements(B16) / MIB == pytest.approx(drafter_mib, abs=24)
 
 
+def test_longer_rotary_tables_are_planned() -> None:
+    """A target has its own and the drafter's, a drafter one: 4 bytes for each position and dimension."""
+    longer = cast("Qwen3", Loaded(replace(QWEN3_4B, max_position_embeddings=262_144)))
+    short, long = (pair_terms(ON_GPU, *pair, (1, 16)) for pair in ((MODEL, CONTEXT, LIMIT), (longer, CONTEXT, 262_144)))
+    more = 4 * 128 * (262_144 - LIMIT)
+    assert long.fixed["process"] - short.fixed["process"] == 2 * more
+    assert long.fixed["drafter"] - short.fixed["drafter"] == more
+
+
 def test_a_step_that_is_not_captured_has_no_graph() -> None:
     captured, eager = (
         pair_terms(replace(ON_GPU, eager=eager), MODEL, CONTEXT, LIMIT, (1, 4, 8, 16)) for eager in (False, True)

@@ -1,5 +1,6 @@
-"""Rotary position embedding: its tables, and what turns normed heads."""
+"""Rotary position embedding: its frequencies, its tables, and what turns normed heads."""
 
+from services.common.kernels.rope.frequencies import Frequencies, Llama3, Scaling, Yarn
 from services.common.kernels.rope.tables import Rotation, RotationTable
 
-__all__ = ["Rotation", "RotationTable"]
+__all__ = ["Frequencies", "Llama3", "Rotation", "RotationTable", "Scaling", "Yarn"]

@@ -1,9 +1,11 @@
-"""Cosines and sines of the rotary embedding, computed once in float64."""
+"""Cosines and sines of the rotary embedding, computed once."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from services.common.kernels.rope.frequencies import Frequencies
 
 
 class Rotation(NamedTuple):
@@ -14,20 +16,26 @@ class Rotation(NamedTuple):
 
 
 class RotationTable:
-    """The neox convention: dimension i turns together with i + D / 2, at angle position * theta^(-2i / D).
+    """The neox convention: dimension i turns together with i + D / 2, at angle position * frequency i.
 
-    Rows [P, C] are whole, C = D, but on a GPU halves, C = H = D / 2: the kernel that looks them up mirrors them.
+    Angles are products in the frequencies' type, as in Hugging Face transformers. Rows [P, C] are whole, C = D, but on
+    a GPU halves, C = H = D / 2: the kernel that looks them up mirrors them.
     """
 
     def __init__(
-        self, positions: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device | str
+        self, positions: int, frequencies: Frequencies, dtype: torch.dtype, device: torch.device | str
     ) -> None:
-        exponents_H = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
-        angles_PH = torch.arange(positions, dtype=torch.float64)[:, None] * theta**-exponents_H
-        cos_PC, sin_PC = angles_PH.cos(), angles_PH.sin()
+        turns_H = frequencies.turns_H
+        angles_PH = torch.arange(positions, dtype=turns_H.dtype)[:, None] * turns_H
+        cos_PC, sin_PC = angles_PH.cos() * frequencies.scale, angles_PH.sin() * frequencies.scale
         if torch.device(device).type != "cuda":
             cos_PC, sin_PC = torch.cat((cos_PC, cos_PC), 1), torch.cat((-sin_PC, sin_PC), 1)
         self._cos_PC, self._sin_PC = cos_PC.to(device, dtype), sin_PC.to(device, dtype)
+
+    @property
+    def positions(self) -> int:
+        """Positions from 0 that have rows."""
+        return len(self._cos_PC)
 
     def at(self, positions_T: Tensor) -> Rotation:
         """Return the rows of flat positions; positions past the table (pad rows) take its last row."""

@@ -1,6 +1,7 @@
 """Damaged and foreign checkpoints: each is refused by an error that names the file and what is wrong in it."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from services.common.model.made_up import write_made_up
 from services.common.model.manifest import MANIFEST_FILE, write_manifest
 
 WEIGHTS = "model.safetensors"
+EMBED = "model.embed_tokens.weight"
 GATE = "model.layers.1.mlp.gate_proj.weight"
 
 
@@ -88,6 +90,34 @@ def test_a_tensor_that_is_not_finite_is_named(folder: Path, value: float) -> Non
         load_target(folder)
 
 
+def test_a_value_beyond_the_range_of_the_type_served_is_named(folder: Path) -> None:
+    """The largest float32 rounds to infinity in bfloat16."""
+    edit(folder, lambda tensors: tensors[GATE].view(-1).__setitem__(77, torch.finfo(torch.float32).max))
+    with pytest.raises(ModelError, match=r"gate_proj\.weight holds a value beyond the range of torch\.bfloat16"):
+        load_target(folder, torch.bfloat16)
+    assert load_target(folder).dtype == torch.float32
+
+
+def test_a_head_beside_a_tied_embedding_must_be_equal(folder: Path) -> None:
+    plain = load_target(folder)
+    edit(folder, lambda tensors: tensors.update({"lm_head.weight": tensors[EMBED].clone()}))
+    tied = load_target(folder)
+    assert tied.lm_head_VD is tied.embed_VD
+    assert torch.equal(tied.embed_VD, plain.embed_VD)
+    edit(folder, lambda tensors: tensors["lm_head.weight"].view(-1).__setitem__(5, 0.5))
+    with pytest.raises(ModelError, match=r"lm_head\.weight differs from model\.embed_tokens\.weight"):
+        load_target(folder)
+
+
+def test_tables_of_frequencies_are_left_alone_and_told_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = ("model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq")
+    edit(folder, lambda tensors: tensors.update({name: torch.ones(8) for name in names}))
+    with caplog.at_level(logging.INFO):
+        load_target(folder)
+    (told,) = (record.getMessage() for record in caplog.records if "tensors have no effect" in record.getMessage())
+    assert all(name in told for name in names)
+
+
 def test_a_missing_tensor_is_named(folder: Path) -> None:
     edit(folder, lambda tensors: tensors.pop(GATE))
     with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.gate_proj\.weight is missing"):
@@ -132,7 +162,7 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
         load_target(folder)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}', '{"weight_map": ' + "[" * 200_000])
 def test_a_malformed_index_is_refused(folder: Path, text: str) -> None:
     (folder / "model.safetensors.index.json").write_text(text)
     with pytest.raises(ModelError, match=r"index\.json"):

@@ -1,11 +1,14 @@
 """config.json is read strictly: what would change the arithmetic and is not implemented is refused by name."""
 
 import json
+import logging
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.common.kernels.rope import Yarn
 from services.common.model import ModelError, read_drafter_config, read_target_config
 from services.common.model.config import default_layer_ids
 from services.common.model.made_up import write_made_up
@@ -80,8 +83,22 @@ def test_a_drafter_that_asks_for_more_is_refused(change: dict[str, Any], named: 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_parameters.rope_type"),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "rope_scaling.rope_type"),
+        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e6}}, "rope_parameters.rope_type"),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling.factor"),
+        ({"rope_scaling": {"type": "yarn", "rope_type": "llama3"}}, "rope_scaling.rope_type"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_new": 1}}, "rope_scaling.beta_new"),
+        ({"rope_scaling": {"type": "yarn", "factor": 1e300}}, "rope_scaling.factor"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}, "rope_theta": 1.0}, "rope_theta"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0, "partial_rotary_factor": 0.5}},
+            "rope_scaling.partial_rotary_factor",
+        ),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}, "rope_parameters": {"rope_theta": 1e4}}, "rope_scaling"),
+        (
+            {"rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0}},
+            "rope_scaling.high_freq_factor",
+        ),
         ({"rope_parameters": {"rope_theta": 5.0}, "rope_theta": 6.0}, "rope_theta"),
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
@@ -95,6 +112,12 @@ def test_a_drafter_that_asks_for_more_is_refused(change: dict[str, Any], named: 
         ({"hidden_size": -1}, "hidden_size"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
         ({"eos_token_id": 320}, "eos_token_id"),
+        ({"architectures": [["Qwen3ForCausalLM"]]}, "architectures"),
+        ({"max_position_embeddings": 100_000_000}, "max_position_embeddings"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"rope_theta": 10**400}, "rope_theta"),
+        ({"head_dim": None, "num_attention_heads": 64}, "head_dim"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
     ],
 )
 def test_a_target_that_asks_for_more_is_refused(
@@ -116,7 +139,39 @@ def test_what_newer_writers_add_is_read(base: dict[str, Any], tmp_path: Path) ->
     assert config.eos_token_ids == (0, 5)
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{", "\udcff"])
+HARMLESS: dict[str, Any] = {
+    "unsloth_version": "2026.1", "chunk_size_feed_forward": 0, "tie_encoder_decoder": False, "pruned_heads": {},
+    "rope_scaling": {"rope_type": "default"}, "attention_dropout": 0.1, "top_p": 0.9, "output_hidden_states": True,
+}  # fmt: skip
+
+
+def test_keys_that_change_nothing_load_and_are_told_once(
+    base: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        config = read_target_config(write(tmp_path, base | HARMLESS))
+    assert config == read_target_config(write(tmp_path, base))
+    (record,) = (record for record in caplog.records if "no effect" in record.getMessage())
+    told = record.getMessage()
+    assert str(tmp_path / "config.json") in told
+    assert all(name in told for name in ("unsloth_version", "chunk_size_feed_forward", "attention_dropout"))
+    assert "hidden_size" not in told
+
+
+def test_yarn_is_read_as_model_cards_write_it(base: dict[str, Any], tmp_path: Path) -> None:
+    """The edit that Qwen3's card recommends leaves `max_position_embeddings` at 40,960."""
+    edit = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    config = read_target_config(write(tmp_path, base | {"max_position_embeddings": 40960, "rope_scaling": edit}))
+    assert config.max_position_embeddings == 131072
+    assert isinstance(config.rope_scaling, Yarn)
+    assert config.rope_scaling.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
+    assert (config.rope_scaling.beta_fast, config.rope_scaling.beta_slow) == (32, 1)
+    newer = {name: value for name, value in base.items() if name != "rope_theta"}
+    newer |= {"max_position_embeddings": 40960, "rope_parameters": edit | {"rope_theta": 10000.0}}
+    assert read_target_config(write(tmp_path, newer)) == config
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "\udcff", "[" * 200_000, '{"a":' * 200_000])
 def test_a_malformed_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ModelError, match=r"config\.json"):

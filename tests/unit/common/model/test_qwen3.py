@@ -1,6 +1,8 @@
 """The target's forward: against transformers, and invariant to chunks, widths, neighbours and stale memory."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import transformers
 
 from services.common.model import Qwen3, load_target
 from services.common.model.made_up import MadeUpShape, write_made_up
+from services.common.model.manifest import write_manifest
 from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at, tables
 
 SHAPES = {
@@ -16,6 +19,18 @@ SHAPES = {
     "many_queries": MadeUpShape(heads=8, kv_heads=1, head_dim=8, layers=4),
     "no_groups": MadeUpShape(heads=3, kv_heads=3, head_dim=12, hidden=48, layers=4),
 }
+ORIGINAL = 64
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL}
+STRETCHED: dict[str, dict[str, Any]] = {
+    "yarn": YARN,
+    "attention factor": YARN | {"attention_factor": 0.8},
+    "betas": YARN | {"beta_fast": 8.0, "beta_slow": 0.5},
+    "mscale": YARN | {"mscale": 0.7, "mscale_all_dim": 1.3},
+    "llama3": {
+        "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": ORIGINAL,
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -31,6 +46,25 @@ def test_logits_and_features_are_those_of_transformers(name: str, tmp_path: Path
     streams = [expected.hidden_states[tap + 1] for tap in context.taps]
     torch.testing.assert_close(target.logits(hidden), expected.logits, atol=1e-4, rtol=0)
     torch.testing.assert_close(features, torch.cat(streams, -1), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", STRETCHED)
+def test_stretched_frequencies_are_those_of_transformers_beyond_the_original_length(name: str, tmp_path: Path) -> None:
+    """In float32, within 1e-5 of the logits' scale, as the file is written by hand for a longer context."""
+    folder = write_made_up(tmp_path, 1, MadeUpShape(context=4 * ORIGINAL), std=0.25).target
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": STRETCHED[name]}))
+    write_manifest(folder)
+    target = load_target(folder)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    length = 3 * ORIGINAL
+    ids, table = ids_like(1, length), tables([length // 4], length // 4)
+    with torch.no_grad():
+        expected = reference(ids).logits
+    kv = poisoned(target.new_kv(length // 4 + 1, 4))
+    got = target.logits(target.forward_span(ids, span_at(table, [0], length), kv)[0])
+    scale = float(expected.abs().max())
+    assert float((got - expected)[:, ORIGINAL:].abs().max()) <= 1e-5 * scale
 
 
 def run_whole(target: Qwen3, ids: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,91 @@
+"""The rotary part of config.json: theta, and how frequencies are stretched, as old and new writers say it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from services.common.kernels.rope.frequencies import Llama3, Scaling, Yarn, attention_factor
+from services.common.model.fields import Fields
+
+_THETA = 10000.0
+_MOST_POSITIONS = 1 << 22
+"""Tables of more would take gigabytes; no published model has them."""
+
+
+@dataclass(frozen=True)
+class Rope:
+    """What the frequencies follow from, and how many positions the model is meant for."""
+
+    theta: float
+    scaling: Scaling | None
+    positions: int
+
+
+def read_rope(fields: Fields) -> Rope:
+    """Read `rope_theta`, the object in `rope_scaling` or `rope_parameters`, and the lengths.
+
+    YaRN means `factor` times the original length, also where `max_position_embeddings` was left as it was.
+
+    Raises:
+        ModelError: a kind that is not implemented, a contradiction, or a value without a meaning.
+    """
+    positions = fields.positive("max_position_embeddings", most=_MOST_POSITIONS)
+    inner = _object(fields)
+    scaling = _scaling(fields, inner, positions)
+    theta = inner.number("rope_theta", default=fields.number("rope_theta", default=_THETA))
+    if fields.number("rope_theta", default=theta) != theta:
+        raise fields.error("rope_theta", f"differs from {inner.prefix}rope_theta")
+    if theta <= 1:
+        raise fields.error("rope_theta", f"must be above 1, is {theta}")
+    inner.neutral("partial_rotary_factor", (1, 1.0, None))
+    inner.finish(frozenset())
+    if isinstance(scaling, Yarn):
+        positions = max(positions, int(min(scaling.factor * scaling.original_positions, _MOST_POSITIONS + 1)))
+        if positions > _MOST_POSITIONS:
+            raise inner.error("factor", f"makes more than {_MOST_POSITIONS} positions")
+    return Rope(theta, scaling, positions)
+
+
+def _object(fields: Fields) -> Fields:
+    """Return the one of the two that says anything."""
+    old, new = fields.nested("rope_scaling"), fields.nested("rope_parameters")
+    if old and new and not old.equals(new):
+        raise fields.error("rope_scaling", "differs from rope_parameters")
+    return old or new
+
+
+def _scaling(fields: Fields, inner: Fields, positions: int) -> Scaling | None:
+    kind, older = (inner.take(name, (str, type(None)), default=None) for name in ("rope_type", "type"))
+    if kind and older and kind != older:
+        raise inner.error("rope_type", "differs from type")
+    kind = kind or older or "default"
+    if kind == "default":
+        return None
+    if kind not in _KINDS:
+        raise inner.error("rope_type", f"{kind!r} is not supported, only {['default', *_KINDS]}")
+    original = inner.positive("original_max_position_embeddings", default=positions, most=_MOST_POSITIONS)
+    original = fields.positive("original_max_position_embeddings", default=original, most=_MOST_POSITIONS)
+    return _KINDS[kind](inner, original)
+
+
+def _yarn(inner: Fields, original: int) -> Yarn:
+    factor = inner.number("factor")
+    given = inner.optional_number("attention_factor")
+    mscale, mscale_all_dim = inner.optional_number("mscale"), inner.optional_number("mscale_all_dim")
+    return Yarn(
+        factor=factor,
+        original_positions=original,
+        attention_factor=attention_factor(factor, mscale, mscale_all_dim) if given is None else given,
+        beta_fast=inner.number("beta_fast", default=32.0),
+        beta_slow=inner.number("beta_slow", default=1.0),
+        truncate=inner.take("truncate", (bool,), default=True),
+    )
+
+
+def _llama3(inner: Fields, original: int) -> Llama3:
+    low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
+    if high <= low:
+        raise inner.error("high_freq_factor", f"must be above low_freq_factor {low}, is {high}")
+    return Llama3(inner.number("factor"), original, low, high)
+
+
+_KINDS: Mapping[str, Callable[[Fields, int], Scaling]] = {"llama3": _llama3, "yarn": _yarn}
