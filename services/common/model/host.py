@@ -87,7 +87,10 @@ class HostTarget(nn.Module):
         self, ids_T: Tensor, embed_VD: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor,
         read_BT: Tensor, bias_B1WT: Tensor | None, taps: list[int],
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated."""
+        """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated.
+
+        The last block's is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
+        """
         stream_TD = embed_VD.index_select(0, ids_T)
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps)
         room = room_for(kv_L2NSHD, read_BT)
@@ -99,6 +102,7 @@ class HostTarget(nn.Module):
             streams.append(stream_TD)
         if len(taps) == 0:
             return normed_TD, None
+        streams[-1] = normed_TD
         return normed_TD, torch.cat([streams[tap] for tap in taps], -1)
 
     @torch.jit.export

@@ -86,7 +86,7 @@ class Qwen3:
 
         Returns:
             Normalised hidden states [B, W, D], and the residual streams after the blocks `taps`, concatenated in that
-            order [B, W, len(taps) * D] (None without taps).
+            order [B, W, len(taps) * D] (None without taps). The last block's stream is normalised.
         """
         rotation = self._table.at(span.positions_BW.flatten())
         if self._host is None:
@@ -126,9 +126,11 @@ class Qwen3:
             normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps, keep)
             if index in taps:
                 tapped[index] = stream_TD
-        hidden_BWD = rms_norm(stream_TD, self._norm_D, eps).view(*ids_BW.shape, -1)
+        hidden_TD = rms_norm(stream_TD, self._norm_D, eps)
+        hidden_BWD = hidden_TD.view(*ids_BW.shape, -1)
         if not taps:
             return hidden_BWD, None
+        tapped[len(self._layers) - 1] = hidden_TD
         return hidden_BWD, torch.cat([tapped[index] for index in taps], -1).view(*ids_BW.shape, -1)
 
 

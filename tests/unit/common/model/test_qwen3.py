@@ -18,6 +18,7 @@ SHAPES = {
     "untied": MadeUpShape(tied=False, layers=3, taps=(0, 1)),
     "many_queries": MadeUpShape(heads=8, kv_heads=1, head_dim=8, layers=4),
     "no_groups": MadeUpShape(heads=3, kv_heads=3, head_dim=12, hidden=48, layers=4),
+    "taps the last block": MadeUpShape(layers=3, taps=(2, 0)),
 }
 ORIGINAL = 64
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL}
