@@ -9,12 +9,13 @@ from services.common.attach_convert import info_to_pb
 from services.common.limits import PROTOCOL_VERSION
 from services.common.mps import sharing
 from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.common.pb.paceline.v1 import types_pb2 as types
 from services.target.assembly import Machine
 from services.target.attacher import Attacher
 from services.target.budget import MemoryBudget
 from services.target.engine import Engine
 from services.target.recorder import FlightRecorder, RoundEntry
-from services.target.served import FEATURES
+from services.target.served import FEATURES, ServedModel
 from services.target.session_convert import load_to_pb
 
 
@@ -64,7 +65,15 @@ class Describer:
             synthetic_acceptance=self.machine.runner.pool.settings.synthetic_acceptance,
             features=FEATURES,
             drafter=None if attacher is None or attacher.info is None else info_to_pb(attacher.info),
+            recommended_sampling=_sampling_to_pb(self.machine.model),
         )
+
+
+def _sampling_to_pb(model: ServedModel) -> types.Sampling:
+    sampling = types.Sampling()
+    for name, value in model.recommended_sampling:
+        setattr(sampling, name, int(value) if name == "top_k" else value)
+    return sampling
 
 
 def _costs_to_pb(costs: Mapping[tuple[int, int], float]) -> list[pb.RoundCost]:

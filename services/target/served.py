@@ -14,7 +14,7 @@ FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migra
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model; ``max_draft`` is 0 and ``proposer`` none without a drafter."""
+    """The model; ``max_draft`` is 0 and ``proposer`` none without a drafter. ``recommended_sampling`` is told only."""
 
     name: str
     revision: str
@@ -23,6 +23,7 @@ class ServedModel:
     eos_token_ids: tuple[int, ...]
     dtype: str
     max_draft: int
+    recommended_sampling: tuple[tuple[str, float], ...] = ()
 
     @property
     def bounds(self) -> Bounds:

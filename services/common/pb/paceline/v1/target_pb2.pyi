@@ -552,6 +552,7 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     FEATURES_FIELD_NUMBER: builtins.int
     DRAFTER_FIELD_NUMBER: builtins.int
     GPU_SHARING_FIELD_NUMBER: builtins.int
+    RECOMMENDED_SAMPLING_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -600,6 +601,12 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     def drafter(self) -> services.common.pb.paceline.v1.drafter_pb2.DrafterInfo:
         """Endpoint of the drafter attached, for people."""
 
+    @property
+    def recommended_sampling(self) -> services.common.pb.paceline.v1.types_pb2.Sampling:
+        """Sampling that the checkpoint's generation_config.json recommends, for people; it is not applied: absent fields of a
+        request keep the defaults of Sampling.
+        """
+
     def __init__(
         self,
         *,
@@ -618,9 +625,10 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
         features: collections.abc.Iterable[builtins.str] | None = ...,
         drafter: services.common.pb.paceline.v1.drafter_pb2.DrafterInfo | None = ...,
         gpu_sharing: builtins.str = ...,
+        recommended_sampling: services.common.pb.paceline.v1.types_pb2.Sampling | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["budget", b"budget", "drafter", b"drafter", "graphs", b"graphs", "load", b"load", "model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "features", b"features", "generation", b"generation", "gpu_sharing", b"gpu_sharing", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "drafter", b"drafter", "graphs", b"graphs", "load", b"load", "model", b"model", "recommended_sampling", b"recommended_sampling"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "features", b"features", "generation", b"generation", "gpu_sharing", b"gpu_sharing", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "recommended_sampling", b"recommended_sampling", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
 
 global___TargetServiceDescribeResponse = TargetServiceDescribeResponse
 
