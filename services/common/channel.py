@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import grpc
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_CLIENT_MESSAGE_BYTES = 4 * 1024 * 1024
+MAX_CLIENT_STREAMS = 256
 PING_EVERY_MS = 10_000
 
 COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -23,6 +25,23 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
+)
+
+# Where clients come that are not known: no prompt is larger, and nobody needs more calls at once on one connection.
+# Without probes a message that nobody has asked for yet gets no more than the first window of its stream.
+EDGE_OPTIONS: tuple[tuple[str, int], ...] = (
+    *((name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"),
+    ("grpc.max_receive_message_length", MAX_CLIENT_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", MAX_CLIENT_STREAMS),
+    ("grpc.http2.bdp_probe", 0),
+)
+
+# Probes send a service's name.
+PROBE_OPTIONS: tuple[tuple[str, int], ...] = (
+    *((name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"),
+    ("grpc.max_receive_message_length", 4096),
+    ("grpc.max_concurrent_streams", 16),
+    ("grpc.http2.bdp_probe", 0),
 )
 
 # The "minimum" of gRPC is in fact the time that one attempt to connect may take, handshakes included; attempts that are

@@ -10,7 +10,7 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from services.common.channel import SERVER_OPTIONS
+from services.common.channel import PROBE_OPTIONS, SERVER_OPTIONS
 from services.common.interceptors import ErrorInterceptor
 from services.common.metrics.exporter import Exporter
 
@@ -56,6 +56,7 @@ class Server:
         metrics: CollectorRegistry,
         credentials: grpc.ServerCredentials | None = None,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
     ) -> None:
         self.name = name
         self._listeners = listeners
@@ -64,6 +65,7 @@ class Server:
         self._registry = metrics
         self._credentials = credentials
         self._interceptors = [ErrorInterceptor(), *interceptors]
+        self._options = list(options)
         self._health = HealthServicer()
         self._main: grpc.aio.Server | None = None
         self._plain: grpc.aio.Server | None = None
@@ -75,11 +77,11 @@ class Server:
         Raises:
             BindError: when an address cannot be bound.
         """
-        self._main = grpc.aio.server(interceptors=self._interceptors, options=list(SERVER_OPTIONS))
+        self._main = grpc.aio.server(interceptors=self._interceptors, options=self._options)
         self._register(self._main)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._main)
         reflection.enable_server_reflection([*self._names, HEALTH, reflection.SERVICE_NAME], self._main)
-        self._plain = grpc.aio.server(options=list(SERVER_OPTIONS))
+        self._plain = grpc.aio.server(options=list(PROBE_OPTIONS))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._plain)
         bound_grpc = _bind(self._main, self._listeners.grpc, self._credentials)
         bound_health = _bind(self._plain, self._listeners.health, None)

@@ -35,13 +35,24 @@ def estimated_tokens(text_bytes: int) -> int:
 class Ticket:
     """A request inside; closed exactly once, extra calls do nothing."""
 
-    def __init__(self, admission: "Admission", tenant: Tenant, tokens: int, since: float) -> None:
+    def __init__(self, admission: "Admission", tenant: Tenant, since: float) -> None:
         """Made by Admission.enter."""
         self._admission = admission
         self._tenant = tenant
-        self._tokens = tokens
+        self._tokens = 0
         self._since = since
         self._open = True
+
+    def queue(self, tokens: int) -> None:
+        """Counts the prompt as one that waits for its first output token.
+
+        A prompt that alone exceeds a bound is let in while no other prompt of its tenant waits.
+
+        Raises:
+            PacelineError: OVERLOADED or TENANT_LIMIT, with the time after which to retry.
+        """
+        self._admission.check_tokens(self._tenant, tokens)
+        self.settle(tokens)
 
     def settle(self, tokens: int) -> None:
         """Replaces the estimate by the exact number of prompt tokens."""
@@ -74,22 +85,28 @@ class Admission:
         self.requests = 0
         self.queued_tokens = 0
 
-    def enter(self, tenant: Tenant, tokens: int) -> Ticket:
-        """Lets a request in.
-
-        A request whose prompt alone exceeds the token bound enters while no other prompt waits.
+    def enter(self, tenant: Tenant) -> Ticket:
+        """Lets a request in, whose prompt need not be known yet.
 
         Raises:
             PacelineError: OVERLOADED or TENANT_LIMIT, with the time after which to retry.
         """
-        if _full(self._bound, self.requests, self.queued_tokens, tokens):
-            raise overloaded("the gateway is full", self._retry_after())
-        name = tenant.name
-        if tenant.bound and _full(tenant.bound, self._requests[name], self._tokens[name], tokens):
-            text = "the tenant's limit is reached"
-            raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT, text, retry_after_s=self._retry_after())
-        self.shift(tenant, 1, tokens)
-        return Ticket(self, tenant, tokens, self._clock())
+        if self.requests >= self._bound.requests:
+            raise self._full()
+        if tenant.bound and self._requests[tenant.name] >= tenant.bound.requests:
+            raise self._tenant_full("requests")
+        self.shift(tenant, 1, 0)
+        return Ticket(self, tenant, self._clock())
+
+    def check_tokens(self, tenant: Tenant, tokens: int) -> None:
+        """Refuses a prompt for which there is no room; for tickets."""
+        own = self._tokens[tenant.name]
+        if not own:
+            return
+        if self.queued_tokens + tokens > self._bound.queued_tokens:
+            raise self._full()
+        if tenant.bound and own + tokens > tenant.bound.queued_tokens:
+            raise self._tenant_full("queued prompt tokens")
 
     def shift(self, tenant: Tenant, requests: int, tokens: int) -> None:
         """Moves the counts; for tickets."""
@@ -104,10 +121,13 @@ class Admission:
         """Learns how long requests stay; for tickets."""
         self._mean_s += 0.1 * (self._clock() - since - self._mean_s)
 
+    def _full(self) -> PacelineError:
+        return overloaded("the gateway is full", self._retry_after())
+
+    def _tenant_full(self, what: str) -> PacelineError:
+        text = f"the tenant's limit of {what} is reached"
+        return PacelineError(Code.RESOURCE_EXHAUSTED, Reason.TENANT_LIMIT, text, retry_after_s=self._retry_after())
+
     def _retry_after(self) -> float:
         """The time in which one of the requests inside leaves on average."""
         return min(max(self._mean_s / max(self.requests, 1), 0.1), 30.0)
-
-
-def _full(bound: Bound, requests: int, queued: int, tokens: int) -> bool:
-    return requests >= bound.requests or (queued > 0 and queued + tokens > bound.queued_tokens)

@@ -11,11 +11,12 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from services.common import tracing
+from services.common.channel import EDGE_OPTIONS
 from services.common.hub import TOKENIZER_FILES, local_folder
 from services.common.metrics.catalogue import gateway_metrics
 from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
-from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
+from services.common.pb.paceline.v1 import inference_pb2
 from services.common.serving import Bound, Listeners, Server
 from services.common.tls import Peers, TlsFiles, server_credentials
 from services.gateway import admission
@@ -24,6 +25,8 @@ from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
 from services.gateway.front import Front
+from services.gateway.inlet import InletInterceptor
+from services.gateway.methods import add_service
 from services.gateway.router import Router, RouterSettings
 from services.gateway.service import InferenceService
 from services.gateway.settings import GatewaySettings
@@ -31,10 +34,10 @@ from services.gateway.streams import Streams
 from services.gateway.targets.link import Dial
 from services.gateway.targets.pool import Pool
 from services.gateway.tokenizer import load_tokenizer
-from services.gateway.vllm import add_vllm_engine
+from services.gateway.vllm import vllm_service
 from services.gateway.vllm.service import VllmEngine
 
-SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
 
 
 class GatewayApp:
@@ -61,14 +64,16 @@ class GatewayApp:
         )
         tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))
         self._front = Front(settings, tokenizer, self._pool, self.metrics)
+        keys = [AuthInterceptor(load_tenants(Path(settings.tenants)))] if settings.tenants else []
         self._server = Server(
             "gateway",
             Listeners(settings.grpc, settings.health, settings.metrics),
             self._register,
-            (SERVICE,),
+            (SERVICE.full_name,),
             registry,
             server_credentials(tls) if tls else None,
-            [AuthInterceptor(load_tenants(Path(settings.tenants)))] if settings.tenants else [],
+            [*keys, InletInterceptor()],
+            EDGE_OPTIONS,
         )
         self._tracer = tracing.tracer("gateway")
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,9 +116,9 @@ class GatewayApp:
         admitting = admission.Admission(bound, time.monotonic)
         streams = Streams(self._front, admitting, settings, self.metrics, self._tracer)
         service = InferenceService(self._front, streams, settings.default_max_tokens)
-        inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
+        add_service(server, SERVICE, service)
         if settings.vllm_engine:
-            add_vllm_engine(server, VllmEngine(self._front, streams, self._pool, settings))
+            add_service(server, vllm_service(), VllmEngine(self._front, streams, self._pool, settings))
 
     def _sources(self) -> list[Source]:
         settings = self._settings

@@ -108,13 +108,9 @@ def _bearer(details: grpc.HandlerCallDetails) -> str:
 
 
 def _refusing(handler: Handler) -> Handler:
-    async def refuse(request: Any, context: Any) -> Any:
+    """Refuses at the headers: a handler that takes one message would run when that has come, so it takes many."""
+
+    async def refuse(_: Any, context: Any) -> None:
         raise PacelineError(Code.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "a valid API key is needed")
 
-    make = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[bool(handler.request_streaming), bool(handler.response_streaming)]
-    return make(refuse, handler.request_deserializer, handler.response_serializer)
+    return grpc.stream_stream_rpc_method_handler(refuse, handler.request_deserializer, handler.response_serializer)

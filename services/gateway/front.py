@@ -1,9 +1,7 @@
 """Turns a client's query into a running generation: checks, tokenises, fixes the seed. Knows no protobuf."""
 
-import asyncio
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from services.common.errors import Code, PacelineError, Reason
@@ -11,6 +9,7 @@ from services.common.limits import LIMITS
 from services.common.metrics.family import Family
 from services.common.validation import Bounds, check_options, check_prompt
 from services.gateway.admission import Tenant, Ticket
+from services.gateway.fair_threads import FairThreads
 from services.gateway.generation import Generation
 from services.gateway.job import Job
 from services.gateway.migration import Journey, JourneySettings
@@ -24,17 +23,20 @@ from services.gateway.tokenizer import Tokenizer
 INLINE_BYTES = 2048
 """Prompts up to this size are tokenised at once, a fraction of a millisecond; longer ones in a thread."""
 
+THREADS = 4
+"""Tenants whose long prompts are tokenised at the same time."""
+
 
 class Front:
     """Makes generations; shared by every interface that the gateway offers."""
 
     def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: Family) -> None:
-        """Starts one thread for long prompts."""
+        """Long prompts have threads of their own."""
         self._settings = settings
         self._tokenizer = tokenizer
         self._pool = pool
         self._metrics = metrics
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
+        self._threads = FairThreads(THREADS, "tokenise")
         self._journey = JourneySettings(settings.attempts, settings.wait_target_s, settings.outbox_tokens)
 
     async def generation(
@@ -67,7 +69,7 @@ class Front:
         check_options(
             query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
         )
-        ids = await self.tokens(query.prompt, model)
+        ids = await self.tokens(query.prompt, model, tenant)
         ticket.settle(len(ids))
         seed = query.sampling.seed if query.seed_given else secrets.randbits(64)
         job = Job(
@@ -100,8 +102,8 @@ class Front:
             raise PacelineError(Code.NOT_FOUND, Reason.UNKNOWN_MODEL, text, field="model")
         return model
 
-    async def tokens(self, prompt: Prompt, model: Model) -> tuple[int, ...]:
-        """Token ids of a prompt, checked against the model.
+    async def tokens(self, prompt: Prompt, model: Model, tenant: Tenant) -> tuple[int, ...]:
+        """Token ids of a prompt, checked against the model; tenants take turns with long ones.
 
         Raises:
             PacelineError: the prompt is empty, too long, or holds ids outside the vocabulary.
@@ -109,9 +111,11 @@ class Front:
         if isinstance(prompt, TokenPrompt):
             ids = prompt.ids
         elif prompt.size <= INLINE_BYTES:
-            ids = self._encode(prompt)
+            ids = self._encode(prompt, model.context_limit)
         else:
-            ids = await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, prompt)
+            if isinstance(prompt, TextPrompt):
+                self._tokenizer.check_size(prompt.size, model.context_limit)
+            ids = await self._threads.run(tenant.name, self._encode, prompt, model.context_limit)
         check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
         return ids
 
@@ -123,10 +127,10 @@ class Front:
         }
 
     def close(self) -> None:
-        """Ends the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Ends the threads."""
+        self._threads.close()
 
-    def _encode(self, prompt: TextPrompt | ChatPrompt) -> tuple[int, ...]:
+    def _encode(self, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:
         if isinstance(prompt, TextPrompt):
             return tuple(self._tokenizer.encode(prompt.text))
-        return tuple(self._tokenizer.encode_chat([*prompt.messages]))
+        return tuple(self._tokenizer.encode_chat([*prompt.messages], context_limit))

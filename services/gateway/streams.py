@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from services.gateway.front import Front
 from services.gateway.generation import Delta, Final, Generation
 from services.gateway.keys import RunningKeys
 from services.gateway.migration import slow_client
-from services.gateway.query import Query, prompt_cost
+from services.gateway.query import Prompt, Query, prompt_cost
 from services.gateway.settings import GatewaySettings
 
 DEADLINE_GRACE_S = 0.2
@@ -47,11 +47,11 @@ class Streams:
         self._metrics = metrics
         self._keys = RunningKeys()
 
-    async def serve(self, ask: Callable[[], Query], context: Context, encode: Encode) -> None:
+    async def serve(self, ask: Callable[[], Awaitable[Query]], context: Context, encode: Encode) -> None:
         """Runs one call to its end.
 
         Args:
-            ask: makes the query; its refusal counts as the call's.
+            ask: takes in the message and makes the query; its refusal counts as the call's.
             context: where messages are written.
             encode: messages of each event.
 
@@ -61,10 +61,11 @@ class Streams:
         code = Code.INTERNAL
         began = time.monotonic()
         try:
-            query = ask()
-            admitted = self.admitted(prompt_cost(query.prompt))
-            with self._keys.held(current_tenant().name, query.key), admitted as ticket:
-                await self._run(query, Stream(context, ticket, self._metrics, began, encode), began)
+            with self.admitted() as ticket:
+                query = await ask()
+                with self._keys.held(current_tenant().name, query.key):
+                    self.queue(ticket, query.prompt)
+                    await self._run(query, Stream(context, ticket, self._metrics, began, encode), began)
             code = Code.OK
         except PacelineError as error:
             code = error.code
@@ -77,17 +78,14 @@ class Streams:
             self._metrics["request_seconds"].observe(time.monotonic() - began)
 
     @contextmanager
-    def admitted(self, tokens: int) -> Iterator[Ticket]:
+    def admitted(self) -> Iterator[Ticket]:
         """A place inside for the present tenant while the block runs.
 
         Raises:
             PacelineError: OVERLOADED or TENANT_LIMIT.
         """
-        try:
-            ticket = self._admission.enter(current_tenant(), tokens)
-        except PacelineError as error:
-            self._metrics["gateway_rejects"].inc(error.reason.value)
-            raise
+        with self._rejects():
+            ticket = self._admission.enter(current_tenant())
         self._metrics["gateway_inflight_requests"].set(self._admission.requests)
         try:
             yield ticket
@@ -95,9 +93,28 @@ class Streams:
             ticket.close()
             self._metrics["gateway_inflight_requests"].set(self._admission.requests)
 
+    def queue(self, ticket: Ticket, prompt: Prompt) -> None:
+        """Counts a prompt that is about to be tokenised.
+
+        Raises:
+            PacelineError: OVERLOADED or TENANT_LIMIT.
+        """
+        with self._rejects():
+            ticket.queue(prompt_cost(prompt))
+
+    @contextmanager
+    def _rejects(self) -> Iterator[None]:
+        try:
+            yield
+        except PacelineError as error:
+            self._metrics["gateway_rejects"].inc(error.reason.value)
+            raise
+
     async def _run(self, query: Query, stream: "Stream", began: float) -> None:
-        left_s = (query.timeout_s, stream.context.time_remaining(), self._settings.max_request_s)
-        until = began + min(seconds for seconds in left_s if seconds is not None)
+        until = began + min(query.timeout_s or self._settings.max_request_s, self._settings.max_request_s)
+        left_s = stream.context.time_remaining()
+        if left_s is not None:
+            until = min(until, time.monotonic() + left_s)
         parent = from_metadata(stream.context.invocation_metadata())
         try:
             async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):

@@ -1,6 +1,7 @@
 """Prompts to token ids and back to bytes, by the checkpoint's own tokenizer.json."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from services.common.errors import Code, PacelineError, Reason
 from services.gateway.chat_template import FIELD as CHAT_FIELD
 from services.gateway.chat_template import ChatTemplate, load_chat_template
 from services.gateway.detokenizer import TokenBytes, byte_alphabet
+
+SHRINKING: dict[str | None, int] = {None: 1, "NFC": 3}
+"""How much shorter a normaliser makes a text at most: NFC makes one Hangul syllable of three letters of its size."""
 
 
 class TokenizerError(ValueError):
@@ -24,22 +28,43 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self._chat_template = chat_template
         self.token_bytes = _token_bytes(tokenizer)
+        self._longest = longest_token(tokenizer)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text, with the special tokens that the tokenizer itself adds."""
-        ids: list[int] = self._tokenizer.encode(text).ids
-        return ids
+        return self._encoded(text, special_tokens=True)
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+    def check_size(self, text_bytes: int, context_limit: int) -> None:
+        """Refuses a text that cannot fit, before the work of tokenising it.
+
+        Raises:
+            PacelineError: CONTEXT_LIMIT when even the longest tokens would be too many.
+        """
+        if self._longest is not None and text_bytes > (context_limit - 1) * self._longest:
+            text = (
+                f"{text_bytes} bytes leave no room for output: the context limit is {context_limit} tokens, "
+                f"of which none is longer than {self._longest} bytes"
+            )
+            raise PacelineError(Code.INVALID_ARGUMENT, Reason.CONTEXT_LIMIT, text, field="prompt")
+
+    def encode_chat(self, messages: list[dict[str, str]], context_limit: int | None = None) -> list[int]:
         """Token ids of a chat: dictionaries with role and content.
 
         Raises:
-            PacelineError: UNSUPPORTED without a template, INVALID_FIELD when the template refuses.
+            PacelineError: UNSUPPORTED without a template, INVALID_FIELD when the template refuses, CONTEXT_LIMIT when
+                what it renders cannot fit.
         """
         if self._chat_template is None:
             text = "this model has no chat template"
             raise PacelineError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, text, field=CHAT_FIELD)
-        ids: list[int] = self._tokenizer.encode(self._chat_template.render(messages), add_special_tokens=False).ids
+        rendered = self._chat_template.render(messages)
+        if context_limit is not None:
+            self.check_size(len(rendered.encode()), context_limit)
+        return self._encoded(rendered, special_tokens=False)
+
+    def _encoded(self, text: str, special_tokens: bool) -> list[int]:
+        """As a batch of one, for which the library lets other threads of Python run; `encode` stops them all."""
+        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)[0].ids
         return ids
 
     def decode(self, token_ids: list[int]) -> str:
@@ -55,6 +80,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         TokenizerError: a file is missing or broken, or the tokenizer is not byte-level.
     """
     path = folder / "tokenizer.json"
+    # The calling thread itself is to work: in the library's own few threads a short text would wait behind long ones.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         tokenizer = HuggingFaceTokenizer.from_file(str(path))
         template = load_chat_template(folder)
@@ -68,6 +95,22 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
     return decoder is not None and decoder.get("type") == "ByteLevel"
+
+
+def longest_token(tokenizer: HuggingFaceTokenizer) -> int | None:
+    """Most bytes of text that one token stands for; None where nothing is known, as text is dropped on the way."""
+    form = json.loads(tokenizer.to_str())
+    normalizer = form.get("normalizer")
+    kind = normalizer and normalizer.get("type")
+    added = tokenizer.get_added_tokens_decoder().values()
+    if kind not in SHRINKING or form.get("truncation") or any(token.lstrip or token.rstrip for token in added):
+        return None
+    if "Removed" in json.dumps(form.get("pre_tokenizer")):
+        return None
+    alphabet = byte_alphabet()
+    contents = [len(token.content.encode()) for token in added]
+    learned = [len(_spelled(token, alphabet)) for token in tokenizer.get_vocab(with_added_tokens=False)]
+    return max([*contents, *learned], default=1) * SHRINKING[kind]
 
 
 def _token_bytes(tokenizer: HuggingFaceTokenizer) -> TokenBytes:

@@ -10,11 +10,13 @@ import pytest
 
 from services.common.channel import connect
 from services.common.errors import PacelineError, Reason
-from services.gateway.vllm import SERVICE, vllm_pb2
+from services.gateway.vllm import vllm_pb2
 from services.gateway.vllm.convert import query
 from tests.fakes_target import FakeTarget
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
+
+SERVICE = "vllm.grpc.engine.VllmEngine"
 
 pb2 = vllm_pb2()
 

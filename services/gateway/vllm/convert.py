@@ -61,13 +61,18 @@ def query(request: Any, default_max_tokens: int) -> Query:
 class Encoder:
     """Writes one answer: chunks when the client streams, and what it has gathered at the end."""
 
-    def __init__(self, pb2: Any, request: Any) -> None:
+    def __init__(self, pb2: Any) -> None:
         """Starts with no output."""
         self._pb2 = pb2
-        self._stream: bool = request.stream
-        self._stops = frozenset(request.sampling_params.stop_token_ids)
+        self._stream = False
+        self._stops: frozenset[int] = frozenset()
         self._token_ids: list[int] = []
         self._logprobs: list[PositionLogprobs] = []
+
+    def begin(self, request: Any) -> None:
+        """Notes what the request asks of its answer."""
+        self._stream = request.stream
+        self._stops = frozenset(request.sampling_params.stop_token_ids)
 
     def messages(self, request_id: str, event: Delta | Final) -> Iterable[Any]:
         """The messages of an event; a delta whose text alone became final has none."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from services.gateway.auth import current_tenant
 from services.gateway.front import Front
+from services.gateway.inlet import Messages
+from services.gateway.query import Query
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams import Context, Streams
 from services.gateway.targets.pool import Pool
@@ -14,7 +16,7 @@ from services.gateway.vllm.convert import Encoder, query
 
 
 class VllmEngine:
-    """The methods of the contract that make sense here; `add_vllm_engine` leaves the others unimplemented."""
+    """The methods of the contract that make sense here; `add_service` leaves the others unimplemented."""
 
     def __init__(self, front: Front, streams: Streams, pool: Pool, settings: GatewaySettings) -> None:
         """Fails at once when the package of the messages is missing."""
@@ -26,22 +28,30 @@ class VllmEngine:
         self._began = time.monotonic()
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
-    async def Generate(self, request: Any, context: Context) -> None:
+    async def Generate(self, messages: Messages[Any], context: Context) -> None:
         """Generates for one prompt; tokens only, the caller turns them into text."""
-        name = (current_tenant().name, request.request_id)
+        name: tuple[str, str] | None = None
+        encoder = Encoder(self._pb2)
         task = asyncio.current_task()
-        if task is not None:
-            self._running[name] = task
+
+        async def ask() -> Query:
+            nonlocal name
+            request = await messages.only()
+            name = (current_tenant().name, request.request_id)
+            if task is not None:
+                self._running[name] = task
+            encoder.begin(request)
+            return query(request, self._settings.default_max_tokens)
+
         try:
-            encoder = Encoder(self._pb2, request)
-            default = self._settings.default_max_tokens
-            await self._streams.serve(lambda: query(request, default), context, encoder.messages)
+            await self._streams.serve(ask, context, encoder.messages)
         finally:
-            if self._running.get(name) is task:
+            if name is not None and self._running.get(name) is task:
                 del self._running[name]
 
-    async def Abort(self, request: Any, context: Context) -> Any:
+    async def Abort(self, messages: Messages[Any], context: Context) -> Any:
         """Ends running requests of the caller's tenant; unknown ids are no error."""
+        request = await messages.only()
         tenant = current_tenant().name
         for request_id in request.request_ids:
             task = self._running.get((tenant, request_id))
@@ -49,13 +59,15 @@ class VllmEngine:
                 task.cancel()
         return self._pb2.AbortResponse()
 
-    async def HealthCheck(self, request: Any, context: Context) -> Any:
+    async def HealthCheck(self, messages: Messages[Any], context: Context) -> Any:
         """Healthy while a target takes work."""
+        await messages.only()
         ready = self._pool.ready
         return self._pb2.HealthCheckResponse(healthy=ready, message="" if ready else "no target is ready")
 
-    async def GetModelInfo(self, request: Any, context: Context) -> Any:
+    async def GetModelInfo(self, messages: Messages[Any], context: Context) -> Any:
         """What is served, and where its tokenizer lies."""
+        await messages.only()
         model = await self._front.model("")
         return self._pb2.GetModelInfoResponse(
             model_path=self._settings.tokenizer,
@@ -68,8 +80,9 @@ class VllmEngine:
             eos_token_ids=model.eos_token_ids,
         )
 
-    async def GetServerInfo(self, request: Any, context: Context) -> Any:
+    async def GetServerInfo(self, messages: Messages[Any], context: Context) -> Any:
         """That this is a server of this contract."""
+        await messages.only()
         return self._pb2.GetServerInfoResponse(
             active_requests=len(self._running),
             uptime_seconds=time.monotonic() - self._began,
@@ -78,8 +91,9 @@ class VllmEngine:
             max_num_seqs=self._settings.max_requests,
         )
 
-    async def GetLoads(self, request: Any, context: Context) -> Any:
+    async def GetLoads(self, messages: Messages[Any], context: Context) -> Any:
         """Requests in hand, as one rank."""
+        await messages.only()
         loads = self._pb2.SchedulerLoad(
             num_running_reqs=len(self._running),
             num_total_reqs=len(self._running),

@@ -15,25 +15,36 @@ class Clock:
         return self.now
 
 
+def enter(admission: Admission, tenant: Tenant, tokens: int) -> Ticket:
+    """Lets a request in and queues its prompt; one that is refused leaves at once."""
+    ticket = admission.enter(tenant)
+    try:
+        ticket.queue(tokens)
+    except PacelineError:
+        ticket.close()
+        raise
+    return ticket
+
+
 def test_requests_are_bounded_and_told_when_to_retry() -> None:
     admission = Admission(Bound(2, 1000), Clock())
-    tickets = [admission.enter(Tenant(), 1) for _ in range(2)]
+    tickets = [enter(admission, Tenant(), 1) for _ in range(2)]
     with pytest.raises(PacelineError) as refused:
-        admission.enter(Tenant(), 1)
+        enter(admission, Tenant(), 1)
     assert refused.value.code is Code.RESOURCE_EXHAUSTED
     assert refused.value.reason is Reason.OVERLOADED
     assert refused.value.retry_after_s is not None
     tickets[0].close()
-    admission.enter(Tenant(), 1)
+    enter(admission, Tenant(), 1)
 
 
 def test_queued_tokens_are_bounded_until_the_first_token() -> None:
     admission = Admission(Bound(100, 1000), Clock())
-    first = admission.enter(Tenant(), 900)
+    first = enter(admission, Tenant(), 900)
     with pytest.raises(PacelineError):
-        admission.enter(Tenant(), 200)
+        enter(admission, Tenant(), 200)
     first.settle(700)
-    second = admission.enter(Tenant(), 200)
+    second = enter(admission, Tenant(), 200)
     first.started()
     assert admission.queued_tokens == 200
     second.close()
@@ -42,19 +53,42 @@ def test_queued_tokens_are_bounded_until_the_first_token() -> None:
 
 def test_a_prompt_larger_than_the_bound_enters_alone() -> None:
     admission = Admission(Bound(100, 10), Clock())
-    admission.enter(Tenant(), 50)
+    enter(admission, Tenant(), 50)
     with pytest.raises(PacelineError):
-        admission.enter(Tenant(), 1)
+        enter(admission, Tenant(), 1)
 
 
 def test_a_tenants_limit_stops_that_tenant_only() -> None:
     admission = Admission(Bound(100, 1000), Clock())
     small, other = Tenant("small", bound=Bound(1, 1000)), Tenant("other", bound=Bound(5, 1000))
-    admission.enter(small, 1)
+    enter(admission, small, 1)
     with pytest.raises(PacelineError) as refused:
-        admission.enter(small, 1)
+        enter(admission, small, 1)
     assert refused.value.reason is Reason.TENANT_LIMIT
-    admission.enter(other, 1)
+    enter(admission, other, 1)
+
+
+def test_requests_are_counted_before_their_prompts_are_known() -> None:
+    admission = Admission(Bound(100, 1000), Clock())
+    tenant = Tenant("a", bound=Bound(2, 1000))
+    tickets = [admission.enter(tenant) for _ in range(2)]
+    with pytest.raises(PacelineError) as refused:
+        admission.enter(tenant)
+    assert refused.value.reason is Reason.TENANT_LIMIT
+    tickets[0].close()
+    admission.enter(tenant)
+
+
+def test_a_tenant_whose_prompts_fill_the_gateway_leaves_room_for_others() -> None:
+    admission = Admission(Bound(100, 1000), Clock())
+    greedy, other = Tenant("greedy"), Tenant("other")
+    enter(admission, greedy, 1000)
+    with pytest.raises(PacelineError) as refused:
+        enter(admission, greedy, 1)
+    assert refused.value.reason is Reason.OVERLOADED
+    enter(admission, other, 300)
+    with pytest.raises(PacelineError):
+        enter(admission, other, 1)
 
 
 def test_the_time_to_retry_follows_how_fast_requests_leave() -> None:
@@ -62,9 +96,9 @@ def test_the_time_to_retry_follows_how_fast_requests_leave() -> None:
     admission = Admission(Bound(1, 1000), clock)
     times = []
     for stay in (20.0,) * 40:
-        ticket = admission.enter(Tenant(), 1)
+        ticket = enter(admission, Tenant(), 1)
         with pytest.raises(PacelineError) as refused:
-            admission.enter(Tenant(), 1)
+            enter(admission, Tenant(), 1)
         times.append(refused.value.retry_after_s or 0.0)
         clock.now += stay
         ticket.close()
@@ -81,7 +115,7 @@ def test_counts_return_to_zero_whatever_the_order() -> None:
         action = random_numbers.random()
         if action < 0.5 or not tickets:
             try:
-                tickets.append(admission.enter(random_numbers.choice(tenants), random_numbers.randint(1, 500)))
+                tickets.append(enter(admission, random_numbers.choice(tenants), random_numbers.randint(1, 500)))
             except PacelineError:
                 continue
         elif action < 0.7:

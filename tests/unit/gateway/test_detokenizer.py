@@ -3,14 +3,16 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers import AddedToken, normalizers
 
 from services.common.errors import PacelineError
 from services.gateway.detokenizer import Detokenizer
 from services.gateway.text import TextStream
-from services.gateway.tokenizer import Tokenizer, TokenizerError, load_tokenizer
-from tests.fakes_tokenizer import SPECIAL, TEXT, write_tokenizer
+from services.gateway.tokenizer import Tokenizer, TokenizerError, load_tokenizer, longest_token
+from tests.fakes_tokenizer import SPECIAL, TEXT, build_tokenizer, write_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +108,25 @@ def test_a_missing_or_foreign_tokenizer_is_refused_by_file(tmp_path: Path) -> No
     path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder": {"type": "ByteFallback"}}))
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         load_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "longest"),
+    [(None, 25), (normalizers.NFC(), 75), (normalizers.NFKC(), None), (normalizers.Strip(), None)],
+)
+def test_no_token_is_longer_than_is_said(normalizer: Any, longest: int | None) -> None:
+    """Nothing is said where the normaliser may drop any amount of text."""
+    built = build_tokenizer()
+    if normalizer is not None:
+        built.normalizer = normalizer
+    assert longest_token(built) == longest
+    if longest is not None:
+        for text in ("<|im_start|>" * 9, "the quick brown fox " * 9, "\u1112\u1161\u11ab" * 99, "<日>" * 9):
+            assert len(text.encode()) <= longest * len(built.encode(text).ids)
+
+
+def test_added_tokens_that_swallow_blanks_are_of_no_known_length() -> None:
+    built = build_tokenizer()
+    built.add_tokens([AddedToken("<wide>", lstrip=True)])
+    assert len(built.encode(" " * 500 + "<wide>").ids) == 1
+    assert longest_token(built) is None

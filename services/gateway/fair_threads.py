@@ -1,0 +1,44 @@
+"""Threads for long work, in which tenants take turns."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class FairThreads:
+    """Runs one piece of work of a tenant at a time, so that one with much of it delays its own alone."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        """Makes threads as they are needed, of which as many tenants have one each at once."""
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._free = asyncio.Semaphore(threads)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def run(self, tenant: str, work: Callable[..., Result], *arguments: Any) -> Result:
+        """What the work returns or raises. Cancelled before it began, it never runs; later, it keeps its thread."""
+        turn = self._turns[tenant]
+        await turn.acquire()
+        try:
+            await self._free.acquire()
+        except BaseException:
+            turn.release()
+            raise
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[Result]) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
+                loop.call_soon_threadsafe(self._free.release)
+                loop.call_soon_threadsafe(turn.release)
+
+        future = self._pool.submit(work, *arguments)
+        future.add_done_callback(ended)
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Ends the threads; work that has not begun is dropped."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,168 @@
+"""Takes in the messages of clients: every method is served by a handler of stream arity and reads for itself.
+
+So a call is refused and counted when its headers are there. gRPC takes in a whole message as soon as somebody asks for
+it, hence a tenant has a bounded number of messages under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import grpc
+
+from services.common.errors import Code, PacelineError, Reason, malformed
+from services.common.interceptors import Malformed
+from services.gateway.auth import current_tenant
+
+if TYPE_CHECKING:
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
+
+PLACES = 32
+"""Messages of one tenant that may be under way at once."""
+
+PATIENCE_S = 30.0
+"""Longest time that a message may take, its wait for a place included."""
+
+HURRY_S = 1.0
+"""What is left to messages under way when others of their tenant wait for a place."""
+
+Message = TypeVar("Message")
+
+
+class Gate:
+    """The places of one tenant."""
+
+    def __init__(self) -> None:
+        """All places are free."""
+        self._free = asyncio.Semaphore(PLACES)
+        self._readers: set[asyncio.Timeout] = set()
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """A place for one message; whoever came before has to hurry when there is none.
+
+        Raises:
+            PacelineError: DEADLINE when the time of the message is over.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE_S) as limit:
+                await self._enter(limit)
+                try:
+                    yield
+                finally:
+                    self._readers.discard(limit)
+                    self._free.release()
+        except TimeoutError:
+            text = "the message of the call did not come in time"
+            raise PacelineError(Code.DEADLINE_EXCEEDED, Reason.DEADLINE, text) from None
+
+    async def _enter(self, limit: asyncio.Timeout) -> None:
+        if self._free.locked():
+            for reader in self._readers:
+                _hurry(reader)
+            self._waiting += 1
+            try:
+                await self._free.acquire()
+            finally:
+                self._waiting -= 1
+        else:
+            await self._free.acquire()
+        self._readers.add(limit)
+        if self._waiting:
+            _hurry(limit)
+
+
+class Messages(Generic[Message]):
+    """The messages of one call, each taken in when it is asked for."""
+
+    def __init__(self, gate: Gate, context: Any) -> None:
+        """Reads nothing yet."""
+        self._gate = gate
+        self._context = context
+
+    def __aiter__(self) -> Messages[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message.
+
+        Raises:
+            PacelineError: MALFORMED or DEADLINE.
+            StopAsyncIteration: the client has sent all.
+        """
+        async with self._gate.place():
+            message = await self._context.read()
+        if message is grpc.aio.EOF:
+            raise StopAsyncIteration
+        if isinstance(message, Malformed):
+            raise malformed("the request is not a valid message of this method")
+        taken: Message = message
+        return taken
+
+    async def only(self) -> Message:
+        """The one message of a call that has one.
+
+        Raises:
+            PacelineError: as `__anext__`, and MALFORMED when there is none.
+        """
+        try:
+            return await anext(self)
+        except StopAsyncIteration:
+            raise malformed("the call has no message") from None
+
+
+class InletInterceptor(grpc.aio.ServerInterceptor):
+    """Hands every method its messages by Messages; one that takes a single message gets it when it is whole."""
+
+    def __init__(self) -> None:
+        """Nothing is under way."""
+        self._gates: defaultdict[str, Gate] = defaultdict(Gate)
+
+    async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Handler | None:
+        """Replaces the handler by one of stream arity with the same answers."""
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        make = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+        serve = self._streaming if handler.response_streaming else self._single
+        whole = not handler.request_streaming
+        return make(serve(behaviour, whole), handler.request_deserializer, handler.response_serializer)
+
+    def _single(self, behaviour: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+        async def serve(_: Any, context: Any) -> Any:
+            return await behaviour(await self._taken(context, whole), context)
+
+        return serve
+
+    def _streaming(self, behaviour: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+        async def serve(_: Any, context: Any) -> AsyncIterator[Any]:
+            responses = behaviour(await self._taken(context, whole), context)
+            if inspect.isawaitable(responses):
+                await responses
+                return
+            async for response in responses:
+                yield response
+
+        return serve
+
+    async def _taken(self, context: Any, whole: bool) -> Any:
+        messages: Messages[Any] = Messages(self._gates[current_tenant().name], context)
+        return await messages.only() if whole else messages
+
+
+def _hurry(reader: asyncio.Timeout) -> None:
+    soon, when = asyncio.get_running_loop().time() + HURRY_S, reader.when()
+    if when is None or soon < when:
+        reader.reschedule(soon)

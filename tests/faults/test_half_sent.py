@@ -1,0 +1,99 @@
+"""Z5: calls whose messages never end take little memory: none without a key, that of a few messages with one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from deploy.stack import ServiceProcess
+from services.common.channel import MAX_CLIENT_MESSAGE_BYTES, connect
+from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
+from services.gateway.auth import digest
+from tests.fakes_target import FakeTarget
+from tests.fakes_tokenizer import write_tokenizer
+from tests.faults.half_sent import HalfSent, half_sent
+from tests.faults.http2 import literal
+from tests.integration.pair import ENVIRONMENT
+
+CONNECTIONS, STREAMS = 4, 50
+TENANTS = f"[[tenant]]\nname = 'a'\nkey_sha256 = ['{digest('key')}']\nmax_requests = 32\n"
+KEY = ("authorization", "Bearer key")
+QUIET_S = 0.7
+
+
+@pytest_asyncio.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[ServiceProcess]:
+    """A gateway process with one tenant, over a fake target."""
+    target = FakeTarget()
+    (tmp_path / "tenants.toml").write_text(TENANTS)
+    flags = ["--tokenizer", str(write_tokenizer(tmp_path / "model")), "--tenants", str(tmp_path / "tenants.toml")]
+    flags += ["--targets", await target.start(), "--propagation-s", "0", "--drain-grace-s", "0"]
+    process = ServiceProcess("gateway", ["services.gateway", *flags], tmp_path, ENVIRONMENT)
+    try:
+        await asyncio.to_thread(process.bound, 30.0)
+        yield process
+    finally:
+        await asyncio.to_thread(process.stop)
+        await target.stop()
+
+
+def resident_mib(process: ServiceProcess) -> float:
+    """Memory that the process holds."""
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+async def attack(address: str, *headers: bytes) -> list[HalfSent]:
+    """Every call sends its message less one frame, as far as the gateway takes it."""
+    peers = [await half_sent(address) for _ in range(CONNECTIONS)]
+    for peer in peers:
+        peer.open(STREAMS, MAX_CLIENT_MESSAGE_BYTES, *headers)
+    await asyncio.gather(*(peer.run(QUIET_S) for peer in peers))
+    return peers
+
+
+async def tokenised(address: str) -> int:
+    """Tokens of a prompt that the tenant sends; its place must be free."""
+    async with connect(address) as channel:
+        stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        request = inference_pb2.TokenizeRequest(prompt=inference_pb2.Prompt(text="hello"))
+        reply = await stub.Tokenize(request, metadata=(KEY,), timeout=30.0)
+    return len(reply.tokens.ids)
+
+
+@pytest.mark.parametrize(("key", "bound_mib"), [(False, 32), (True, 256)], ids=["without a key", "with a key"])
+async def test_z5_half_sent_messages_take_little_memory(gateway: ServiceProcess, key: bool, bound_mib: int) -> None:
+    address = gateway.bound(30.0)["grpc"]
+    assert await tokenised(address)
+    before = resident_mib(gateway)
+    peers = await attack(address, *([literal(*(text.encode() for text in KEY))] if key else []))
+    try:
+        grown = resident_mib(gateway) - before
+        refused = sum(len(peer.refused) for peer in peers)
+        assert refused == CONNECTIONS * STREAMS - (32 if key else 0), "refused at their headers"
+        assert grown <= bound_mib
+        if key:
+            with pytest.raises(grpc.aio.AioRpcError) as full:
+                await tokenised(address)
+            assert full.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, "half-sent calls are counted"
+    finally:
+        for peer in peers:
+            peer.close()
+    async with asyncio.timeout(30.0):
+        while True:
+            try:
+                assert await tokenised(address), "a call whose client is gone is counted no more"
+                break
+            except grpc.aio.AioRpcError as error:
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                await asyncio.sleep(0.05)
+    print(f"Z5 {'with' if key else 'without'} a key: {grown:.0f} MiB")
