@@ -61,7 +61,7 @@ def connect(
     options: Sequence[tuple[str, int | str]] = (),
 ) -> grpc.aio.Channel:
     """An asyncio channel to host:port or unix:/path; plaintext without credentials."""
-    merged = [*CLIENT_OPTIONS, *options]
+    merged = _merged(options)
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=merged)
     return grpc.aio.secure_channel(address, credentials, options=merged)
@@ -73,7 +73,12 @@ def connect_sync(
     options: Sequence[tuple[str, int | str]] = (),
 ) -> grpc.Channel:
     """A blocking channel, for threads that own no event loop."""
-    merged = [*CLIENT_OPTIONS, *options]
+    merged = _merged(options)
     if credentials is None:
         return grpc.insecure_channel(address, options=merged)
     return grpc.secure_channel(address, credentials, options=merged)
+
+
+def _merged(options: Sequence[tuple[str, int | str]]) -> list[tuple[str, int | str]]:
+    """The common options, and these in place of those of the same name: of two gRPC takes the first."""
+    return list({**dict(CLIENT_OPTIONS), **dict(options)}.items())

@@ -6,7 +6,7 @@ import asyncio
 import random
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -36,10 +36,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> MadeUpPair:
 
 @asynccontextmanager
 async def running(
-    models: MadeUpPair, *flags: str, environment: Mapping[str, str] = ENVIRONMENT
+    models: MadeUpPair,
+    *flags: str,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    drafter_flags: Sequence[str] = (),
+    address: str = "",
 ) -> AsyncIterator[PairProcesses]:
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
-        pair = PairProcesses(Path(name), models, flags, environment)
+        pair = PairProcesses(Path(name), models, flags, environment, drafter_flags, address)
         try:
             await asyncio.to_thread(pair.wait_ready)
             yield pair

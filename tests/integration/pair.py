@@ -31,17 +31,22 @@ class PairProcesses:
         flags: Sequence[str] = (),
         environment: Mapping[str, str] = ENVIRONMENT,
         drafter_flags: Sequence[str] = (),
+        address: str = "",
     ) -> None:
-        """Starts the target and its first drafter; neither is ready yet. ``folder`` must have a short path."""
+        """Starts the target and its first drafter; neither is ready yet. ``folder`` must have a short path.
+
+        With the ``address`` of a drafter that runs elsewhere none is started.
+        """
         self.folder = folder
         self._models = models
         self._drafter_flags = drafter_flags
         self._link = folder / "drafter.sock"
         self.drafters: list[ServiceProcess] = []
-        self.add_drafter()
-        self.turn_to(0)
+        if not address:
+            self.add_drafter()
+            self.turn_to(0)
         command = ["services.target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
-        command += ["--drafter-address", f"unix:{self._link}", "--run-dir", str(folder), "--threads", "1"]
+        command += ["--drafter-address", address or f"unix:{self._link}", "--run-dir", str(folder), "--threads", "1"]
         command += ["--adaptive", "false", "--watchdog-s", "20", "--propagation-s", "0.1", *flags]
         self.target = ServiceProcess("target", command, folder, environment)
         self.bound: dict[str, str] = {}

@@ -8,6 +8,7 @@ import os
 import queue
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from services.target.attachment import Attachment
 from services.target.drafts import Drafts
 from services.target.handoff import FlagHandoff, Handoff, HostHandoff
 from services.target.inbox import Attach, Command, Detach
+from services.target.pace import PaceStream
 from services.target.peer import listener_pid
 from services.target.plan import Plan
 from services.target.shared_weights import DamagedWeightsError, SharedWeights
@@ -170,6 +172,24 @@ def test_a_flood_of_wrong_answers_counts_as_late(bench: Callable[..., Bench], mo
     monkeypatch.setattr(it.drafter, "answer", lambda request: itertools.repeat(wrong, 100_000))
     assert rounds(drafts, range(1, 2)) == [False]
     assert it.detached() == Detach(drafts.generation, "late")
+
+
+class Flood:
+    """A Pace stream that says more than anybody asked for, and ends."""
+
+    def Pace(self, requests: object) -> Iterator[pb.PaceResponse]:
+        return (pb.PaceResponse(round=number) for number in range(10_000))
+
+
+def test_of_a_flood_that_nobody_reads_only_the_latest_answers_are_kept() -> None:
+    ended = threading.Event()
+    stream = PaceStream(Flood(), ended.set)  # type: ignore[arg-type]
+    assert ended.wait(WAIT_S)
+    kept = []
+    while (answer := stream.receive(WAIT_S)) is not None:
+        kept.append(answer.round)
+    assert 0 < len(kept) < 100
+    assert kept[-1] == 9_999
 
 
 def test_an_ended_stream_is_noticed_without_a_round(bench: Callable[..., Bench]) -> None:
