@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.client import Client, Job, Result
-from deploy.stack import EMBEDDED, Stack, StackError, StackSettings
+from deploy.stack import EMBEDDED, Stack, StackError, StackSettings, describe_target
 from deploy.up import print_progress
+from services.common.pb.paceline.v1 import target_pb2
 
 ALTERNATIONS = 5
 
@@ -47,15 +48,17 @@ def main() -> int:
     started = time.monotonic()
     try:
         with Stack(StackSettings(), progress=print_progress) as stack, Client(stack.gateway_address) as client:
-            sharing = stack.pairs()[0].gpu_sharing
-            print_progress(f"GPU sharing: {sharing}")
+            target = describe_target(stack.pairs()[0].target_address)
+            print_progress(
+                f"GPU sharing: {target.gpu_sharing}; hand-off between target and drafter: {target.handoff_mode}"
+            )
             show_text(client, prompts[0], chosen.max_tokens)
             greedy, sampled = run(client, prompts, chosen.max_tokens)
             print_progress("stopping everything")
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
-    report(greedy, sampled, sharing, chosen.setup_s, time.monotonic() - started)
+    report(greedy, sampled, target, chosen.setup_s, time.monotonic() - started)
     return 0 if all(c.identical for c in [*greedy, *sampled]) else 1
 
 
@@ -105,9 +108,13 @@ def compare(client: Client, prompt: str, max_tokens: int, temperature: float) ->
 
 
 def report(
-    greedy: Sequence[Comparison], sampled: Sequence[Comparison], gpu_sharing: str, setup_s: float, run_s: float
+    greedy: Sequence[Comparison],
+    sampled: Sequence[Comparison],
+    target: target_pb2.TargetServiceDescribeResponse,
+    setup_s: float,
+    run_s: float,
 ) -> None:
-    """Prints the table and the JSON line."""
+    """Prints the table and the JSON line; `target` is what the target tells of itself."""
     print(f"{'prompt':<34} {'T':>4} {'tokens':>6} {'tau':>5} {'plain tok/s':>12} {'spec tok/s':>11} {'ratio':>6}")
     for temperature, comparisons in ((0.0, greedy), (0.8, sampled)):
         for c in comparisons:
@@ -121,7 +128,8 @@ def report(
         json.dumps(
             {
                 "demo": "ok" if all(c.identical for c in [*greedy, *sampled]) else "texts differ",
-                "gpu_sharing": gpu_sharing,
+                "gpu_sharing": target.gpu_sharing,
+                "handoff": target.handoff_mode,
                 "setup_s": round(setup_s, 1),
                 "run_s": round(run_s, 1),
                 "tokens": sum(c.tokens for c in [*greedy, *sampled]) * 2 * ALTERNATIONS,

@@ -19,7 +19,8 @@ import grpc
 from deploy.cluster import derived
 from deploy.cluster.settings import ClusterSettings
 from services.common import settings
-from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
+from services.common.limits import PROTOCOL_VERSION
+from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc, target_pb2, target_pb2_grpc
 from services.gateway.settings import GatewaySettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -230,3 +231,16 @@ class Stack:
         for process in reversed(self.processes):
             process.stop()
         shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+def describe_target(address: str) -> target_pb2.TargetServiceDescribeResponse:
+    """What a target tells of itself.
+
+    Raises:
+        grpc.RpcError: it does not answer.
+    """
+    asked = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION)
+    with grpc.insecure_channel(address) as channel:
+        told: target_pb2.TargetServiceDescribeResponse
+        told = target_pb2_grpc.TargetServiceStub(channel).Describe(asked, timeout=30.0)
+    return told

@@ -11,9 +11,7 @@ import grpc
 import pytest
 
 from deploy.client import Client, Job
-from deploy.stack import ServiceProcess, Stack, StackError, StackSettings
-from services.common.limits import PROTOCOL_VERSION
-from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
+from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, describe_target
 
 PROMPT = "def add(a, b):\n"
 
@@ -46,23 +44,15 @@ def test_the_controller_announces_the_pair(stack: Stack) -> None:
     assert pair.metrics_address
 
 
-def description(address: str) -> target_pb2.TargetServiceDescribeResponse:
-    with grpc.insecure_channel(address) as channel:
-        ask = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION)
-        said: target_pb2.TargetServiceDescribeResponse
-        said = target_pb2_grpc.TargetServiceStub(channel).Describe(ask, timeout=30.0)
-    return said
-
-
 def test_settings_of_the_target_reach_it_by_flag_and_by_variable(stack: Stack) -> None:
     (pair,) = stack.pairs()
-    said = description(pair.target_address)
+    said = describe_target(pair.target_address)
     assert (said.budget.block_size, said.budget.blocks) == (8, 700)
 
 
 def test_target_and_controller_tell_how_the_gpu_is_shared(stack: Stack) -> None:
     (pair,) = stack.pairs()
-    assert pair.gpu_sharing == description(pair.target_address).gpu_sharing == "none"
+    assert pair.gpu_sharing == describe_target(pair.target_address).gpu_sharing == "none"
 
 
 def test_every_service_answers_scrapes(stack: Stack) -> None:
