@@ -189,7 +189,7 @@ def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[in
         eos_token_ids=tuple(model.config.eos_token_ids),
         dtype=settings.dtype,
         max_draft=widths[-1] - 1,
-        recommended_sampling=model.config.sampling_defaults,
+        recommended_sampling=model.config.recommended_sampling,
     )
 
 

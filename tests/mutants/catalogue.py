@@ -39,6 +39,7 @@ PREEMPTED = f"{_REQUESTS}test_preempted_requests_wait_and_say_the_same"
 ROUNDS = f"{_STEPS}test_500_rounds_capture_and_allocate_nothing"
 PUBLISHED = f"{_STEPS}test_the_drafter_sees_what_was_committed"
 DRAFT_CONTEXT = f"{_STEPS}test_plain_rounds_keep_the_draft_context_complete"
+PUBLISHED_DFLASH = "tests/unit/common/model/test_published.py::test_blocks_are_those_of_the_published_code"
 TAGS = f"{_KERNELS}test_take_drafts.py::test_a_foreign_round_epoch_or_generation_is_absent"
 RANGE = f"{_KERNELS}test_take_drafts.py::test_an_id_out_of_range_makes_its_row_absent"
 ACCEPTED = f"{_KERNELS}test_accept.py::test_ten_thousand_random_rows_equal_plain_decoding"
@@ -105,6 +106,28 @@ FORWARD = (
         "streams[tap] for tap in taps",
         "streams[tap - 1] for tap in taps",
         "tests/unit/common/model",
+    ),
+    Mutant("last-tap-before-the-final-norm", HOST, "        streams[-1] = normed_TD\n", "", PUBLISHED_DFLASH),
+    Mutant(
+        "draft-context-ends-with-the-drafters-own-length",
+        "services.common.model.dflash",
+        "positions = target.config.max_position_embeddings",
+        "positions = config.max_position_embeddings",
+        PUBLISHED_DFLASH,
+    ),
+    Mutant(
+        "drafts-end-with-the-drafters-own-length",
+        "services.drafter.proposers.dflash",
+        "self._block.reach(shared.history_SC.shape[1])",
+        "shared.history_SC.shape",
+        "tests/unit/drafter/test_dflash.py::test_it_drafts_in_the_whole_context_of_its_target",
+    ),
+    Mutant(
+        "attention-factor-forgotten",
+        "services.common.kernels.rope.tables",
+        "angles_PH.cos() * frequencies.scale, angles_PH.sin() * frequencies.scale",
+        "angles_PH.cos(), angles_PH.sin()",
+        f"{_KERNELS}test_rope.py",
     ),
     Mutant(
         "a-second-forward-every-round",

@@ -41,11 +41,11 @@ class BackboneConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetConfig(BackboneConfig):
-    """A Qwen3 for causal language modelling; `sampling_defaults` are what its makers recommend, by request field."""
+    """A Qwen3 for causal language modelling; `recommended_sampling` are what its makers recommend, by request field."""
 
     tie_word_embeddings: bool
     eos_token_ids: tuple[int, ...]
-    sampling_defaults: tuple[tuple[str, float], ...] = ()
+    recommended_sampling: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def read_target_config(folder: Path) -> TargetConfig:
         **backbone,
         tie_word_embeddings=tied,
         eos_token_ids=tuple(dict.fromkeys(own + generation.eos_token_ids)),
-        sampling_defaults=generation.sampling,
+        recommended_sampling=generation.sampling,
     )
 
 

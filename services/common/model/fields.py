@@ -10,7 +10,7 @@ from typing import Any
 from services.common.model.errors import ModelError
 
 _REQUIRED: Any = object()
-MOST = 1 << 31
+_MOST = 1 << 31
 """No size of a model reaches this."""
 
 
@@ -69,7 +69,7 @@ class Fields:
         values = self.take(name, (dict, type(None)), default=None)
         return Fields(self.source, values or {}, prefix=f"{self.prefix}{name}.")
 
-    def positive(self, name: str, default: Any = _REQUIRED, most: int = MOST) -> int:
+    def positive(self, name: str, default: Any = _REQUIRED, most: int = _MOST) -> int:
         """Return a key that must be an integer in [1, most]; null counts as absent when there is a default."""
         value: int = self._take_number(name, (int,), default)
         if not 0 < value <= most:
@@ -85,6 +85,7 @@ class Fields:
 
     def optional_number(self, name: str) -> float | None:
         """Return the same of a key that may be absent or null."""
+        self._seen.add(name)
         return None if self._values.get(name) is None else self.number(name)
 
     def neutral(self, name: str, allowed: tuple[Any, ...]) -> None:

@@ -167,7 +167,8 @@ def test_yarn_is_read_as_model_cards_write_it(base: dict[str, Any], tmp_path: Pa
     assert config.rope_scaling.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
     assert (config.rope_scaling.beta_fast, config.rope_scaling.beta_slow) == (32, 1)
     newer = {name: value for name, value in base.items() if name != "rope_theta"}
-    newer |= {"max_position_embeddings": 40960, "rope_parameters": edit | {"rope_theta": 10000.0}}
+    said = edit | {"rope_theta": 10000.0, "attention_factor": None, "beta_fast": None, "mscale": None}
+    newer |= {"max_position_embeddings": 40960, "rope_parameters": said}
     assert read_target_config(write(tmp_path, newer)) == config
 
 

@@ -33,18 +33,18 @@ def test_end_tokens_of_both_files_end_a_text(folder: Path, said: Any, ends: tupl
 
 def test_sampling_is_told_by_the_names_of_request_fields(folder: Path) -> None:
     text = '{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "max_length": 7, "new_key": [1]}'
-    assert dict(read_target_config(write(folder, text)).sampling_defaults) == {
+    assert dict(read_target_config(write(folder, text)).recommended_sampling) == {
         "temperature": 0.6, "top_k": 20, "top_p": 0.95
     }  # fmt: skip
     greedy = '{"do_sample": false, "temperature": 0.6, "repetition_penalty": 1.1}'
-    assert dict(read_target_config(write(folder, greedy)).sampling_defaults) == {
+    assert dict(read_target_config(write(folder, greedy)).recommended_sampling) == {
         "temperature": 0, "repetition_penalty": 1.1
     }  # fmt: skip
 
 
 def test_advice_without_a_meaning_is_left_out(folder: Path) -> None:
     text = '{"temperature": "warm", "top_k": -1, "top_p": NaN, "min_p": true, "repetition_penalty": 1e400}'
-    assert read_target_config(write(folder, text)).sampling_defaults == ()
+    assert read_target_config(write(folder, text)).recommended_sampling == ()
 
 
 @pytest.mark.parametrize(
