@@ -56,7 +56,7 @@ def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device
         core=core_of(settings, index, device),
         slots=settings.slots,
         context_limit=settings.context_limit,
-        memory_fraction=settings.memory_fraction,
+        memory_fraction=settings.memory_fraction / settings.pairs_per_gpu,
         adaptive=settings.adaptive,
         run_dir=str(pair_folder(run_dir, index)),
         grpc=f"{settings.host}:{port}",

@@ -1,6 +1,7 @@
 """One pair: a placement group with one bundle, a target actor and a drafter actor in it."""
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -45,13 +46,21 @@ class ActorKinds:
 
 @dataclass(frozen=True)
 class PairSpec:
-    """How to place one pair. drafter is None for a pair without one."""
+    """How to place one pair: on which part of one of a resource. drafter is None for a pair without one."""
 
     pair_id: str
     target: TargetSettings
     drafter: DrafterSettings | None
     resource: str
     target_share: float
+    amount: float = 1.0
+
+    @property
+    def parts(self) -> tuple[float, float, float]:
+        """What the pair, its target and its drafter take of the resource, of which Ray hands out ten-thousandths."""
+        whole = math.floor(self.amount * 10_000)
+        target = round(whole * self.target_share)
+        return whole / 10_000, target / 10_000, (whole - target) / 10_000
 
 
 class PlacedPair:
@@ -71,19 +80,19 @@ class PlacedPair:
         Raises:
             TimeoutError: when no node has room for the bundle.
         """
-        self._group = placement_group([{self.spec.resource: 1.0}], strategy="STRICT_PACK")
+        whole, target, drafter = self.spec.parts
+        self._group = placement_group([{self.spec.resource: whole}], strategy="STRICT_PACK")
         try:
             await asyncio.wait_for(asyncio.wrap_future(self._group.ready().future()), timeout_s)
         except TimeoutError:
             remove_placement_group(self._group)
             raise
         if self.spec.drafter is not None:
-            self._drafter = self._actor(self._kinds.drafter, 1.0 - self.spec.target_share).remote(self.spec.drafter)
-        self._target = self._actor(self._kinds.target, self.spec.target_share).remote(self.spec.target)
+            self._drafter = self._actor(self._kinds.drafter, drafter).remote(self.spec.drafter)
+        self._target = self._actor(self._kinds.target, target).remote(self.spec.target)
 
     def _actor(self, kind: Any, share: float) -> Any:
-        """Options that put an actor into bundle 0 with its share of the pair's resource."""
-        share = round(share, 4)
+        """Options that put an actor into bundle 0 with its share of the resource."""
         gpu = self.spec.resource == "GPU"
         return kind.options(
             num_cpus=0,

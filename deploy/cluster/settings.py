@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.mps import Wanted
+from deploy.cluster.node import AUTO
 from services.common.settings import GROUP
 
 Placement = Literal["auto", "gpu", "cpu"]
@@ -29,6 +30,8 @@ class ClusterSettings:
     """Public name of the model."""
     pairs: int = 1
     """Pairs to keep running."""
+    pairs_per_gpu: int = 1
+    """Pairs that share one GPU; each takes its part of it, and of memory_fraction."""
     pair_prefix: str = ""
     """Put before the ids of the pairs, so that they differ between machines of one fleet."""
     placement: Placement = "auto"
@@ -87,6 +90,10 @@ class ClusterSettings:
     def __post_init__(self) -> None:
         if self.pairs < 1:
             raise ValueError("pairs must be at least 1")
+        if self.pairs_per_gpu < 1:
+            raise ValueError("pairs_per_gpu must be at least 1")
+        if self.pairs_per_gpu > 1 and self.host == AUTO and self.base_port:
+            raise ValueError("pairs_per_gpu: with host auto ports are numbered by GPU, so base_port must be 0")
         if self.context_limit < 0:
             raise ValueError("context_limit must not be negative")
         if not 0.0 < self.memory_fraction <= 1.0:

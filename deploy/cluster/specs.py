@@ -17,5 +17,6 @@ def pair_spec(settings: ClusterSettings, index: int, resource: str, run_dir: Pat
         target=target_settings(settings, index, run_dir, device),
         drafter=None if settings.proposer == "none" else drafter_settings(settings, index, run_dir, device),
         resource=resource,
+        amount=1.0 if resource == STAND_IN else 1.0 / settings.pairs_per_gpu,
         target_share=settings.target_share,
     )
