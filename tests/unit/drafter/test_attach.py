@@ -80,8 +80,9 @@ async def test_checksums_decide(folder: Path) -> None:
         async with running(folder, proposer="dflash", model=str(pair.drafter)) as drafter:
             *_, message = await _refusal(drafter.attach(fake.offer, drafter_sha256="0" * 64))
             assert message.startswith("drafter checkpoint")
-            *_, message = await _refusal(drafter.attach(fake.offer, embedding_sha256="0" * 64))
+            code, _, message = await _refusal(drafter.attach(fake.offer, embedding_sha256="0" * 64))
             assert message.startswith("embedding checksum")
+            assert code is grpc.StatusCode.DATA_LOSS, "weights can be sent again, unlike a checkpoint"
             *_, message = await _refusal(drafter.attach(fake.offer, widths=(4, 16)))
             assert "width 16 needs 15 drafts; this drafter proposes 7" in message
             answer = await drafter.attach(fake.offer)
