@@ -6,8 +6,10 @@ import ctypes
 import mmap
 import os
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +17,9 @@ from services.common.attach import FLAGS
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.side_socket import fetch_descriptors
 from tests.fakes_drafter import FakeDrafter
+
+if TYPE_CHECKING:
+    from services.common.arena.cuda import CudaArena
 
 _PUNCH_HOLE = 0x03
 """FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE."""
@@ -28,6 +33,8 @@ class ScribblingDrafter(FakeDrafter):
         self.open = self.sealed = self.scribbles = 0
         self._random = random.Random(seed)
         self._writers: list[Callable[[], None]] = []
+        self._mapped: list[CudaArena] = []
+        self._writing = threading.Lock()
         super().__init__(folder)
 
     def Attach(self, request: pb.AttachRequest, context: object) -> pb.AttachResponse:
@@ -42,10 +49,18 @@ class ScribblingDrafter(FakeDrafter):
         return super().Attach(request, context)  # type: ignore[arg-type]
 
     def answer(self, request: pb.PaceRequest) -> list[pb.PaceResponse]:
-        for write in self._writers:
-            write()
+        with self._writing:
+            for write in self._writers:
+                write()
         self.scribbles += 1
         return super().answer(request)
+
+    def stop(self) -> None:
+        super().stop()
+        with self._writing:
+            self._writers.clear()
+        while self._mapped:
+            self._mapped.pop().close()
 
     def _take_file(self, descriptor: int) -> None:
         """By a map, or by any call that changes a file's bytes."""
@@ -70,7 +85,8 @@ class ScribblingDrafter(FakeDrafter):
 
         (segment,), (flags,) = arena.segments, [each for each in arena.tensors if each.name == FLAGS]
         whole = Layout("cuda", (segment.size,), (TensorEntry("all", "uint8", (segment.size,), 0),))
-        bytes_N = CudaArena.map(whole, segment.cuda_ipc, arena.gpu_uuid)["all"]
+        self._mapped.append(CudaArena.map(whole, segment.cuda_ipc, arena.gpu_uuid))
+        bytes_N = self._mapped[-1]["all"]
         words_N = bytes_N[flags.offset :][: 8 * flags.shape[0]].view(torch.int64)
 
         def write() -> None:

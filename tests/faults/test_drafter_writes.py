@@ -7,18 +7,20 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from deploy.stack import ServiceProcess
 from services.common.model.made_up import write_made_up
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.faults.conftest import Size
 from tests.faults.rest import at_rest, defects_in, processes_of
-from tests.integration.pair import PairProcesses
+from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain
 from tests.scribbling_drafter import ScribblingDrafter
 from tests.session_client import SessionClient, start
 from tests.unit.target.specs import prompt
 
 TOKENS = 60
+ENDED_S = 60.0
 
 
 def frames() -> list[pb.Start]:
@@ -74,3 +76,22 @@ async def test_a_drafter_that_writes_all_it_can_changes_no_text(
     assert not defects, defects
     assert not orphans, orphans
     report_counts("scribbles", scribbling.scribbles)
+
+
+def test_a_target_whose_own_weights_are_damaged_ends() -> None:
+    """Its drafter finds the checksum wrong; what it would say from then on is wrong too."""
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+        folder = Path(name)
+        models, address = write_made_up(folder / "models", seed=3), f"unix:{folder}/d"
+        drafter = ["services.drafter", "--model", str(models.drafter), "--grpc", address]
+        target = ["tests.faults.damaged_target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
+        target += ["--drafter-address", address, "--run-dir", str(folder)]
+        running = [
+            ServiceProcess(kind, command, folder, ENVIRONMENT) for kind, command in (("d", drafter), ("t", target))
+        ]
+        try:
+            assert running[1].process.wait(ENDED_S) == 1, running[1].tail()
+            assert "own embedding or head is not what it has loaded" in running[1].tail()
+        finally:
+            for process in running:
+                process.stop(0.0)
