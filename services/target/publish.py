@@ -2,7 +2,7 @@
 
 Every verify ends by publishing what it committed, so that in a steady round nothing stands between it and the drafter.
 The truth stays private to the target; the arena only ever holds copies of it, except the history of token ids and the
-draft context K/V, which nothing of the target reads, and in a sealed arena the embedding, which nobody else can write.
+draft context K/V, which decide no output, and in a sealed arena the embedding, which nobody else can write.
 """
 
 import torch
