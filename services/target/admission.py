@@ -33,6 +33,6 @@ def check_room(
     """Raises OVERLOADED when the queue is full, with the time after which trying again makes sense."""
     if len(queue) >= max_waiting:
         raise overloaded(f"{len(queue)} requests wait already", rate.retry_after_s(len(queue)))
-    # One long prompt may always wait alone, else it could never be served.
-    if len(queue) and queue.tokens + len(spec.token_ids) > max_queued_tokens:
+    # One prompt of each tenant may always wait: a long one could never be served else, nor any beside another's many.
+    if queue.waits(spec.tenant) and queue.tokens + len(spec.token_ids) > max_queued_tokens:
         raise overloaded(f"{queue.tokens} prompt tokens wait already", rate.retry_after_s(len(queue)))

@@ -25,7 +25,7 @@ from services.target.prefix_cache import PrefixCache
 from services.target.request import Request, RequestSpec, State
 from services.target.resolve import resolve, stop_ids
 from services.target.roster import Roster
-from services.target.waiting import WaitingQueue, order_of
+from services.target.waiting import AGEING_S, WaitingQueue, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SchedulerSettings:
     max_queued_tokens: int = 1 << 20
     look_ahead: int = 0
     preemption: bool = False
-    ageing_s: float = 30.0
+    ageing_s: float = AGEING_S
     eos: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:

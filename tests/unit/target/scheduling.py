@@ -20,6 +20,7 @@ def spec(
     priority: int = 0,
     deadline: float | None = None,
     salt: bytes = b"",
+    tenant: str = "",
     off: bool = False,
     ids: tuple[int, ...] = (),
 ) -> RequestSpec:
@@ -35,6 +36,7 @@ def spec(
         priority=priority,
         deadline=deadline,
         salt=salt,
+        tenant=tenant,
     )
 
 

@@ -1,9 +1,12 @@
-"""Order in the queue: first come first served, priorities honoured, nobody starved."""
+"""Order in the queue: tenants take turns; first come first served, priorities honoured, nobody starved."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.common.errors import PacelineError
 from services.target.request import Request
+from services.target.waiting import AGEING_S
 from tests.unit.target.scheduling import Rig, spec
 
 
@@ -38,6 +41,66 @@ def test_a_low_priority_request_is_served_under_a_flood_of_high_ones() -> None:
         rig.scheduler.add(spec(tokens=2, seed=index, priority=2), None, rig.now)
         rig.round()
     assert low.admitted is not None and 40.0 <= low.admitted <= 90.0
+
+
+def wait_of_b(priority: int, *, preemption: bool = False) -> float:
+    """Rounds until b's first token, while tenant a keeps 32 requests of a priority before four slots."""
+    rig = Rig(blocks=256, ageing_s=AGEING_S, preemption=preemption)
+    flood = [rig.scheduler.add(spec(seed=n, priority=priority, tenant="a"), None, 0.0) for n in range(32)]
+    for _ in range(3):
+        rig.round()
+    request = rig.scheduler.add(spec(seed=999, tenant="b"), None, rig.now)
+    for number in range(1000, 1400):
+        missing = 32 - sum(each.end is None for each in flood)
+        flood += [
+            rig.scheduler.add(spec(seed=number + n, priority=priority, tenant="a"), None, rig.now)
+            for n in range(missing)
+        ]
+        if request.first_token is not None:
+            return request.first_token - request.arrived
+        rig.round()
+    raise AssertionError("b starved")
+
+
+@pytest.mark.parametrize("preemption", [False, True])
+def test_priority_is_no_way_past_other_tenants(preemption: bool) -> None:
+    """What b waits beside a flood of the highest priority is what it waits beside one of none: one turn of a's."""
+    plain, flooded = wait_of_b(0, preemption=preemption), wait_of_b(100, preemption=preemption)
+    assert flooded <= 2 * plain
+    assert flooded <= 10, "rounds that one of a's requests takes"
+
+
+def test_tenants_take_turns_however_many_requests_each_has() -> None:
+    rig = Rig(slots=1, buckets=(1,))
+    names = [*"aaaaa", *"bbb", "c"]
+    asked = [
+        rig.scheduler.add(spec(tokens=2, seed=number, tenant=name), None, 0.0) for number, name in enumerate(names)
+    ]
+    rig.finish()
+    order = sorted(range(len(asked)), key=lambda index: asked[index].admitted or 0.0)
+    assert "".join(names[index] for index in order) == "abcababaa"
+
+
+def test_the_lowest_priority_is_served_within_the_lifetime_of_a_request() -> None:
+    """Though requests of the highest priority of the same tenant keep coming."""
+    rig = Rig(slots=1, buckets=(1,), ageing_s=AGEING_S)
+    low = rig.scheduler.add(spec(tokens=2, seed=999, priority=-100), None, 0.0)
+    for index in range(200):
+        rig.scheduler.add(spec(tokens=2, seed=index, priority=100), None, rig.now)
+        rig.round()
+    assert low.admitted is not None
+    assert 60.0 <= low.admitted <= 150.0, "a quarter of what a request may take"
+
+
+def test_a_tenants_first_prompt_may_wait_beside_anothers_many() -> None:
+    rig = Rig(max_queued_tokens=20)
+    for number in range(3):
+        rig.scheduler.add(spec(seed=number, tenant="a"), None, 0.0)
+    with pytest.raises(PacelineError):
+        rig.scheduler.add(spec(seed=9, tenant="a"), None, 0.0)
+    rig.scheduler.add(spec(seed=10, tenant="b"), None, 0.0)
+    with pytest.raises(PacelineError):
+        rig.scheduler.add(spec(seed=11, tenant="b"), None, 0.0)
 
 
 def test_prefill_of_a_flood_does_not_starve_decoding() -> None:
