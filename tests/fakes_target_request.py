@@ -92,5 +92,6 @@ class FakeRequest:
         ]
 
     def _end(self, reason: types_pb2.FinishReason.ValueType) -> target_pb2.RequestEnd:
-        usage = types_pb2.Usage(prompt_tokens=self.start.prompt_length, completion_tokens=self._committed)
+        length = self.start.prompt_length
+        usage = types_pb2.Usage(prompt_tokens=length, cached_tokens=length - 1, completion_tokens=self._committed)
         return target_pb2.RequestEnd(finish_reason=reason, usage=usage, speculation=self._stats)

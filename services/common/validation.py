@@ -120,9 +120,9 @@ def check_logprobs(count: int | None) -> None:
         check_range("logprobs", count, 0, LIMITS.logprobs)
 
 
-def check_priority(priority: int) -> None:
-    """Refuses a priority out of range."""
-    check_range("priority", priority, -LIMITS.priority, LIMITS.priority)
+def check_priority(priority: int, highest: int = LIMITS.priority) -> None:
+    """Refuses a priority out of range, or above the highest that is allowed."""
+    check_range("priority", priority, -LIMITS.priority, highest)
 
 
 def check_key(key: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.common.errors import Code, PacelineError, Reason, overloaded
+from services.common.limits import LIMITS
 
 BYTES_PER_TOKEN = 3
 """Bytes of text counted as one token until the tokeniser has the exact number; low, so that estimates are high."""
@@ -20,11 +21,15 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who asks; `salt` separates prefix caches, `bound` is the tenant's own (None: only the gateway's)."""
+    """Who asks; `salt` separates prefix caches, `bound` is the tenant's own (None: only the gateway's).
+
+    `priority` is the highest that its requests may state; those of nobody in particular have no other limit.
+    """
 
     name: str = ""
     salt: bytes = b""
     bound: Bound | None = None
+    priority: int = LIMITS.priority
 
 
 def estimated_tokens(text_bytes: int) -> int:

@@ -20,7 +20,7 @@ from services.common.pb.paceline.v1 import inference_pb2
 from services.common.serving import Bound, Listeners, Server
 from services.common.tls import Peers, TlsFiles, server_credentials
 from services.gateway import admission
-from services.gateway.auth import AuthInterceptor, load_tenants
+from services.gateway.auth import AuthInterceptor
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
@@ -33,6 +33,7 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.streams import Streams
 from services.gateway.targets.link import Dial
 from services.gateway.targets.pool import Pool
+from services.gateway.tenants import TenantsFile
 from services.gateway.tokenizer import load_tokenizer
 from services.gateway.vllm import vllm_service
 from services.gateway.vllm.service import VllmEngine
@@ -64,7 +65,8 @@ class GatewayApp:
         )
         tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))
         self._front = Front(settings, tokenizer, self._pool, self.metrics)
-        keys = [AuthInterceptor(load_tenants(Path(settings.tenants)))] if settings.tenants else []
+        self._tenants = TenantsFile(Path(settings.tenants)) if settings.tenants else None
+        keys = [AuthInterceptor(self._tenants.find)] if self._tenants else []
         self._server = Server(
             "gateway",
             Listeners(settings.grpc, settings.health, settings.metrics),
@@ -95,6 +97,8 @@ class GatewayApp:
             follow_certificates(self.metrics, self._tls),
         )
         self._tasks = [asyncio.create_task(one) for one in work]
+        if self._tenants:
+            self._tasks.append(asyncio.create_task(self._tenants.follow()))
         return bound
 
     async def drain(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from services.common.errors import Code, PacelineError, Reason
 from services.common.limits import LIMITS
 from services.common.metrics.family import Family
-from services.common.validation import Bounds, check_options, check_prompt
+from services.common.validation import Bounds, check_options, check_priority, check_prompt
 from services.gateway.admission import Tenant, Ticket
 from services.gateway.fair_threads import FairThreads
 from services.gateway.generation import Generation
@@ -37,6 +37,7 @@ class Front:
         self._pool = pool
         self._metrics = metrics
         self._threads = FairThreads(THREADS, "tokenise")
+        self._report_cached = bool(settings.tenants) or settings.report_cached_tokens
         self._journey = JourneySettings(settings.attempts, settings.wait_target_s, settings.outbox_tokens)
 
     async def generation(
@@ -69,6 +70,7 @@ class Front:
         check_options(
             query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
         )
+        check_priority(query.priority, tenant.priority)
         ids = await self.tokens(query.prompt, model, tenant)
         ticket.settle(len(ids))
         seed = query.sampling.seed if query.seed_given else secrets.randbits(64)
@@ -88,7 +90,7 @@ class Front:
         )
         journey = Journey(job, self._pool, self._journey, self._metrics, on_overflow)
         text = TextStream(self._tokenizer.token_bytes, stopping.stop, stopping.min_tokens)
-        return Generation(job, journey, text)
+        return Generation(job, journey, text, report_cached=self._report_cached)
 
     async def model(self, name: str) -> Model:
         """The model served, checked against the name asked for.
@@ -119,9 +121,10 @@ class Front:
         check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
         return ids
 
-    def limits(self) -> dict[str, int]:
-        """Every limit of a request by name."""
+    def limits(self, tenant: Tenant) -> dict[str, int]:
+        """Every limit of a tenant's requests by name."""
         return LIMITS.as_mapping() | {
+            "max_priority": tenant.priority,
             "default_max_tokens": self._settings.default_max_tokens,
             "max_request_seconds": int(self._settings.max_request_s),
         }

@@ -36,8 +36,9 @@ class Final:
 class Generation:
     """Yields events through `next`; `delivered` counts the tokens handed over so far."""
 
-    def __init__(self, job: Job, journey: Journey, text: TextStream) -> None:
-        """Nothing runs before the first `next`."""
+    def __init__(self, job: Job, journey: Journey, text: TextStream, report_cached: bool = True) -> None:
+        """Nothing runs before the first `next`; without `report_cached` the final event tells of no prefix hit."""
+        self._report_cached = report_cached
         self.delivered = 0
         self._job = job
         self._journey = journey
@@ -94,13 +95,16 @@ class Generation:
         return Delta(position, token_ids, piece.text, update.logprobs[: piece.kept])
 
     def _final(self, reason: FinishReason) -> Final:
+        totals = self._journey.totals
+        if not self._report_cached:
+            totals = replace(totals, usage=replace(totals.usage, cached_tokens=0))
         return Final(
             reason=reason,
             matched=self._text.matched,
             last_token=self._last_token,
             prompt_tokens=len(self._job.prompt),
             completion_tokens=self._position,
-            totals=self._journey.totals,
+            totals=totals,
             revision=self._journey.revision,
             seed=self._job.sampling.seed,
         )

@@ -3,7 +3,7 @@
 import secrets
 import sys
 
-from services.gateway.auth import digest
+from services.gateway.tenants import digest
 
 
 def main(arguments: list[str]) -> int:

@@ -32,7 +32,7 @@ class InferenceService:
         """Describes the served model and every limit."""
         request = await messages.only()
         model = await self._front.model(request.model)
-        return inference_pb2.GetModelResponse(model=convert.model_info(model, self._front.limits()))
+        return inference_pb2.GetModelResponse(model=convert.model_info(model, self._front.limits(current_tenant())))
 
     async def Tokenize(
         self, messages: Messages[inference_pb2.TokenizeRequest], context: Context

@@ -25,6 +25,9 @@ class GatewaySettings:
     `tls` files are the gateway's own, with a `tls_ca` clients must present certificates; the `target_tls` files are for
     its connections to targets and controllers, whose certificates state `target_tls_name` if that is not their address.
 
+    `Usage.cached_tokens` tells what others asked where all share one prefix cache: without tenants it is 0 unless
+    `report_cached_tokens` asks for it.
+
     `vllm_engine` also serves the contract vllm.grpc.engine.VllmEngine, for public gateways that speak it; it needs the
     package smg-grpc-proto.
 
@@ -55,6 +58,7 @@ class GatewaySettings:
     attempts: int = 8
     outbox_tokens: int = 4096
     vllm_engine: bool = False
+    report_cached_tokens: bool = False
     drain_grace_s: float = 30.0
     propagation_s: float = 0.5
     grpc: str = "127.0.0.1:0"

@@ -15,7 +15,7 @@ import pytest_asyncio
 from deploy.stack import ServiceProcess
 from services.common.channel import MAX_CLIENT_MESSAGE_BYTES, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
-from services.gateway.auth import digest
+from services.gateway.tenants import digest
 from tests.fakes_target import FakeTarget
 from tests.fakes_tokenizer import write_tokenizer
 from tests.faults.half_sent import HalfSent, half_sent

@@ -12,7 +12,7 @@ import pytest
 from services.common.errors import Code, Reason
 from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import inference_pb2
-from services.gateway.auth import digest
+from services.gateway.tenants import digest
 from services.gateway.tokenizer import Tokenizer
 from tests.fakes_target import FakeTarget
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich

@@ -14,7 +14,7 @@ from services.common.channel import MAX_CLIENT_MESSAGE_BYTES, connect
 from services.common.errors import Code, Reason
 from services.common.pb.paceline.v1 import inference_pb2
 from services.gateway import inlet
-from services.gateway.auth import digest
+from services.gateway.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
 
 SERVICE = "/paceline.v1.InferenceService/"

@@ -13,9 +13,9 @@ from services.common.channel import connect
 from services.common.errors import Code, Reason
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.tls import TlsFiles, channel_credentials, server_credentials
-from services.gateway.auth import digest
+from services.gateway.tenants import digest
 from tests.fakes_target import FakeTarget
-from tests.integration.gateway_stack import WAIT_S, Answer, ask_for, harness, rich
+from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
 from tests.unit.common.certificates import Authority
 
@@ -77,6 +77,66 @@ async def test_tenants_have_their_own_salts_and_limits(tmp_path: Path, tenants: 
         starts = {start.tenant: start.tenant_salt for start in one.targets[0].starts}
         assert set(starts) == {"one", "two"}
         assert starts["one"] != starts["two"]
+
+
+async def test_a_revoked_key_ends_within_five_seconds_and_a_new_one_begins(tmp_path: Path, tenants: str) -> None:
+    """A stream that runs goes on to its end."""
+    async with harness(tmp_path, [FakeTarget(pace_s=0.01)], tenants=tenants) as one:
+        first = Answer()
+        running = asyncio.create_task(one.ask(ask_for(max_tokens=1000), into=first, **bearer("key-one")))
+        await until(lambda: first.tokens)
+        Path(tenants).write_text(TENANTS.replace(digest("key-one"), digest("key-new")))
+        async with asyncio.timeout(5.0):
+            while (code := await code_of(one, "key-one")) is not Code.UNAUTHENTICATED:
+                assert code is Code.RESOURCE_EXHAUSTED, "its one place is taken"
+                await asyncio.sleep(0.05)
+        assert await code_of(one, "key-new") is Code.RESOURCE_EXHAUSTED
+        assert await code_of(one, "key-two") is Code.OK
+        assert (await running).final is not None
+
+
+async def code_of(one: Harness, key: str) -> Code:
+    """How a request with a key ends."""
+    try:
+        await one.ask(ask_for(max_tokens=1), **bearer(key))
+    except grpc.aio.AioRpcError as error:
+        return Code(rich(error).code)
+    return Code.OK
+
+
+async def test_a_priority_above_the_tenants_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_text(TENANTS + "max_priority = 5\n")
+    async with harness(tmp_path, tenants=str(path)) as one:
+        for key, priority, highest in (("key-one", 1, 0), ("key-two", 6, 5)):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await one.ask(ask_for(priority=priority), **bearer(key))
+            assert (rich(refused.value).code, rich(refused.value).field) == (Code.INVALID_ARGUMENT, "priority")
+            assert rich(refused.value).message == f"priority: {priority} is not in [-100, {highest}]"
+            told = await one.stub.GetModel(inference_pb2.GetModelRequest(), timeout=WAIT_S, **bearer(key))
+            assert told.model.limits["max_priority"] == highest
+            await one.ask(ask_for(priority=highest), **bearer(key))
+        assert [start.priority for start in one.targets[0].starts] == [0, 5]
+    async with harness(tmp_path) as open_to_all:
+        await open_to_all.ask(ask_for(priority=100))
+
+
+@pytest.mark.parametrize(("settings", "told"), [({}, False), ({"report_cached_tokens": True}, True)])
+async def test_without_tenants_nobody_learns_what_others_asked(
+    tmp_path: Path, settings: dict[str, Any], told: bool
+) -> None:
+    """All share one prefix cache then; an operator may ask for the count nevertheless."""
+    async with harness(tmp_path, **settings) as one:
+        final = (await one.ask(ask_for())).final
+        assert final is not None
+        assert final.usage.cached_tokens == (final.usage.prompt_tokens - 1 if told else 0)
+
+
+async def test_a_tenant_is_told_of_its_own_prefix_hits(tmp_path: Path, tenants: str) -> None:
+    async with harness(tmp_path, tenants=tenants) as one:
+        final = (await one.ask(ask_for(), **bearer("key-one"))).final
+        assert final is not None
+        assert final.usage.cached_tokens == final.usage.prompt_tokens - 1 > 0
 
 
 async def test_mtls_towards_clients_with_rotation(tmp_path: Path) -> None:

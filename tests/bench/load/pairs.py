@@ -59,6 +59,7 @@ class Pairs:
         for name, target in targets.items():
             address = target.bound(180.0)["grpc"]
             command = ["services.gateway", "--targets", address, "--tokenizer", str(EMBEDDED / "target")]
+            command += ["--report-cached-tokens", "true"]
             self.addresses[name] = self._launch(f"{name}-gateway", command, folder).bound(60.0)["grpc"]
 
     def _pair(self, folder: Path, index: int, name: str, flags: Sequence[str]) -> ServiceProcess:

@@ -21,7 +21,7 @@ MODULES = {"gateway": "services.gateway", "worker": "deploy.cluster"}
 VALUES = {
     "model": {"path": str(EMBEDDED / "target"), "drafterPath": str(EMBEDDED / "drafter"), "name": "embedded"},
     "workers": {"gpusPerPod": 0, "slots": 8, "graceSeconds": 30, "env": {"PACELINE_ADAPTIVE": "false"}},
-    "gateway": {"graceSeconds": 30},
+    "gateway": {"graceSeconds": 30, "env": {"PACELINE_REPORT_CACHED_TOKENS": "true"}},
 }
 
 

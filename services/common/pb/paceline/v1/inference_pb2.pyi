@@ -111,7 +111,7 @@ class GenerateRequest(google.protobuf.message.Message):
     logprobs: builtins.int
     """Number of best log-probabilities per position, 0 to 20; absent: none are returned."""
     priority: builtins.int
-    """Higher runs first; -100 to 100. Default 0."""
+    """Higher runs first among the requests of a tenant; -100 to ModelInfo.limits.max_priority. Default 0."""
     idempotency_key: builtins.str
     """Two requests of a tenant with one key run once while the first runs and shortly after; at most 128 bytes."""
     migration: builtins.bool

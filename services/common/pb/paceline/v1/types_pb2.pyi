@@ -444,7 +444,7 @@ class Usage(google.protobuf.message.Message):
     prompt_tokens: builtins.int
     """Prompt tokens."""
     cached_tokens: builtins.int
-    """Prompt tokens served from the prefix cache."""
+    """Prompt tokens served from the prefix cache; 0 where that would tell what others asked."""
     completion_tokens: builtins.int
     """Generated tokens delivered to the client."""
     migrations: builtins.int
