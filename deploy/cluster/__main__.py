@@ -7,9 +7,12 @@ import tempfile
 from pathlib import Path
 
 from deploy.cluster import derived, environment
+from deploy.cluster.mps import MpsError
 from deploy.cluster.settings import ClusterSettings
 from services.common import lifecycle, settings
+from services.common.errors import PacelineError
 from services.common.process import end_descendants, leave, leave_when_asked
+from services.common.serving import BindError
 
 
 def main() -> int:
@@ -25,10 +28,16 @@ def main() -> int:
         # Imported only now: ray reads the environment when it is imported.
         from deploy.cluster.app import ClusterApp
 
-        code = lifecycle.run("cluster", ClusterApp(chosen))
-        # A start of Ray that was broken off leaves processes.
-        end_descendants()
-        return code
+        # Ray's own hook tells its store of an exception, and waits for ever when that is gone.
+        sys.excepthook = sys.__excepthook__
+        try:
+            return lifecycle.run("cluster", ClusterApp(chosen))
+        except (MpsError, BindError, PacelineError) as error:
+            sys.stderr.write(f"cluster: {error}\n")
+            return 1
+        finally:
+            # A start of Ray that was broken off leaves processes.
+            end_descendants()
 
 
 if __name__ == "__main__":

@@ -56,7 +56,18 @@ class ClusterApp:
         return self._controller is not None and self._controller.ready
 
     async def start(self) -> Bound:
-        """Starts Ray and the listeners; pairs come up in the background."""
+        """Starts Ray and the listeners; pairs come up in the background.
+
+        Raises:
+            MpsError, PacelineError, BindError: when that is refused; nothing is left running then.
+        """
+        try:
+            return await self._begin()
+        except Exception:
+            await self.drain()
+            raise
+
+    async def _begin(self) -> Bound:
         loop = asyncio.get_running_loop()
         resource = await loop.run_in_executor(None, self._start_ray)
         take_back_signals()
