@@ -19,6 +19,10 @@ class RequestLimits:
     idempotency_key_bytes: int = 128
     prompt_bytes: int = 1 << 20
     chat_messages: int = 1024
+    chat_tools: int = 128
+    chat_tool_calls: int = 128
+    template_arguments: int = 16
+    template_argument_bytes: int = 1024
 
     def as_mapping(self) -> dict[str, int]:
         """The caps by name with the prefix max_, as ModelInfo.limits carries them."""

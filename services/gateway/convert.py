@@ -6,8 +6,9 @@ from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.sampling_convert import finish_to_pb, sampling_from_pb, speculation_from_pb, stopping_from_pb
 from services.common.validation import check_count, plain
+from services.gateway.chat_convert import chat_prompt, check_size
 from services.gateway.generation import Delta, Final
-from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.query import Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.targets.news import Model, PositionLogprobs, ScoredToken, Speculation
 
 MOST_SECONDS = 315_576_000_000
@@ -49,11 +50,7 @@ def prompt(message: inference_pb2.Prompt) -> Prompt:
         check_count("prompt.tokens", len(message.tokens.ids), LIMITS.prompt_bytes)
         return TokenPrompt(tuple(message.tokens.ids))
     if form == "chat":
-        check_count("prompt.chat.messages", len(message.chat.messages), LIMITS.chat_messages)
-        if not message.chat.messages:
-            raise invalid_field("prompt.chat.messages", "the chat is empty")
-        messages = tuple({"role": one.role, "content": one.content} for one in message.chat.messages)
-        return ChatPrompt(messages, sum(_size(one["role"]) + _size(one["content"]) for one in messages))
+        return chat_prompt(message.chat)
     raise invalid_field("prompt", "one of text, tokens and chat is needed")
 
 
@@ -63,7 +60,7 @@ def text_prompt(text: str) -> TextPrompt:
     Raises:
         PacelineError: it is too large to look at.
     """
-    return TextPrompt(text, _size(text))
+    return TextPrompt(text, check_size(text))
 
 
 def messages(request_id: str, event: Delta | Final) -> tuple[inference_pb2.GenerateResponse]:
@@ -136,14 +133,6 @@ def _timeout(request: inference_pb2.GenerateRequest) -> float | None:
     if not (0.0 < seconds <= MOST_SECONDS):
         raise invalid_field("timeout", f"{plain(seconds)} s is not in (0, {MOST_SECONDS}]")
     return seconds
-
-
-def _size(text: str) -> int:
-    """Bytes of a text; its characters are enough to refuse it."""
-    size = len(text) if len(text) > LIMITS.prompt_bytes else len(text.encode())
-    if size > LIMITS.prompt_bytes:
-        raise invalid_field("prompt", f"more than {LIMITS.prompt_bytes} bytes")
-    return size
 
 
 def _scored(token: ScoredToken) -> types_pb2.TokenLogprob:

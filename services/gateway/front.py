@@ -21,22 +21,26 @@ from services.gateway.text import TextStream
 from services.gateway.tokenizer import Tokenizer
 
 INLINE_BYTES = 2048
-"""Prompts up to this size are tokenised at once, a fraction of a millisecond; longer ones in a thread."""
+"""Texts up to this size are tokenised at once, a fraction of a millisecond; longer ones and chats in a thread."""
 
 THREADS = 4
 """Tenants whose long prompts are tokenised at the same time."""
+
+CHAT_THREADS = 2
+"""Tenants whose short chats are rendered and tokenised at the same time; they wait for no long prompt."""
 
 
 class Front:
     """Makes generations; shared by every interface that the gateway offers."""
 
     def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: Family) -> None:
-        """Long prompts have threads of their own."""
+        """Long prompts have threads of their own, and so have short chats."""
         self._settings = settings
         self._tokenizer = tokenizer
         self._pool = pool
         self._metrics = metrics
-        self._threads = FairThreads(THREADS, "tokenise")
+        self._long = FairThreads(THREADS, "tokenise")
+        self._chats = FairThreads(CHAT_THREADS, "chat")
         self._report_cached = bool(settings.tenants) or settings.report_cached_tokens
         self._journey = JourneySettings(settings.attempts, settings.wait_target_s, settings.outbox_tokens)
 
@@ -112,12 +116,13 @@ class Front:
         """
         if isinstance(prompt, TokenPrompt):
             ids = prompt.ids
-        elif prompt.size <= INLINE_BYTES:
+        elif isinstance(prompt, TextPrompt) and prompt.size <= INLINE_BYTES:
             ids = self._encode(prompt, model.context_limit)
         else:
             if isinstance(prompt, TextPrompt):
                 self._tokenizer.check_size(prompt.size, model.context_limit)
-            ids = await self._threads.run(tenant.name, self._encode, prompt, model.context_limit)
+            threads = self._chats if prompt.size <= INLINE_BYTES else self._long
+            ids = await threads.run(tenant.name, self._encode, prompt, model.context_limit)
         check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
         return ids
 
@@ -130,10 +135,12 @@ class Front:
         }
 
     def close(self) -> None:
-        """Ends the threads."""
-        self._threads.close()
+        """Ends the threads and the chat template's processes."""
+        self._long.close()
+        self._chats.close()
+        self._tokenizer.close()
 
     def _encode(self, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:
         if isinstance(prompt, TextPrompt):
             return tuple(self._tokenizer.encode(prompt.text))
-        return tuple(self._tokenizer.encode_chat([*prompt.messages], context_limit))
+        return tuple(self._tokenizer.encode_chat(prompt.messages, prompt.tools, prompt.arguments, context_limit))

@@ -1,9 +1,12 @@
 """What a client asks, as plain values, before anything of it was checked against the model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from services.common.sampling import SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import estimated_tokens
+
+Argument = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,12 @@ class TokenPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages with role and content, `size` bytes in all."""
+    """Messages, tools and further arguments as a chat template reads them, `size` bytes in all."""
 
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[dict[str, Any], ...]
     size: int
+    tools: tuple[dict[str, Any], ...] = ()
+    arguments: dict[str, Argument] = field(default_factory=dict)
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt

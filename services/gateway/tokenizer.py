@@ -2,14 +2,15 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from services.common.errors import Code, PacelineError, Reason
-from services.gateway.chat_template import FIELD as CHAT_FIELD
-from services.gateway.chat_template import ChatTemplate, load_chat_template
+from services.gateway.chat_renderer import FIELD as CHAT_FIELD
+from services.gateway.chat_renderer import ChatRenderer, load_chat_renderer
 from services.gateway.detokenizer import TokenBytes, byte_alphabet
 
 SHRINKING: dict[str | None, int] = {None: 1, "NFC": 3}
@@ -21,12 +22,12 @@ class TokenizerError(ValueError):
 
 
 class Tokenizer:
-    """The tokenizer of one model; immutable and safe to use from several threads."""
+    """The tokenizer of one model; safe to use from several threads."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, chat_template: ChatTemplate | None) -> None:
+    def __init__(self, tokenizer: HuggingFaceTokenizer, chats: ChatRenderer | None) -> None:
         """Takes a byte-level tokenizer and the model's chat template, if it has one."""
         self._tokenizer = tokenizer
-        self._chat_template = chat_template
+        self._chats = chats
         self.token_bytes = _token_bytes(tokenizer)
         self._longest = longest_token(tokenizer)
 
@@ -47,17 +48,25 @@ class Tokenizer:
             )
             raise PacelineError(Code.INVALID_ARGUMENT, Reason.CONTEXT_LIMIT, text, field="prompt")
 
-    def encode_chat(self, messages: list[dict[str, str]], context_limit: int | None = None) -> list[int]:
-        """Token ids of a chat: dictionaries with role and content.
+    def encode_chat(
+        self,
+        messages: Sequence[Any],
+        tools: Sequence[Any] = (),
+        arguments: Mapping[str, Any] | None = None,
+        context_limit: int | None = None,
+    ) -> list[int]:
+        """Token ids of a chat: messages and tools as templates read them, and what the template takes beside.
+
+        Waits for the template's own process, so it must not be called on the event loop.
 
         Raises:
-            PacelineError: UNSUPPORTED without a template, INVALID_FIELD when the template refuses, CONTEXT_LIMIT when
-                what it renders cannot fit.
+            PacelineError: UNSUPPORTED without a template, INVALID_FIELD when the template refuses or takes too long,
+                CONTEXT_LIMIT when what it renders cannot fit.
         """
-        if self._chat_template is None:
+        if self._chats is None:
             text = "this model has no chat template"
             raise PacelineError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, text, field=CHAT_FIELD)
-        rendered = self._chat_template.render(messages)
+        rendered = self._chats.render(messages, tools, arguments)
         if context_limit is not None:
             self.check_size(len(rendered.encode()), context_limit)
         return self._encoded(rendered, special_tokens=False)
@@ -66,6 +75,11 @@ class Tokenizer:
         """As a batch of one, for which the library lets other threads of Python run; `encode` stops them all."""
         ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)[0].ids
         return ids
+
+    def close(self) -> None:
+        """Ends the chat template's processes."""
+        if self._chats is not None:
+            self._chats.close()
 
     def decode(self, token_ids: list[int]) -> str:
         """The text of all tokens at once, special tokens left out."""
@@ -84,13 +98,13 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         tokenizer = HuggingFaceTokenizer.from_file(str(path))
-        template = load_chat_template(folder)
+        chats = load_chat_renderer(folder)
     except Exception as error:
         raise TokenizerError(f"{path}: cannot be read: {error}") from error
     decoder = json.loads(tokenizer.to_str()).get("decoder")
     if not _is_byte_level(decoder):
         raise TokenizerError(f"{path}: decoder {decoder and decoder.get('type')} is not supported, ByteLevel is")
-    return Tokenizer(tokenizer, template)
+    return Tokenizer(tokenizer, chats)
 
 
 def _is_byte_level(decoder: dict[str, Any] | None) -> bool:

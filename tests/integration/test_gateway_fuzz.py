@@ -21,6 +21,7 @@ ALLOWED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DEADLIN
 FLOATS = (0.0, -0.0, 1.0, 0.5, 2.0, -1.0, 1e-45, 3.4e38, math.nan, math.inf, -math.inf)
 WHOLE = (0, 1, 2, 5, 20, 21, 511, 512, 2**31 - 1, 2**32 - 1)
 TEXTS = ("", "a", "the fox", "\x00", "\ufffd", "日本", "x" * 300, "<|end|>", "{{ 7 }}")
+OBJECTS = ("", "{}", '{"a": 1}', "[]", "{", '{"a": NaN}', "[" * 9_999)
 TIMES = tuple(duration_pb2.Duration(seconds=seconds) for seconds in (-5, 0, 9))
 GENERATE = "/paceline.v1.InferenceService/Generate"
 
@@ -44,7 +45,14 @@ def prompt(numbers: random.Random) -> inference_pb2.Prompt:
             inference_pb2.ChatMessage(role=numbers.choice(roles), content=numbers.choice(TEXTS))
             for _ in range(numbers.randrange(3))
         ]
-        return inference_pb2.Prompt(chat=inference_pb2.Chat(messages=chat))
+        made = inference_pb2.Chat(messages=chat)
+        if maybe(numbers, (True,)):
+            made.tools.add(name=numbers.choice(TEXTS), parameters=numbers.choice(OBJECTS))
+            made.messages.add(role=numbers.choice(roles), tool_call_id=numbers.choice(TEXTS))
+            made.messages[-1].tool_calls.add(name="f", arguments=numbers.choice(OBJECTS))
+        if maybe(numbers, (True,)):
+            made.template_arguments[numbers.choice(("a", "tools", "", "é"))].number = numbers.choice(FLOATS)
+        return inference_pb2.Prompt(chat=made)
     return inference_pb2.Prompt(text=numbers.choice(TEXTS))
 
 

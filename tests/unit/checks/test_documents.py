@@ -22,6 +22,7 @@ RUNBOOKS = sorted((ROOT / "docs/operate").glob("*.md"))
 METRICS = {spec.full_name: spec for spec in (*TARGET, *DRAFTER, *GATEWAY, *CLUSTER, *EVERY_SERVICE)}
 SETTINGS = {"gateway": GatewaySettings, "target": TargetSettings, "drafter": DrafterSettings}
 LOADERS = {"config", "print-config"}
+READS_ENVIRONMENT = re.compile(r"\bos\.environ\b(?!\[[^]]+\] =)|\bgetenv\b")
 PROTOBUF = re.compile(r"^\s*(?:from|import) (?:services\.common\.pb|google\.protobuf)", re.MULTILINE)
 
 
@@ -120,7 +121,7 @@ def test_contributing_tells_which_modules_know_no_protobuf() -> None:
 def test_contributing_tells_which_modules_read_the_environment() -> None:
     told = {named(path) for path in files_named(rule("Collaborators come through constructors"))}
     sources = (ROOT / "services").rglob("*.py")
-    reading = {named(path) for path in sources if re.search(r"\bos\.environ\b|\bgetenv\b", path.read_text())}
+    reading = {named(path) for path in sources if READS_ENVIRONMENT.search(path.read_text())}
     assert reading == told
 
 

@@ -89,10 +89,6 @@ def test_a_stop_token_is_no_text(tokenizer: Tokenizer) -> None:
 def test_chat_follows_the_template_and_stays_in_its_sandbox(tokenizer: Tokenizer, tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "the {{ 7 * 7 }} fox"}]
     assert "{{ 7 * 7 }}" in tokenizer.decode(tokenizer.encode_chat(messages))
-    with pytest.raises(PacelineError) as unknown:
-        tokenizer.encode_chat([*messages, {"role": "root", "content": ""}])
-    assert unknown.value.field == "prompt.chat.messages[1].role"
-    assert "'root'" in unknown.value.message
     folder = write_tokenizer(tmp_path)
     (folder / "chat_template.jinja").write_text("{{ ''.__class__.__mro__ }}")
     with pytest.raises(PacelineError) as unsafe:

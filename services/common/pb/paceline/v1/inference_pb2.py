@@ -26,35 +26,45 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from services.common.pb.paceline.v1 import types_pb2 as paceline_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpaceline/v1/inference.proto\x12\x0bpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17paceline/v1/types.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"2\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.paceline.v1.ChatMessage\"l\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\'\n\x06tokens\x18\x02 \x01(\x0b\x32\x15.paceline.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.paceline.v1.ChatH\x00\x42\x06\n\x04\x66orm\"\xa9\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\x12\'\n\x08sampling\x18\x03 \x01(\x0b\x32\x15.paceline.v1.Sampling\x12\'\n\x08stopping\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Stopping\x12-\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x15\n\x08logprobs\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x07 \x01(\x05\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12\x16\n\tmigration\x18\n \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nconstraint\x18\x0b \x01(\t\x12,\n\rforced_tokens\x18\x0c \x01(\x0b\x32\x15.paceline.v1.TokenIdsB\x0b\n\t_logprobsB\x0c\n\n_migration\"k\n\x05\x44\x65lta\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12/\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1d.paceline.v1.PositionLogprobs\"\xb6\x01\n\x05\x46inal\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.paceline.v1.Usage\x12\x16\n\x0emodel_revision\x18\x03 \x01(\t\x12\x32\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1d.paceline.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"y\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.paceline.v1.DeltaH\x00\x12#\n\x05\x66inal\x18\x03 \x01(\x0b\x32\x12.paceline.v1.FinalH\x00\x42\x07\n\x05\x65vent\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"9\n\x10GetModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\"E\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\"9\n\x10TokenizeResponse\x12%\n\x06tokens\x18\x01 \x01(\x0b\x32\x15.paceline.v1.TokenIds2\xef\x01\n\x10InferenceService\x12I\n\x08Generate\x12\x1c.paceline.v1.GenerateRequest\x1a\x1d.paceline.v1.GenerateResponse0\x01\x12G\n\x08GetModel\x12\x1c.paceline.v1.GetModelRequest\x1a\x1d.paceline.v1.GetModelResponse\x12G\n\x08Tokenize\x12\x1c.paceline.v1.TokenizeRequest\x1a\x1d.paceline.v1.TokenizeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpaceline/v1/inference.proto\x12\x0bpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17paceline/v1/types.proto\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"=\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"`\n\x10TemplateArgument\x12\x0e\n\x04\x66lag\x18\x01 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x02 \x01(\x03H\x00\x12\x10\n\x06number\x18\x03 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x04 \x01(\tH\x00\x42\x07\n\x05value\"{\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12)\n\ntool_calls\x18\x03 \x03(\x0b\x32\x15.paceline.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"\xf3\x01\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.paceline.v1.ChatMessage\x12 \n\x05tools\x18\x02 \x03(\x0b\x32\x11.paceline.v1.Tool\x12\x44\n\x12template_arguments\x18\x03 \x03(\x0b\x32(.paceline.v1.Chat.TemplateArgumentsEntry\x1aW\n\x16TemplateArgumentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.paceline.v1.TemplateArgument:\x02\x38\x01\"l\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\'\n\x06tokens\x18\x02 \x01(\x0b\x32\x15.paceline.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.paceline.v1.ChatH\x00\x42\x06\n\x04\x66orm\"\xa9\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\x12\'\n\x08sampling\x18\x03 \x01(\x0b\x32\x15.paceline.v1.Sampling\x12\'\n\x08stopping\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Stopping\x12-\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x15\n\x08logprobs\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x07 \x01(\x05\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12\x16\n\tmigration\x18\n \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nconstraint\x18\x0b \x01(\t\x12,\n\rforced_tokens\x18\x0c \x01(\x0b\x32\x15.paceline.v1.TokenIdsB\x0b\n\t_logprobsB\x0c\n\n_migration\"k\n\x05\x44\x65lta\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12/\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1d.paceline.v1.PositionLogprobs\"\xb6\x01\n\x05\x46inal\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.paceline.v1.Usage\x12\x16\n\x0emodel_revision\x18\x03 \x01(\t\x12\x32\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1d.paceline.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"y\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.paceline.v1.DeltaH\x00\x12#\n\x05\x66inal\x18\x03 \x01(\x0b\x32\x12.paceline.v1.FinalH\x00\x42\x07\n\x05\x65vent\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"9\n\x10GetModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\"E\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\"9\n\x10TokenizeResponse\x12%\n\x06tokens\x18\x01 \x01(\x0b\x32\x15.paceline.v1.TokenIds2\xef\x01\n\x10InferenceService\x12I\n\x08Generate\x12\x1c.paceline.v1.GenerateRequest\x1a\x1d.paceline.v1.GenerateResponse0\x01\x12G\n\x08GetModel\x12\x1c.paceline.v1.GetModelRequest\x1a\x1d.paceline.v1.GetModelResponse\x12G\n\x08Tokenize\x12\x1c.paceline.v1.TokenizeRequest\x1a\x1d.paceline.v1.TokenizeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'services.common.pb.paceline.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CHATMESSAGE']._serialized_start=101
-  _globals['_CHATMESSAGE']._serialized_end=145
-  _globals['_CHAT']._serialized_start=147
-  _globals['_CHAT']._serialized_end=197
-  _globals['_PROMPT']._serialized_start=199
-  _globals['_PROMPT']._serialized_end=307
-  _globals['_GENERATEREQUEST']._serialized_start=310
-  _globals['_GENERATEREQUEST']._serialized_end=735
-  _globals['_DELTA']._serialized_start=737
-  _globals['_DELTA']._serialized_end=844
-  _globals['_FINAL']._serialized_start=847
-  _globals['_FINAL']._serialized_end=1029
-  _globals['_GENERATERESPONSE']._serialized_start=1031
-  _globals['_GENERATERESPONSE']._serialized_end=1152
-  _globals['_GETMODELREQUEST']._serialized_start=1154
-  _globals['_GETMODELREQUEST']._serialized_end=1186
-  _globals['_GETMODELRESPONSE']._serialized_start=1188
-  _globals['_GETMODELRESPONSE']._serialized_end=1245
-  _globals['_TOKENIZEREQUEST']._serialized_start=1247
-  _globals['_TOKENIZEREQUEST']._serialized_end=1316
-  _globals['_TOKENIZERESPONSE']._serialized_start=1318
-  _globals['_TOKENIZERESPONSE']._serialized_end=1375
-  _globals['_INFERENCESERVICE']._serialized_start=1378
-  _globals['_INFERENCESERVICE']._serialized_end=1617
+  _globals['_CHAT_TEMPLATEARGUMENTSENTRY']._loaded_options = None
+  _globals['_CHAT_TEMPLATEARGUMENTSENTRY']._serialized_options = b'8\001'
+  _globals['_TOOLCALL']._serialized_start=101
+  _globals['_TOOLCALL']._serialized_end=156
+  _globals['_TOOL']._serialized_start=158
+  _globals['_TOOL']._serialized_end=219
+  _globals['_TEMPLATEARGUMENT']._serialized_start=221
+  _globals['_TEMPLATEARGUMENT']._serialized_end=317
+  _globals['_CHATMESSAGE']._serialized_start=319
+  _globals['_CHATMESSAGE']._serialized_end=442
+  _globals['_CHAT']._serialized_start=445
+  _globals['_CHAT']._serialized_end=688
+  _globals['_CHAT_TEMPLATEARGUMENTSENTRY']._serialized_start=601
+  _globals['_CHAT_TEMPLATEARGUMENTSENTRY']._serialized_end=688
+  _globals['_PROMPT']._serialized_start=690
+  _globals['_PROMPT']._serialized_end=798
+  _globals['_GENERATEREQUEST']._serialized_start=801
+  _globals['_GENERATEREQUEST']._serialized_end=1226
+  _globals['_DELTA']._serialized_start=1228
+  _globals['_DELTA']._serialized_end=1335
+  _globals['_FINAL']._serialized_start=1338
+  _globals['_FINAL']._serialized_end=1520
+  _globals['_GENERATERESPONSE']._serialized_start=1522
+  _globals['_GENERATERESPONSE']._serialized_end=1643
+  _globals['_GETMODELREQUEST']._serialized_start=1645
+  _globals['_GETMODELREQUEST']._serialized_end=1677
+  _globals['_GETMODELRESPONSE']._serialized_start=1679
+  _globals['_GETMODELRESPONSE']._serialized_end=1736
+  _globals['_TOKENIZEREQUEST']._serialized_start=1738
+  _globals['_TOKENIZEREQUEST']._serialized_end=1807
+  _globals['_TOKENIZERESPONSE']._serialized_start=1809
+  _globals['_TOKENIZERESPONSE']._serialized_end=1866
+  _globals['_INFERENCESERVICE']._serialized_start=1869
+  _globals['_INFERENCESERVICE']._serialized_end=2108
 # @@protoc_insertion_point(module_scope)

@@ -15,6 +15,90 @@ import typing
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class ToolCall(google.protobuf.message.Message):
+    """A call of a tool that the assistant asked for."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    ARGUMENTS_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Id that the tool's message answers to; may be empty."""
+    name: builtins.str
+    """Name of the function."""
+    arguments: builtins.str
+    """Arguments: a JSON object; empty means {}."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        name: builtins.str = ...,
+        arguments: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]) -> None: ...
+
+global___ToolCall = ToolCall
+
+@typing.final
+class Tool(google.protobuf.message.Message):
+    """A function that the model may ask for."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name."""
+    description: builtins.str
+    """What it does."""
+    parameters: builtins.str
+    """JSON Schema of its arguments, itself a JSON object; empty means {}."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        description: builtins.str = ...,
+        parameters: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["description", b"description", "name", b"name", "parameters", b"parameters"]) -> None: ...
+
+global___Tool = Tool
+
+@typing.final
+class TemplateArgument(google.protobuf.message.Message):
+    """A value that the chat template reads by name."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FLAG_FIELD_NUMBER: builtins.int
+    INTEGER_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    flag: builtins.bool
+    """True or false."""
+    integer: builtins.int
+    """A whole number."""
+    number: builtins.float
+    """A finite number."""
+    text: builtins.str
+    """Text."""
+    def __init__(
+        self,
+        *,
+        flag: builtins.bool = ...,
+        integer: builtins.int = ...,
+        number: builtins.float = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["flag", b"flag", "integer", b"integer", "number", b"number", "text", b"text", "value", b"value"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["flag", b"flag", "integer", b"integer", "number", b"number", "text", b"text", "value", b"value"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["value", b"value"]) -> typing.Literal["flag", "integer", "number", "text"] | None: ...
+
+global___TemplateArgument = TemplateArgument
+
+@typing.final
 class ChatMessage(google.protobuf.message.Message):
     """One message of a chat."""
 
@@ -22,17 +106,31 @@ class ChatMessage(google.protobuf.message.Message):
 
     ROLE_FIELD_NUMBER: builtins.int
     CONTENT_FIELD_NUMBER: builtins.int
+    TOOL_CALLS_FIELD_NUMBER: builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     role: builtins.str
-    """Role: system, user or assistant."""
+    """Role: system, user, assistant or tool."""
     content: builtins.str
     """Text."""
+    tool_call_id: builtins.str
+    """The call that this message answers, one of an earlier message; only with role tool."""
+    name: builtins.str
+    """Name of the tool that answers; only with role tool."""
+    @property
+    def tool_calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ToolCall]:
+        """Calls that the assistant asked for; only with role assistant."""
+
     def __init__(
         self,
         *,
         role: builtins.str = ...,
         content: builtins.str = ...,
+        tool_calls: collections.abc.Iterable[global___ToolCall] | None = ...,
+        tool_call_id: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["content", b"content", "role", b"role"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "name", b"name", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]) -> None: ...
 
 global___ChatMessage = ChatMessage
 
@@ -42,17 +140,47 @@ class Chat(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class TemplateArgumentsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> global___TemplateArgument: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: global___TemplateArgument | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     MESSAGES_FIELD_NUMBER: builtins.int
+    TOOLS_FIELD_NUMBER: builtins.int
+    TEMPLATE_ARGUMENTS_FIELD_NUMBER: builtins.int
     @property
     def messages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ChatMessage]:
         """Messages, oldest first."""
+
+    @property
+    def tools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Tool]:
+        """Functions that the model may ask for."""
+
+    @property
+    def template_arguments(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, global___TemplateArgument]:
+        """What the template reads beside: enable_thinking for models of Qwen3."""
 
     def __init__(
         self,
         *,
         messages: collections.abc.Iterable[global___ChatMessage] | None = ...,
+        tools: collections.abc.Iterable[global___Tool] | None = ...,
+        template_arguments: collections.abc.Mapping[builtins.str, global___TemplateArgument] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["messages", b"messages"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["messages", b"messages", "template_arguments", b"template_arguments", "tools", b"tools"]) -> None: ...
 
 global___Chat = Chat
 

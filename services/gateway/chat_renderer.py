@@ -1,0 +1,184 @@
+"""Renders chats by the checkpoint's template, in children of which one that takes too long is ended."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from services.common.errors import invalid_field, overloaded
+from services.gateway.chat_child import LENGTH, RENDERED, send
+from services.gateway.chat_template import SPECIAL_TOKENS, check_syntax
+
+FIELD = "prompt.chat"
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 1.0
+"""Time of one rendering; templates of published models take less than a millisecond for a usual chat."""
+
+START_S = 10.0
+"""Time to start Python and compile the template."""
+
+
+class ChatRenderer:
+    """One template and the children that run it, as many as threads render at once; a chat blocks its thread."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str], limit_s: float = LIMIT_S) -> None:
+        """Checks the template's syntax.
+
+        Raises:
+            jinja2.TemplateSyntaxError: it is none.
+        """
+        check_syntax(source)
+        self._first = json.dumps({"source": source, "special_tokens": dict(special_tokens)}).encode()
+        self._limit_s = limit_s
+        self._idle: list[_Child] = []
+        self._closed = False
+
+    def render(
+        self, messages: Sequence[Any], tools: Sequence[Any] = (), arguments: Mapping[str, Any] | None = None
+    ) -> str:
+        """The prompt, up to where the assistant's answer begins.
+
+        Raises:
+            PacelineError: INVALID_FIELD when the template refuses the chat, takes too long or too much memory;
+                OVERLOADED when no process can be started.
+        """
+        chat = json.dumps({"messages": [*messages], "tools": [*tools], "arguments": dict(arguments or {})}).encode()
+        answer = self._asked(chat)
+        if answer[:1] != RENDERED:
+            raise invalid_field(FIELD, answer[1:].decode())
+        return answer[1:].decode()
+
+    def close(self) -> None:
+        """Ends the children; one that renders ends after its chat."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().end()
+
+    def _asked(self, chat: bytes) -> bytes:
+        try:
+            child = self._ready()
+        except OSError as error:
+            raise overloaded("the chat template's process cannot be started", 1.0) from error
+        try:
+            answer = child.ask(chat, self._limit_s)
+        except TimeoutError:
+            child.end()
+            raise invalid_field(
+                FIELD, f"the chat template takes longer than {self._limit_s:g} s for this chat"
+            ) from None
+        except OSError as error:
+            child.end()
+            raise invalid_field(
+                FIELD, "the chat template needs too much for this chat: its process has ended"
+            ) from error
+        self._idle.append(child)
+        if self._closed:
+            self.close()
+        return answer
+
+    def _ready(self) -> "_Child":
+        """A child that waits for a chat. The list's own methods are atomic."""
+        with suppress(IndexError):
+            while True:
+                child = self._idle.pop()
+                if child.alive:
+                    return child
+                child.end()
+        child = _Child()
+        try:
+            child.ask(self._first, START_S)
+        except OSError:
+            child.end()
+            raise
+        return child
+
+
+class _Child:
+    """The process and the socket to it; every wait has an end."""
+
+    def __init__(self) -> None:
+        """Starts it.
+
+        Raises:
+            OSError: the machine has no process or descriptor left.
+        """
+        self._ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "services.gateway.chat_child"],
+                cwd=ROOT,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """The process has not ended."""
+        return self._process.poll() is None
+
+    def ask(self, content: bytes, limit_s: float) -> bytes:
+        """Sends a frame and waits for its answer.
+
+        Raises:
+            TimeoutError: there was none in time.
+            OSError: the process has ended.
+        """
+        end = time.monotonic() + limit_s
+        self._ours.settimeout(limit_s)
+        send(self._ours, content)
+        (length,) = LENGTH.unpack(self._read(LENGTH.size, end))
+        return self._read(length, end)
+
+    def end(self) -> None:
+        """Kills it and leaves nothing of it."""
+        self._ours.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _read(self, count: int, end: float) -> bytes:
+        found = bytearray()
+        while len(found) < count:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._ours.settimeout(left)
+            part = self._ours.recv(count - len(found))
+            if not part:
+                raise ConnectionResetError
+            found += part
+        return bytes(found)
+
+
+def load_chat_renderer(folder: Path) -> ChatRenderer | None:
+    """The template of a checkpoint folder: chat_template.jinja, or the entry of tokenizer_config.json; None without.
+
+    Raises:
+        OSError, ValueError, jinja2.TemplateSyntaxError: a file cannot be read, or holds no template.
+    """
+    config_path = folder / "tokenizer_config.json"
+    config: dict[str, Any] = json.loads(config_path.read_text()) if config_path.is_file() else {}
+    template_path = folder / "chat_template.jinja"
+    source = template_path.read_text() if template_path.is_file() else _default_template(config.get("chat_template"))
+    return ChatRenderer(source, _special_tokens(config)) if source else None
+
+
+def _default_template(entry: object) -> str | None:
+    if isinstance(entry, list):
+        return next((str(named["template"]) for named in entry if named.get("name") == "default"), None)
+    return entry if isinstance(entry, str) else None
+
+
+def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    for name in SPECIAL_TOKENS:
+        value = config.get(name)
+        content = value.get("content") if isinstance(value, dict) else value
+        if isinstance(content, str):
+            found[name] = content
+    return found
