@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from deploy.cluster.mps import CONTROL, daemons
+from services.common.mps import PIPES, mps_serves
+
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
 GATEWAY_PORT = 50051
 
@@ -88,13 +91,16 @@ def check_gpu() -> Finding:
 
 
 def check_mps() -> Finding:
-    """Whether target and drafter would share the GPU through MPS."""
-    pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    """How target and drafter would share the GPU."""
     if not shutil.which("nvidia-smi"):
         return Finding("mps", "not applicable")
-    if Path(pipe, "control").exists():
-        return Finding("mps", f"on ({pipe}): fast hand-off, a CUDA fault of one process ends both")
-    return Finding("mps", "off: target and drafter time-slice, isolated from each other's faults")
+    if PIPES in os.environ and mps_serves():
+        return Finding("mps", f"on ({os.environ[PIPES]}): fast hand-off, a CUDA fault of one process ends both")
+    if others := daemons():
+        return Finding("mps", f"a daemon of somebody else runs ({others[0]}) and is left alone: time slices")
+    if shutil.which(CONTROL):
+        return Finding("mps", "make up starts a daemon: fast hand-off, a CUDA fault of one process ends both")
+    return Finding("mps", f"no {CONTROL}: target and drafter time-slice, isolated from each other's faults")
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
