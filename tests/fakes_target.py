@@ -34,6 +34,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         )  # fmt: skip
         self.keys = keys
         self.asks: list[target_pb2.Ask] = []
+        self.secrets: set[str] = set()
         self.starts: list[target_pb2.Start] = []
         self.cancels: list[target_pb2.Cancel] = []
         self.cancel_rounds: list[int] = []
@@ -95,6 +96,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
     async def Session(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
         """Serves one gateway."""
         hello = await context.read()
+        self.secrets.add(hello.hello.secret)
         welcome = target_pb2.Welcome(
             protocol_version=hello.hello.protocol_version,
             pair_id=self.pair_id,

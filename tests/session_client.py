@@ -82,8 +82,15 @@ def start(
 class SessionClient:
     """One open session; use as an async context manager."""
 
-    def __init__(self, address: str, version: int = PROTOCOL_VERSION) -> None:
-        self._channel = connect(address)
+    def __init__(
+        self,
+        address: str,
+        version: int = PROTOCOL_VERSION,
+        secret: str = "",
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._channel = connect(address, credentials)
+        self._secret = secret
         stub: Any = rpc.TargetServiceStub(self._channel)  # the same class over asyncio channels
         self._call = stub.Session()
         self._version = version
@@ -111,8 +118,9 @@ class SessionClient:
 
     async def hello(self) -> None:
         """Opens the session and reads the welcome."""
-        await self._call.write(pb.SessionRequest(hello=pb.Hello(protocol_version=self._version, gateway_id="test")))
+        hello = pb.Hello(protocol_version=self._version, gateway_id="test", secret=self._secret)
         try:
+            await self._call.write(pb.SessionRequest(hello=hello))
             async with asyncio.timeout(WAIT_S):
                 first = await self._call.read()
         except grpc.RpcError as error:

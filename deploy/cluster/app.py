@@ -14,12 +14,13 @@ from deploy.cluster.meter import PairMeter
 from deploy.cluster.mps import Mps
 from deploy.cluster.registry import Registry
 from deploy.cluster.settings import ClusterSettings
+from services.common.callers import Callers
 from services.common.metrics.catalogue import cluster_metrics
 from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import fleet_pb2_grpc
 from services.common.serving import Bound, Listeners, Server
-from services.common.tls import TlsFiles, server_credentials
+from services.common.tls import TlsFiles, client_names, server_credentials
 
 FLEET = "paceline.v1.FleetService"
 
@@ -35,6 +36,7 @@ class ClusterApp:
         self._tasks: list[asyncio.Task[None]] = []
         self._mps = Mps(settings.mps, self.run_dir)
         self._tls = tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        callers = Callers(client_names(tls, settings.target_client_names))
         metrics = CollectorRegistry()
         names = [pair_id(settings, index) for index in range(settings.pairs)]
         self._metrics, pairs = cluster_metrics(metrics, settings.model_name, names)
@@ -43,7 +45,7 @@ class ClusterApp:
             name="cluster",
             listeners=Listeners(settings.listen, settings.health, settings.metrics),
             register=lambda server: fleet_pb2_grpc.add_FleetServiceServicer_to_server(
-                FleetService(self._registry), server
+                FleetService(self._registry, callers), server
             ),
             service_names=(FLEET,),
             metrics=metrics,

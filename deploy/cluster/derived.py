@@ -42,6 +42,18 @@ def drafter_socket(run_dir: Path, index: int) -> str:
     return f"unix:{pair_folder(run_dir, index) / 'drafter.sock'}"
 
 
+def target_address(settings: ClusterSettings, index: int, run_dir: Path) -> str:
+    """Where the target of a pair listens."""
+    if not settings.host:
+        return f"unix:{pair_folder(run_dir, index) / 'target.sock'}"
+    return f"{settings.host}:{first_port(settings, index)}"
+
+
+def plain_host(settings: ClusterSettings) -> str:
+    """Where health and metrics of a pair listen."""
+    return settings.host or "127.0.0.1"
+
+
 def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device: str) -> TargetSettings:
     """Settings of the target of pair number index."""
     port = first_port(settings, index)
@@ -59,14 +71,17 @@ def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device
         memory_fraction=settings.memory_fraction / settings.pairs_per_gpu,
         adaptive=settings.adaptive,
         run_dir=str(pair_folder(run_dir, index)),
-        grpc=f"{settings.host}:{port}",
-        health=f"{settings.host}:0",
-        metrics=f"{settings.host}:{port + 1 if port else 0}",
+        grpc=target_address(settings, index, run_dir),
+        health=f"{plain_host(settings)}:0",
+        metrics=f"{plain_host(settings)}:{port + 1 if port else 0}",
         watchdog_s=settings.watchdog_s,
         drain_grace_s=max(0.0, settings.drain_s - MOVE_S),
         tls_cert=settings.tls_cert,
         tls_key=settings.tls_key,
         tls_ca=settings.tls_ca,
+        target_client_names=settings.target_client_names,
+        session_secret=settings.session_secret,
+        insecure=settings.insecure,
     )
     return replace(derived, **settings.target_settings)
 
@@ -90,8 +105,8 @@ def drafter_settings(settings: ClusterSettings, index: int, run_dir: Path, devic
         dtype=settings.dtype or default_dtype(device),
         core=core_of(settings, index, device),
         grpc=drafter_socket(run_dir, index),
-        health=f"{settings.host}:0",
-        metrics=f"{settings.host}:{port + 2 if port else 0}",
+        health=f"{plain_host(settings)}:0",
+        metrics=f"{plain_host(settings)}:{port + 2 if port else 0}",
     )
     return replace(derived, **settings.drafter_settings)
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import grpc
 
 from deploy.cluster.registry import PairEntry, Registry, Snapshot
+from services.common.callers import Callers
 from services.common.errors import Code, PacelineError, Reason
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
 
@@ -20,8 +21,9 @@ _STATES = {
 class FleetService(fleet_pb2_grpc.FleetServiceServicer):
     """Streams the list of pairs to gateways."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, callers: Callers = Callers()) -> None:
         self._registry = registry
+        self._callers = callers
 
     async def Watch(
         self, request: fleet_pb2.WatchRequest, context: grpc.aio.ServicerContext[object, object]
@@ -29,8 +31,10 @@ class FleetService(fleet_pb2_grpc.FleetServiceServicer):
         """Sends every version of the list.
 
         Raises:
-            PacelineError: FAILED_PRECONDITION, when the caller speaks another version of the contract.
+            PacelineError: FAILED_PRECONDITION, when the caller speaks another version of the contract;
+                PERMISSION_DENIED, when its certificate states no name of a gateway.
         """
+        self._callers.check(context)
         if request.protocol_version != PROTOCOL_VERSION:
             raise PacelineError(
                 Code.FAILED_PRECONDITION,

@@ -25,7 +25,7 @@ TARGET = Group(
     _same(
         "model", "model_name", "device", "dtype", "slots", "context_limit", "memory_fraction", "adaptive", "watchdog_s"
     )
-    | _same("tls_cert", "tls_key", "tls_ca")
+    | _same("tls_cert", "tls_key", "tls_ca", "target_client_names", "session_secret", "insecure")
     | {"drafter_model": "drafter"},
     _PLACE
     | {"drafter_address": _SOCKET, "run_dir": "run_dir"}
@@ -37,5 +37,5 @@ DRAFTER = Group(
     "drafter",
     DrafterSettings,
     _same("model_name", "device", "dtype", "proposer") | {"model": "drafter"},
-    _PLACE | dict.fromkeys(("tls_cert", "tls_key", "tls_ca"), _SOCKET),
+    _PLACE | dict.fromkeys(("tls_cert", "tls_key", "tls_ca", "insecure"), _SOCKET),
 )

@@ -56,8 +56,9 @@ class ClusterSettings:
     """Address of the plaintext health service."""
     metrics: str = "127.0.0.1:0"
     """Address of the controller's metrics."""
-    host: str = "127.0.0.1"
-    """Host on which targets listen and under which gateways reach them; auto: the address of each pair's own node."""
+    host: str = ""
+    """Host on which targets listen and under which gateways reach them; auto: the address of each pair's own node.
+    Empty: Unix sockets below run_dir, for gateways of the same user on this machine."""
     base_port: int = 0
     """First port of the pairs, three each (target, its metrics, the drafter's metrics); 0 lets the system choose.
     With host auto they are numbered by GPU on every node."""
@@ -80,6 +81,12 @@ class ClusterSettings:
     """Key of tls_cert."""
     tls_ca: str = ""
     """When set, gateways must present a certificate that it signed."""
+    target_client_names: tuple[str, ...] = ()
+    """DNS names of which a gateway's certificate must state one; empty: those of tls_cert."""
+    session_secret: str = field(default="", repr=False, metadata={"secret": True})
+    """What gateways must send to a target; with a host this or tls_ca is needed."""
+    insecure: bool = False
+    """Lets anybody who reaches a target use it."""
     watchdog_s: float = 0.0
     """Time without drafts after which a target drops its drafter; 0 takes the device's default."""
     target_settings: Mapping[str, Any] = field(default_factory=dict, metadata={GROUP: TARGET})

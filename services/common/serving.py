@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -20,7 +21,10 @@ LIVENESS = "liveness"
 
 @dataclass(frozen=True)
 class Listeners:
-    """Addresses to bind: host:port (port 0 lets the system choose) or, for grpc, unix:/path."""
+    """Addresses to bind: host:port (port 0 lets the system choose) or, for grpc, unix:/path.
+
+    A Unix socket is for this user alone; its folder is made with mode 0700 when absent.
+    """
 
     grpc: str = "127.0.0.1:0"
     health: str = "127.0.0.1:0"
@@ -120,15 +124,19 @@ class Server:
 
 
 def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+    socket = Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
     try:
+        if socket is not None:
+            socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if credentials is None:
             port = server.add_insecure_port(address)
         else:
             port = server.add_secure_port(address, credentials)
-    except RuntimeError as error:
+        if socket is not None:
+            socket.chmod(0o600)
+            return address
+    except (RuntimeError, OSError) as error:
         raise BindError(f"cannot bind {address}: {error}") from None
-    if address.startswith("unix:"):
-        return address
     if port == 0:
         raise BindError(f"cannot bind {address}")
     return f"{address.rpartition(':')[0]}:{port}"

@@ -8,6 +8,7 @@ import grpc
 from cryptography import x509
 
 from services.common.channel import connect, connect_sync
+from services.common.errors import invalid_field
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,38 @@ class Peers:
 
     def _options(self) -> list[tuple[str, int | str]]:
         return [("grpc.ssl_target_name_override", self.name)] if self.name else []
+
+
+def dns_names(path: str) -> frozenset[str]:
+    """DNS names that the first certificate of a PEM file states, in lower case.
+
+    Raises:
+        OSError: when the file cannot be read.
+        ValueError: when it holds no certificate.
+    """
+    extensions = x509.load_pem_x509_certificate(Path(path).read_bytes()).extensions
+    try:
+        stated = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(name.lower() for name in stated.get_values_for_type(x509.DNSName))
+
+
+def client_names(files: TlsFiles, chosen: Sequence[str]) -> frozenset[str]:
+    """Names of which a client's certificate must state one: those chosen, else those of the server's own certificate.
+
+    Empty without files.ca: then clients present no certificate.
+
+    Raises:
+        PacelineError: none is chosen and the server's certificate states none.
+        OSError, ValueError: that certificate cannot be read.
+    """
+    if not files.ca:
+        return frozenset()
+    names = frozenset(name.lower() for name in chosen) or dns_names(files.cert)
+    if not names:
+        raise invalid_field("target_client_names", f"needed, for {files.cert} states no DNS name")
+    return names
 
 
 def expiry(path: str) -> float:

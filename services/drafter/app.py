@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import tempfile
 from functools import partial
 
 import torch
@@ -39,12 +40,13 @@ class DrafterApp:
         self._device = torch.device(settings.device)
         registry = CollectorRegistry()
         self._metrics = drafter_metrics(registry, settings.model_name, settings.pair_id)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._berth = Berth(self._open, settings.pace_timeout_s)
         self._service = DrafterService(self._berth, Identity(settings.device), self._metrics)
         tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         self._server = Server(
             "drafter",
-            Listeners(settings.grpc, settings.health, settings.metrics),
+            Listeners(settings.grpc or self._own_socket(), settings.health, settings.metrics),
             lambda server: add_DrafterServiceServicer_to_server(self._service, server),
             [_SERVICE_NAME],
             registry,
@@ -84,6 +86,13 @@ class DrafterApp:
                 await task
         self._berth.free("the drafter is draining")
         await self._server.stop(_GRACE_S)
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _own_socket(self) -> str:
+        """A Unix socket in a folder that only this user may enter."""
+        self._folder = tempfile.TemporaryDirectory(prefix="paceline-")
+        return f"unix:{self._folder.name}/drafter.sock"
 
     async def _load(self) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from services.common.callers import guarded
+
 PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")
 
@@ -36,8 +38,8 @@ class DrafterSettings:
     """Public model name, for metrics."""
     pair_id: str = "pair-0"
     """Pair, for metrics."""
-    grpc: str = "127.0.0.1:0"
-    """Address of the gRPC listener; unix:/path is usual beside a target."""
+    grpc: str = ""
+    """Address of the gRPC listener; unix:/path beside a target. Empty makes a Unix socket in a folder of its own."""
     health: str = "127.0.0.1:0"
     """Address of the health listener."""
     metrics: str = "127.0.0.1:0"
@@ -47,7 +49,9 @@ class DrafterSettings:
     tls_key: str = ""
     """Its key."""
     tls_ca: str = ""
-    """Targets must present a certificate that this one signed."""
+    """Targets must present a certificate that this one signed; needed over TCP."""
+    insecure: bool = False
+    """Lets anybody who reaches a TCP listener attach."""
     propagation_s: float = 0.0
     """Time between NOT_SERVING and the end, for watchers to notice."""
     log_level: str = "info"
@@ -73,5 +77,9 @@ class DrafterSettings:
             raise ValueError("core must be a core's number, or -1 for any")
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise ValueError("tls_cert needs tls_key beside, and tls_ca needs both")
+        if not guarded(self.grpc, self.tls_ca, self.insecure):
+            raise ValueError(
+                "grpc: over TCP anybody could attach: give tls_ca or say insecure; unix:/path needs none"
+            )
         if self.threads < 0:
             raise ValueError("threads must be 0 or more")

@@ -59,7 +59,7 @@ class GatewayApp:
         self._tls = tls
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
-            Dial(gateway_id, settings.model, self._peers),
+            Dial(gateway_id, settings.model, self._peers, settings.target_secret),
             Router(RouterSettings(), random.Random()),
             self.metrics,
         )

@@ -24,6 +24,7 @@ class GatewaySettings:
     serves whatever the first target does. `tenants` is a TOML file of tenants; empty means that everybody may call. The
     `tls` files are the gateway's own, with a `tls_ca` clients must present certificates; the `target_tls` files are for
     its connections to targets and controllers, whose certificates state `target_tls_name` if that is not their address.
+    `target_secret` is the `session_secret` of the targets.
 
     `Usage.cached_tokens` tells what others asked where all share one prefix cache: without tenants it is 0 unless
     `report_cached_tokens` asks for it.
@@ -50,6 +51,7 @@ class GatewaySettings:
     target_tls_key: str = field(default="", metadata={"secret": True})
     target_tls_ca: str = ""
     target_tls_name: str = ""
+    target_secret: str = field(default="", repr=False, metadata={"secret": True})
     max_requests: int = 512
     max_queued_tokens: int = 1 << 19
     max_request_s: float = 600.0

@@ -13,12 +13,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from services.common.callers import Callers
 from services.common.metrics.catalogue import target_metrics
 from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.serving import Bound, Listeners, Server
-from services.common.tls import TlsFiles, server_credentials
+from services.common.tls import TlsFiles, client_names, server_credentials
 from services.target.assembly import Machine, assemble
 from services.target.drain import DrainParts, drain
 from services.target.service import TargetService
@@ -42,13 +43,15 @@ class TargetApp:
         self._settings = settings
         registry = CollectorRegistry()
         self._metrics = target_metrics(registry, settings.model_name, settings.pair_id)
-        self._service = TargetService()
-        listeners = Listeners(settings.grpc, settings.health, settings.metrics)
         self._tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         credentials = server_credentials(self._tls) if self._tls else None
+        callers = Callers(client_names(self._tls, settings.target_client_names), settings.session_secret)
+        self._service = TargetService(callers)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        address = settings.grpc or f"unix:{self._side_folder() / 'target.sock'}"
+        listeners = Listeners(address, settings.health, settings.metrics)
         self._server = Server("target", listeners, self._register, [_SERVICE], registry, credentials)
         self._works: Works | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = self._dead = False
         self.fatal: asyncio.Future[None] | None = None
@@ -138,10 +141,10 @@ class TargetApp:
         return build_works(self._settings, machine, self._metrics, self._side_folder(), on_loop, on_loop(self._fail))
 
     def _side_folder(self) -> Path:
-        """A folder for the side socket that only this user may enter."""
+        """A folder for sockets that only this user may enter."""
         if self._settings.run_dir:
             return Path(self._settings.run_dir) / f"side-{self._settings.pair_id}"
-        self._folder = tempfile.TemporaryDirectory(prefix="paceline-")
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="paceline-")
         return Path(self._folder.name)
 
     def _fail(self, error: BaseException) -> None:

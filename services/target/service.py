@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from services.common.callers import Callers
 from services.common.errors import Code, PacelineError, Reason, invalid_field, protocol, unavailable
 from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2 as pb
@@ -44,8 +45,9 @@ class ServiceParts:
 class TargetService(rpc.TargetServiceServicer):
     """Speaks protobuf with gateways and values with the engine."""
 
-    def __init__(self) -> None:
-        """Refuses calls until opened."""
+    def __init__(self, callers: Callers = Callers()) -> None:
+        """Refuses calls until opened, and those of others than `callers` always."""
+        self._callers = callers
         self._opened: ServiceParts | None = None
 
     def open(self, parts: ServiceParts) -> None:
@@ -64,9 +66,10 @@ class TargetService(rpc.TargetServiceServicer):
         """Serves one gateway until it leaves, stops reading, or the target goes.
 
         Raises:
-            PacelineError: The gateway broke the protocol, or did not read.
+            PacelineError: The gateway broke the protocol, did not read, or is none.
         """
         hello = await _hello(request_iterator)
+        self._callers.check(context, hello.secret)
         session = self._parts.sessions.open(hello.gateway_id)
         reader = asyncio.create_task(self._read(session, request_iterator))
         ended: Any = lambda _: self._leave(session, reader)  # noqa: E731 - grpc-stubs want a class here
@@ -87,10 +90,11 @@ class TargetService(rpc.TargetServiceServicer):
         """State, settings, budget and the latest rounds.
 
         Raises:
-            PacelineError: The caller speaks another version, or the target is starting.
+            PacelineError: The caller speaks another version or may not call, or the target is starting.
         """
         if request.protocol_version != PROTOCOL_VERSION:
             raise protocol(PROTOCOL_VERSION, request.protocol_version)
+        self._callers.check(context, request.secret)
         return self._parts.describe()
 
     def _leave(self, session: GatewaySession, reader: asyncio.Task[None]) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from services.common.callers import guarded
 from services.common.errors import invalid_field
 
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")
 _HANDOFFS = ("auto", "flags", "host", "wire")
 _MEMORIES = ("shared", "none")
+_SECRET = 16
+_SHORT = f"must have at least {_SECRET} characters"
+_OPEN = "over TCP anybody could call: give tls_ca or session_secret, or say insecure; unix:/path needs none of them"
 _NOT_NEGATIVE = (
     "threads",
     "context_limit",
@@ -35,6 +39,10 @@ class TargetSettings:
     signed. ``drafter_memory`` "none" is for a drafter in another container or on another host: nothing is shared with
     it, hand-off is by wire, and only drafts that need no memory are possible. The ``drafter_tls`` files are for the
     connection to such a drafter, whose certificate states ``drafter_tls_name`` if that is not its address.
+
+    ``grpc`` empty listens on a Unix socket below ``run_dir``, which only this user can reach. Over TCP gateways must
+    prove that they are some: by a certificate that ``tls_ca`` signed and that states one of ``target_client_names`` (by
+    default the DNS names of ``tls_cert``), or by ``session_secret``, or by both. ``insecure`` takes anybody.
 
     Raises:
         PacelineError: A value is out of range; the field is named.
@@ -77,12 +85,15 @@ class TargetSettings:
     propagation_s: float = 0.5
     stall_s: float = 3.0
     run_dir: str = ""
-    grpc: str = "127.0.0.1:0"
+    grpc: str = ""
     health: str = "127.0.0.1:0"
     metrics: str = "127.0.0.1:0"
     tls_cert: str = ""
     tls_key: str = ""
     tls_ca: str = ""
+    target_client_names: tuple[str, ...] = ()
+    session_secret: str = field(default="", repr=False, metadata={"secret": True})
+    insecure: bool = False
     drafter_tls_cert: str = ""
     drafter_tls_key: str = ""
     drafter_tls_ca: str = ""
@@ -114,6 +125,10 @@ class TargetSettings:
         _require(not self.widths or (self.widths[0] == 1 and ascending), "widths", "must ascend from 1")
         _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "must be in (0, 1]")
         _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")
+        _require(bool(self.tls_cert) == bool(self.tls_key), "tls_cert", "needs tls_key beside")
+        _require(self.tls_cert != "" or not self.tls_ca, "tls_ca", "needs tls_cert and tls_key")
+        _require(len(self.session_secret) >= _SECRET or not self.session_secret, "session_secret", _SHORT)
+        _require(guarded(self.grpc, self.tls_ca, self.session_secret, self.insecure), "grpc", _OPEN)
         _require(self.core >= -1, "core", "must be a core's number, or -1 for any")
         for name in _NOT_NEGATIVE:
             _require(getattr(self, name) >= 0, name, "must not be negative")

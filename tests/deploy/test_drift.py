@@ -25,8 +25,9 @@ def field_names(settings: type[Any]) -> set[str]:
 
 
 def flags(text: str) -> set[str]:
-    """Names of the long flags that a template or compose file passes."""
-    return {name.replace("-", "_") for name in re.findall(r"^\s*- --([a-z-]+)[={]?", text, re.MULTILINE)}
+    """Settings that a template or compose file passes as flags, in a file those that are secret."""
+    found = re.findall(r"^\s*- --([a-z-]+)[={]?", text, re.MULTILINE)
+    return {name.removesuffix("-file").replace("-", "_") for name in found}
 
 
 def catalogue() -> set[str]:

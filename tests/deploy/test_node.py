@@ -14,7 +14,7 @@ from deploy.cluster.specs import pair_spec
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
-TARGET = TargetSettings(model="m", grpc="auto:50061", health="auto:0", metrics="auto:50062")
+TARGET = TargetSettings(model="m", insecure=True, grpc="auto:50061", health="auto:0", metrics="auto:50062")
 
 
 @pytest.mark.parametrize(("gpus", "ports"), [([], (50061, 50062)), ([0], (50061, 50062)), ([3], (50070, 50071))])

@@ -108,6 +108,7 @@ BAD = [
     ("tls.secretName", "No Spaces"),
     ("tls.certManager.issuerRef.kind", "Anyone"),
     ("auth.apiKeysSecretName", 5),
+    ("auth.sessionSecretName", "No Spaces"),
     ("serviceAccount.create", "true"),
     ("podDisruptionBudget.maxUnavailable", "half"),
     ("metrics.podMonitor.interval", "often"),

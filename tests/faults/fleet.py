@@ -224,7 +224,8 @@ class Fleet:
         folder = self._folder / f"{index}.{self._starts}"
         folder.mkdir()
         environment = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": points or self._points}
-        flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *self._flags, *more)
+        open_port = ("--grpc", "127.0.0.1:0", "--insecure", "true")  # for proxies and hostile callers
+        flags = ("--pair-id", f"pair-{index}", "--drain-grace-s", "1", *open_port, *self._flags, *more)
         proposer = ("--proposer", "ngram") if index % 2 and not self._alike else ()
         self.pairs[index] = PairProcesses(folder, self._models, flags, environment, proposer)
 

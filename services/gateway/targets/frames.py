@@ -23,9 +23,10 @@ from services.gateway.targets.news import (
 )
 
 
-def hello(gateway_id: str) -> target_pb2.SessionRequest:
+def hello(gateway_id: str, secret: str) -> target_pb2.SessionRequest:
     """The first frame."""
-    return target_pb2.SessionRequest(hello=target_pb2.Hello(protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id))
+    greeting = target_pb2.Hello(protocol_version=PROTOCOL_VERSION, gateway_id=gateway_id, secret=secret)
+    return target_pb2.SessionRequest(hello=greeting)
 
 
 def start(name: str, job: Job, committed: list[int], timeout_s: float) -> target_pb2.SessionRequest:

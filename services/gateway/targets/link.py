@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -24,11 +24,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """How this gateway connects to targets; `model` is the name they must serve, empty takes any."""
+    """How this gateway connects to targets; `model` is the name they must serve, empty takes any.
+
+    `secret` is what targets want to hear.
+    """
 
     gateway_id: str
     model: str
     peers: Peers
+    secret: str = field(default="", repr=False)
 
 
 class Link:
@@ -102,7 +106,7 @@ class Link:
 
     async def _open(self, channel: grpc.aio.Channel) -> Session:
         asked = reach(self._dial.peers, self.entry.address, UNREACHED_AFTER * TICK_S)
-        return await open_session(channel, self._dial.gateway_id, self._on_change, asked)
+        return await open_session(channel, self._dial.gateway_id, self._on_change, asked, self._dial.secret)
 
     def _report(self, error: Exception) -> None:
         """Logs the first failure of a row; the next ones of a target that stays away are for debugging."""

@@ -126,11 +126,11 @@ class Session:
 
 
 async def open_session(
-    channel: grpc.aio.Channel, gateway_id: str, on_drain: Callable[[], None], reach: Reach
+    channel: grpc.aio.Channel, gateway_id: str, on_drain: Callable[[], None], reach: Reach, secret: str = ""
 ) -> Session:
     """Says Hello and waits for the Welcome; `on_drain` is called when the target says that it will go.
 
-    `reach` is asked when the target sends nothing.
+    `reach` is asked when the target sends nothing; `secret` is what the target wants to hear.
 
     Raises:
         SessionLostError: the target does not answer in time or speaks another version.
@@ -140,7 +140,7 @@ async def open_session(
     call: Call = stub.Session()
     try:
         async with asyncio.timeout(WELCOME_S):
-            await call.write(frames.hello(gateway_id))
+            await call.write(frames.hello(gateway_id, secret))
             response = _frame(await call.read())
         if response is None:
             raise SessionLostError(f"the target refused the session: {await call.details()}")

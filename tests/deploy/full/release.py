@@ -75,18 +75,26 @@ class Release:
     def _environment(self, kind: str) -> dict[str, str]:
         return {**self.environment, **self._variables[kind]}
 
+    def _mounted(self, arguments: Sequence[str]) -> list[str]:
+        """The arguments with the mounted Secret where it is on this machine."""
+        secret = self.folder / "secret"
+        secret.write_text("of this release alone")
+        return [argument.replace("/session/secret", str(secret)) for argument in arguments]
+
     def _worker_flags(self, pod: str, ports: Sequence[str]) -> list[str]:
         own = {"listen": ports[0], "health": ports[1], "metrics": ports[2]}
         flags = [
             argument.replace("$(POD_NAME)", pod).replace("$(POD_IP)", "127.0.0.1")
-            for argument in self._arguments["worker"]
+            for argument in self._mounted(self._arguments["worker"])
         ]
         flags += [f"--{name}=127.0.0.1:{port}" for name, port in own.items()]
         return [*flags, f"--base-port={ports[3]}", f"--run-dir={self.folder / pod[0]}{pod[-1]}"]
 
     def _gateway_arguments(self, ports: Sequence[str]) -> list[str]:
         """Pods are found by address instead of by the cluster's DNS."""
-        flags = [argument for argument in self._arguments["gateway"] if not argument.startswith("--watch-dns")]
+        flags = [
+            argument for argument in self._mounted(self._arguments["gateway"]) if not argument.startswith("--watch-dns")
+        ]
         flags += [f"--{name}=127.0.0.1:{port}" for name, port in zip(("grpc", "health", "metrics"), ports, strict=True)]
         return [*flags, f"--watch={','.join(self.addresses('worker', 0))}"]
 

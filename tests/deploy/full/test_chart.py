@@ -1,5 +1,6 @@
 """The chart with the real Helm SDK: lint, a matrix of values, Kubernetes schemas, pod security."""
 
+import base64
 import itertools
 import json
 import subprocess
@@ -173,11 +174,40 @@ def test_the_performance_profile_shares_the_gpu() -> None:
 def test_settings_of_target_and_drafter_reach_the_controller(name: str, container: str) -> None:
     containers = [c for pod in templates(variant(name)) for c in pod["spec"]["containers"]]
     (args,) = [c["args"] for c in containers if c["name"] == container]
-    given = [arg for arg in args if not arg.startswith(("--pairs", "--host", "--ray-address", "--mps"))]
+    given = [
+        arg for arg in args if not arg.startswith(("--pairs", "--host", "--ray-address", "--mps", "--session-secret"))
+    ]
     loaded = settings.load(ClusterSettings, given, {}, derived.check)
     workers = VARIANTS[name]["workers"]
     assert loaded.target_settings == {k: tuple(v) if isinstance(v, list) else v for k, v in workers["target"].items()}
     assert loaded.drafter_settings == workers.get("drafter", {})
+
+
+@pytest.mark.parametrize("name", ["defaults", "raycluster", "internal-mtls"])
+def test_gateways_and_targets_share_a_secret(name: str) -> None:
+    documents = variant(name)
+    (made,) = [d for d in documents if d["kind"] == "Secret"]
+    assert len(base64.b64decode(made["data"]["secret"])) == 64
+    flags = {
+        "gateway": "--target-secret-file=",
+        "worker": "--session-secret-file=",
+        "controller": "--session-secret-file=",
+    }
+    pods = [pod["spec"] for pod in templates(documents)]
+    holders = [(pod, c) for pod in pods for c in pod["containers"] if c["name"] in flags]
+    assert len(holders) == 2
+    for pod, container in holders:
+        (path,) = [arg.partition("=")[2] for arg in container["args"] if arg.startswith(flags[container["name"]])]
+        (mount,) = [m for m in container["volumeMounts"] if m["mountPath"] == str(Path(path).parent)]
+        (volume,) = [v for v in pod["volumes"] if v["name"] == mount["name"]]
+        assert (volume["secret"]["secretName"], Path(path).name) == (made["metadata"]["name"], "secret")
+
+
+def test_a_secret_of_ones_own_takes_the_place_of_the_charts() -> None:
+    documents = render(merged(BASE, {"auth": {"sessionSecretName": "ours"}}))
+    assert not [d for d in documents if d["kind"] == "Secret"]
+    volumes = [v for pod in templates(documents) for v in pod["spec"]["volumes"] if v["name"] == "session"]
+    assert [v["secret"]["secretName"] for v in volumes] == ["ours", "ours"]
 
 
 @pytest.mark.parametrize(("mode", "arguments"), [({}, ["--mps=auto"]), (RAYCLUSTER, [])])

@@ -60,12 +60,14 @@ def test_pairs_land_on_the_worker_nodes_and_leave_them_drained() -> None:
             flags += [
                 "--pairs=2",
                 "--host=auto",
+                "--session-secret=of this test alone",
                 f"--ray-address={address}",
                 f"--run-dir={run_dir}",
                 "--adaptive=false",
             ]
             cluster = ServiceProcess("cluster", ["deploy.cluster", *flags], folder, environment)
             edge = ["services.gateway", "--tokenizer", str(EMBEDDED / "target"), "--wait-target-s=120"]
+            edge += ["--target-secret=of this test alone"]
             try:
                 watch = f"--watch={cluster.bound(READY_S)['grpc']}"
                 gateway = ServiceProcess("gateway", [*edge, watch], folder, {})

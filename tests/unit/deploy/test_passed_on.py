@@ -85,6 +85,9 @@ def test_what_is_not_passed_on_is_the_controllers_or_derived(group: Group) -> No
         (("--target.handoff", "sideways"), "target: handoff: must be one of"),
         (("--target.handoff", "flags", "--placement", "cpu"), "target: handoff: flags order the streams of a GPU"),
         (("--target.grpc", "0.0.0.0:1"), "target.grpc: is derived from host"),
+        (("--host", "10.0.0.7"), "target: grpc: over TCP anybody could call"),
+        (("--host", "auto", "--session-secret", "short"), "target: session_secret: must have at least 16"),
+        (("--drafter.insecure", "true"), "drafter.insecure: is derived from run_dir"),
         (("--drafter.ngram-max", "17"), "drafter: ngram_min and ngram_max must satisfy"),
     ],
 )
@@ -95,6 +98,23 @@ def test_what_no_service_could_start_with_is_refused(
         load(*flags)
     assert refused.value.code == 2
     assert capsys.readouterr().err.startswith(f"settings: {said}")
+
+
+def test_without_a_host_a_pair_is_reached_by_sockets_of_its_own_folder(tmp_path: Path) -> None:
+    settings = load("--base-port", "7000")
+    target = derived.target_settings(settings, 1, tmp_path, "cpu")
+    assert target.grpc == f"unix:{tmp_path}/pair-1/target.sock"
+    assert (target.health, target.metrics) == ("127.0.0.1:0", "127.0.0.1:7004")
+
+
+def test_with_a_host_a_target_wants_the_secret_and_the_names(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef\n")
+    settings = load("--host", "10.0.0.7", "--session-secret-file", str(secret), "--target-client-names", "a,b")
+    target = derived.target_settings(settings, 0, tmp_path, "cpu")
+    assert (target.grpc, target.session_secret) == ("10.0.0.7:0", "0123456789abcdef")
+    assert target.target_client_names == ("a", "b")
+    assert "0123456789abcdef" not in repr(settings) + repr(target)
 
 
 def test_what_only_a_gpu_can_do_is_accepted_where_ray_may_find_one() -> None:

@@ -22,6 +22,8 @@ from services.drafter.settings import DrafterSettings
         ({"proposer": "ngram", "threads": -1}, "threads"),
         ({"proposer": "ngram", "tls_cert": "c.pem"}, "tls_cert"),
         ({"proposer": "ngram", "tls_ca": "ca.pem"}, "tls_cert"),
+        ({"proposer": "ngram", "grpc": "127.0.0.1:0"}, "grpc"),
+        ({"proposer": "ngram", "grpc": "0.0.0.0:1", "tls_cert": "c.pem", "tls_key": "k.pem"}, "grpc"),
     ],
 )
 def test_a_combination_that_cannot_run_is_refused(values: dict[str, Any], name: str) -> None:

@@ -142,12 +142,24 @@ def test_a_wrong_sync_point_is_refused(wrong: str) -> None:
         {"drafter_memory": "some"},
         {"drafter_memory": "none", "drafter_model": "d"},
         {"watchdog_s": -1.0},
+        {"grpc": "127.0.0.1:0"},
+        {"grpc": "0.0.0.0:1", "tls_cert": "c", "tls_key": "k"},
+        {"session_secret": "too short", "grpc": "127.0.0.1:0"},
+        {"tls_ca": "ca"},
+        {"tls_cert": "c"},
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(PacelineError) as refused:
         TargetSettings(**{"model": "m", **wrong})  # type: ignore[arg-type]
     assert refused.value.field == next(iter(wrong))
+
+
+def test_a_tcp_listener_needs_a_proof_or_the_word_that_none_is_wanted() -> None:
+    tls = {"tls_cert": "c", "tls_key": "k", "tls_ca": "ca"}
+    for proof in ({"insecure": True}, {"session_secret": "0123456789abcdef"}, tls):
+        TargetSettings(model="m", grpc="127.0.0.1:0", **proof)  # type: ignore[arg-type]
+    TargetSettings(model="m", grpc="unix:/run/t.sock")
 
 
 def test_the_watchdog_follows_the_device() -> None:

@@ -97,6 +97,11 @@ affinity: {{- toYaml . | nindent 2 }}
 {{ .Values.tls.internalSecretName | default $made }}
 {{- end }}
 
+{{- /* Name of the Secret that gateways and targets share. */}}
+{{- define "paceline.sessionSecret" -}}
+{{ .Values.auth.sessionSecretName | default (printf "%s-session" (include "paceline.name" .)) }}
+{{- end }}
+
 {{- define "paceline.issuer" -}}
 name: {{ required "tls.certManager.issuerRef.name is required with certificates of cert-manager" .Values.tls.certManager.issuerRef.name }}
 kind: {{ .Values.tls.certManager.issuerRef.kind }}

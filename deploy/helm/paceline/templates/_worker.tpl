@@ -46,6 +46,7 @@ limits:
 - --drain-s={{ .Values.workers.graceSeconds }}
 {{- include "paceline.passedOn" (dict "service" "target" "settings" .Values.workers.target) }}
 {{- include "paceline.passedOn" (dict "service" "drafter" "settings" .Values.workers.drafter) }}
+- --session-secret-file=/session/secret
 {{- if include "paceline.internalTls" . }}
 - --tls-cert=/tls/internal/tls.crt
 - --tls-key=/tls/internal/tls.key
@@ -75,6 +76,7 @@ limits:
 - {name: tmp, mountPath: /tmp}
 - {name: home, mountPath: /home/paceline}
 - {name: shm, mountPath: /dev/shm}
+- {name: session, mountPath: /session, readOnly: true}
 {{- if include "paceline.internalTls" . }}
 - {name: internal-tls, mountPath: /tls/internal, readOnly: true}
 {{- end }}
@@ -86,6 +88,8 @@ limits:
 - {name: home, emptyDir: {}}
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ .Values.workers.shmSize }}}
+- name: session
+  secret: {secretName: {{ include "paceline.sessionSecret" . }}}
 {{- with include "paceline.internalTls" . }}
 - name: internal-tls
   secret: {secretName: {{ . }}}

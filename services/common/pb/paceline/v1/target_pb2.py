@@ -27,7 +27,7 @@ from services.common.pb.paceline.v1 import drafter_pb2 as paceline_dot_v1_dot_dr
 from services.common.pb.paceline.v1 import types_pb2 as paceline_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/target.proto\x12\x0bpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19paceline/v1/drafter.proto\x1a\x17paceline/v1/types.proto\"\xab\x01\n\x0eSessionRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.paceline.v1.HelloH\x00\x12#\n\x05start\x18\x02 \x01(\x0b\x32\x12.paceline.v1.StartH\x00\x12%\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x13.paceline.v1.CancelH\x00\x12\x1f\n\x03\x61sk\x18\x04 \x01(\x0b\x32\x10.paceline.v1.AskH\x00\x42\x07\n\x05\x66rame\"5\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\ngateway_id\x18\x02 \x01(\t\"\x9b\x03\n\x05Start\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x15\n\rprompt_length\x18\x03 \x01(\r\x12\'\n\x08sampling\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Sampling\x12\'\n\x08stopping\x18\x05 \x01(\x0b\x32\x15.paceline.v1.Stopping\x12-\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x15\n\x08logprobs\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12*\n\x07timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0btenant_salt\x18\n \x01(\x0c\x12\x0e\n\x06tenant\x18\x0b \x01(\t\x12\x17\n\x0fidempotency_key\x18\x0c \x01(\t\x12\x13\n\x0btraceparent\x18\r \x01(\t\x12\r\n\x05owner\x18\x0e \x01(\t\x12\x0f\n\x07resumed\x18\x0f \x01(\x08\x42\x0b\n\t_logprobs\"Q\n\x03\x41sk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\"A\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0btokens_kept\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x90\x01\n\x0fSessionResponse\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.paceline.v1.WelcomeH\x00\x12#\n\x05round\x18\x02 \x01(\x0b\x32\x12.paceline.v1.RoundH\x00\x12&\n\x07go_away\x18\x03 \x01(\x0b\x32\x13.paceline.v1.GoAwayH\x00\x42\x07\n\x05\x66rame\"\x8e\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07pair_id\x18\x02 \x01(\t\x12%\n\x05model\x18\x03 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\x12\x1f\n\x04load\x18\x04 \x01(\x0b\x32\x11.paceline.v1.Load\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\"e\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12+\n\x07updates\x18\x02 \x03(\x0b\x32\x1a.paceline.v1.RequestUpdate\x12\x1f\n\x04load\x18\x03 \x01(\x0b\x32\x11.paceline.v1.Load\"\xae\x01\n\rRequestUpdate\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12/\n\x08logprobs\x18\x05 \x03(\x0b\x32\x1d.paceline.v1.PositionLogprobs\x12$\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x17.paceline.v1.RequestEnd\"\xce\x01\n\nRequestEnd\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.paceline.v1.Usage\x12\x32\n\x0bspeculation\x18\x03 \x01(\x0b\x32\x1d.paceline.v1.SpeculationStats\x12\r\n\x05moved\x18\x04 \x01(\x08\x12(\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x19.paceline.v1.RequestError\"\x96\x01\n\x0cRequestError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.paceline.v1.ErrorReason\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12.\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x06GoAway\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8e\x01\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x15\n\rqueued_tokens\x18\x04 \x01(\x04\x12\x13\n\x0b\x66ree_blocks\x18\x05 \x01(\r\x12\x14\n\x0ctotal_blocks\x18\x06 \x01(\r\x12\x13\n\x0bspeculating\x18\x07 \x01(\x08\"8\n\x1cTargetServiceDescribeRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"\x97\x04\n\x1dTargetServiceDescribeResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07pair_id\x18\x02 \x01(\t\x12%\n\x05model\x18\x03 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\x12\x1f\n\x04load\x18\x04 \x01(\x0b\x32\x11.paceline.v1.Load\x12\x12\n\nattachment\x18\x05 \x01(\t\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x14\n\x0chandoff_mode\x18\x07 \x01(\t\x12#\n\x06\x62udget\x18\x08 \x01(\x0b\x32\x13.paceline.v1.Budget\x12(\n\x06rounds\x18\t \x03(\x0b\x32\x18.paceline.v1.RoundRecord\x12%\n\x05\x63osts\x18\n \x03(\x0b\x32\x16.paceline.v1.RoundCost\x12*\n\x06graphs\x18\x0b \x01(\x0b\x32\x1a.paceline.v1.GraphCounters\x12\x1c\n\x14synthetic_acceptance\x18\x0c \x03(\x02\x12\x10\n\x08\x66\x65\x61tures\x18\r \x03(\t\x12)\n\x07\x64rafter\x18\x0e \x01(\x0b\x32\x18.paceline.v1.DrafterInfo\x12\x13\n\x0bgpu_sharing\x18\x0f \x01(\t\x12\x33\n\x14recommended_sampling\x18\x10 \x01(\x0b\x32\x15.paceline.v1.Sampling\"\xb4\x01\n\x06\x42udget\x12\x13\n\x0b\x66ixed_bytes\x18\x01 \x01(\x04\x12\x16\n\x0eper_slot_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12target_token_bytes\x18\x03 \x01(\x04\x12\x19\n\x11\x64raft_token_bytes\x18\x04 \x01(\x04\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x0e\n\x06\x62locks\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x08 \x01(\x04\"\xbe\x01\n\x0bRoundRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05width\x18\x02 \x01(\r\x12\x10\n\x08requests\x18\x03 \x01(\r\x12\x11\n\tcommitted\x18\x04 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\r\x12\x11\n\tprefilled\x18\x06 \x01(\r\x12\x10\n\x08\x64raft_us\x18\x07 \x01(\r\x12\x11\n\tverify_us\x18\x08 \x01(\r\x12\x0f\n\x07host_us\x18\t \x01(\r\x12\x10\n\x08\x66\x61llback\x18\n \x01(\t\":\n\tRoundCost\x12\x0e\n\x06\x62ucket\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x0e\n\x06micros\x18\x03 \x01(\x02\"\x8a\x01\n\rGraphCounters\x12\x10\n\x08\x63\x61ptures\x18\x01 \x01(\x04\x12\x0f\n\x07replays\x18\x02 \x01(\x04\x12\x12\n\nrecaptures\x18\x03 \x01(\x04\x12\x15\n\rreallocations\x18\x04 \x01(\x04\x12\x17\n\x0f\x63\x61pture_seconds\x18\x05 \x01(\x02\x12\x12\n\nheld_bytes\x18\x06 \x01(\x04\x32\xbc\x01\n\rTargetService\x12H\n\x07Session\x12\x1b.paceline.v1.SessionRequest\x1a\x1c.paceline.v1.SessionResponse(\x01\x30\x01\x12\x61\n\x08\x44\x65scribe\x12).paceline.v1.TargetServiceDescribeRequest\x1a*.paceline.v1.TargetServiceDescribeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/target.proto\x12\x0bpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19paceline/v1/drafter.proto\x1a\x17paceline/v1/types.proto\"\xab\x01\n\x0eSessionRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.paceline.v1.HelloH\x00\x12#\n\x05start\x18\x02 \x01(\x0b\x32\x12.paceline.v1.StartH\x00\x12%\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x13.paceline.v1.CancelH\x00\x12\x1f\n\x03\x61sk\x18\x04 \x01(\x0b\x32\x10.paceline.v1.AskH\x00\x42\x07\n\x05\x66rame\"E\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\ngateway_id\x18\x02 \x01(\t\x12\x0e\n\x06secret\x18\x03 \x01(\t\"\x9b\x03\n\x05Start\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x15\n\rprompt_length\x18\x03 \x01(\r\x12\'\n\x08sampling\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Sampling\x12\'\n\x08stopping\x18\x05 \x01(\x0b\x32\x15.paceline.v1.Stopping\x12-\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x15\n\x08logprobs\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12*\n\x07timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0btenant_salt\x18\n \x01(\x0c\x12\x0e\n\x06tenant\x18\x0b \x01(\t\x12\x17\n\x0fidempotency_key\x18\x0c \x01(\t\x12\x13\n\x0btraceparent\x18\r \x01(\t\x12\r\n\x05owner\x18\x0e \x01(\t\x12\x0f\n\x07resumed\x18\x0f \x01(\x08\x42\x0b\n\t_logprobs\"Q\n\x03\x41sk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\"A\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x13\n\x0btokens_kept\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x90\x01\n\x0fSessionResponse\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.paceline.v1.WelcomeH\x00\x12#\n\x05round\x18\x02 \x01(\x0b\x32\x12.paceline.v1.RoundH\x00\x12&\n\x07go_away\x18\x03 \x01(\x0b\x32\x13.paceline.v1.GoAwayH\x00\x42\x07\n\x05\x66rame\"\x8e\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07pair_id\x18\x02 \x01(\t\x12%\n\x05model\x18\x03 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\x12\x1f\n\x04load\x18\x04 \x01(\x0b\x32\x11.paceline.v1.Load\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\"e\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12+\n\x07updates\x18\x02 \x03(\x0b\x32\x1a.paceline.v1.RequestUpdate\x12\x1f\n\x04load\x18\x03 \x01(\x0b\x32\x11.paceline.v1.Load\"\xae\x01\n\rRequestUpdate\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12/\n\x08logprobs\x18\x05 \x03(\x0b\x32\x1d.paceline.v1.PositionLogprobs\x12$\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x17.paceline.v1.RequestEnd\"\xce\x01\n\nRequestEnd\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.paceline.v1.Usage\x12\x32\n\x0bspeculation\x18\x03 \x01(\x0b\x32\x1d.paceline.v1.SpeculationStats\x12\r\n\x05moved\x18\x04 \x01(\x08\x12(\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x19.paceline.v1.RequestError\"\x96\x01\n\x0cRequestError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.paceline.v1.ErrorReason\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12.\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x06GoAway\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8e\x01\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x15\n\rqueued_tokens\x18\x04 \x01(\x04\x12\x13\n\x0b\x66ree_blocks\x18\x05 \x01(\r\x12\x14\n\x0ctotal_blocks\x18\x06 \x01(\r\x12\x13\n\x0bspeculating\x18\x07 \x01(\x08\"H\n\x1cTargetServiceDescribeRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0e\n\x06secret\x18\x02 \x01(\t\"\x97\x04\n\x1dTargetServiceDescribeResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07pair_id\x18\x02 \x01(\t\x12%\n\x05model\x18\x03 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\x12\x1f\n\x04load\x18\x04 \x01(\x0b\x32\x11.paceline.v1.Load\x12\x12\n\nattachment\x18\x05 \x01(\t\x12\x12\n\ngeneration\x18\x06 \x01(\x04\x12\x14\n\x0chandoff_mode\x18\x07 \x01(\t\x12#\n\x06\x62udget\x18\x08 \x01(\x0b\x32\x13.paceline.v1.Budget\x12(\n\x06rounds\x18\t \x03(\x0b\x32\x18.paceline.v1.RoundRecord\x12%\n\x05\x63osts\x18\n \x03(\x0b\x32\x16.paceline.v1.RoundCost\x12*\n\x06graphs\x18\x0b \x01(\x0b\x32\x1a.paceline.v1.GraphCounters\x12\x1c\n\x14synthetic_acceptance\x18\x0c \x03(\x02\x12\x10\n\x08\x66\x65\x61tures\x18\r \x03(\t\x12)\n\x07\x64rafter\x18\x0e \x01(\x0b\x32\x18.paceline.v1.DrafterInfo\x12\x13\n\x0bgpu_sharing\x18\x0f \x01(\t\x12\x33\n\x14recommended_sampling\x18\x10 \x01(\x0b\x32\x15.paceline.v1.Sampling\"\xb4\x01\n\x06\x42udget\x12\x13\n\x0b\x66ixed_bytes\x18\x01 \x01(\x04\x12\x16\n\x0eper_slot_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12target_token_bytes\x18\x03 \x01(\x04\x12\x19\n\x11\x64raft_token_bytes\x18\x04 \x01(\x04\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x0e\n\x06\x62locks\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x08 \x01(\x04\"\xbe\x01\n\x0bRoundRecord\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05width\x18\x02 \x01(\r\x12\x10\n\x08requests\x18\x03 \x01(\r\x12\x11\n\tcommitted\x18\x04 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\r\x12\x11\n\tprefilled\x18\x06 \x01(\r\x12\x10\n\x08\x64raft_us\x18\x07 \x01(\r\x12\x11\n\tverify_us\x18\x08 \x01(\r\x12\x0f\n\x07host_us\x18\t \x01(\r\x12\x10\n\x08\x66\x61llback\x18\n \x01(\t\":\n\tRoundCost\x12\x0e\n\x06\x62ucket\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x0e\n\x06micros\x18\x03 \x01(\x02\"\x8a\x01\n\rGraphCounters\x12\x10\n\x08\x63\x61ptures\x18\x01 \x01(\x04\x12\x0f\n\x07replays\x18\x02 \x01(\x04\x12\x12\n\nrecaptures\x18\x03 \x01(\x04\x12\x15\n\rreallocations\x18\x04 \x01(\x04\x12\x17\n\x0f\x63\x61pture_seconds\x18\x05 \x01(\x02\x12\x12\n\nheld_bytes\x18\x06 \x01(\x04\x32\xbc\x01\n\rTargetService\x12H\n\x07Session\x12\x1b.paceline.v1.SessionRequest\x1a\x1c.paceline.v1.SessionResponse(\x01\x30\x01\x12\x61\n\x08\x44\x65scribe\x12).paceline.v1.TargetServiceDescribeRequest\x1a*.paceline.v1.TargetServiceDescribeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,41 +37,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONREQUEST']._serialized_start=126
   _globals['_SESSIONREQUEST']._serialized_end=297
   _globals['_HELLO']._serialized_start=299
-  _globals['_HELLO']._serialized_end=352
-  _globals['_START']._serialized_start=355
-  _globals['_START']._serialized_end=766
-  _globals['_ASK']._serialized_start=768
-  _globals['_ASK']._serialized_end=849
-  _globals['_CANCEL']._serialized_start=851
-  _globals['_CANCEL']._serialized_end=916
-  _globals['_SESSIONRESPONSE']._serialized_start=919
-  _globals['_SESSIONRESPONSE']._serialized_end=1063
-  _globals['_WELCOME']._serialized_start=1066
-  _globals['_WELCOME']._serialized_end=1208
-  _globals['_ROUND']._serialized_start=1210
-  _globals['_ROUND']._serialized_end=1311
-  _globals['_REQUESTUPDATE']._serialized_start=1314
-  _globals['_REQUESTUPDATE']._serialized_end=1488
-  _globals['_REQUESTEND']._serialized_start=1491
-  _globals['_REQUESTEND']._serialized_end=1697
-  _globals['_REQUESTERROR']._serialized_start=1700
-  _globals['_REQUESTERROR']._serialized_end=1850
-  _globals['_GOAWAY']._serialized_start=1852
-  _globals['_GOAWAY']._serialized_end=1902
-  _globals['_LOAD']._serialized_start=1905
-  _globals['_LOAD']._serialized_end=2047
-  _globals['_TARGETSERVICEDESCRIBEREQUEST']._serialized_start=2049
-  _globals['_TARGETSERVICEDESCRIBEREQUEST']._serialized_end=2105
-  _globals['_TARGETSERVICEDESCRIBERESPONSE']._serialized_start=2108
-  _globals['_TARGETSERVICEDESCRIBERESPONSE']._serialized_end=2643
-  _globals['_BUDGET']._serialized_start=2646
-  _globals['_BUDGET']._serialized_end=2826
-  _globals['_ROUNDRECORD']._serialized_start=2829
-  _globals['_ROUNDRECORD']._serialized_end=3019
-  _globals['_ROUNDCOST']._serialized_start=3021
-  _globals['_ROUNDCOST']._serialized_end=3079
-  _globals['_GRAPHCOUNTERS']._serialized_start=3082
-  _globals['_GRAPHCOUNTERS']._serialized_end=3220
-  _globals['_TARGETSERVICE']._serialized_start=3223
-  _globals['_TARGETSERVICE']._serialized_end=3411
+  _globals['_HELLO']._serialized_end=368
+  _globals['_START']._serialized_start=371
+  _globals['_START']._serialized_end=782
+  _globals['_ASK']._serialized_start=784
+  _globals['_ASK']._serialized_end=865
+  _globals['_CANCEL']._serialized_start=867
+  _globals['_CANCEL']._serialized_end=932
+  _globals['_SESSIONRESPONSE']._serialized_start=935
+  _globals['_SESSIONRESPONSE']._serialized_end=1079
+  _globals['_WELCOME']._serialized_start=1082
+  _globals['_WELCOME']._serialized_end=1224
+  _globals['_ROUND']._serialized_start=1226
+  _globals['_ROUND']._serialized_end=1327
+  _globals['_REQUESTUPDATE']._serialized_start=1330
+  _globals['_REQUESTUPDATE']._serialized_end=1504
+  _globals['_REQUESTEND']._serialized_start=1507
+  _globals['_REQUESTEND']._serialized_end=1713
+  _globals['_REQUESTERROR']._serialized_start=1716
+  _globals['_REQUESTERROR']._serialized_end=1866
+  _globals['_GOAWAY']._serialized_start=1868
+  _globals['_GOAWAY']._serialized_end=1918
+  _globals['_LOAD']._serialized_start=1921
+  _globals['_LOAD']._serialized_end=2063
+  _globals['_TARGETSERVICEDESCRIBEREQUEST']._serialized_start=2065
+  _globals['_TARGETSERVICEDESCRIBEREQUEST']._serialized_end=2137
+  _globals['_TARGETSERVICEDESCRIBERESPONSE']._serialized_start=2140
+  _globals['_TARGETSERVICEDESCRIBERESPONSE']._serialized_end=2675
+  _globals['_BUDGET']._serialized_start=2678
+  _globals['_BUDGET']._serialized_end=2858
+  _globals['_ROUNDRECORD']._serialized_start=2861
+  _globals['_ROUNDRECORD']._serialized_end=3051
+  _globals['_ROUNDCOST']._serialized_start=3053
+  _globals['_ROUNDCOST']._serialized_end=3111
+  _globals['_GRAPHCOUNTERS']._serialized_start=3114
+  _globals['_GRAPHCOUNTERS']._serialized_end=3252
+  _globals['_TARGETSERVICE']._serialized_start=3255
+  _globals['_TARGETSERVICE']._serialized_end=3443
 # @@protoc_insertion_point(module_scope)

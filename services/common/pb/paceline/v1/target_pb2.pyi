@@ -63,17 +63,21 @@ class Hello(google.protobuf.message.Message):
 
     PROTOCOL_VERSION_FIELD_NUMBER: builtins.int
     GATEWAY_ID_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract; another is refused with ERROR_REASON_PROTOCOL."""
     gateway_id: builtins.str
     """Who opens it, for logs."""
+    secret: builtins.str
+    """What gateways and targets share, where the target wants it; another one is refused with UNAUTHENTICATED."""
     def __init__(
         self,
         *,
         protocol_version: builtins.int = ...,
         gateway_id: builtins.str = ...,
+        secret: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["gateway_id", b"gateway_id", "protocol_version", b"protocol_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gateway_id", b"gateway_id", "protocol_version", b"protocol_version", "secret", b"secret"]) -> None: ...
 
 global___Hello = Hello
 
@@ -520,14 +524,18 @@ class TargetServiceDescribeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     PROTOCOL_VERSION_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
+    secret: builtins.str
+    """As in Hello."""
     def __init__(
         self,
         *,
         protocol_version: builtins.int = ...,
+        secret: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["protocol_version", b"protocol_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["protocol_version", b"protocol_version", "secret", b"secret"]) -> None: ...
 
 global___TargetServiceDescribeRequest = TargetServiceDescribeRequest
 
