@@ -78,8 +78,6 @@ class DrafterSettings:
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise ValueError("tls_cert needs tls_key beside, and tls_ca needs both")
         if not guarded(self.grpc, self.tls_ca, self.insecure):
-            raise ValueError(
-                "grpc: over TCP anybody could attach: give tls_ca or say insecure; unix:/path needs none"
-            )
+            raise ValueError("grpc: over TCP anybody could attach: give tls_ca or say insecure; unix:/path needs none")
         if self.threads < 0:
             raise ValueError("threads must be 0 or more")

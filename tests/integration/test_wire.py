@@ -67,7 +67,7 @@ async def test_texts_and_drafts_travel_over_tls(folder: Path, models: MadeUpPair
 
 
 async def test_a_dflash_drafter_without_the_memory_is_refused_by_name(folder: Path, models: MadeUpPair) -> None:
-    async with remote(folder, "--model", str(models.drafter)) as drafter:
+    async with remote(folder, "--model", str(models.drafter), "--insecure", "true") as drafter:
         address = (await asyncio.to_thread(drafter.bound, 60.0))["grpc"]
         pair = PairProcesses(folder, models, (*ALONE, "--require-drafter", "false"), address=address)
         async with running(pair):

@@ -158,7 +158,7 @@ def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, object]) -> 
 def test_a_tcp_listener_needs_a_proof_or_the_word_that_none_is_wanted() -> None:
     tls = {"tls_cert": "c", "tls_key": "k", "tls_ca": "ca"}
     for proof in ({"insecure": True}, {"session_secret": "0123456789abcdef"}, tls):
-        TargetSettings(model="m", grpc="127.0.0.1:0", **proof)  # type: ignore[arg-type]
+        TargetSettings(model="m", grpc="127.0.0.1:0", **proof)
     TargetSettings(model="m", grpc="unix:/run/t.sock")
 
 
