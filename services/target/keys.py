@@ -12,8 +12,8 @@ _RUNNING = float("inf")
 class Claim:
     """A request's claim to a key; an empty key is never held.
 
-    `owner` names the generation, which is the same on every target; `uid` names the request on this one. `resumed` says
-    that the generation has output already.
+    `owner` names the generation, the same on every target; who names none is a stranger. `uid` names the request
+    on this one. `resumed` says that the generation has output already.
     """
 
     tenant: str
@@ -50,7 +50,7 @@ class KeyStore:
         """Raises ALREADY_EXISTS/DUPLICATE when another generation holds the key."""
         self.sweep(now)
         held = self._held.get(claim.name)
-        if held is not None and held[0].owner != claim.owner:
+        if held is not None and (held[0].owner != claim.owner or not claim.owner):
             raise PacelineError(
                 Code.ALREADY_EXISTS, Reason.DUPLICATE, "a request with this idempotency key is running or has ended"
             )
