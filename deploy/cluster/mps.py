@@ -83,7 +83,10 @@ class Mps:
         """Tells the daemon to quit, if it is ours."""
         if self._runs:
             self._runs = False
-            subprocess.run([CONTROL], input="quit\n", text=True, check=False, timeout=QUIT_S, env=self._whole())
+            try:
+                subprocess.run([CONTROL], input="quit\n", text=True, check=True, timeout=QUIT_S, env=self._whole())
+            except (OSError, subprocess.SubprocessError):
+                logger.exception("the MPS daemon does not quit")
 
     def _whole(self) -> dict[str, str]:
         return {**os.environ, **self._environment}

@@ -142,6 +142,15 @@ def test_a_daemon_that_does_not_start_is_an_error_only_where_it_must(driver: Dri
     assert driver.calls == []
 
 
+def test_a_daemon_that_does_not_quit_keeps_nobody_from_ending(
+    driver: Driver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mps = started("auto", tmp_path)
+    driver.program.write_text("#!/bin/bash\nexit 1\n")
+    mps.stop()
+    assert "does not quit" in caplog.text
+
+
 def test_a_cpu_is_not_shared_by_turns() -> None:
     assert sharing("cpu") == "none"
 
