@@ -185,7 +185,10 @@ def _wild_prompt(made: inference_pb2.GenerateRequest, rng: random.Random) -> Non
     elif kind == 2:
         made.prompt.tokens.ids[:] = [5] * rng.choice((2046, 2047, 2048, 5000))
     else:
-        made.prompt.chat.messages.add(role=rng.choice(("user", "system", "", "\0")), content=rng.choice(TEXTS))
+        chat = made.prompt.chat
+        chat.messages.add(role=rng.choice(("user", "system", "assistant", "", "\0")), content=rng.choice(TEXTS))
+        chat.messages[0].tool_calls.add(name="f", arguments=rng.choice(("{}", "[", '{"a": ' * 5000)))
+        chat.template_arguments[rng.choice(("a", "messages", "\0"))].number = _real(rng)
 
 
 def _wild_stopping(made: inference_pb2.GenerateRequest, rng: random.Random) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from tests.fakes_tokenizer import SPECIAL, TEXT, build_tokenizer, write_tokenize
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return load_tokenizer(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokenizer]:
+    loaded = load_tokenizer(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+    yield loaded
+    loaded.close()
 
 
 def incremental(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
@@ -91,9 +94,11 @@ def test_chat_follows_the_template_and_stays_in_its_sandbox(tokenizer: Tokenizer
     assert "{{ 7 * 7 }}" in tokenizer.decode(tokenizer.encode_chat(messages))
     folder = write_tokenizer(tmp_path)
     (folder / "chat_template.jinja").write_text("{{ ''.__class__.__mro__ }}")
-    with pytest.raises(PacelineError) as unsafe:
-        load_tokenizer(folder).encode_chat(messages)
-    assert unsafe.value.field == "prompt.chat"
+    unsafe = load_tokenizer(folder)
+    with pytest.raises(PacelineError) as refused:
+        unsafe.encode_chat(messages)
+    assert refused.value.field == "prompt.chat"
+    unsafe.close()
 
 
 def test_a_missing_or_foreign_tokenizer_is_refused_by_file(tmp_path: Path) -> None:
