@@ -77,9 +77,14 @@ def load(
 
 def describe(settings: "DataclassInstance") -> str:
     """The settings as JSON; secrets are hidden."""
-    secret = {f.name for f in dataclasses.fields(settings) if f.metadata.get("secret")}
-    values = dataclasses.asdict(settings)
-    return json.dumps({k: "***" if k in secret and v else v for k, v in values.items()}, indent=2)
+    return json.dumps(_shown(type(settings), dataclasses.asdict(settings)), indent=2)
+
+
+def _shown(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> dict[str, Any]:
+    secret = {field.name for field in dataclasses.fields(cls) if field.metadata.get("secret")}
+    inner = {name: group.of for name, group in groups(cls).values()}
+    shown = {name: "***" if name in secret and value else value for name, value in values.items()}
+    return shown | {name: _shown(of, values[name]) for name, of in inner.items()}
 
 
 def unknown(cls: type["DataclassInstance"], environ: Mapping[str, str]) -> set[str]:
@@ -135,7 +140,8 @@ def _renamed(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> Itera
     for key, value in values.items():
         prefix, _, name = key.partition(".")
         own = known[prefix][1].own if name and prefix in known else {}
-        yield own.get(name, key), value
+        files = {f"{its}_file": f"{mine}_file" for its, mine in own.items()}
+        yield own.get(name, files.get(name, key)), value
 
 
 def _build(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -149,9 +155,10 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
             raise invalid_field(key, f"unknown setting of {cls.__name__}")
         else:
             field, group = known[prefix]
-            if name in group.decided:
-                raise invalid_field(key, f"is derived from {group.decided[name]}")
-            chosen.setdefault(field, {}).update([_setting(group.of, name, value, key)])
+            setting, converted = _setting(group.of, name, value, key)
+            if setting in group.decided:
+                raise invalid_field(key, f"is derived from {group.decided[setting]}")
+            chosen.setdefault(field, {})[setting] = converted
     return cls(**chosen)
 
 

@@ -91,6 +91,7 @@ def test_settings_are_frozen() -> None:
 
 
 WORKER = settings.Group("worker", Example, own={"slots": "slots", "device": "place"}, decided={"grpc": "port"})
+KEY = "hunter2"
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,25 @@ def test_what_the_holder_has_itself_is_one_setting_under_two_names() -> None:
     assert held("--slots", "6", PACELINE_WORKER__SLOTS="7") == Holder(6)
 
 
+def test_what_is_passed_on_comes_from_files_too_and_secrets_are_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in (("key", KEY), ("slots", "9")):
+        (tmp_path / name).write_text(content)
+    flags = ("--worker.api-key-file", str(tmp_path / "key"), "--worker.slots-file", str(tmp_path / "slots"))
+    assert held(*flags) == Holder(slots=9, worker_settings={"api_key": KEY})
+    with pytest.raises(SystemExit):
+        held(*flags, "--print-config")
+    assert json.loads(capsys.readouterr().out)["worker_settings"] == {"api_key": "***"}
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "said"),
     [
         ("--worker.width", "1", "worker.width: unknown setting of Example"),
         ("--worker.widths", "a", "worker.widths: must be int"),
         ("--worker.grpc", "h:1", "worker.grpc: is derived from port"),
+        ("--worker.grpc-file", "/dev/null", "worker.grpc_file: is derived from port"),
         ("--waiter.widths", "1", "waiter.widths: unknown setting of Holder"),
         ("--worker-settings", "1", "worker_settings: unknown setting of Holder"),
     ],
