@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from deploy.cluster import derived, environment
@@ -19,25 +20,35 @@ def main() -> int:
     """Runs the controller; returns its exit code."""
     leave_when_asked()
     chosen = settings.load(ClusterSettings, sys.argv[1:], check=derived.check)
-    with tempfile.TemporaryDirectory(prefix="paceline-", ignore_cleanup_errors=True) as folder:
-        chosen = dataclasses.replace(chosen, run_dir=chosen.run_dir or folder)
-        run_dir = Path(chosen.run_dir)
-        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        environment.prepare(run_dir)
-        leave_when_asked(lambda: shutil.rmtree(folder, ignore_errors=True))
-        # Imported only now: ray reads the environment when it is imported.
-        from deploy.cluster.app import ClusterApp
+    # Ours to remove; a folder that was given is its owner's.
+    folder = "" if chosen.run_dir else tempfile.mkdtemp(prefix="paceline-")
+    chosen = dataclasses.replace(chosen, run_dir=chosen.run_dir or folder)
+    tidy = partial(shutil.rmtree, folder, ignore_errors=True)
+    leave_when_asked(tidy)
+    try:
+        return run(chosen)
+    finally:
+        tidy()
 
-        # Ray's own hook tells its store of an exception, and waits for ever when that is gone.
-        sys.excepthook = sys.__excepthook__
-        try:
-            return lifecycle.run("cluster", ClusterApp(chosen))
-        except (MpsError, BindError, PacelineError) as error:
-            sys.stderr.write(f"cluster: {error}\n")
-            return 1
-        finally:
-            # A start of Ray that was broken off leaves processes.
-            end_descendants()
+
+def run(chosen: ClusterSettings) -> int:
+    """Runs the controller with a folder that may have to be made; returns its exit code."""
+    run_dir = Path(chosen.run_dir)
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    environment.prepare(run_dir)
+    # Imported only now: ray reads the environment when it is imported.
+    from deploy.cluster.app import ClusterApp
+
+    # Ray's own hook tells its store of an exception, and waits for ever when that is gone.
+    sys.excepthook = sys.__excepthook__
+    try:
+        return lifecycle.run("cluster", ClusterApp(chosen))
+    except (MpsError, BindError, PacelineError) as error:
+        sys.stderr.write(f"cluster: {error}\n")
+        return 1
+    finally:
+        # A start of Ray that was broken off leaves processes.
+        end_descendants()
 
 
 if __name__ == "__main__":

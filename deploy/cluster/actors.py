@@ -1,18 +1,26 @@
 """The two actors of a pair: each hosts one service on its own asyncio loop."""
 
 import asyncio
+import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import ray
 
 from deploy.cluster import node
+from deploy.cluster.failure import Failure, failure_of
 from services.common.mps import sharing
 from services.common.serving import Bound
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
+
+logger = logging.getLogger(__name__)
+# How long a process that failed lives on, so that the controller hears why.
+TELL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,7 @@ class ActorReport:
     ready: bool
     gpu_uuids: tuple[str, ...]
     gpu_sharing: str
+    failure: Failure | None = None
 
 
 class App(Protocol):
@@ -41,22 +50,54 @@ class App(Protocol):
 
 
 class ServiceHost:
-    """Hosts one app; restarted by Ray, which runs __init__ again and nothing else."""
+    """Hosts one app; restarted by Ray, which runs __init__ again and nothing else.
 
-    async def __init__(self, app: App, device: str) -> None:  # type: ignore[misc]  # Ray awaits it
+    A service that fails for a reason which may pass ends this process, so that Ray begins it again. Ray would never
+    restart an actor whose constructor raised, and a refusal that is final would only be repeated: both are reported.
+    """
+
+    async def __init__(self, name: str, make: Callable[[], App], device: str) -> None:  # type: ignore[misc]  # Ray awaits it
         """Starts the service here, because Ray repeats only the constructor after a crash."""
+        self._name = name
+        self._app: App | None = None
+        self._failure: Failure | None = None
+        self._uuids: tuple[str, ...] = ()
+        self._sharing, self._bound = "", Bound("", "", "")
+        try:
+            self._uuids, self._sharing = visible_gpus(device), sharing(device)
+            app = make()
+            self._bound = await app.start()
+        except Exception as error:
+            logger.exception("the service cannot start")
+            self._fail(error, served=False)
+            return
         self._app = app
-        self._uuids = visible_gpus(device)
-        self._sharing = sharing(device)
-        self._bound = await app.start()
+        self._watching = asyncio.create_task(self._watch(app))
+
+    async def _watch(self, app: App) -> None:
+        """Waits for what the service itself calls fatal."""
+        fatal: asyncio.Future[None] | None = getattr(app, "fatal", None)
+        if fatal is None:
+            return
+        await asyncio.wait([fatal])
+        error = fatal.exception()
+        assert error is not None, "fatal never succeeds"
+        self._fail(error, served=app.ready)
+
+    def _fail(self, error: BaseException, served: bool) -> None:
+        self._failure = failure_of(self._name, error, served)
+        if not self._failure.final:
+            asyncio.get_running_loop().call_later(TELL_S, os._exit, 1)
 
     async def report(self) -> ActorReport:
-        """Addresses and readiness now."""
-        return ActorReport(os.getpid(), self._bound, self._app.ready, self._uuids, self._sharing)
+        """Addresses and readiness now, or why there is none."""
+        ready = self._app is not None and self._failure is None and self._app.ready
+        return ActorReport(os.getpid(), self._bound, ready, self._uuids, self._sharing, self._failure)
 
     async def drain(self) -> None:
         """Finishes running work and ends the service."""
-        await self._app.drain()
+        if self._app is not None:
+            await self._app.drain()
 
 
 class TargetHost(ServiceHost):
@@ -67,7 +108,7 @@ class TargetHost(ServiceHost):
         from services.target.app import TargetApp
 
         settings = node.localised(settings, *here())
-        await super().__init__(TargetApp(settings), settings.device)
+        await super().__init__("target", partial(TargetApp, settings), settings.device)
         self._leaving = asyncio.create_task(node.drain_when_asked(Path(settings.run_dir), self.drain))
 
 
@@ -78,7 +119,7 @@ class DrafterHost(ServiceHost):
         from services.drafter.app import DrafterApp
 
         settings = node.localised(settings, *here())
-        await super().__init__(DrafterApp(settings), settings.device)
+        await super().__init__("drafter", partial(DrafterApp, settings), settings.device)
 
 
 TargetActor = ray.remote(max_restarts=-1, max_concurrency=8)(TargetHost)

@@ -1,13 +1,14 @@
 """The controller as a process: Ray runtime, pairs, FleetService."""
 
 import asyncio
+import logging
 import signal
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from deploy.cluster import node, runtime
-from deploy.cluster.controller import Controller
+from deploy.cluster.controller import Controller, PairRefusedError
 from deploy.cluster.derived import pair_id
 from deploy.cluster.fleet_service import FleetService
 from deploy.cluster.meter import PairMeter
@@ -23,10 +24,14 @@ from services.common.serving import Bound, Listeners, Server
 from services.common.tls import TlsFiles, client_names, server_credentials
 
 FLEET = "paceline.v1.FleetService"
+logger = logging.getLogger(__name__)
 
 
 class ClusterApp:
-    """Serves FleetService and keeps the pairs running."""
+    """Serves FleetService and keeps the pairs running.
+
+    ``fatal`` fails when no pair can ever serve, or when the controller itself does: the process must end then.
+    """
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
@@ -34,6 +39,7 @@ class ClusterApp:
         self._registry = Registry()
         self._controller: Controller | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self.fatal: asyncio.Future[None] | None = None
         self._mps = Mps(settings.mps, self.run_dir)
         self._tls = tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         callers = Callers(client_names(tls, settings.target_client_names))
@@ -71,6 +77,7 @@ class ClusterApp:
 
     async def _begin(self) -> Bound:
         loop = asyncio.get_running_loop()
+        self.fatal = loop.create_future()
         resource = await loop.run_in_executor(None, self._start_ray)
         take_back_signals()
         self._controller = Controller(self._settings, resource, self.run_dir, self._registry, self._meters)
@@ -83,7 +90,16 @@ class ClusterApp:
             follow_certificates(self._metrics, self._tls),
         )
         self._tasks = [asyncio.create_task(one) for one in work]
+        self._tasks[0].add_done_callback(self._controller_ended)
         return bound
+
+    def _controller_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None or self.fatal is None:
+            return
+        if not isinstance(error, ExceptionGroup) or error.split(PairRefusedError)[1] is not None:
+            logger.error("the controller failed", exc_info=error)
+        self.fatal.set_exception(error)
 
     def _start_ray(self) -> str:
         """Starts Ray, and MPS where the pairs will share GPUs of this machine; returns what a pair takes one of."""
@@ -107,9 +123,9 @@ class ClusterApp:
         await self._server.set_serving(False)
         if self._controller is not None:
             await self._controller.drain()
+        await asyncio.to_thread(self._mps.stop)
         await self._server.stop(1.0)
         await asyncio.get_running_loop().run_in_executor(None, runtime.stop)
-        await asyncio.to_thread(self._mps.stop)
         (self.run_dir / node.SERVING).unlink(missing_ok=True)
 
 

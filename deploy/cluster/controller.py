@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.cluster.meter import PairMeter
@@ -12,6 +13,10 @@ from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
 
 logger = logging.getLogger(__name__)
+
+
+class PairRefusedError(RuntimeError):
+    """A pair refused its checkpoint or settings, and no other serves: trying again would change nothing."""
 
 
 class Controller:
@@ -49,7 +54,11 @@ class Controller:
         return all(pair.status.ready for pair in self._pairs)
 
     async def run(self) -> None:
-        """Places every pair and follows it until cancelled."""
+        """Places every pair and follows it until cancelled.
+
+        Raises:
+            ExceptionGroup: of a PairRefusedError, after the failure was announced.
+        """
         await self._publish()
         async with asyncio.TaskGroup() as group:
             for pair in self._pairs:
@@ -68,8 +77,17 @@ class Controller:
                 await self._place(pair)
             if pair.status != before:
                 await self._publish()
+                self._judge(before, pair.status)
             gone = not pair.status.address and before.address
             await asyncio.sleep(self._settings.restart_backoff_s if gone else self._settings.poll_s)
+
+    def _judge(self, before: PairStatus, now: PairStatus) -> None:
+        if now.failure and now.failure != before.failure:
+            logger.error(now.failure, extra={"data": {"pair": now.pair_id, "final": now.final}})
+            if now.final:
+                self._meters[now.pair_id].failed("refused")
+        if now.final and not any(pair.status.ready for pair in self._pairs):
+            raise PairRefusedError(f"{now.pair_id}: {now.failure}")
 
     async def _place(self, pair: PlacedPair) -> None:
         """Waits for room: the nodes of a cluster come up one after another."""
@@ -80,6 +98,8 @@ class Controller:
                 return meter.placed()
             except TimeoutError:
                 meter.failed("no_room")
+                pair.status = replace(pair.status, failure="no node has room for it yet")
+                await self._publish()
                 logger.warning("no node has room for a pair yet", extra={"data": {"pair": pair.spec.pair_id}})
 
     async def _publish(self) -> None:
@@ -89,19 +109,23 @@ class Controller:
         await self._registry.publish(entries)
 
     def _entry(self, status: PairStatus) -> PairEntry:
+        state = self._state(status)
         return PairEntry(
             pair_id=status.pair_id,
-            target_address=status.address,
+            target_address="" if state == "failed" else status.address,
             model=self._settings.model_name,
-            state=self._state(status),
+            state=state,
             gpu_uuids=status.gpu_uuids,
             target_restarts=status.target_restarts,
             drafter_restarts=status.drafter_restarts,
             metrics_address=status.metrics,
+            message=status.failure,
             gpu_sharing=status.gpu_sharing,
         )
 
     def _state(self, status: PairStatus) -> State:
+        if status.final and not status.ready:
+            return "failed"
         if self._draining:
             return "draining"
         if status.ready:

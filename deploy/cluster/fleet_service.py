@@ -15,6 +15,7 @@ _STATES = {
     "ready": fleet_pb2.PAIR_STATE_READY,
     "draining": fleet_pb2.PAIR_STATE_DRAINING,
     "down": fleet_pb2.PAIR_STATE_DOWN,
+    "failed": fleet_pb2.PAIR_STATE_FAILED,
 }
 
 
@@ -67,4 +68,5 @@ def to_pair(entry: PairEntry) -> fleet_pb2.Pair:
         drafter_restarts=entry.drafter_restarts,
         metrics_address=entry.metrics_address,
         gpu_sharing=entry.gpu_sharing,
+        message=entry.message,
     )

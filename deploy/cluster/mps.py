@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -90,6 +91,16 @@ class Mps:
 
     def _whole(self) -> dict[str, str]:
         return {**os.environ, **self._environment}
+
+
+def end_below(run_dir: Path) -> None:
+    """SIGKILL to daemons whose pipes lie below a folder: their controller was killed before it could end them."""
+    for pid in daemons():
+        try:
+            if f"{PIPES}={run_dir}/".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
 
 
 def daemons() -> list[int]:

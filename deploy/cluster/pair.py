@@ -14,6 +14,9 @@ from deploy.cluster.actors import ActorReport, DrafterActor, TargetActor
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
+# A drafter that does not answer yet must not keep back what its target says.
+DRAFTER_S = 0.5
+
 
 class StraddledPairError(RuntimeError):
     """Target and drafter of a pair see different GPUs."""
@@ -21,7 +24,10 @@ class StraddledPairError(RuntimeError):
 
 @dataclass(frozen=True)
 class PairStatus:
-    """What the controller knows of a pair. address is empty while the target is not up."""
+    """What the controller knows of a pair. address is empty while the target is not up.
+
+    failure tells why the pair does not serve, in one line; final, that it will not by itself.
+    """
 
     pair_id: str
     address: str = ""
@@ -34,6 +40,8 @@ class PairStatus:
     drafter_pid: int = 0
     target_restarts: int = 0
     drafter_restarts: int = 0
+    failure: str = ""
+    final: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,24 +117,33 @@ class PlacedPair:
         Raises:
             StraddledPairError: when both are up and see different GPUs.
         """
-        target, drafter = await asyncio.gather(_report(self._target, timeout_s), _report(self._drafter, timeout_s))
+        asking = asyncio.create_task(_report(self._drafter, timeout_s))
+        target = await _report(self._target, timeout_s)
+        await asyncio.wait([asking], timeout=DRAFTER_S)
+        drafter = asking.result() if asking.done() else None
+        asking.cancel()
         if target and drafter and target.gpu_uuids != drafter.gpu_uuids:
             raise StraddledPairError(f"{self.spec.pair_id}: {target.gpu_uuids} and {drafter.gpu_uuids}")
         self.status = _updated(self.status, target, drafter)
         return self.status
 
     async def drain(self, timeout_s: float) -> None:
-        """Lets the target finish, then ends both and frees the bundle."""
-        for actor in (self._target, self._drafter):
+        """Lets the target finish, then ends both and frees the bundle; one that is not up yet has nothing to finish."""
+        for actor, up in ((self._target, self.status.address), (self._drafter, self.status.drafter_pid)):
             if actor is None:
                 continue
-            try:
-                await asyncio.wait_for(actor.drain.remote(), timeout_s)
-            except (TimeoutError, ray.exceptions.RayError):
-                pass
+            if up:
+                await _drained(actor, timeout_s)
             ray.kill(actor, no_restart=True)
         if self._group is not None:
             remove_placement_group(self._group)
+
+
+async def _drained(actor: Any, timeout_s: float) -> None:
+    try:
+        await asyncio.wait_for(actor.drain.remote(), timeout_s)
+    except (TimeoutError, ray.exceptions.RayError):
+        pass
 
 
 async def _report(actor: Any, timeout_s: float) -> ActorReport | None:
@@ -143,6 +160,7 @@ def _updated(old: PairStatus, target: ActorReport | None, drafter: ActorReport |
     if target is None:
         new = replace(old, address="", metrics="", ready=False)
     else:
+        failure = target.failure or (drafter.failure if drafter is not None else None)
         new = replace(
             old,
             address=target.bound.grpc,
@@ -152,6 +170,8 @@ def _updated(old: PairStatus, target: ActorReport | None, drafter: ActorReport |
             gpu_sharing=target.gpu_sharing,
             target_pid=target.pid,
             target_restarts=old.target_restarts + (old.target_pid not in (0, target.pid)),
+            failure=failure.message if failure is not None else "",
+            final=failure is not None and failure.final,
         )
     if drafter is None:
         return new

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["starting", "ready", "draining", "down"]
+State = Literal["starting", "ready", "draining", "down", "failed"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class PairEntry:
     drafter_restarts: int = 0
     metrics_address: str = ""
     gpu_sharing: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,9 @@ GATEWAY = (
     Spec("request_seconds", "histogram", "From the call to its end."),
 )
 
-PAIR_STATES = ("starting", "ready", "draining", "down")
+PAIR_STATES = ("starting", "ready", "draining", "down", "failed")
 SERVICES = ("target", "drafter")
-PAIR_FAILURES = ("no_room", "straddled")
+PAIR_FAILURES = ("no_room", "straddled", "refused")
 
 CLUSTER = (
     Spec("cluster_pairs", "gauge", "1 for the state of the pair.", ("state",), values=PAIR_STATES),
@@ -129,7 +129,7 @@ CLUSTER = (
     Spec(
         "cluster_failures",
         "counter",
-        "Times something kept the pair from serving: no room, or its services saw different GPUs.",
+        "Times something kept the pair from serving: no room, its services saw different GPUs, one refused to start.",
         ("reason",),
         values=PAIR_FAILURES,
     ),

@@ -47,7 +47,7 @@ class LightHost(ServiceHost):
     """An actor of the real kind around a service that does nothing."""
 
     async def __init__(self, settings: Any) -> None:  # type: ignore[misc]  # Ray awaits it
-        await super().__init__(NoApp(), "cpu")
+        await super().__init__("light", NoApp, "cpu")
 
 
 LightActor = ray.remote(max_restarts=-1, max_concurrency=8)(LightHost)

@@ -35,6 +35,8 @@ class _PairStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """Finishing; takes nothing new."""
     PAIR_STATE_DOWN: _PairState.ValueType  # 4
     """Gone; may come back."""
+    PAIR_STATE_FAILED: _PairState.ValueType  # 5
+    """Refused its checkpoint or settings; does not come back by itself."""
 
 class PairState(_PairState, metaclass=_PairStateEnumTypeWrapper):
     """State of a pair."""
@@ -49,6 +51,8 @@ PAIR_STATE_DRAINING: PairState.ValueType  # 3
 """Finishing; takes nothing new."""
 PAIR_STATE_DOWN: PairState.ValueType  # 4
 """Gone; may come back."""
+PAIR_STATE_FAILED: PairState.ValueType  # 5
+"""Refused its checkpoint or settings; does not come back by itself."""
 global___PairState = PairState
 
 @typing.final
@@ -112,6 +116,7 @@ class Pair(google.protobuf.message.Message):
     DRAFTER_RESTARTS_FIELD_NUMBER: builtins.int
     METRICS_ADDRESS_FIELD_NUMBER: builtins.int
     GPU_SHARING_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
     pair_id: builtins.str
     """Stable id over restarts."""
     target_address: builtins.str
@@ -128,6 +133,8 @@ class Pair(google.protobuf.message.Message):
     """host:port of the target's metrics."""
     gpu_sharing: builtins.str
     """How target and drafter share a GPU: mps, timeslice, or none on a CPU; empty until known."""
+    message: builtins.str
+    """Why the pair failed, one line for people; empty when nothing is known against it."""
     @property
     def gpu_uuids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """UUIDs of the GPUs; empty on a CPU."""
@@ -144,7 +151,8 @@ class Pair(google.protobuf.message.Message):
         drafter_restarts: builtins.int = ...,
         metrics_address: builtins.str = ...,
         gpu_sharing: builtins.str = ...,
+        message: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["drafter_restarts", b"drafter_restarts", "gpu_sharing", b"gpu_sharing", "gpu_uuids", b"gpu_uuids", "metrics_address", b"metrics_address", "model", b"model", "pair_id", b"pair_id", "state", b"state", "target_address", b"target_address", "target_restarts", b"target_restarts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["drafter_restarts", b"drafter_restarts", "gpu_sharing", b"gpu_sharing", "gpu_uuids", b"gpu_uuids", "message", b"message", "metrics_address", b"metrics_address", "model", b"model", "pair_id", b"pair_id", "state", b"state", "target_address", b"target_address", "target_restarts", b"target_restarts"]) -> None: ...
 
 global___Pair = Pair
