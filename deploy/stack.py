@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ from typing import Self
 
 import grpc
 
-from deploy.cluster import derived
+from deploy.cluster import derived, mps
 from deploy.cluster.settings import ClusterSettings
+from deploy.fleet import Fleet
 from services.common import settings
 from services.common.limits import PROTOCOL_VERSION
-from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc, target_pb2, target_pb2_grpc
+from services.common.pb.paceline.v1 import fleet_pb2, target_pb2, target_pb2_grpc
+from services.common.process import end_session
 from services.gateway.settings import GatewaySettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -28,7 +31,11 @@ EMBEDDED = REPOSITORY / "models" / "embedded"
 
 
 class StackError(RuntimeError):
-    """The stack did not come up; the message holds the end of the log at fault."""
+    """The stack did not come up or ended: what a pair says of itself, else the end of the log at fault."""
+
+
+class StackStoppedError(RuntimeError):
+    """The stack was asked to end while it started."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class StackSettings:
     gateways: int = 1
     gateway_address: str = "127.0.0.1:0"
     ready_s: float = 180.0
+    stop_s: float = 30.0
     cluster_flags: Sequence[str] = ()
     gateway_flags: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +68,7 @@ class ServiceProcess:
         foreign: Collection[str] = (),
     ) -> None:
         self.name = name
+        self._asked = False
         self.log = run_dir / f"{name}.log"
         self._lines = run_dir / f"{name}.out"
         with self.log.open("ab") as errors, self._lines.open("ab") as output:
@@ -73,19 +82,22 @@ class ServiceProcess:
                 start_new_session=True,
             )
 
-    def bound(self, timeout_s: float) -> dict[str, str]:
+    def bound(self, timeout_s: float, stopped: threading.Event | None = None) -> dict[str, str]:
         """Waits for the line of addresses.
 
         Raises:
             StackError: when the process ends or the time passes before it.
+            StackStoppedError: when stopped is set before it.
         """
+        stopped = stopped or threading.Event()
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             for line in self._lines.read_text(errors="replace").splitlines():
                 if line.startswith("{") and '"grpc"' in line:
                     return dict(json.loads(line))
             self.check()
-            time.sleep(0.05)
+            if stopped.wait(0.05):
+                raise StackStoppedError
         raise StackError(f"{self.name} gave no address within {timeout_s:.0f} s\n{self.tail()}")
 
     def check(self) -> None:
@@ -98,26 +110,40 @@ class ServiceProcess:
         """The end of the log."""
         return self.log.read_text(errors="replace")[-characters:]
 
-    def stop(self, timeout_s: float = 30.0) -> int:
-        """Ends the process by SIGTERM, after timeout_s by SIGKILL of its group; returns its exit code."""
-        if self.process.poll() is None:
+    def ask(self) -> None:
+        """SIGTERM, once: a second one could come when nobody handles it any more."""
+        if self.process.poll() is None and not self._asked:
+            self._asked = True
             self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                pass
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """Ends the process by SIGTERM, and what lives of its session after timeout_s by SIGKILL; returns its code."""
+        self.ask()
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
             pass
+        end_session(self.process.pid)
         return self.process.wait()
 
 
 class Stack:
-    """Context manager: inside it, a gateway answers and at least one pair is ready."""
+    """Context manager: inside it, a gateway answers and every pair is ready.
 
-    def __init__(self, chosen: StackSettings, progress: Callable[[str], None] = lambda line: None) -> None:
+    Raises:
+        StackError: from entering, when a pair fails, a process ends or ready_s pass before that.
+        StackStoppedError: from entering, when stopped is set before that.
+    """
+
+    def __init__(
+        self,
+        chosen: StackSettings,
+        progress: Callable[[str], None] = lambda line: None,
+        stopped: threading.Event | None = None,
+    ) -> None:
         self.settings = chosen
+        self._stopped = stopped or threading.Event()
+        self._fleet: Fleet | None = None
         self.run_dir = Path(tempfile.mkdtemp(prefix="paceline-"))
         self.processes: list[ServiceProcess] = []
         self._progress = progress
@@ -149,9 +175,11 @@ class Stack:
         self._progress("starting Ray and the controller")
         cluster = self._launch("cluster", ["deploy.cluster", *flags], self._foreign(ClusterSettings, GatewaySettings))
         gateways_wait = self.settings.ready_s
-        self.fleet_address = cluster.bound(gateways_wait)["grpc"]
+        self.fleet_address = cluster.bound(gateways_wait, self._stopped)["grpc"]
+        self._fleet = Fleet(self.fleet_address)
         self._progress("starting the gateway")
-        bounds = [self._gateway(index).bound(gateways_wait) for index in range(self.settings.gateways)]
+        gateways = [self._gateway(index) for index in range(self.settings.gateways)]
+        bounds = [gateway.bound(gateways_wait, self._stopped) for gateway in gateways]
         self.gateway_addresses = tuple(bound["grpc"] for bound in bounds)
         self.gateway_metrics = tuple(bound["metrics"] for bound in bounds)
         self._progress("waiting for the pair: weights, warm-up, drafter")
@@ -194,32 +222,41 @@ class Stack:
         foreign = self._foreign(GatewaySettings, ClusterSettings)
         return self._launch(f"gateway-{index}", ["services.gateway", *flags], foreign)
 
-    def pairs(self) -> list[fleet_pb2.Pair]:
-        """The pairs as the controller announces them now."""
-        with grpc.insecure_channel(self.fleet_address) as channel:
-            watch = fleet_pb2_grpc.FleetServiceStub(channel).Watch(
-                fleet_pb2.WatchRequest(protocol_version=1), timeout=10, wait_for_ready=True
-            )
-            first = next(watch)
-            watch.cancel()
-        return list(first.pairs)
+    def pairs(self) -> tuple[fleet_pb2.Pair, ...]:
+        """The pairs as the controller announced them last."""
+        return self._fleet.pairs if self._fleet is not None else ()
 
     def wait_ready(self, timeout_s: float) -> None:
         """Waits until every pair is ready.
 
         Raises:
-            StackError: when a process ends or the time passes before that.
+            StackError: when a pair fails, a process ends or the time passes before that.
+            StackStoppedError: when the stack is asked to end before that.
         """
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
-            for process in self.processes:
-                process.check()
+            self.check()
             pairs = self.pairs()
-            if len(pairs) == self.settings.pairs and all(p.state == fleet_pb2.PAIR_STATE_READY for p in pairs):
+            failures = [pair.message for pair in pairs if pair.message]
+            if failures:
+                raise StackError(failures[0])
+            if pairs and all(pair.state == fleet_pb2.PAIR_STATE_READY for pair in pairs):
                 return
-            time.sleep(0.2)
+            if self._stopped.wait(0.05):
+                raise StackStoppedError
         tails = "\n".join(f"{process.name}:\n{process.tail()}" for process in self.processes)
         raise StackError(f"no ready pair within {timeout_s:.0f} s\n{tails}\n{self.actor_logs()}")
+
+    def check(self) -> None:
+        """Raises StackError when a process has ended; a pair that failed knows better why than its log."""
+        try:
+            for process in self.processes:
+                process.check()
+        except StackError as error:
+            failures = [pair.message for pair in self.pairs() if pair.state == fleet_pb2.PAIR_STATE_FAILED]
+            if failures:
+                raise StackError(failures[0]) from error
+            raise
 
     def actor_logs(self, characters: int = 4000) -> str:
         """The end of what the actors wrote."""
@@ -227,9 +264,15 @@ class Stack:
         return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-characters:]}" for log in logs)
 
     def stop(self) -> None:
-        """Stops every process and removes the run folder."""
+        """Asks every process to end, ends by force what is left after stop_s, and removes the run folder."""
+        if self._fleet is not None:
+            self._fleet.close()
+        end = time.monotonic() + self.settings.stop_s
+        for process in self.processes:
+            process.ask()
         for process in reversed(self.processes):
-            process.stop()
+            process.stop(max(0.0, end - time.monotonic()))
+        mps.end_below(self.run_dir)
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
 

@@ -6,8 +6,14 @@ import threading
 import time
 
 from deploy.checkpoints import resolved
-from deploy.stack import Stack, StackError, StackSettings
+from deploy.fleet import news
+from deploy.stack import Stack, StackError, StackSettings, StackStoppedError
 from services.common.pb.paceline.v1 import fleet_pb2
+from services.common.process import leave_when_asked
+
+# Everything has to be gone within three seconds of a signal.
+STOP_S = 2.0
+LOOK_S = 0.2
 
 
 def arguments() -> argparse.Namespace:
@@ -33,7 +39,8 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Starts the stack, prints its addresses, waits for a signal."""
+    """Starts the stack, prints its addresses, tells what becomes of its pairs until a signal; 1 when it fails."""
+    leave_when_asked()
     chosen = arguments()
     asked = StackSettings(
         model=chosen.model,
@@ -43,24 +50,48 @@ def main() -> int:
         pairs=chosen.pairs,
         gateway_address=chosen.address,
         ready_s=1800.0,
+        stop_s=STOP_S,
         cluster_flags=chosen.cluster_flags,
     )
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
     try:
-        with Stack(resolved(asked), progress=print_progress) as stack:
+        settings = resolved(asked)
+        stopped = stop_signal()
+        with Stack(settings, print_progress, stopped) as stack:
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
             for pair in stack.pairs():
                 print(described(pair))
             print("ready; Ctrl-C stops it", flush=True)
-            while not stopped.wait(1.0):
-                for process in stack.processes:
-                    process.check()
+            follow(stack, stopped)
+    except StackStoppedError:
+        return 0
     except StackError as error:
-        print(error)
+        print(error, flush=True)
         return 1
     return 0
+
+
+def stop_signal() -> threading.Event:
+    """Set by SIGINT and SIGTERM."""
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped
+
+
+def follow(stack: Stack, stopped: threading.Event) -> None:
+    """Prints a line whenever a pair fails or comes back.
+
+    Raises:
+        StackError: a process of the stack has ended.
+    """
+    known = {pair.pair_id: pair for pair in stack.pairs()}
+    while not stopped.wait(LOOK_S):
+        for pair in stack.pairs():
+            line = news(known[pair.pair_id], pair)
+            known[pair.pair_id] = pair
+            if line:
+                print_progress(line)
+        stack.check()
 
 
 def described(pair: fleet_pb2.Pair) -> str:

@@ -1,6 +1,9 @@
 """The whole system on one machine: started, used, and gone without a trace."""
 
+import os
 import re
+import signal
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ import pytest
 
 from deploy.client import Client, Job
 from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, describe_target
+from deploy.up import follow
 
 PROMPT = "def add(a, b):\n"
 
@@ -96,6 +100,43 @@ def test_rays_memory_monitor_is_off(stack: Stack) -> None:
     text = log.read_text()
     assert "disabled" in "".join(line for line in text.splitlines() if "MemoryMonitor" in line), text[-4000:]
     assert "MemoryMonitor initialized" not in text
+
+
+def test_a_target_that_dies_and_comes_back_is_told_on_the_terminal(
+    stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (target,) = (pid for pid in members(stack.processes[0].process.pid) if name_of(pid).startswith("ray::TargetHos"))
+    stopped = threading.Event()
+    following = threading.Thread(target=follow, args=(stack, stopped))
+    following.start()
+    os.kill(target, signal.SIGKILL)
+    told, end = "", time.monotonic() + 60.0
+    while "serves again" not in told and time.monotonic() < end:
+        told += capsys.readouterr().out
+        time.sleep(0.05)
+    stopped.set()
+    following.join()
+    (pair,) = stack.pairs()
+    assert f"] pair-0 serves again at {pair.target_address} (target restarts: 1)" in told
+    assert len(told.splitlines()) <= 3, "a line that it went, one that it is back, one of its drafter"
+
+
+def members(session: int) -> list[int]:
+    """Processes of a session."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            found.append(int(entry.name))
+    return found
+
+
+def name_of(pid: int) -> str:
+    """The name that a process shows."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def test_nothing_is_left_behind() -> None:

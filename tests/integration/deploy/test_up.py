@@ -1,0 +1,144 @@
+"""`make up` from outside: a refusal ends it with the reason, a signal ends it at any moment, and nothing is left."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from deploy.stack import EMBEDDED, REPOSITORY
+
+WAIT_S = 120.0
+# A line on the terminal, seconds after it, and the signal that comes then.
+MOMENTS = [
+    ("starting Ray", 2.0, signal.SIGTERM),
+    ("waiting for the pair", 1.0, signal.SIGINT),
+    ("starting Ray", 0.0, signal.SIGINT),
+    ("starting Ray", 4.0, signal.SIGINT),
+    ("waiting for the pair", 0.0, signal.SIGTERM),
+    ("waiting for the pair", 3.0, signal.SIGTERM),
+    ("ready; Ctrl-C stops it", 0.0, signal.SIGTERM),
+    ("ready; Ctrl-C stops it", 2.0, signal.SIGINT),
+]
+
+
+class Up:
+    """A running `make up` with a folder for temporary files of its own."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.folder = folder
+        self._output = folder / "output"
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "deploy.up", "--address", "127.0.0.1:0", *flags],
+                cwd=REPOSITORY,
+                env={**os.environ, "TMPDIR": str(folder)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._sessions = {self.process.pid}
+
+    def __enter__(self) -> "Up":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """A test that failed leaves nothing either."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for pid in self.left():
+            os.kill(pid, signal.SIGKILL)
+
+    @property
+    def lines(self) -> list[str]:
+        """What the terminal shows."""
+        return self._output.read_text().splitlines()
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Waits, and notes the sessions of the services that are started meanwhile."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            self._sessions |= {pid for pid, parent, _ in living() if parent == self.process.pid}
+            if holds():
+                return
+            assert time.monotonic() < end, self.lines
+            time.sleep(0.01)
+
+    def says(self, text: str) -> bool:
+        """A line holds the text."""
+        return any(text in line for line in self.lines)
+
+    def ends(self) -> int:
+        """Waits for the end; its exit code."""
+        self.until(lambda: self.process.poll() is not None)
+        return self.process.wait()
+
+    def left(self) -> list[int]:
+        """Processes of every session that was started here."""
+        return [pid for pid, _, session in living() if session in self._sessions]
+
+
+def living() -> Iterator[tuple[int, int, int]]:
+    """Process, parent and session of everything that runs."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if state not in "ZX":
+            yield int(entry.name), int(parent), int(session)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path, for the sockets of Ray."""
+    with tempfile.TemporaryDirectory(prefix="pl-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def test_a_refused_checkpoint_ends_it_with_the_targets_own_words(folder: Path) -> None:
+    model = Path(shutil.copytree(EMBEDDED / "target", folder / "model"))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"architectures": ["LlamaForCausalLM"]}))
+
+    def refused() -> bool:
+        logs = folder.glob("paceline-*/c/ray/session_2*/logs/worker-*.err")
+        return any("the target cannot start" in log.read_text(errors="replace") for log in logs)
+
+    with Up(folder, "--model", str(model)) as up:
+        up.until(lambda: refused() or up.process.poll() is not None)
+        begun = time.monotonic()
+        assert up.ends() == 1
+        assert time.monotonic() - begun < 5.0
+        assert up.lines[-1] == (
+            f"the target cannot start: {model / 'config.json'}: architectures: ['LlamaForCausalLM'] is not supported, "
+            "only ['Qwen3ForCausalLM']"
+        )
+        assert not up.left()
+        assert not list(folder.glob("paceline-*"))
+
+
+def test_a_signal_ends_it_within_three_seconds(folder: Path, full: bool) -> None:
+    for moment, after_s, number in MOMENTS if full else MOMENTS[:2]:
+        with Up(folder) as up:
+            up.until(partial(up.says, moment))
+            time.sleep(after_s)
+            up.until(lambda: True)
+            begun = time.monotonic()
+            up.process.send_signal(number)
+            assert up.ends() == 0, up.lines
+            assert time.monotonic() - begun < 3.0, moment
+            assert not up.left()
+            assert not list(folder.glob("paceline-*"))
