@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
-from services.common.errors import Code, PacelineError, Reason, malformed
+from services.common.errors import Code, PacelineError, Reason, malformed, overloaded
 from services.common.interceptors import Malformed
 from services.gateway.auth import current_tenant
+from services.gateway.growth_guard import GrowthGuard
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -38,8 +39,9 @@ Message = TypeVar("Message")
 class Gate:
     """The places of one tenant."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: GrowthGuard) -> None:
         """All places are free."""
+        self._guard = guard
         self._free = asyncio.Semaphore(PLACES)
         self._readers: set[asyncio.Timeout] = set()
         self._waiting = 0
@@ -49,17 +51,21 @@ class Gate:
         """A place for one message; whoever came before has to hurry when there is none.
 
         Raises:
-            PacelineError: DEADLINE when the time of the message is over.
+            PacelineError: DEADLINE when the time of the message is over, OVERLOADED when memory is.
         """
         try:
             async with asyncio.timeout(PATIENCE_S) as limit:
                 await self._enter(limit)
+                self._guard.begin(limit)
                 try:
                     yield
                 finally:
+                    self._guard.end(limit)
                     self._readers.discard(limit)
                     self._free.release()
         except TimeoutError:
+            if self._guard.ended(limit):
+                raise overloaded("messages under way take too much memory", HURRY_S) from None
             text = "the message of the call did not come in time"
             raise PacelineError(Code.DEADLINE_EXCEEDED, Reason.DEADLINE, text) from None
 
@@ -94,7 +100,7 @@ class Messages(Generic[Message]):
         """The next message.
 
         Raises:
-            PacelineError: MALFORMED or DEADLINE.
+            PacelineError: MALFORMED, DEADLINE or OVERLOADED.
             StopAsyncIteration: the client has sent all.
         """
         async with self._gate.place():
@@ -123,7 +129,8 @@ class InletInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self) -> None:
         """Nothing is under way."""
-        self._gates: defaultdict[str, Gate] = defaultdict(Gate)
+        guard = GrowthGuard()
+        self._gates: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard))
 
     async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Handler | None:
         """Replaces the handler by one of stream arity with the same answers."""

@@ -52,11 +52,11 @@ def resident_mib(process: ServiceProcess) -> float:
     return int(found[1]) / 1024
 
 
-async def attack(address: str, *headers: bytes) -> list[HalfSent]:
+async def attack(address: str, *headers: bytes, message_bytes: int = MAX_CLIENT_MESSAGE_BYTES) -> list[HalfSent]:
     """Every call sends its message less one frame, as far as the gateway takes it."""
     peers = [await half_sent(address) for _ in range(CONNECTIONS)]
     for peer in peers:
-        peer.open(STREAMS, MAX_CLIENT_MESSAGE_BYTES, *headers)
+        peer.open(STREAMS, message_bytes, *headers)
     await asyncio.gather(*(peer.run(QUIET_S) for peer in peers))
     return peers
 
@@ -88,12 +88,38 @@ async def test_z5_half_sent_messages_take_little_memory(gateway: ServiceProcess,
     finally:
         for peer in peers:
             peer.close()
+    await until_free(address)
+    print(f"Z5 {'with' if key else 'without'} a key: {grown:.0f} MiB")
+
+
+async def test_z5_messages_far_over_the_limit_are_not_held_until_they_are_whole(gateway: ServiceProcess) -> None:
+    """gRPC refuses a message for its size when it has all of it: 32 of 64 MiB would be 2 GiB."""
+    address = gateway.bound(30.0)["grpc"]
+    before = most = resident_mib(gateway)
+    for _ in range(2):
+        attacking = asyncio.create_task(
+            attack(address, literal(*(text.encode() for text in KEY)), message_bytes=64 << 20)
+        )
+        while not attacking.done():
+            most = max(most, resident_mib(gateway))
+            await asyncio.sleep(0.01)
+        for peer in await attacking:
+            peer.close()
+    print(f"Z5 with messages of 64 MiB: {most - before:.0f} MiB at most")
+    assert most - before <= 1024
+    async with asyncio.timeout(30.0):
+        while resident_mib(gateway) - before > 256:
+            await asyncio.sleep(0.05)
+    await until_free(address)
+
+
+async def until_free(address: str) -> None:
+    """A call whose client is gone is counted no more."""
     async with asyncio.timeout(30.0):
         while True:
             try:
-                assert await tokenised(address), "a call whose client is gone is counted no more"
-                break
+                assert await tokenised(address)
+                return
             except grpc.aio.AioRpcError as error:
                 assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
                 await asyncio.sleep(0.05)
-    print(f"Z5 {'with' if key else 'without'} a key: {grown:.0f} MiB")
