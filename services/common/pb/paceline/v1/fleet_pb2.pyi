@@ -120,7 +120,7 @@ class Pair(google.protobuf.message.Message):
     pair_id: builtins.str
     """Stable id over restarts."""
     target_address: builtins.str
-    """host:port of the target."""
+    """host:port of the target, or unix:/path for gateways on its machine."""
     model: builtins.str
     """Model name."""
     state: global___PairState.ValueType
