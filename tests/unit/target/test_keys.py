@@ -107,6 +107,14 @@ def test_a_generation_that_returns_without_output_is_no_duplicate_of_itself() ->
         keys.claim(claim("k", "second", uid=3), 0.2)
 
 
+def test_two_requests_that_name_no_owner_are_strangers() -> None:
+    """A gateway of the version before names none."""
+    keys = KeyStore()
+    keys.claim(claim("k", "", uid=1), 0.0)
+    with pytest.raises(PacelineError):
+        keys.claim(claim("k", "", uid=2), 0.1)
+
+
 def test_retry_after_follows_the_queue_within_bounds() -> None:
     """A queue that moves once a second and holds 20 asks to come back in about ten."""
     rate = AdmissionRate()
