@@ -39,10 +39,12 @@ class GrowthGuard:
         del self._first_seen[limit]
 
     def ended(self, limit: asyncio.Timeout) -> bool:
-        """Whether the guard ended it; tells once."""
-        told = limit in self._ended
+        """Whether the guard ended it."""
+        return limit in self._ended
+
+    def forget(self, limit: asyncio.Timeout) -> None:
+        """Nobody asks about it any more."""
         self._ended.discard(limit)
-        return told
 
     def _look(self) -> None:
         self._looking = bool(self._first_seen)

@@ -53,8 +53,9 @@ class Gate:
         Raises:
             PacelineError: DEADLINE when the time of the message is over, OVERLOADED when memory is.
         """
+        limit = asyncio.timeout(PATIENCE_S)
         try:
-            async with asyncio.timeout(PATIENCE_S) as limit:
+            async with limit:
                 await self._enter(limit)
                 self._guard.begin(limit)
                 try:
@@ -68,6 +69,8 @@ class Gate:
                 raise overloaded("messages under way take too much memory", HURRY_S) from None
             text = "the message of the call did not come in time"
             raise PacelineError(Code.DEADLINE_EXCEEDED, Reason.DEADLINE, text) from None
+        finally:
+            self._guard.forget(limit)
 
     async def _enter(self, limit: asyncio.Timeout) -> None:
         if self._free.locked():
