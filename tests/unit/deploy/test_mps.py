@@ -1,13 +1,15 @@
 """Whose MPS daemon serves the pairs: one of our own, or an operator's; nobody else's is used or ended."""
 
 import os
+import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deploy.cluster.mps import CONTROL, LOGS, Mps, MpsError, Wanted, daemons
+from deploy.cluster.mps import CONTROL, LOGS, Mps, MpsError, Wanted, daemons, end_below
 from deploy.cluster.settings import ClusterSettings
 from services.common import settings
 from services.common.mps import PIPES, sharing
@@ -166,3 +168,20 @@ def test_the_setting(flag: tuple[str, ...], wanted: Wanted, tmp_path: Path) -> N
 def test_a_daemon_here_cannot_serve_pairs_of_another_ray() -> None:
     with pytest.raises(SystemExit):
         settings.load(ClusterSettings, ("--model", "m", "--mps", "true", "--ray-address", "h:1"), {})
+
+
+def test_daemons_of_a_controller_that_was_killed_are_ended_and_no_others(tmp_path: Path) -> None:
+    program = tmp_path / CONTROL
+    shutil.copy("/bin/sleep", program)
+    ours, others = (
+        subprocess.Popen([program, "120"], env={PIPES: str(folder)})
+        for folder in (tmp_path / "run/mps-1", tmp_path / "run-of-others/mps-1")
+    )
+    try:
+        end_below(tmp_path / "run")
+        assert ours.wait(30) == -signal.SIGKILL
+        assert others.poll() is None
+    finally:
+        for process in (ours, others):
+            process.kill()
+            process.wait()

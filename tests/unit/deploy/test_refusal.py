@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.cluster import actors, controller
 from deploy.cluster.actors import ActorReport, ServiceHost
+from deploy.cluster.app import ClusterApp
 from deploy.cluster.failure import Failure, failure_of
 from deploy.cluster.fleet_service import to_pair
 from deploy.cluster.meter import PairMeter
@@ -159,6 +160,20 @@ async def test_a_refusal_is_announced_and_ends_the_controller(
     assert registry.snapshot.pairs == (entry,), "it stays failed to the end"
     assert to_pair(entry).state == fleet_pb2.PAIR_STATE_FAILED
     assert to_pair(entry).message == REFUSAL.message
+
+
+async def test_a_refusal_is_fatal_to_the_process_of_the_controller(tmp_path: Path) -> None:
+    app = ClusterApp(ClusterSettings(model="m", proposer="none", run_dir=str(tmp_path)))
+    app.fatal = asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        raise ExceptionGroup("", [controller.PairRefusedError("pair-0: damaged")])
+
+    task = asyncio.create_task(run())
+    task.add_done_callback(app._controller_ended)
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert isinstance(app.fatal.exception(), ExceptionGroup), "lifecycle ends such a process with 1"
 
 
 async def test_a_refusal_of_one_pair_does_not_end_what_others_serve(
