@@ -67,7 +67,7 @@ test-faults: setup  ## kill, hang and starve every process in turn, attack every
 
 FAULTS_OF_PROCESSES := $(addprefix tests/faults/test_, \
         target_lost.py target_hung.py gateway_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
-CORRECTNESS := tests/lossless tests/unit/target tests/unit/common/kernels tests/unit/gateway
+CORRECTNESS := tests/lossless tests/unit/target tests/kernels tests/unit/gateway
 
 faults-of-processes:  ## the half of test-faults in which processes die, hang or starve
 	@$(PY) -m pytest --full -m 'not alone' $(FAULTS_OF_PROCESSES) $(ARGS)
@@ -77,7 +77,7 @@ faults-of-peers:  ## the other half: load, hostile peers, correctness and mutant
 	@$(PY) -m tests.mutants
 
 test-gpu: setup  ## needs a GPU
-	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu $(ARGS)
+	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu tests/kernels/gpu $(ARGS)
 
 .venv/.deploy: .venv/.installed requirements/deploy.txt tests/deploy/resources/package-lock.json tests/deploy/tools.sh
 	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/deploy.txt

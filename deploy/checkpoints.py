@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from deploy.stack import StackError, StackSettings
-from services.common.hub import FolderError, local_folder
+from services.common.serving.hub import FolderError, local_folder
 
 
 def resolved(settings: StackSettings) -> StackSettings:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from deploy.cluster.mps import CONTROL, daemons
-from services.common.mps import PIPES, mps_serves
+from services.common.pair.mps import PIPES, mps_serves
 
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
 GATEWAY_PORT = 50051

@@ -4,8 +4,8 @@ import threading
 
 import grpc
 
-from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
+from services.common.request.limits import PROTOCOL_VERSION
 
 AGAIN_S = 0.2
 

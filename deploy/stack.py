@@ -20,10 +20,10 @@ import grpc
 from deploy.cluster import derived, mps
 from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import Fleet
-from services.common import settings
-from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import fleet_pb2, target_pb2, target_pb2_grpc
-from services.common.process import end_session
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving import settings
+from services.common.serving.process import end_session
 from services.gateway.settings import GatewaySettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ from deploy.checkpoints import resolved
 from deploy.fleet import news
 from deploy.stack import Stack, StackError, StackSettings, StackStoppedError
 from services.common.pb.paceline.v1 import fleet_pb2
-from services.common.process import leave_when_asked
+from services.common.serving.process import leave_when_asked
 
 # Everything has to be gone within three seconds of a signal.
 STOP_S = 2.0

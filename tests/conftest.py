@@ -1,3 +1,3 @@
 """Loads the plugin that every suite of the project uses."""
 
-pytest_plugins = ("tests.report",)
+pytest_plugins = ("tests.support.report",)

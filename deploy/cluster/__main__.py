@@ -10,10 +10,10 @@ from pathlib import Path
 from deploy.cluster import derived, environment
 from deploy.cluster.mps import MpsError
 from deploy.cluster.settings import ClusterSettings
-from services.common import lifecycle, settings
-from services.common.errors import PacelineError
-from services.common.process import end_descendants, leave, leave_when_asked
-from services.common.serving import BindError
+from services.common.request.errors import PacelineError
+from services.common.serving import lifecycle, settings
+from services.common.serving.process import end_descendants, leave, leave_when_asked
+from services.common.serving.server import BindError
 
 
 def main() -> int:

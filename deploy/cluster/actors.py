@@ -13,8 +13,8 @@ import ray
 
 from deploy.cluster import node
 from deploy.cluster.failure import Failure, failure_of
-from services.common.mps import sharing
-from services.common.serving import Bound
+from services.common.pair.mps import sharing
+from services.common.serving.server import Bound
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 

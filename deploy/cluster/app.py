@@ -15,13 +15,13 @@ from deploy.cluster.meter import PairMeter
 from deploy.cluster.mps import Mps
 from deploy.cluster.registry import Registry
 from deploy.cluster.settings import ClusterSettings
-from services.common.callers import Callers
 from services.common.metrics.catalogue import cluster_metrics
-from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import fleet_pb2_grpc
-from services.common.serving import Bound, Listeners, Server
-from services.common.tls import TlsFiles, client_names, server_credentials
+from services.common.serving.callers import Callers
+from services.common.serving.certificates import follow_certificates
+from services.common.serving.server import Bound, Listeners, Server
+from services.common.serving.tls import TlsFiles, client_names, server_credentials
 
 FLEET = "paceline.v1.FleetService"
 logger = logging.getLogger(__name__)

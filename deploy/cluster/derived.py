@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
-from services.common.errors import PacelineError
+from services.common.request.errors import PacelineError
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 

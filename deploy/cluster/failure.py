@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from services.common.errors import Code, PacelineError
+from services.common.request.errors import Code, PacelineError
 
 LONGEST = 1000
 

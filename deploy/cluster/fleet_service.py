@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import grpc
 
 from deploy.cluster.registry import PairEntry, Registry, Snapshot
-from services.common.callers import Callers
-from services.common.errors import Code, PacelineError, Reason
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
+from services.common.request.errors import Code, PacelineError, Reason
+from services.common.serving.callers import Callers
 
 PROTOCOL_VERSION = 1
 _STATES = {

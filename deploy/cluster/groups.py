@@ -1,6 +1,6 @@
 """Which settings of a target and a drafter the controller passes on, has itself, or derives; imports no ray."""
 
-from services.common.settings import Group
+from services.common.serving.settings import Group
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 

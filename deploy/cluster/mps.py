@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from services.common.mps import PIPES, mps_serves
+from services.common.pair.mps import PIPES, mps_serves
 
 CONTROL = "nvidia-cuda-mps-control"
 LOGS = "CUDA_MPS_LOG_DIRECTORY"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.mps import Wanted
 from deploy.cluster.node import AUTO
-from services.common.settings import GROUP
+from services.common.serving.settings import GROUP
 
 Placement = Literal["auto", "gpu", "cpu"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.cluster.groups import DRAFTER, TARGET
-from services.common.settings import Group
+from services.common.serving.settings import Group
 
 CHART = Path(__file__).parent / "paceline"
 SCHEMA = CHART / "values.schema.json"

@@ -9,15 +9,15 @@ from functools import partial
 import torch
 from prometheus_client import CollectorRegistry
 
-from services.common.attach import AttachOffer
-from services.common.device import end_if_lost, keep_no_stack
+from services.common.device.device import end_if_lost, keep_no_stack
+from services.common.device.threads import stay_on_core, use_threads
 from services.common.metrics.catalogue import drafter_metrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.model import ModelError
+from services.common.pair.attach import AttachOffer
 from services.common.pb.paceline.v1.drafter_pb2_grpc import add_DrafterServiceServicer_to_server
-from services.common.serving import Bound, Listeners, Server
-from services.common.threads import stay_on_core, use_threads
-from services.common.tls import TlsFiles, server_credentials
+from services.common.serving.server import Bound, Listeners, Server
+from services.common.serving.tls import TlsFiles, server_credentials
 from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.berth import Berth
 from services.drafter.describe import Identity

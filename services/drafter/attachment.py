@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import torch
 
-from services.common import attach
-from services.common.attach import AttachOffer
-from services.common.device import end_if_lost
-from services.common.errors import invalid_field
-from services.common.graph import StepGraphs
-from services.common.wire import Draft, Text
+from services.common.device.device import end_if_lost
+from services.common.device.graph import StepGraphs
+from services.common.pair import attach
+from services.common.pair.attach import AttachOffer
+from services.common.pair.wire import Draft, Text
+from services.common.request.errors import invalid_field
 from services.drafter.handshake import Mapped, check_arena, check_terms, map_arena, refused
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from services.common.attach import AttachOffer
+from services.common.pair.attach import AttachOffer
 from services.drafter.attachment import Attachment
 from services.drafter.handshake import refused
 from services.drafter.target_watch import TargetWatch

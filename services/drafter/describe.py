@@ -3,7 +3,7 @@
 import os
 import secrets
 
-from services.common.attach import DrafterInfo
+from services.common.pair.attach import DrafterInfo
 from services.drafter.attachment import Attachment
 from services.drafter.proposers import Proposer
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common import attach
-from services.common.arena import Arena, Layout, MemfdArena
-from services.common.attach import AttachOffer
-from services.common.errors import Code, PacelineError, Reason
-from services.common.side_socket import fetch_descriptors
-from services.common.turns import Answer, Ask, TurnSocket, answering_end
-from services.common.wire import MAX_TEXT_TOKENS
+from services.common.pair import attach
+from services.common.pair.arena import Arena, Layout, MemfdArena
+from services.common.pair.attach import AttachOffer
+from services.common.pair.side_socket import fetch_descriptors
+from services.common.pair.turns import Answer, Ask, TurnSocket, answering_end
+from services.common.pair.wire import MAX_TEXT_TOKENS
+from services.common.request.errors import Code, PacelineError, Reason
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
 from services.drafter.wire import own_arena
@@ -138,7 +138,7 @@ def _map_memfd(offer: AttachOffer, layout: Layout) -> Mapped:
 def _map_cuda(offer: AttachOffer, layout: Layout) -> Arena:
     if not offer.cuda_handle:
         raise refused("the arena is in host memory, this drafter runs on a GPU")
-    from services.common.arena.cuda import CudaArena
+    from services.common.pair.arena.cuda import CudaArena
 
     return CudaArena.map(layout, offer.cuda_handle, offer.gpu_uuid)
 

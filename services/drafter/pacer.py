@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from services.common.graph import CaptureCost, Counters, StepGraphs
+from services.common.device.graph import CaptureCost, Counters, StepGraphs
 from services.common.kernels.post_drafts import post_drafts
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared

@@ -6,14 +6,14 @@ from typing import Any
 
 import grpc
 
-from services.common.attach import PROTOCOL_VERSION
-from services.common.attach_convert import info_to_pb, offer_from_pb
-from services.common.errors import PacelineError, Reason, invalid_field, protocol, unavailable
 from services.common.metrics.family import Family
+from services.common.pair.attach import PROTOCOL_VERSION
+from services.common.pair.attach_convert import info_to_pb, offer_from_pb
+from services.common.pair.turns import Answer
+from services.common.pair.wire_convert import answer_to_pb, texts_from_pb
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc
-from services.common.turns import Answer
-from services.common.wire_convert import answer_to_pb, texts_from_pb
+from services.common.request.errors import PacelineError, Reason, invalid_field, protocol, unavailable
 from services.drafter.attachment import Attachment
 from services.drafter.berth import Berth
 from services.drafter.describe import Identity

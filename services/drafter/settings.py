@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from services.common.callers import guarded
+from services.common.serving.callers import guarded
 
 PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")

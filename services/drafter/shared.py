@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 from torch import Tensor
 
-from services.common import attach
-from services.common.arena import Arena
+from services.common.pair import attach
+from services.common.pair.arena import Arena
 
 
 @dataclass(frozen=True, slots=True)

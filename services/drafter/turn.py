@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from services.common.arena.flags import FlagPair
-from services.common.gate import Gate
-from services.common.mps import mps_serves
+from services.common.pair.arena.flags import FlagPair
+from services.common.pair.gate import Gate
+from services.common.pair.mps import mps_serves
 
 logger = logging.getLogger(__name__)
 _RELEASE_S = 1.0

@@ -5,9 +5,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from services.common.errors import PacelineError
-from services.common.threads import stay_on_core
-from services.common.turns import Answer, Ask, TurnSocket
+from services.common.device.threads import stay_on_core
+from services.common.pair.turns import Answer, Ask, TurnSocket
+from services.common.request.errors import PacelineError
 
 logger = logging.getLogger(__name__)
 

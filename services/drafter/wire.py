@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from services.common import attach
-from services.common.arena import Arena, MemfdArena
-from services.common.attach import AttachOffer, ControlShape
-from services.common.errors import invalid_field
-from services.common.staging import write
-from services.common.wire import Draft, Text
+from services.common.device.staging import write
+from services.common.pair import attach
+from services.common.pair.arena import Arena, MemfdArena
+from services.common.pair.attach import AttachOffer, ControlShape
+from services.common.pair.wire import Draft, Text
+from services.common.request.errors import invalid_field
 from services.drafter.shared import Shared
 
 _MOST_ID = 2**31 - 1
@@ -107,6 +107,6 @@ def own_arena(offer: AttachOffer, device: torch.device) -> Arena:
 def _allocate(spec: dict[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device) -> Arena:
     if device.type == "cpu":
         return MemfdArena.create(spec)
-    from services.common.arena.cuda import CudaArena
+    from services.common.pair.arena.cuda import CudaArena
 
     return CudaArena.create(spec)

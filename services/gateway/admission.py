@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.common.errors import Code, PacelineError, Reason, overloaded
-from services.common.limits import LIMITS
+from services.common.request.errors import Code, PacelineError, Reason, overloaded
+from services.common.request.limits import LIMITS
 
 BYTES_PER_TOKEN = 3
 """Bytes of text counted as one token until the tokeniser has the exact number; low, so that estimates are high."""

@@ -10,15 +10,15 @@ from pathlib import Path
 import grpc
 from prometheus_client import CollectorRegistry
 
-from services.common import tracing
-from services.common.channel import EDGE_OPTIONS
-from services.common.hub import TOKENIZER_FILES, local_folder
 from services.common.metrics.catalogue import gateway_metrics
-from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import inference_pb2
-from services.common.serving import Bound, Listeners, Server
-from services.common.tls import Peers, TlsFiles, server_credentials
+from services.common.serving import tracing
+from services.common.serving.certificates import follow_certificates
+from services.common.serving.channel import EDGE_OPTIONS
+from services.common.serving.hub import TOKENIZER_FILES, local_folder
+from services.common.serving.server import Bound, Listeners, Server
+from services.common.serving.tls import Peers, TlsFiles, server_credentials
 from services.gateway import admission
 from services.gateway.auth import AuthInterceptor
 from services.gateway.fleet.directory import Directory

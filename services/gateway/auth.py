@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from services.common.errors import Code, PacelineError, Reason
+from services.common.request.errors import Code, PacelineError, Reason
 from services.gateway.admission import Tenant
 
 ANYBODY = Tenant()

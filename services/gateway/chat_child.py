@@ -11,8 +11,8 @@ import struct
 import sys
 from typing import Any
 
-from services.common.limits import LIMITS
-from services.common.process import die_with_parent
+from services.common.request.limits import LIMITS
+from services.common.serving.process import die_with_parent
 from services.gateway.chat_template import ChatTemplate
 
 LENGTH = struct.Struct("<I")

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from services.common.errors import PacelineError, invalid_field
-from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import inference_pb2
-from services.common.validation import check_count
+from services.common.request.errors import PacelineError, invalid_field
+from services.common.request.limits import LIMITS
+from services.common.request.validation import check_count
 from services.gateway.chat_template import GIVEN, SPECIAL_TOKENS
 from services.gateway.query import Argument, ChatPrompt
 

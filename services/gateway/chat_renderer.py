@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from services.common.errors import invalid_field, overloaded
+from services.common.request.errors import invalid_field, overloaded
 from services.gateway.chat_child import LENGTH, RENDERED, send
 from services.gateway.chat_template import SPECIAL_TOKENS, check_syntax
 

@@ -1,11 +1,16 @@
 """The clients' protobuf to and from plain values; sizes are checked before contents are read."""
 
-from services.common.error_convert import duration
-from services.common.errors import invalid_field, unsupported
-from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
-from services.common.sampling_convert import finish_to_pb, sampling_from_pb, speculation_from_pb, stopping_from_pb
-from services.common.validation import check_count, plain
+from services.common.request.error_convert import duration
+from services.common.request.errors import invalid_field, unsupported
+from services.common.request.limits import LIMITS
+from services.common.request.sampling_convert import (
+    finish_to_pb,
+    sampling_from_pb,
+    speculation_from_pb,
+    stopping_from_pb,
+)
+from services.common.request.validation import check_count, plain
 from services.gateway.chat_convert import chat_prompt, check_size
 from services.gateway.generation import Delta, Final
 from services.gateway.query import Prompt, Query, TextPrompt, TokenPrompt

@@ -4,10 +4,10 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from services.common.errors import Code, PacelineError, Reason
-from services.common.limits import LIMITS
 from services.common.metrics.family import Family
-from services.common.validation import Bounds, check_options, check_priority, check_prompt
+from services.common.request.errors import Code, PacelineError, Reason
+from services.common.request.limits import LIMITS
+from services.common.request.validation import Bounds, check_options, check_priority, check_prompt
 from services.gateway.admission import Tenant, Ticket
 from services.gateway.fair_threads import FairThreads
 from services.gateway.generation import Generation

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from services.common.sampling import FinishReason
+from services.common.request.sampling import FinishReason
 from services.gateway.job import Job
 from services.gateway.migration import Journey, Totals
 from services.gateway.targets.news import Finished, PositionLogprobs

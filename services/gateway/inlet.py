@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
-from services.common.errors import Code, PacelineError, Reason, malformed, overloaded
-from services.common.interceptors import Malformed
+from services.common.request.errors import Code, PacelineError, Reason, malformed, overloaded
+from services.common.serving.interceptors import Malformed
 from services.gateway.auth import current_tenant
 from services.gateway.growth_guard import GrowthGuard
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from services.common.sampling import SamplingParams, SpeculationParams, StopParams
+from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import Tenant
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from services.common.errors import Code, PacelineError, Reason
+from services.common.request.errors import Code, PacelineError, Reason
 
 
 class RunningKeys:

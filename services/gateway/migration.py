@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from services.common.errors import Code, PacelineError, Reason, unavailable
 from services.common.metrics.family import Family
-from services.common.sampling import FinishReason
+from services.common.request.errors import Code, PacelineError, Reason, unavailable
+from services.common.request.sampling import FinishReason
 from services.gateway.job import Job
 from services.gateway.outbox import Outbox
 from services.gateway.router import prefix_digests

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.common.sampling import SamplingParams, SpeculationParams, StopParams
+from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import estimated_tokens
 
 Argument = bool | int | float | str

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from services.common.errors import invalid_field
+from services.common.request.errors import invalid_field
 
 POSITIVE = (
     "max_requests",

@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 
-from services.common import logs
-from services.common.errors import Code, PacelineError, Reason, deadline
 from services.common.metrics.family import Family
-from services.common.sampling import FinishReason
-from services.common.tracing import Tracer, from_metadata
+from services.common.request.errors import Code, PacelineError, Reason, deadline
+from services.common.request.sampling import FinishReason
+from services.common.serving import logs
+from services.common.serving.tracing import Tracer, from_metadata
 from services.gateway.admission import Admission, Ticket
 from services.gateway.auth import current_tenant
 from services.gateway.front import Front

@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from services.common.limits import LIMITS
+from services.common.request.limits import LIMITS
 from services.gateway.admission import Bound, Tenant
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from services.common.errors import Code, PacelineError, Reason
+from services.common.request.errors import Code, PacelineError, Reason
 from services.gateway.chat_renderer import FIELD as CHAT_FIELD
 from services.gateway.chat_renderer import ChatRenderer, load_chat_renderer
 from services.gateway.detokenizer import TokenBytes, byte_alphabet

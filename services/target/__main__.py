@@ -2,14 +2,14 @@
 
 import sys
 
-from services.common.process import leave, leave_when_asked
+from services.common.serving.process import leave, leave_when_asked
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     leave_when_asked()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
-    from services.common import lifecycle, settings
+    from services.common.serving import lifecycle, settings
     from services.target.app import TargetApp
     from services.target.settings import TargetSettings
 

@@ -13,19 +13,19 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from services.common.callers import Callers
 from services.common.metrics.catalogue import target_metrics
-from services.common.metrics.certificates import follow_certificates
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
-from services.common.serving import Bound, Listeners, Server
-from services.common.tls import TlsFiles, client_names, server_credentials
-from services.target.assembly import Machine, assemble
+from services.common.serving.callers import Callers
+from services.common.serving.certificates import follow_certificates
+from services.common.serving.server import Bound, Listeners, Server
+from services.common.serving.tls import TlsFiles, client_names, server_credentials
+from services.target.build_device import Machine, assemble
+from services.target.build_services import Works, build_works
 from services.target.drain import DrainParts, drain
-from services.target.service import TargetService
+from services.target.engine.watch import keep_health
+from services.target.sessions.service import TargetService
 from services.target.settings import TargetSettings
-from services.target.watch import keep_health
-from services.target.works import Works, build_works
 
 _LOG = logging.getLogger(__name__)
 _SERVICE = "paceline.v1.TargetService"

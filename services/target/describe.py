@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.common.attach_convert import info_to_pb
-from services.common.limits import PROTOCOL_VERSION
-from services.common.mps import sharing
+from services.common.pair.attach_convert import info_to_pb
+from services.common.pair.mps import sharing
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
-from services.target.assembly import Machine
-from services.target.attacher import Attacher
-from services.target.budget import MemoryBudget
-from services.target.engine import Engine
-from services.target.recorder import FlightRecorder, RoundEntry
-from services.target.served import FEATURES, ServedModel
-from services.target.session_convert import load_to_pb
+from services.common.request.limits import PROTOCOL_VERSION
+from services.target.build_device import Machine
+from services.target.drafting.attacher import Attacher
+from services.target.engine.engine import Engine
+from services.target.engine.recorder import FlightRecorder, RoundEntry
+from services.target.sessions.convert import load_to_pb
+from services.target.sessions.served import FEATURES, ServedModel
+from services.target.sizing.budget import MemoryBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from services.target.engine import Engine
-from services.target.inbox import Command, Drain, MoveAll
-from services.target.sessions import Sessions
+from services.target.core.commands import Command, Drain, MoveAll
+from services.target.engine.engine import Engine
+from services.target.sessions.sessions import Sessions
 
 _POLL_S = 0.02
 _FLUSH_S = 2.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.common.callers import guarded
-from services.common.errors import invalid_field
+from services.common.request.errors import invalid_field
+from services.common.serving.callers import guarded
 
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from services.common.graph import CaptureCost, Counters
+from services.common.device.graph import CaptureCost, Counters
 from services.common.metrics.family import Family
-from services.target.attachment import LATE, LOST
-from services.target.blocks import BlockPool
+from services.target.cache.blocks import BlockPool
+from services.target.drafting.attachment import LATE, LOST
 
 _POLL_S = 0.25
 

@@ -19,10 +19,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, target_pb2, target_pb2_grpc, types_pb2
-from tests.fakes_target import FakeTarget
-from tests.fakes_tokenizer import write_tokenizer
+from services.common.serving.channel import connect
+from tests.support.fakes_target import FakeTarget
+from tests.support.fakes_tokenizer import write_tokenizer
 
 PROMPT = [7, 8, 9, 10]
 

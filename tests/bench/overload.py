@@ -21,10 +21,10 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from services.common.serving.channel import connect
 from tests.bench.gateway import process, request
-from tests.fakes_tokenizer import write_tokenizer
+from tests.support.fakes_tokenizer import write_tokenizer
 
 SLOTS, PACE_S, TOKENS = 8, 0.02, 64
 ALLOWED_MS = 50.0

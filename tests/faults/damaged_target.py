@@ -3,10 +3,10 @@
 import sys
 from unittest import mock
 
-from services.common.arena import Arena
 from services.common.model import Qwen3
+from services.common.pair.arena import Arena
 from services.target.__main__ import main as target_main
-from services.target.shared_weights import SharedWeights
+from services.target.drafting.shared_weights import SharedWeights
 
 
 def main() -> int:

@@ -18,12 +18,12 @@ import grpc
 from deploy.cluster.fleet_service import FleetService
 from deploy.cluster.registry import PairEntry, Registry
 from deploy.stack import ServiceProcess
-from services.common.channel import connect
-from services.common.model.made_up import MadeUpPair, write_made_up
 from services.common.pb.paceline.v1 import fleet_pb2_grpc, inference_pb2, inference_pb2_grpc
+from services.common.serving.channel import connect
 from tests.faults.answers import Answer, Stream, request
 from tests.faults.rest import Footprints, at_rest, defects_in, processes_of, scrape
 from tests.integration.pair import ENVIRONMENT, PairProcesses
+from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
 
 WAIT_S = 90.0
 PACE = "plan:pace=0.01"

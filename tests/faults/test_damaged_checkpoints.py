@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from services.common.model import ModelError, load_target, read_drafter_config, read_target_config
-from services.common.model.made_up import write_made_up
 from services.common.model.manifest import MANIFEST_FILE
 from tests.faults.answers import judge
 from tests.faults.conftest import Size
+from tests.support.tiny_checkpoints import write_made_up
 
 WEIGHTS = "model.safetensors"
 REFUSED_S = 10.0

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from services.common.model.made_up import MadeUpPair, write_made_up
+from services.common.pair.wire import MAX_ANSWER_BYTES
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
-from services.common.wire import MAX_ANSWER_BYTES
-from tests.fakes_drafter import FakeDrafter
 from tests.faults.conftest import Size
 from tests.faults.test_drafter_hostile import PACED, VOCAB, running
 from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain, requests
 from tests.integration.test_wire import ALONE
-from tests.session_client import SessionClient
+from tests.support.fakes_drafter import FakeDrafter
+from tests.support.session_client import SessionClient
+from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
 
 WITH_MEMORY = pytest.param(("--handoff", "wire"), (), id="with-memory", marks=pytest.mark.whole)
 WITHOUT_MEMORY = pytest.param(ALONE, ("--proposer", "ngram"), id="without-memory")

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from services.common import attach
-from services.common.arena import MemfdArena
-from services.common.attach_convert import offer_from_pb
-from services.common.model.made_up import MadeUpPair, write_made_up
+from services.common.pair import attach
+from services.common.pair.arena import MemfdArena
+from services.common.pair.attach_convert import offer_from_pb
+from services.common.pair.side_socket import fetch_descriptors
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
-from services.common.side_socket import fetch_descriptors
-from tests.fakes_drafter import FakeDrafter
 from tests.faults.conftest import Size
 from tests.faults.rest import at_rest, defects_in, processes_of
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain, requests
-from tests.session_client import SessionClient
+from tests.support.fakes_drafter import FakeDrafter
+from tests.support.session_client import SessionClient
+from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
 
 PACED = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": "plan:pace=0.01"}
 VOCAB = 320

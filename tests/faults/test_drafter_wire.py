@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from services.common.kernels.take_drafts import ABSENT, take_drafts
-from services.common.model.made_up import MadeUpPair, write_made_up
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from tests.faults.conftest import Size
 from tests.faults.test_drafter_hostile import VOCAB, running
 from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain, requests
-from tests.session_client import SessionClient
+from tests.support.session_client import SessionClient
+from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
 
 SERVICE = "paceline.v1.DrafterService"
 NUMBERS = (0, 1, 7, 2**31 - 1, 2**32 - 1)

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy.stack import ServiceProcess
-from services.common.model.made_up import write_made_up
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.faults.conftest import Size
 from tests.faults.rest import at_rest, defects_in, processes_of
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain
-from tests.scribbling_drafter import ScribblingDrafter
-from tests.session_client import SessionClient, start
-from tests.unit.target.specs import prompt
+from tests.support.scribbling_drafter import ScribblingDrafter
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import write_made_up
+from tests.unit.target.core.specs import prompt
 
 TOKENS = 60
 ENDED_S = 60.0

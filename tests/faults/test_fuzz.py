@@ -12,13 +12,13 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.common.serving.channel import connect
 from tests.faults.answers import judge, request, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import SHAMEFUL, Fleet
-from tests.session_client import SessionClient
+from tests.support.session_client import SessionClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 AT_ONCE = 32

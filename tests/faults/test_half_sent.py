@@ -13,14 +13,14 @@ import pytest
 import pytest_asyncio
 
 from deploy.stack import ServiceProcess
-from services.common.channel import MAX_CLIENT_MESSAGE_BYTES, connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
+from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, connect
 from services.gateway.tenants import digest
-from tests.fakes_target import FakeTarget
-from tests.fakes_tokenizer import write_tokenizer
 from tests.faults.half_sent import HalfSent, half_sent
 from tests.faults.http2 import literal
 from tests.integration.pair import ENVIRONMENT
+from tests.support.fakes_target import FakeTarget
+from tests.support.fakes_tokenizer import write_tokenizer
 
 CONNECTIONS, STREAMS = 4, 50
 TENANTS = f"[[tenant]]\nname = 'a'\nkey_sha256 = ['{digest('key')}']\nmax_requests = 32\n"

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from services.common.serving.channel import connect
 from tests.faults.answers import Answer, request, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import WAIT_S, Fleet

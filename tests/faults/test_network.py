@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.fakes_target import FakeTarget
 from tests.faults.answers import Answer, judge, migrations, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 from tests.faults.proxy import FaultProxy
 from tests.integration.gateway_stack import ask_for, harness
+from tests.support.fakes_target import FakeTarget
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 8, 100

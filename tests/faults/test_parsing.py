@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 
 from google.protobuf.message import DecodeError
 
-from services.common.errors import Code, PacelineError
 from services.common.pb.paceline.v1 import inference_pb2, target_pb2
-from services.common.validation import Bounds
+from services.common.request.errors import Code, PacelineError
+from services.common.request.validation import Bounds
 from services.gateway import convert
-from services.target.session_convert import start_from_pb
+from services.target.sessions.convert import start_from_pb
 from tests.faults.answers import request
 from tests.faults.conftest import Size
 from tests.faults.test_fuzz import wild_request

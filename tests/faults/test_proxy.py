@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from services.common.channel import connect
+from services.common.serving.channel import connect
 from tests.faults.proxy import FaultProxy
 
 WAIT_S = 30.0

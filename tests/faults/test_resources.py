@@ -15,14 +15,14 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.channel import connect
-from services.common.model.made_up import write_made_up
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from services.common.serving.channel import connect
 from tests.faults.answers import request, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 from tests.integration.pair import ENVIRONMENT
-from tests.session_client import SessionClient, start
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import write_made_up
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 8, 100

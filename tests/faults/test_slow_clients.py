@@ -15,15 +15,15 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.channel import connect
-from services.common.errors import Reason
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from services.common.request.errors import Reason
+from services.common.serving.channel import connect
 from tests.bench.gateway import process, request
-from tests.fakes_target import FakeTarget
-from tests.fakes_tokenizer import write_tokenizer
 from tests.faults.conftest import Size
 from tests.faults.rest import scrape
 from tests.integration.gateway_stack import harness, rich
+from tests.support.fakes_target import FakeTarget
+from tests.support.fakes_tokenizer import write_tokenizer
 
 PACE_S, ENDLESS, ROUNDS = 0.1, 8000, 40
 # A client with a window this small holds some dozens of messages that nobody has read.

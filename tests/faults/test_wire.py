@@ -16,10 +16,9 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2_grpc
-from services.common.tls import TlsFiles, channel_credentials
-from tests.fakes_target import FakeTarget
+from services.common.serving.channel import connect
+from services.common.serving.tls import TlsFiles, channel_credentials
 from tests.faults.answers import request, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
@@ -37,7 +36,8 @@ from tests.faults.http2 import (
     opening,
 )
 from tests.integration.gateway_stack import ask_for, harness
-from tests.unit.common.certificates import Authority
+from tests.support.fakes_target import FakeTarget
+from tests.unit.common.serving.certificates import Authority
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 SESSION = b"/paceline.v1.TargetService/Session"

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from services.common.model.made_up import write_configs
-from services.common.sampling import StopParams
-from services.target.assembly import Machine, assemble
-from services.target.plan import Plan
-from services.target.request import RequestSpec
-from services.target.round import Landing
+from services.common.request.sampling import StopParams
+from services.target.build_device import Machine, assemble
+from services.target.core.plan import Plan
+from services.target.core.request import RequestSpec
+from services.target.core.round import Landing
 from services.target.settings import TargetSettings
 from tests.bench.gpu.shapes import TINY
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
-from tests.unit.target.specs import GREEDY, PROCESSED, SAMPLED, prompt, request
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED
+from tests.support.tiny_checkpoints import write_configs
+from tests.unit.target.core.specs import GREEDY, PROCESSED, SAMPLED, prompt, request
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 TOKENS = 40

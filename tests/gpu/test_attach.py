@@ -12,18 +12,18 @@ import grpc
 import pytest
 
 from deploy.stack import ServiceProcess
-from services.common.attach_convert import offer_to_pb
-from services.common.channel import connect_sync
-from services.common.limits import PROTOCOL_VERSION
-from services.common.model.made_up import MadeUpPair, write_made_up
+from services.common.pair.attach_convert import offer_to_pb
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
-from services.target.assembly import Machine, assemble
-from services.target.offer import Offers, make_offers
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.channel import connect_sync
+from services.target.build_device import Machine, assemble
+from services.target.drafting.offer import Offers, make_offers
 from services.target.settings import TargetSettings
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
 from tests.gpu.memory import used_bytes
 from tests.integration.pair import ENVIRONMENT
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED
+from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 SETTLED, CYCLES = 20, 200

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import kernel, plan_context, plan_span, reference
 from services.common.kernels.span_attention.cut import cut_span
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED, close, randn
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, close, randn
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 BLOCK_SIZE, COLUMNS, KV_HEADS = 16, 12, 8

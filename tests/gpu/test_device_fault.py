@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import EMBEDDED, ServiceProcess
-from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.mps import Mps
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
-from tests.session_client import SessionClient, start
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import MadeUpPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 PROMPT, TOKENS = [17, 300, 45, 9], 300

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import EMBEDDED
-from services.common.model.made_up import MadeUpPair
 from tests.faults.test_drafter_writes import drafted, frames, turn_to
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain
-from tests.scribbling_drafter import ScribblingDrafter
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
+from tests.support.scribbling_drafter import ScribblingDrafter
+from tests.support.tiny_checkpoints import MadeUpPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 SCRIBBLES = 200

@@ -7,10 +7,10 @@ import time
 import pytest
 import torch
 
-from services.common.arena.flags import FlagPair
-from services.common.gate import Gate
-from services.common.graph import StepGraphs
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from services.common.device.graph import StepGraphs
+from services.common.pair.arena.flags import FlagPair
+from services.common.pair.gate import Gate
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 GENERATION, LIMIT_S = 3, 1.0

@@ -12,12 +12,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from deploy.stack import EMBEDDED
-from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.gpu.eager import EagerReference, Fault, Said, hides_one_key, sees_one_ahead, swaps_two
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
-from tests.session_client import SessionClient, start
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import MadeUpPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 DTYPE = "bfloat16" if DEVICE == "cuda" else "float32"

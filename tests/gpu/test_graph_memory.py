@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from services.common.graph import StepGraphs
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
+from services.common.device.graph import StepGraphs
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 MIB = 1 << 20

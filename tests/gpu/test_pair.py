@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import EMBEDDED
-from services.common.channel import connect_sync
-from services.common.limits import PROTOCOL_VERSION
-from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import drafter_pb2, drafter_pb2_grpc
 from services.common.pb.paceline.v1 import types_pb2 as types
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.channel import connect_sync
 from tests.bench.gpu.mps import Mps
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
-from tests.session_client import SessionClient, start
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import MadeUpPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 TOKENS = 200

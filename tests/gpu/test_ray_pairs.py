@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.kernels.devices import INTERPRETED
+from tests.kernels.gpu.devices import INTERPRETED
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 ROOT = Path(__file__).resolve().parents[2]

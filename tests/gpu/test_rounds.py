@@ -16,9 +16,9 @@ from tests.bench.gpu.load import random_prompt
 from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import TINY
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED
 from tests.gpu.memory import used_bytes
-from tests.session_client import SessionClient, start
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED
+from tests.support.session_client import SessionClient, start
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 SLOTS, WARM_ROUNDS, ROUNDS, LONGEST = 16, 1500, 10_000, 32_000

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import EMBEDDED
-from services.common.model.made_up import MadeUpPair
-from tests.gpu.kernels.devices import DEVICE, INTERPRETED, WARM_S
 from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain, requests
 from tests.integration.test_wire import ALONE
-from tests.session_client import SessionClient
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
+from tests.support.session_client import SessionClient
+from tests.support.tiny_checkpoints import MadeUpPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 NGRAM = ("--proposer", "ngram")

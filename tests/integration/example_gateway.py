@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.stack import ServiceProcess
-from services.common.model.made_up import write_made_up
 from tests.integration.pair import ENVIRONMENT, WAIT_S, PairProcesses
+from tests.support.tiny_checkpoints import write_made_up
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import grpc
 
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
-from services.common.serving import Bound
+from services.common.serving.channel import connect
+from services.common.serving.server import Bound
 from services.gateway.app import GatewayApp
 from services.gateway.settings import GatewaySettings
-from tests.fakes_target import FakeTarget
-from tests.fakes_tokenizer import write_tokenizer
+from tests.support.fakes_target import FakeTarget
+from tests.support.fakes_tokenizer import write_tokenizer
 
 WAIT_S = 30.0
 
@@ -96,6 +96,6 @@ def rich(error: grpc.aio.AioRpcError) -> Any:
     """The error behind a status."""
     from grpc_status import rpc_status
 
-    from services.common.error_convert import from_status
+    from services.common.request.error_convert import from_status
 
     return from_status(rpc_status.from_call(error))

@@ -11,10 +11,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.stack import ServiceProcess
-from services.common.channel import connect_sync
-from services.common.model.made_up import MadeUpPair
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
+from services.common.serving.channel import connect_sync
+from tests.support.tiny_checkpoints import MadeUpPair
 
 WAIT_S = 60.0
 Status = int

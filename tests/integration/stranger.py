@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import grpc
 
-from services.common.channel import connect_sync
 from services.common.pb.paceline.v1 import drafter_pb2, drafter_pb2_grpc, target_pb2, target_pb2_grpc, types_pb2
+from services.common.serving.channel import connect_sync
 
 WAIT_S = 10.0
 

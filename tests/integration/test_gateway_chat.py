@@ -11,10 +11,10 @@ import grpc
 import pytest
 from google.protobuf import json_format
 
-from services.common.errors import Reason
 from services.common.pb.paceline.v1 import inference_pb2
-from tests.fakes_tokenizer import build_tokenizer
+from services.common.request.errors import Reason
 from tests.integration.gateway_stack import WAIT_S, Harness, harness, rich
+from tests.support.fakes_tokenizer import build_tokenizer
 
 TEMPLATE = """\
 {%- for tool in tools or [] %}{{ tool.function.name }}({{ tool.function.parameters | tojson }}){% endfor %}

@@ -7,12 +7,12 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.errors import Code, PacelineError, Reason, overloaded
-from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc, types_pb2
-from tests.fakes_target import FakeTarget
+from services.common.request.errors import Code, PacelineError, Reason, overloaded
+from services.common.request.limits import PROTOCOL_VERSION
 from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
+from tests.support.fakes_target import FakeTarget
 
 TOKENS = 300
 

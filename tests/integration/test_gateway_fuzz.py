@@ -12,10 +12,10 @@ import grpc
 import pytest
 from google.protobuf import duration_pb2
 
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
-from tests.fakes_target import FakeTarget
+from services.common.serving.channel import connect
 from tests.integration.gateway_stack import WAIT_S, ask_for, harness
+from tests.support.fakes_target import FakeTarget
 
 ALLOWED = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 FLOATS = (0.0, -0.0, 1.0, 0.5, 2.0, -1.0, 1e-45, 3.4e38, math.nan, math.inf, -math.inf)

@@ -10,9 +10,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from services.common.channel import MAX_CLIENT_MESSAGE_BYTES, connect
-from services.common.errors import Code, Reason
 from services.common.pb.paceline.v1 import inference_pb2
+from services.common.request.errors import Code, Reason
+from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, connect
 from services.gateway import inlet
 from services.gateway.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich

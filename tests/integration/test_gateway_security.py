@@ -9,15 +9,15 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from services.common.channel import connect
-from services.common.errors import Code, Reason
 from services.common.pb.paceline.v1 import inference_pb2
-from services.common.tls import TlsFiles, channel_credentials, server_credentials
+from services.common.request.errors import Code, Reason
+from services.common.serving.channel import connect
+from services.common.serving.tls import TlsFiles, channel_credentials, server_credentials
 from services.gateway.tenants import digest
-from tests.fakes_target import FakeTarget
 from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
-from tests.unit.common.certificates import Authority
+from tests.support.fakes_target import FakeTarget
+from tests.unit.common.serving.certificates import Authority
 
 TENANTS = f"""
 [[tenant]]

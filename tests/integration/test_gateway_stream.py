@@ -8,11 +8,11 @@ import grpc
 import pytest
 from google.protobuf import duration_pb2
 
-from services.common.errors import Code, Reason
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+from services.common.request.errors import Code, Reason
 from services.gateway.tokenizer import load_tokenizer
-from tests.fakes_target import FakeTarget
 from tests.integration.gateway_stack import WAIT_S, ask_for, harness, rich
+from tests.support.fakes_target import FakeTarget
 
 
 async def until(condition: Any) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import grpc
 
-from services.common.errors import Code, Reason, overloaded
 from services.common.pb.paceline.v1 import inference_pb2
-from services.target.keys import KeyStore
-from tests.fakes_target import FakeTarget
+from services.common.request.errors import Code, Reason, overloaded
+from services.target.engine.idempotency import KeyStore
 from tests.integration.gateway_stack import Answer, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_faults import ready
 from tests.integration.test_gateway_stream import until
+from tests.support.fakes_target import FakeTarget
 
 KEYS = [f"key-{number}" for number in range(20)]
 TOKENS = 300

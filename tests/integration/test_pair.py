@@ -11,12 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from services.common.model.made_up import MadeUpPair, write_made_up
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.integration.pair import ENVIRONMENT, PairProcesses
-from tests.session_client import SessionClient, start
-from tests.unit.target.specs import prompt
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.unit.target.core.specs import prompt
 
 SAMPLED = types.Sampling(temperature=0.9, top_p=0.95, seed=2**63 + 7, repetition_penalty=1.1)
 OFF = types.Speculation(off=True)

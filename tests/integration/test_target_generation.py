@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from services.common.channel import connect
-from services.common.model.made_up import MadeUpShape, write_made_up
 from services.common.model.manifest import write_manifest
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.pb.paceline.v1 import types_pb2 as types
+from services.common.serving.channel import connect
 from services.target.app import TargetApp
 from services.target.settings import TargetSettings
-from tests.session_client import SessionClient, start
-from tests.unit.target.specs import prompt
+from tests.support.session_client import SessionClient, start
+from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.unit.target.core.specs import prompt
 
 PROMPT, TOKENS, WAIT_S = prompt(5, 23), 40, 60.0
 

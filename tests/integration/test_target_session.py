@@ -4,12 +4,12 @@ import gc
 import weakref
 from pathlib import Path
 
-from services.common.channel import connect
+from services.common.serving.channel import connect
 from services.gateway.targets.session import Session, open_session
-from tests.fakes_target import FakeTarget
 from tests.integration.gateway_stack import harness
 from tests.integration.test_gateway_faults import ready
 from tests.integration.test_gateway_stream import until
+from tests.support.fakes_target import FakeTarget
 
 
 async def reached() -> bool:

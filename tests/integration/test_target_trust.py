@@ -18,18 +18,18 @@ import grpc
 import pytest
 
 from deploy.stack import REPOSITORY
-from services.common.channel import connect
-from services.common.errors import PacelineError
-from services.common.model.made_up import write_made_up
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
-from services.common.tls import TlsFiles, channel_credentials
+from services.common.request.errors import PacelineError
+from services.common.serving.channel import connect
+from services.common.serving.tls import TlsFiles, channel_credentials
 from services.target.app import TargetApp
 from services.target.settings import TargetSettings
-from tests.fakes_target import FakeTarget
 from tests.integration.gateway_stack import ask_for, harness
 from tests.integration.pair import PairProcesses
-from tests.session_client import SessionClient
-from tests.unit.common.certificates import Authority
+from tests.support.fakes_target import FakeTarget
+from tests.support.session_client import SessionClient
+from tests.support.tiny_checkpoints import write_made_up
+from tests.unit.common.serving.certificates import Authority
 
 NOBODY = 65534
 SECRET = "known to gateways and targets"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import ServiceProcess
-from services.common.model.made_up import MadeUpPair, write_made_up
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain, requests, running
-from tests.session_client import SessionClient
-from tests.unit.common.certificates import Authority
+from tests.support.session_client import SessionClient
+from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.unit.common.serving.certificates import Authority
 
 ALONE = ("--drafter-memory", "none", "--drafter-model", "none")
 

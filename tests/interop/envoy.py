@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from services.common.tls import TlsFiles
+from services.common.serving.tls import TlsFiles
 from tests.interop.peers import PEERS, START_S, fetch, running
 
 NAME = "envoy.extensions"

@@ -9,15 +9,15 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from services.common.channel import connect
-from services.common.errors import Reason
 from services.common.pb.paceline.v1 import inference_pb2_grpc
-from services.common.tls import TlsFiles, channel_credentials
-from tests.fakes_target import FakeTarget
+from services.common.request.errors import Reason
+from services.common.serving.channel import connect
+from services.common.serving.tls import TlsFiles, channel_credentials
 from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
 from tests.interop.envoy import envoy
-from tests.unit.common.certificates import Authority
+from tests.support.fakes_target import FakeTarget
+from tests.unit.common.serving.certificates import Authority
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes_tokenizer import write_tokenizer
 from tests.interop.peers import PEERS, REPOSITORY, fetch, post, public_gateway, service
+from tests.support.fakes_tokenizer import write_tokenizer
 
 CHAT = {"model": "fake", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
 

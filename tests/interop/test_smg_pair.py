@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from deploy.stack import EMBEDDED
-from services.common.model.made_up import MadeUpPair
 from tests.integration.pair import PairProcesses
 from tests.interop.peers import fetch, post, public_gateway, service
+from tests.support.tiny_checkpoints import MadeUpPair
 
 TOKENS = 64
 

@@ -8,13 +8,13 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.channel import connect
-from services.common.errors import PacelineError, Reason
+from services.common.request.errors import PacelineError, Reason
+from services.common.serving.channel import connect
 from services.gateway.vllm import vllm_pb2
 from services.gateway.vllm.convert import query
-from tests.fakes_target import FakeTarget
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
+from tests.support.fakes_target import FakeTarget
 
 SERVICE = "vllm.grpc.engine.VllmEngine"
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 import torch
 
 from services.common.model import read_target_config
-from services.common.sampling import SamplingParams, StopParams
-from services.target.request import RequestSpec
+from services.common.request.sampling import SamplingParams, StopParams
+from services.target.core.request import RequestSpec
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import Pair
 from tests.lossless.proposers import adversarial, perfect

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
+from services.common.device.noise import gumbel
 from services.common.kernels.span_attention import plan_span
 from services.common.model import load_target
-from services.common.noise import gumbel
-from services.target.request import RequestSpec
+from services.target.core.request import RequestSpec
 
 EXCUSED_GAP = 1e-5
 BLOCK = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from services.common.model.made_up import write_made_up
+from tests.support.tiny_checkpoints import write_made_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from services.common import attach
-from services.target.plan import Plan
+from services.common.pair import attach
+from services.target.core.plan import Plan
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 
 

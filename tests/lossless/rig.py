@@ -9,21 +9,21 @@ from typing import Protocol
 
 import torch
 
-from services.common import attach
-from services.common.arena import Arena, MemfdArena
 from services.common.model import DflashContext, Qwen3, load_context, load_target
-from services.common.sampling import FinishReason
-from services.target.adaptive.width import FixedWidth
-from services.target.blocks import BlockPool
-from services.target.handoff import Handoff, make_handoff
-from services.target.plan import Commit, Plan, PositionLogprobs
-from services.target.prefix_cache import PrefixCache
-from services.target.publish import arena_spec
-from services.target.request import RequestSpec
-from services.target.round import Landing
-from services.target.runner import Runner
-from services.target.scheduler import Scheduler, SchedulerSettings
-from services.target.shapes import RunnerSettings
+from services.common.pair import attach
+from services.common.pair.arena import Arena, MemfdArena
+from services.common.request.sampling import FinishReason
+from services.target.cache.blocks import BlockPool
+from services.target.cache.prefix_cache import PrefixCache
+from services.target.core.plan import Commit, Plan, PositionLogprobs
+from services.target.core.request import RequestSpec
+from services.target.core.round import Landing
+from services.target.device.publish import arena_spec
+from services.target.device.runner import Runner
+from services.target.device.shapes import RunnerSettings
+from services.target.drafting.handoff import Handoff, make_handoff
+from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.width.width import FixedWidth
 
 GENERATION = 7
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from services.common.graph import StepGraphs
+from services.common.device.graph import StepGraphs
 from services.common.model import load_block
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer as DrafterProposer
@@ -12,7 +12,7 @@ from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.shared import Shared
 from services.drafter.turn import HostTurn
-from services.target.plan import Plan
+from services.target.core.plan import Plan
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from services.target.request import RequestSpec
+from services.target.core.request import RequestSpec
 from tests.lossless.gate import PROPOSERS, Case, Tally, make_specs, run_gate
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import made_up_pair

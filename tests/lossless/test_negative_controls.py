@@ -12,7 +12,7 @@ from services.common.kernels.accept import accept
 from services.common.kernels.seat_rows import reference as seat_rows
 from services.common.kernels.span_attention import Span, plan_span
 from services.common.kernels.take_drafts import take_drafts
-from services.target import verify
+from services.target.device import verify
 from tests.lossless.gate import Case, Tally, make_specs, run_gate
 from tests.lossless.pairs import made_up_pair
 

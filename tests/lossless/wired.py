@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from services.common.graph import StepGraphs
+from services.common.device.graph import StepGraphs
 from services.common.model import load_block
+from services.common.pair.turns import Ask
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
-from services.common.turns import Ask
 from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.handshake import Mapped
 from services.drafter.pacer import Pacer
@@ -20,8 +20,8 @@ from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.service import paced
 from services.drafter.shared import Shared
 from services.drafter.wire import WireTurn
-from services.target.offer import BareOffers, OfferTerms
-from services.target.plan import Plan
+from services.target.core.plan import Plan
+from services.target.drafting.offer import BareOffers, OfferTerms
 from tests.lossless.proposers import Perfect
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 

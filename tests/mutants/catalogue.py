@@ -7,20 +7,20 @@ SPAN = "services.common.kernels.span_attention.span"
 ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
 TAKE = "services.common.kernels.take_drafts.reference"
-NOISE = "services.common.noise"
+NOISE = "services.common.device.noise"
 QWEN3 = "services.common.model.qwen3"
 HOST = "services.common.model.host"
-STATE = "services.target.state"
-VERIFY = "services.target.verify"
-PREFILL = "services.target.prefill"
-RING = "services.target.noise_ring"
-RUNNER = "services.target.runner"
+STATE = "services.target.device.state"
+VERIFY = "services.target.device.verify"
+PREFILL = "services.target.device.prefill"
+RING = "services.target.device.noise_ring"
+RUNNER = "services.target.device.runner"
 PUBLISH = "services.common.kernels.publish_slots.reference"
-PUBLISHER = "services.target.publish"
+PUBLISHER = "services.target.device.publish"
 
-_LOSSLESS = "tests/unit/target/test_runner_lossless.py::"
-_REQUESTS = "tests/unit/target/test_runner_requests.py::"
-_STEPS = "tests/unit/target/test_runner_steps.py::"
+_LOSSLESS = "tests/unit/target/device/test_runner_lossless.py::"
+_REQUESTS = "tests/unit/target/device/test_runner_requests.py::"
+_STEPS = "tests/unit/target/device/test_runner_steps.py::"
 _KERNELS = "tests/unit/common/kernels/"
 
 TRANSFORMERS = f"{_LOSSLESS}test_greedy_equals_transformers"
@@ -45,7 +45,7 @@ RANGE = f"{_KERNELS}test_take_drafts.py::test_an_id_out_of_range_makes_its_row_a
 ACCEPTED = f"{_KERNELS}test_accept.py::test_ten_thousand_random_rows_equal_plain_decoding"
 TIES = f"{_KERNELS}test_accept.py::test_ties_go_to_the_lowest_id"
 LAW = f"{_KERNELS}test_sampling_law.py::test_draws_follow_the_exact_law"
-PHILOX = "tests/unit/common/test_noise.py::test_philox_gives_the_published_words"
+PHILOX = "tests/unit/common/device/test_noise.py::test_philox_gives_the_published_words"
 STOP_STRINGS = "tests/unit/gateway/test_stop_strings.py::test_every_split_cuts_at_the_same_character"
 
 FORWARD = (
@@ -223,7 +223,7 @@ ENDS = (
     Mutant("one-token-too-many", ACCEPT, "offsets_W + 1 >= state.max_tokens_S", "offsets_W >= state.max_tokens_S", ACCEPTED),
     Mutant("one-token-past-the-context", ACCEPT, "offsets_W + 2 >= state.limit_S", "offsets_W + 1 >= state.limit_S",
            ACCEPTED),
-    Mutant("logprobs-of-the-first-row-for-all", "services.target.outcomes", "PositionLogprobs(chosen[j],",
+    Mutant("logprobs-of-the-first-row-for-all", "services.target.device.outputs", "PositionLogprobs(chosen[j],",
            "PositionLogprobs(chosen[0],", LOGPROBS),
     Mutant("history-without-the-anchor", PUBLISH, "torch.add(length_S, 1,", "torch.add(length_S, 0,",
            PUBLISHED),

@@ -2,71 +2,71 @@
 
 from tests.mutants.mutation import Mutant
 
-MACHINE = "tests/unit/target/test_scheduler_machine.py::test_blocks_are_conserved_in_random_lives"
-_SCHEDULER = "tests/unit/target/test_scheduler.py::"
-_CACHE = "tests/unit/target/test_prefix_cache.py::"
-_ADAPTIVE = "tests/unit/target/test_adaptive.py::"
+MACHINE = "tests/unit/target/scheduling/test_scheduler_machine.py::test_blocks_are_conserved_in_random_lives"
+_SCHEDULER = "tests/unit/target/scheduling/test_scheduler.py::"
+_CACHE = "tests/unit/target/cache/test_prefix_cache.py::"
+_ADAPTIVE = "tests/unit/target/scheduling/test_width.py::"
 
 SCHEDULING = (
     Mutant(
         "blocks-freed-before-the-round-is-over",
-        "services.target.blocks",
+        "services.target.cache.blocks",
         "if number <= self.fenced:",
         "if True:",
         f"{_SCHEDULER}test_cancel_frees_everything_at_any_point",
     ),
     Mutant(
         "late-tokens-reach-the-next-owner-of-a-slot",
-        "services.target.roster",
+        "services.target.scheduling.slots",
         "request.epoch == epoch else None",
         "epoch >= 0 else None",
         f"{_SCHEDULER}test_a_slot_that_changes_hands_in_flight_gets_a_new_epoch",
     ),
     Mutant(
         "hit-covers-the-whole-prompt",
-        "services.target.prefix_cache",
+        "services.target.cache.prefix_cache",
         "max(tokens - 1, 0)",
         "tokens",
         f"{_CACHE}test_a_hit_never_covers_the_whole_prompt",
     ),
     Mutant(
         "rejected-drafts-enter-the-cache",
-        "services.target.memory",
+        "services.target.cache.manager",
         "full = computed // self.pool.block_size",
         "full = (computed + 2) // self.pool.block_size",
         MACHINE,
     ),
     Mutant(
         "tenants-share-blocks",
-        "services.target.prefix_cache",
+        "services.target.cache.prefix_cache",
         "self._identity + _framed(salt)",
         "self._identity + _framed(salt[:0])",
         f"{_CACHE}test_tenants_models_and_drafters_do_not_share",
     ),
     Mutant(
         "idle-hit-counted-as-available",
-        "services.target.memory",
+        "services.target.cache.manager",
         "fresh + self.pool.count_idle(hit) + spare",
         "fresh + spare",
         MACHINE,
     ),
     Mutant(
         "no-room-for-rounds-in-flight",
-        "services.target.scheduler",
+        "services.target.scheduling.scheduler",
         "self._width_in_flight + width, self._preempt",
         "width, self._preempt",
         f"{_SCHEDULER}test_rounds_in_flight_reserve_for_all_of_them",
     ),
     Mutant(
         "undrafted-positions-count-as-misses",
-        "services.target.adaptive.acceptance",
+        "services.target.scheduling.width.acceptance",
         "missed = accepted < drafted and not ended",
         "missed = accepted < self._longest",
         f"{_ADAPTIVE}test_positions_not_drafted_are_not_observed",
     ),
     Mutant(
         "prefill-starves-decoding",
-        "services.target.scheduler",
+        "services.target.scheduling.scheduler",
         "return Grown(tuple(self._roster.rows), (), 0)",
         "return Grown(() if self._roster.prefill_left else tuple(self._roster.rows), (), 0)",
         f"{_SCHEDULER}test_decoding_goes_on_while_a_long_prompt_prefills",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from services.common.metrics.family import ROUND, Family, Spec, declare
-from services.common.version import VERSION
+from services.common.metrics.version import VERSION
 
 DISCARDS = ("stop_string", "cancel", "epoch")
 ENDS = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline", "error", "moved")

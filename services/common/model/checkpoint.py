@@ -11,11 +11,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from services.common.hub import FolderError, local_folder
 from services.common.model.errors import ModelError
 from services.common.model.generation import GENERATION_FILE
 from services.common.model.known_keys import TENSORS_IGNORED
 from services.common.model.manifest import verify_manifest
+from services.common.serving.hub import FolderError, local_folder
 
 _LOG = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"

@@ -8,9 +8,9 @@ from typing import Protocol, cast
 
 import grpc
 
-from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
-from services.common.tls import Peers
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.tls import Peers
 from services.gateway.backoff import Backoff
 from services.gateway.fleet.outage import Outage
 from services.gateway.fleet.pairs import PairEntry

@@ -2,12 +2,12 @@
 
 from google.protobuf import duration_pb2
 
-from services.common.error_convert import from_pb
-from services.common.errors import Code, PacelineError, Reason
-from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2, types_pb2
-from services.common.sampling import FinishReason
-from services.common.sampling_convert import finish_from_pb, sampling_to_pb, speculation_to_pb, stopping_to_pb
+from services.common.request.error_convert import from_pb
+from services.common.request.errors import Code, PacelineError, Reason
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.request.sampling import FinishReason
+from services.common.request.sampling_convert import finish_from_pb, sampling_to_pb, speculation_to_pb, stopping_to_pb
 from services.gateway.job import Job
 from services.gateway.targets.news import (
     End,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from services.common.tls import Peers
+from services.common.serving.tls import Peers
 from services.gateway.backoff import Backoff
 from services.gateway.fleet.pairs import PairEntry
 from services.gateway.job import Job

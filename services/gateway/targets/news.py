@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from services.common.errors import PacelineError
-from services.common.sampling import FinishReason
+from services.common.request.errors import PacelineError
+from services.common.request.sampling import FinishReason
 
 ScoredToken = tuple[int, float]
 """A token id and the natural logarithm of its probability."""

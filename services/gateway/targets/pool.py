@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from services.common.errors import Reason, unavailable
 from services.common.metrics.family import Family
+from services.common.request.errors import Reason, unavailable
 from services.gateway.fleet.pairs import PairEntry
 from services.gateway.job import Job
 from services.gateway.router import Candidate, Router

@@ -7,8 +7,8 @@ from typing import cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from services.common.serving import LIVENESS
-from services.common.tls import Peers
+from services.common.serving.server import LIVENESS
+from services.common.serving.tls import Peers
 
 Health = Callable[[], Awaitable[bool | None]]
 """Whether the target's engine moves, as its health service says; None when that gave no answer."""

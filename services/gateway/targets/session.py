@@ -6,8 +6,8 @@ from typing import cast
 
 import grpc
 
-from services.common.limits import PROTOCOL_VERSION
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
+from services.common.request.limits import PROTOCOL_VERSION
 from services.gateway.job import Job
 from services.gateway.outbox import Outbox
 from services.gateway.targets import frames

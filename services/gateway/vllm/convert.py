@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from services.common.errors import invalid_field, unsupported
-from services.common.limits import LIMITS
-from services.common.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
-from services.common.validation import check_count
+from services.common.request.errors import invalid_field, unsupported
+from services.common.request.limits import LIMITS
+from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
+from services.common.request.validation import check_count
 from services.gateway.convert import text_prompt
 from services.gateway.generation import Delta, Final
 from services.gateway.query import Prompt, Query, TokenPrompt

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.common.model.made_up import MadeUpShape
 from tests.bench.gpu.shapes import draft_bytes, kv_bytes, verify_bytes
+from tests.support.tiny_checkpoints import MadeUpShape
 
 Row = dict[str, Any]
 _KV_BYTES_S = 4.2e12

@@ -11,7 +11,7 @@ from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.load import Load, TimedClient, begin, frames_of, random_prompt, usual_prompt
 from tests.bench.gpu.pair import ServedPair
 from tests.bench.load.records import percentile
-from tests.session_client import start
+from tests.support.session_client import start
 
 Row = dict[str, Any]
 STREAMS, REPEATS = 8, 5

@@ -16,13 +16,13 @@ from typing import Any
 import grpc
 
 from deploy.stack import ServiceProcess
-from services.common.model.made_up import write_tokenizer
 from services.common.pb.paceline.v1 import inference_pb2 as pb
 from services.common.pb.paceline.v1 import inference_pb2_grpc as rpc
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.bench.gpu.load import Load, TimedClient, frames_of, run, usual_prompt
 from tests.bench.gpu.pair import ServedPair
 from tests.bench.load.client import LoadClient
+from tests.support.tiny_checkpoints import write_tokenizer
 
 Row = dict[str, Any]
 REPEATS = 3

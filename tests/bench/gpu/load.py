@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
-from tests.session_client import Received, SessionClient, start
+from tests.support.session_client import Received, SessionClient, start
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import transformers
 
-from services.common.model.made_up import MadeUpShape, write_configs
+from tests.support.tiny_checkpoints import MadeUpShape, write_configs
 
 Row = dict[str, Any]
 REPEATS = 3

@@ -12,14 +12,14 @@ from pathlib import Path
 import grpc
 
 from deploy.stack import ServiceProcess
-from services.common.channel import connect_sync
-from services.common.limits import PROTOCOL_VERSION
-from services.common.model.made_up import MadeUpPair, write_configs
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.channel import connect_sync
 from tests.bench.gpu.pinned import VARIABLE
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import VLLM
+from tests.support.tiny_checkpoints import MadeUpPair, write_configs
 
 READY_S = 420.0
 

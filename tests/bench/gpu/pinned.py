@@ -18,8 +18,8 @@ from unittest import mock
 import torch
 
 from services.target.__main__ import main as target_main
-from services.target.adaptive.width import AdaptiveWidth, adaptive_policy
-from services.target.synthetic import SyntheticAcceptance
+from services.target.device.synthetic import SyntheticAcceptance
+from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
 from tests.bench.gpu.shapes import rates_of
 
 VARIABLE = "BENCH_SCHEDULE"
@@ -113,8 +113,8 @@ def main() -> int:
         return PinnedWidth(adaptive_policy(widths, buckets, micros), schedule)
 
     with (
-        mock.patch("services.target.assembly.adaptive_policy", pinned),
-        mock.patch("services.target.verify.SyntheticAcceptance", schedule.make),
+        mock.patch("services.target.build_device.adaptive_policy", pinned),
+        mock.patch("services.target.device.verify.SyntheticAcceptance", schedule.make),
     ):
         return target_main()
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.graph import StepGraphs
+from services.common.device.graph import StepGraphs
 from services.common.kernels.span_attention import plan_span
 from tests.bench.gpu.rig import Rig
 from tests.bench.gpu.steps import layer_matrices, matrix

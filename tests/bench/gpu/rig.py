@@ -11,15 +11,15 @@ from pathlib import Path
 
 import torch
 
-from services.common.graph import StepGraphs
+from services.common.device.graph import StepGraphs
 from services.common.model import load_block
-from services.common.model.made_up import MadeUpShape, write_configs
 from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
 from services.drafter.turn import HostTurn
-from services.target.assembly import Machine, assemble
+from services.target.build_device import Machine, assemble
 from services.target.settings import TargetSettings
+from tests.support.tiny_checkpoints import MadeUpShape, write_configs
 
 FAR = 1 << 40
 

@@ -1,6 +1,6 @@
 """Shapes, acceptance profiles and bandwidth of the GPU benchmark."""
 
-from services.common.model.made_up import MadeUpShape
+from tests.support.tiny_checkpoints import MadeUpShape
 
 QWEN3_4B = MadeUpShape(
     vocab=151936,

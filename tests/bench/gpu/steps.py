@@ -83,7 +83,7 @@ class StepGraphsOf:
     def __init__(
         self, rig: Rig, layers: list[list[torch.Tensor]], head: torch.Tensor, inputs: dict[int, torch.Tensor]
     ) -> None:
-        from services.common.graph import StepGraphs
+        from services.common.device.graph import StepGraphs
 
         self._graphs = StepGraphs(rig.device)
         self._graphs.capture("products", lambda: _products(layers, head, inputs), ())

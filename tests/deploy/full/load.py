@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import grpc
 
 from deploy.client import SERVICE_CONFIG
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
+from services.common.serving.channel import connect
 
 STREAM_S = 120.0
 PROMPTS = ("def add(a, b):\n", "import os\n", "class Reader:\n    def ", "for index in range(", "return [x for x in ")

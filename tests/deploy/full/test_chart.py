@@ -15,7 +15,7 @@ from helm_python import HelmError, lint
 
 from deploy.cluster import derived
 from deploy.cluster.settings import ClusterSettings
-from services.common import settings
+from services.common.serving import settings
 from tests.deploy.full.charts import (
     AUTOSCALING,
     BASE,

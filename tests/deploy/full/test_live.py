@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from deploy.grafana.boards import BOARDS
-from services.common.channel import connect
 from services.common.pb.paceline.v1 import inference_pb2_grpc
+from services.common.serving.channel import connect
 from tests.deploy.full.charts import variant
 from tests.deploy.full.load import Received, ask, drive, request
 from tests.deploy.full.pictures import concrete, draw
@@ -22,7 +22,7 @@ from tests.deploy.full.prometheus import Prometheus, serving
 from tests.deploy.full.release import Release, running, wait_routed
 from tests.deploy.test_drift import ROOT, rules
 from tests.faults.rest import scrape
-from tests.unit.common.certificates import Authority
+from tests.unit.common.serving.certificates import Authority
 
 SETTLED_S = 60.0
 SCRAPED_S = 30.0

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
-from services.common.tracing import ENDPOINT
+from services.common.serving.tracing import ENDPOINT
 from tests.deploy.full.load import clients
 from tests.deploy.full.release import running
 

@@ -36,7 +36,7 @@ from deploy.cluster.app import ClusterApp  # noqa: E402
 from deploy.cluster.pair import PairStatus  # noqa: E402
 from deploy.cluster.settings import ClusterSettings  # noqa: E402
 from deploy.stack import EMBEDDED, ServiceProcess  # noqa: E402
-from tests.session_client import SessionClient, start  # noqa: E402
+from tests.support.session_client import SessionClient, start  # noqa: E402
 
 PAIRS, TOKENS = 2, 64
 TEXT, IDS = "def add(a, b):\n", [17, 300, 45, 9]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from services.target.adaptive.width import adaptive_policy
+from services.target.scheduling.width.width import adaptive_policy
 from tests.bench.gpu.floors import against_products, explain
 from tests.bench.gpu.load import Arrival, Run
 from tests.bench.gpu.medians import interval
 from tests.bench.gpu.pinned import PinnedWidth, Schedule
 from tests.bench.gpu.results import Results
 from tests.bench.gpu.shapes import PROFILES, SHAPES, VLLM, expected_tokens, rates_of
-from tests.session_client import Received
+from tests.support.session_client import Received
 
 WIDTHS, BUCKETS = (1, 4, 8, 16), (1, 2)
 MICROS = {(bucket, width): 100.0 + width for bucket in BUCKETS for width in WIDTHS}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PLUGIN = ("-p", "tests.report", "-p", "no:cacheprovider")
+PLUGIN = ("-p", "tests.support.report", "-p", "no:cacheprovider")
 ROOT = Path(__file__).resolve().parents[3]
 
 

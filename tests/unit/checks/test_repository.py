@@ -11,8 +11,12 @@ def ignored(path: str) -> bool:
 
 
 def test_git_ignores_no_source() -> None:
-    assert not any(ignored(path) for path in ("services/target/engine.py", "models/embedded/target/model.safetensors"))
-    assert not any(ignored(path) for path in ("services/common/pb/paceline/v1/types_pb2.py", "deploy/cluster/app.py"))
+    sources = (
+        "services/target/engine/engine.py",
+        "services/common/pb/paceline/v1/types_pb2.py",
+        "deploy/cluster/app.py",
+    )
+    assert not any(ignored(path) for path in (*sources, "models/embedded/target/model.safetensors"))
     assert ignored(".venv")
     assert ignored("services/__pycache__/engine.pyc")
 

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.checkpoints import resolved
 from deploy.stack import EMBEDDED, REPOSITORY, StackError, StackSettings
-from tests.fakes_hub import cached
+from tests.support.fakes_hub import cached
 
 
 @pytest.fixture

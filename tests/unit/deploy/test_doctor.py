@@ -7,7 +7,7 @@ import pytest
 
 from deploy import doctor
 from deploy.cluster.mps import CONTROL
-from services.common.mps import PIPES
+from services.common.pair.mps import PIPES
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from deploy.cluster.mps import CONTROL, LOGS, Mps, MpsError, Wanted, daemons, end_below
 from deploy.cluster.settings import ClusterSettings
-from services.common import settings
-from services.common.mps import PIPES, sharing
+from services.common.pair.mps import PIPES, sharing
+from services.common.serving import settings
 
 # Does what the driver's program does as far as the controller sees it, and notes who called.
 CONTROL_PROGRAM = """#!/bin/bash

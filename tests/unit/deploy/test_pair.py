@@ -18,7 +18,7 @@ from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
 from services.common.metrics.catalogue import cluster_metrics
 from services.common.metrics.family import Family
-from services.common.serving import Bound
+from services.common.serving.server import Bound
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 

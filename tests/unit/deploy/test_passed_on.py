@@ -14,8 +14,8 @@ from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
 from deploy.stack import EMBEDDED
-from services.common import settings
-from services.common.settings import Group
+from services.common.serving import settings
+from services.common.serving.settings import Group
 
 # Values that fit beside the defaults, for settings of which twice the default does not.
 SAMPLES = {

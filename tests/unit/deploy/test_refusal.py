@@ -19,11 +19,11 @@ from deploy.cluster.pair import PairSpec, PlacedPair
 from deploy.cluster.registry import PairEntry, Registry
 from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import news
-from services.common.errors import Code, PacelineError, Reason, invalid_field
 from services.common.metrics.catalogue import cluster_metrics
 from services.common.model import ModelError
 from services.common.pb.paceline.v1 import fleet_pb2
-from services.common.serving import BindError, Bound
+from services.common.request.errors import Code, PacelineError, Reason, invalid_field
+from services.common.serving.server import BindError, Bound
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from deploy.cluster.fleet_service import PROTOCOL_VERSION, FleetService
 from deploy.cluster.registry import PairEntry, Registry
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
-from services.common.serving import Listeners, Server
+from services.common.serving.server import Listeners, Server
 
 ONE = PairEntry("pair-0", "127.0.0.1:1", "m", "ready")
 TWO = PairEntry("pair-1", "127.0.0.1:2", "m", "starting")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes_arena import FakeArena, fake_arena
+from tests.support.fakes_arena import FakeArena, fake_arena
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 
-from services.common.attach import AttachOffer
-from services.common.attach_convert import offer_to_pb
-from services.common.channel import connect
+from services.common.pair.attach import AttachOffer
+from services.common.pair.attach_convert import offer_to_pb
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1.drafter_pb2_grpc import DrafterServiceStub
+from services.common.serving.channel import connect
 from services.drafter.app import DrafterApp
 from services.drafter.settings import DrafterSettings
 

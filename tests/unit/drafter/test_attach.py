@@ -10,12 +10,12 @@ import pytest
 import torch
 from grpc_status import rpc_status
 
-from services.common import attach
-from services.common.error_convert import from_status
-from services.common.errors import Reason
 from services.common.model import load_block
-from services.common.model.made_up import write_made_up
-from tests.fakes_arena import FakeArena, fake_arena
+from services.common.pair import attach
+from services.common.request.error_convert import from_status
+from services.common.request.errors import Reason
+from tests.support.fakes_arena import FakeArena, fake_arena
+from tests.support.tiny_checkpoints import write_made_up
 from tests.unit.drafter.running import ask, freed, mapped_arenas, running
 
 CYCLES = 50

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from services.common.attach import AttachOffer
-from services.common.errors import PacelineError
+from services.common.pair.attach import AttachOffer
+from services.common.request.errors import PacelineError
 from services.drafter.attachment import Attachment
 from services.drafter.berth import Berth
 from tests.unit.drafter.running import until

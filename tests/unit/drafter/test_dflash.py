@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common import attach
-from services.common.graph import StepGraphs
+from services.common.device.graph import StepGraphs
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DflashBlock, load_block
-from services.common.model.made_up import write_made_up
 from services.common.model.manifest import write_manifest
+from services.common.pair import attach
 from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
 from services.drafter.turn import HostTurn
-from tests.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
+from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
+from tests.support.tiny_checkpoints import write_made_up
 from tests.unit.common.model.pairs import block_ids
 
 SEED = 5

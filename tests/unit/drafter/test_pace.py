@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
+from services.common.pair.turns import Answer, Ask, TurnSocket, asking_end
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
-from services.common.turns import Answer, Ask, TurnSocket, asking_end
-from tests.fakes_arena import FakeArena
+from tests.support.fakes_arena import FakeArena
 from tests.unit.drafter.running import PATIENCE_S, Drafter, ask, freed, mapped_arenas, running
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -154,7 +154,7 @@ async def test_an_attachment_without_a_stream_is_freed(folder: Path, filled: Fak
 _TARGET = """
 import sys
 from pathlib import Path
-from services.common.side_socket import DescriptorListener
+from services.common.pair.side_socket import DescriptorListener
 folder, generation, nonce, *descriptors = sys.argv[1:]
 listener = DescriptorListener(Path(folder))
 listener.offer(int(generation), int(nonce), [int(each) for each in descriptors])

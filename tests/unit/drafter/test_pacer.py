@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-from services.common import attach
-from services.common.graph import StepGraphs
+from services.common.device.graph import StepGraphs
+from services.common.pair import attach
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.proposers.none import NoneProposer
 from services.drafter.shared import Shared
 from services.drafter.turn import HostTurn
-from tests.fakes_arena import SLOTS, FakeArena
+from tests.support.fakes_arena import SLOTS, FakeArena
 
 GENERATION = 6
 

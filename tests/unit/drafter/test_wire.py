@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
-from services.common.attach import AttachOffer
-from services.common.model.made_up import write_made_up
+from services.common.pair.attach import AttachOffer
+from services.common.pair.wire import MAX_TEXT_TOKENS
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
-from services.common.wire import MAX_TEXT_TOKENS
-from tests.fakes_arena import SLOTS, FakeArena
+from tests.support.fakes_arena import SLOTS, FakeArena
+from tests.support.tiny_checkpoints import write_made_up
 from tests.unit.drafter.running import ask, freed, running
 
 REFUSED, INVALID = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT

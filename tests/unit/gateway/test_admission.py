@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from services.common.errors import Code, PacelineError, Reason
+from services.common.request.errors import Code, PacelineError, Reason
 from services.gateway.admission import Admission, Bound, Tenant, Ticket, estimated_tokens
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from services.common.errors import Code, PacelineError
-from services.common.limits import LIMITS
 from services.common.pb.paceline.v1 import inference_pb2
+from services.common.request.errors import Code, PacelineError
+from services.common.request.limits import LIMITS
 from services.gateway.convert import prompt
 from services.gateway.query import ChatPrompt
 

@@ -13,9 +13,9 @@ import jinja2
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from services.common.errors import PacelineError
+from services.common.request.errors import PacelineError
 from services.gateway.chat_renderer import ROOT, ChatRenderer
-from tests.fakes_tokenizer import build_tokenizer
+from tests.support.fakes_tokenizer import build_tokenizer
 
 THINKING = """\
 {%- if tools %}

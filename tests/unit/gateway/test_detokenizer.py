@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, normalizers
 
-from services.common.errors import PacelineError
+from services.common.request.errors import PacelineError
 from services.gateway.detokenizer import Detokenizer
 from services.gateway.text import TextStream
 from services.gateway.tokenizer import Tokenizer, TokenizerError, load_tokenizer, longest_token
-from tests.fakes_tokenizer import SPECIAL, TEXT, build_tokenizer, write_tokenizer
+from tests.support.fakes_tokenizer import SPECIAL, TEXT, build_tokenizer, write_tokenizer
 
 
 @pytest.fixture(scope="module")

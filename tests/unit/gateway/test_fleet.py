@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import gateway_metrics
-from services.common.tls import Peers
+from services.common.serving.tls import Peers
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.outage import Outage
 from services.gateway.fleet.pairs import PairEntry, SourceList, merge

@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 import pytest
 
-from services.common.tls import Peers
+from services.common.serving.tls import Peers
 from services.gateway.targets import heartbeat
 from services.gateway.targets.heartbeat import LONGEST, SILENT_AFTER, UNREACHED_AFTER, Heartbeat, SilentError
 from services.gateway.targets.probes import reach
-from tests.fakes_target import FakeTarget
+from tests.support.fakes_target import FakeTarget
 
 
 async def never() -> bool:

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.errors import Code, PacelineError, Reason, overloaded
 from services.common.metrics.catalogue import gateway_metrics
-from services.common.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
+from services.common.request.errors import Code, PacelineError, Reason, overloaded
+from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import Tenant
 from services.gateway.job import Job
 from services.gateway.migration import Journey, JourneySettings

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from services.common.sampling import FinishReason
+from services.common.request.sampling import FinishReason
 from services.gateway.generation import Final, Generation
 from services.gateway.migration import Totals
 from services.gateway.streams import Stream

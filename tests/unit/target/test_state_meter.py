@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from services.common.graph import CaptureCost, Counters
+from services.common.device.graph import CaptureCost, Counters
 from services.common.metrics.catalogue import target_metrics
-from services.target.blocks import BlockPool
+from services.target.cache.blocks import BlockPool
 from services.target.state_meter import StateMeter
 
 

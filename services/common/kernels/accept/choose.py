@@ -14,7 +14,7 @@ _EXACT = tl.constexpr(INTERPRETED)
 
 @triton.jit
 def _gumbel(seed, position, first, TILE: tl.constexpr):
-    """Return the noise of the TILE tokens from `first` on, as services.common.noise defines it; four share a call."""
+    """Return the noise of the TILE tokens from `first` on, as common/device/noise.py defines it; four share a call."""
     quad = (first // 4 + tl.arange(0, TILE // 4)).to(tl.uint32)
     zero = tl.zeros_like(quad)
     low = zero + (position & 0xFFFFFFFF).to(tl.uint32)

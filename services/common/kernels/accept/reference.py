@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from services.common.device.noise import gumbel_array
 from services.common.kernels.accept.processors import process, truncate
 from services.common.kernels.accept.state import End, RoundResult, SlotState
-from services.common.noise import gumbel_array
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.common.staging import upload, write
+from services.common.device.staging import upload, write
 
 _NO_LIMIT = 1 << 40
 _INTEGERS = (

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import Span, plan_context, plan_span
 from services.common.model import DflashBlock, DflashContext, Qwen3, load_block, load_context, load_target
-from services.common.model.made_up import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 
 BLOCK_SIZE = 4
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from services.common.model import ModelError, load_block, load_context, load_target
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.made_up import write_made_up
 from services.common.model.manifest import MANIFEST_FILE, write_manifest
+from tests.support.tiny_checkpoints import write_made_up
 
 WEIGHTS = "model.safetensors"
 EMBED = "model.embed_tokens.weight"

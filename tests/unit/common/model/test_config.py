@@ -11,7 +11,7 @@ import pytest
 from services.common.kernels.rope import Yarn
 from services.common.model import ModelError, read_drafter_config, read_target_config
 from services.common.model.config import default_layer_ids
-from services.common.model.made_up import write_made_up
+from tests.support.tiny_checkpoints import write_made_up
 
 # As published for a 4 B target and its 16-token drafter.
 PUBLISHED_DRAFTER: dict[str, Any] = {

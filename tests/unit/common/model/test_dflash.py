@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from services.common.model import DflashBlock, DflashContext, ModelError, Qwen3, load_context, load_target
-from services.common.model.made_up import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 from tests.unit.common.model.pairs import block_ids, context_at, ids_like, load_pair, poisoned, span_at, tables
 from tests.unit.common.model.plain_dflash import PlainDflash
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from services.common.model import ModelError, load_target, read_target_config
-from services.common.model.made_up import write_made_up
 from services.common.model.manifest import write_manifest
+from tests.support.tiny_checkpoints import write_made_up
 
 
 @pytest.fixture

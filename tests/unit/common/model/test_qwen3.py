@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from services.common.model import Qwen3, load_target
-from services.common.model.made_up import MadeUpShape, write_made_up
 from services.common.model.manifest import write_manifest
+from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at, tables
 
 SHAPES = {

@@ -1,0 +1,1 @@
+"""What a process does with its device and its threads."""

@@ -1,0 +1,1 @@
+"""What target and drafter agree on: the arena, the offer, turns, flags and messages."""

@@ -1,0 +1,6 @@
+"""Memory that a target shares with its drafter: owned by the target, mapped by the drafter."""
+
+from services.common.pair.arena.layout import Arena, ArenaSpec, Layout, TensorEntry, plan_layout
+from services.common.pair.arena.memfd import MemfdArena
+
+__all__ = ["Arena", "ArenaSpec", "Layout", "MemfdArena", "TensorEntry", "plan_layout"]

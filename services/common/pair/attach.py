@@ -1,0 +1,127 @@
+"""What a target and its drafter agree on: names and shapes of the shared tensors, and the attach handshake's values.
+
+Suffixes: S slots + 1 (the last is the pad slot), N blocks of one request, C context tokens, B rows, K draft tokens,
+V vocabulary, D hidden size.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from services.common.pair.arena import Layout
+from services.common.pair.arena.flags import FLAG_PAIRS
+
+PROTOCOL_VERSION = 1
+
+EMBED = "embed"
+LM_HEAD = "lm_head"
+DRAFT_KV = "draft_kv"
+NOISE = "noise"
+TEMPERATURE = "slot.temperature"
+NONCE = "control.nonce"
+FLAGS = "control.flags"
+LENGTH = "slot.length"
+ANCHOR = "slot.anchor"
+EPOCH = "slot.epoch"
+BLOCK_TABLE = "slot.block_table"
+HISTORY = "slot.history"
+HISTORY_LENGTH = "slot.history_length"
+ROWS = "round.rows"
+TOKENS = "mailbox.tokens"
+TAG = "mailbox.tag"
+
+DRAFTER_WRITES = (TOKENS, TAG)
+
+_HASH_CHUNK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ControlShape:
+    """Sizes that fix the small shared tensors."""
+
+    slots: int
+    max_blocks: int
+    context: int
+    max_bucket: int
+    max_draft: int
+
+
+def control_tensors(shape: ControlShape) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Shape and dtype of every shared tensor but the weights and the draft context."""
+    slots_S = shape.slots + 1
+    return {
+        NONCE: ((1,), torch.int64),
+        FLAGS: ((2 * FLAG_PAIRS,), torch.int64),
+        LENGTH: ((slots_S,), torch.int64),
+        ANCHOR: ((slots_S,), torch.int64),
+        EPOCH: ((slots_S,), torch.int64),
+        BLOCK_TABLE: ((slots_S, shape.max_blocks), torch.int32),
+        HISTORY: ((slots_S, shape.context), torch.int32),
+        HISTORY_LENGTH: ((slots_S,), torch.int64),
+        ROWS: ((shape.max_bucket,), torch.int32),
+        TOKENS: ((slots_S, shape.max_draft), torch.int32),
+        TAG: ((slots_S, 3), torch.int64),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AttachOffer:
+    """A target's request to attach; `drafter_sha256` is empty when it writes no draft context.
+
+    Exactly one of `side_socket` (CPU) and `cuda_handle` with `gpu_uuid` (GPU) is set. Where no memory is shared there
+    is neither, and no `layout`; `context_limit` then tells the most tokens of a text.
+    """
+
+    generation: int
+    nonce: int
+    layout: Layout | None
+    embedding_sha256: str
+    drafter_sha256: str
+    slots: int
+    buckets: tuple[int, ...]
+    widths: tuple[int, ...]
+    block_size: int
+    side_socket: str = ""
+    cuda_handle: bytes = b""
+    gpu_uuid: str = ""
+    handoff: str = "host"
+    target_pid: int = 0
+    context_limit: int = 0
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterInfo:
+    """What a drafter says of itself; `pid` is 0 and `revision` empty when unknown."""
+
+    proposer: str
+    revision: str
+    max_draft: int
+    pid: int
+    instance_id: str
+    device: str
+
+
+def new_nonce() -> int:
+    """A random value for `control.nonce`; fits a signed 64-bit word with room for the reply's + 1."""
+    return 1 + secrets.randbelow(2**62)
+
+
+def embedding_sha256(embed_VD: Tensor, lm_head_VD: Tensor | None) -> str:
+    """sha256 in hex over the bytes of the embedding, then of the head unless it is tied (None)."""
+    digest = hashlib.sha256()
+    for weight_VD in (embed_VD, lm_head_VD):
+        if weight_VD is not None:
+            for chunk in _chunks(weight_VD):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _chunks(weight_VD: Tensor) -> Iterator[bytes]:
+    flat = weight_VD.detach().contiguous().view(torch.uint8).reshape(-1)
+    for start in range(0, flat.numel(), _HASH_CHUNK_BYTES):
+        yield flat[start : start + _HASH_CHUNK_BYTES].cpu().numpy().tobytes()

@@ -1,0 +1,210 @@
+"""Builds a target's device side and scheduler from its checkpoints: memory planned, shapes fixed, steps captured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+
+from services.common.device.device import keep_no_stack
+from services.common.model import DflashContext, Qwen3, load_context, load_target
+from services.common.pair import attach
+from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
+from services.common.request.errors import invalid_field
+from services.target.cache.blocks import BlockPool
+from services.target.cache.prefix_cache import PrefixCache
+from services.target.device.publish import arena_spec
+from services.target.device.runner import Runner
+from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
+from services.target.drafting.handoff import make_handoff
+from services.target.drafting.offer import OfferTerms
+from services.target.drafting.shared_weights import SharedWeights
+from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.width.width import FixedWidth, WidthPolicy, adaptive_policy
+from services.target.sessions.served import ServedModel
+from services.target.settings import TargetSettings
+from services.target.sizing.budget import MemoryBudget, Terms, plan_memory
+from services.target.sizing.terms import available_bytes, check_free, pair_terms
+
+_LOG = logging.getLogger(__name__)
+
+Costs = Callable[[], Mapping[tuple[int, int], float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A target without its services; ``costs`` reads the present cost table in microseconds."""
+
+    model: ServedModel
+    scheduler: Scheduler
+    runner: Runner
+    arena: Arena
+    pool: BlockPool
+    budget: MemoryBudget
+    terms: OfferTerms
+    costs: Costs
+
+    def close(self) -> None:
+        """Frees the arena."""
+        self.arena.close()
+
+
+def assemble(settings: TargetSettings, pid: int) -> Machine:
+    """Loads the checkpoints, plans the memory and captures every step; takes seconds.
+
+    Raises:
+        ModelError: A checkpoint is damaged, or the two do not belong together.
+        PacelineError: The settings do not fit the model or the memory; the field is named.
+    """
+    keep_no_stack(torch.device(settings.device))
+    model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
+    context = _context(settings, model)
+    limit = _context_limit(settings, model)
+    widths = _widths(settings, context)
+    budget = _plan(settings, pair_terms(settings, model, context, limit, widths), model.device, limit)
+    shapes = _shapes(settings, model, budget.blocks, limit, widths)
+    drafter = context.config if context is not None else None
+    arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype, model.device.type == "cpu"))
+    handoff = make_handoff(settings.handoff, arena, model.device, settings.watchdog_s, settings.shares_memory)
+    runner = Runner(model, context, arena, shapes, handoff)
+    micros = runner.warm_up()
+    _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
+    policy, costs = _policy(settings, shapes, micros)
+    pool = BlockPool(budget.blocks, settings.block_size)
+    return Machine(
+        model=_served(settings, model, limit, widths),
+        scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, model, context), runner.look_ahead),
+        runner=runner,
+        arena=arena,
+        pool=pool,
+        budget=budget,
+        terms=_terms(shapes, context, runner.pool.weights, pid, handoff.wanted),
+        costs=costs,
+    )
+
+
+def _context(settings: TargetSettings, model: Qwen3) -> DflashContext | None:
+    if settings.drafter_model == "none":
+        return None
+    return load_context(settings.drafter_model, model, settings.random_weights)
+
+
+def _arena(settings: TargetSettings, spec: ArenaSpec) -> Arena:
+    if settings.device == "cpu":
+        return MemfdArena.create(spec, attach.DRAFTER_WRITES)
+    from services.common.pair.arena.cuda import CudaArena  # needs cupy, which machines without a GPU lack
+
+    return CudaArena.create(spec)
+
+
+def _context_limit(settings: TargetSettings, model: Qwen3) -> int:
+    most = model.config.max_position_embeddings
+    if settings.context_limit > most:
+        raise invalid_field("context_limit", f"the model has {most} positions")
+    return settings.context_limit or most
+
+
+def _widths(settings: TargetSettings, context: DflashContext | None) -> tuple[int, ...]:
+    """The widths that the drafter can fill."""
+    if not settings.speculates:
+        return (1,)
+    longest = context.config.block_size if context is not None else settings.draft_widths[-1]
+    return tuple(width for width in settings.draft_widths if width <= longest)
+
+
+def _plan(settings: TargetSettings, terms: Terms, device: torch.device, limit: int) -> MemoryBudget:
+    """Sizes the pool; twice what all slots can hold is the most that helps."""
+    request_blocks = -(-limit // settings.block_size)
+    most = settings.blocks or 2 * settings.slots * request_blocks
+    available = available_bytes(settings, terms, device)
+    budget = plan_memory(terms, available, settings.slots, settings.block_size, most)
+    check_free(budget, device)
+    _LOG.info("memory planned", extra={"blocks": budget.blocks, "bytes": budget.total_bytes, **asdict(terms)})
+    return budget
+
+
+def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, widths: tuple[int, ...]) -> RunnerSettings:
+    return RunnerSettings(
+        slots=settings.slots,
+        blocks=blocks,
+        context_limit=limit,
+        block_size=settings.block_size,
+        widths=widths,
+        buckets=buckets_of(settings.slots),
+        prefill_chunks=chunks_of(settings.chunk_tokens),
+        eos_ids=tuple(model.config.eos_token_ids),
+        threads=settings.threads,
+        synthetic_acceptance=settings.synthetic_acceptance,
+        eager=settings.eager,
+    )
+
+
+def _policy(
+    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[tuple[int, int], float]
+) -> tuple[WidthPolicy, Costs]:
+    if settings.adaptive and len(shapes.widths) > 1:
+        policy = adaptive_policy(shapes.widths, shapes.buckets, micros)
+        return policy, policy.costs.table
+    return FixedWidth(shapes.widths[-1]), lambda: micros
+
+
+def _cache(
+    settings: TargetSettings, pool: BlockPool, model: Qwen3, context: DflashContext | None
+) -> PrefixCache | None:
+    if not settings.prefix_cache:
+        return None
+    return PrefixCache(pool, model.revision.encode(), (context.revision if context is not None else "").encode())
+
+
+def _scheduler(
+    settings: TargetSettings,
+    shapes: RunnerSettings,
+    pool: BlockPool,
+    policy: WidthPolicy,
+    cache: PrefixCache | None,
+    look_ahead: int,
+) -> Scheduler:
+    limits = SchedulerSettings(
+        slots=shapes.slots,
+        context_limit=shapes.context_limit,
+        buckets=shapes.buckets,
+        chunk_tokens=settings.chunk_tokens,
+        max_waiting=settings.max_waiting,
+        max_queued_tokens=settings.queued_tokens,
+        look_ahead=look_ahead,
+        preemption=settings.preemption,
+        eos=frozenset(shapes.eos_ids),
+    )
+    return Scheduler(limits, pool, cache, policy)
+
+
+def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[int, ...]) -> ServedModel:
+    return ServedModel(
+        name=settings.model_name,
+        revision=model.revision,
+        context_limit=limit,
+        vocab_size=model.config.vocab_size,
+        eos_token_ids=tuple(model.config.eos_token_ids),
+        dtype=settings.dtype,
+        max_draft=widths[-1] - 1,
+        recommended_sampling=model.config.recommended_sampling,
+    )
+
+
+def _terms(
+    shapes: RunnerSettings, context: DflashContext | None, weights: SharedWeights | None, pid: int, handoff: str
+) -> OfferTerms:
+    """What every drafter is offered."""
+    return OfferTerms(
+        embedding_sha256=weights.sha256 if weights is not None else "",
+        drafter_sha256=context.revision if context is not None else "",
+        slots=shapes.slots,
+        buckets=shapes.buckets,
+        widths=shapes.widths[1:],
+        block_size=shapes.block_size,
+        target_pid=pid,
+        handoff=handoff,
+        context_limit=shapes.context_limit,
+    )

@@ -1,0 +1,158 @@
+"""Wires a target's parts: engine and its thread, sessions, attacher, description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.common.metrics.family import Family
+from services.common.serving import tracing
+from services.common.serving.tls import Peers, TlsFiles
+from services.target.build_device import Machine
+from services.target.core.commands import Command, Inbox
+from services.target.core.sync_points import SyncPoints
+from services.target.describe import Describer
+from services.target.drafting.attacher import Attacher, AttacherSettings
+from services.target.drafting.offer import Offers, make_offers
+from services.target.engine.emit import Emitter
+from services.target.engine.engine import Engine, EngineParts
+from services.target.engine.idempotency import KeyStore
+from services.target.engine.ledger import TokenLedger
+from services.target.engine.meter import Meter
+from services.target.engine.recorder import FlightRecorder
+from services.target.engine.requests import CommandDesk
+from services.target.engine.spans import Spans
+from services.target.engine.thread import EngineThread
+from services.target.engine.watch import EngineWatch
+from services.target.sessions.service import ServiceParts
+from services.target.sessions.sessions import Sessions
+from services.target.settings import TargetSettings
+from services.target.state_meter import StateMeter
+
+OnLoop = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Works:
+    """A target's moving parts."""
+
+    machine: Machine
+    thread: EngineThread
+    sessions: Sessions
+    service: ServiceParts
+    watch: EngineWatch
+    state: StateMeter
+    attacher: Attacher | None
+    offers: Offers | None
+    tracer: tracing.Tracer
+
+    def start(self) -> None:
+        """Starts the engine, then looks for a drafter."""
+        self.thread.start()
+        if self.attacher is not None:
+            self.attacher.start()
+
+    def close(self) -> None:
+        """Ends all threads and frees the arena; an engine that does not end keeps it."""
+        if self.attacher is not None:
+            self.attacher.close()
+        if self.offers is not None:
+            self.offers.close()
+        if self.thread.stop():
+            self.machine.close()
+        self.tracer.close()
+
+
+def build_works(
+    settings: TargetSettings,
+    machine: Machine,
+    metrics: Family,
+    folder: Path,
+    on_loop: OnLoop,
+    failed: Callable[[BaseException], None],
+) -> Works:
+    """Builds everything around a machine; starts nothing.
+
+    Args:
+        settings: The target's.
+        machine: The device side and the scheduler.
+        metrics: The target's.
+        folder: Where the side socket may be.
+        on_loop: Wraps a call so that any thread can ask the event loop for it.
+        failed: Told, on any thread, when the engine dies or the target's own weights are damaged.
+    """
+    inbox = Inbox()
+    sessions = Sessions(inbox.put, settings.outbox_frames)
+    recorder = FlightRecorder()
+    tracer = tracing.tracer("target")
+    engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver), Spans(tracer))
+    offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics["handoff_seconds"].observe, failed)
+    describer = Describer(
+        pair_id=settings.pair_id, machine=machine, engine=engine, recorder=recorder, attacher=attacher
+    )
+    service = ServiceParts(
+        sessions=sessions,
+        submit=inbox.put,
+        describe=describer.describe,
+        model=machine.model,
+        load=describer.load,
+        proposer=lambda: describer.proposer,
+        pair_id=settings.pair_id,
+        default_max_tokens=settings.default_max_tokens,
+        max_request_s=settings.max_request_s,
+    )
+    return Works(
+        machine=machine,
+        thread=EngineThread(engine, inbox, failed, settings.core),
+        sessions=sessions,
+        service=service,
+        watch=EngineWatch(engine, settings.stall_s),
+        state=StateMeter(
+            metrics,
+            machine.runner.graphs,
+            machine.runner.capture_cost,
+            machine.pool,
+            attacher,
+            machine.runner.handoff,
+        ),
+        attacher=attacher,
+        offers=offers,
+        tracer=tracer,
+    )
+
+
+def _engine(
+    machine: Machine, metrics: Family, recorder: FlightRecorder, deliver: Callable[..., None], spans: Spans
+) -> Engine:
+    ledger = TokenLedger()
+    emitter, meter = Emitter(ledger), Meter(metrics, ledger, machine.pool, spans)
+    parts = EngineParts(
+        scheduler=machine.scheduler,
+        runner=machine.runner,
+        emitter=emitter,
+        desk=CommandDesk(machine.scheduler, emitter, KeyStore(), meter),
+        meter=meter,
+        recorder=recorder,
+        deliver=deliver,
+        points=SyncPoints.from_environment(),
+    )
+    return Engine(parts)
+
+
+def _attacher(
+    settings: TargetSettings,
+    machine: Machine,
+    folder: Path,
+    submit: Callable[[Command], None],
+    observe: Callable[[float], object],
+    failed: Callable[[BaseException], None],
+) -> tuple[Offers | None, Attacher | None]:
+    if not settings.speculates or not machine.terms.widths:
+        return None, None
+    offers = make_offers(machine.arena, machine.terms, folder, settings.shares_memory)
+    files = TlsFiles(settings.drafter_tls_cert, settings.drafter_tls_key, settings.drafter_tls_ca)
+    peers = Peers(files, settings.drafter_tls_name)
+    where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined, peers)
+    pool = machine.runner.pool
+    return offers, Attacher(where, offers, submit, machine.runner.handoff, failed, pool.weights, observe)

@@ -1,0 +1,61 @@
+"""Blocks of one request from admission to its end: prefix hits, growth, and what enters the prefix cache."""
+
+from services.target.cache.blocks import BlockPool
+from services.target.cache.prefix_cache import PrefixCache
+from services.target.core.request import Request
+
+
+class Memory:
+    """Moves blocks between the pool, the prefix cache and requests."""
+
+    def __init__(self, pool: BlockPool, cache: PrefixCache | None) -> None:
+        self.pool = pool
+        self.cache = cache
+
+    def name(self, request: Request) -> None:
+        """Computes the names of the full blocks of a request's tokens, so that admission only looks them up."""
+        if self.cache is not None:
+            self.cache.extend(request.hashes, request.tokens, request.spec.salt)
+
+    def admit(self, request: Request, tokens: int, spare: int) -> bool:
+        """Gives a request blocks for `tokens` tokens, known prefix first; False when `spare` would not be left."""
+        hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None else []
+        fresh = self.pool.blocks_for(tokens) - len(hit)
+        # Idle blocks that are hit stop being available, so they count like fresh ones.
+        if fresh + self.pool.count_idle(hit) + spare > self.pool.available:
+            return False
+        self.pool.share(hit)
+        request.blocks = hit + self.pool.take(fresh)
+        request.hashed_blocks = len(hit)
+        request.cached_tokens = request.computed = len(hit) * self.pool.block_size
+        request.prefill_to = len(request.tokens)
+        if self.cache is not None:
+            self.cache.record(len(request.tokens), request.cached_tokens)
+        return True
+
+    def lacking(self, request: Request, tokens: int) -> int:
+        """Blocks that a request lacks to hold `tokens` tokens."""
+        return max(0, self.pool.blocks_for(tokens) - len(request.blocks))
+
+    def grow(self, request: Request, blocks: int) -> tuple[int, ...]:
+        """Appends fresh blocks to a request."""
+        fresh = self.pool.take(blocks)
+        request.blocks += fresh
+        return tuple(fresh)
+
+    def remember(self, request: Request, computed: int) -> None:
+        """Caches the full blocks among the first `computed` tokens, all of them committed and in K/V."""
+        full = computed // self.pool.block_size
+        if self.cache is None or full <= request.hashed_blocks:
+            return
+        if full > len(request.hashes):
+            self.cache.extend(request.hashes, request.tokens, request.spec.salt)
+        for index in range(request.hashed_blocks, full):
+            self.cache.insert(request.hashes[index], request.blocks[index])
+        request.hashed_blocks = full
+
+    def release(self, request: Request, number: int) -> None:
+        """Takes all blocks from a request; they are free once round `number` has finished."""
+        self.pool.release(request.blocks, number)
+        request.blocks = []
+        request.computed = request.hashed_blocks = 0

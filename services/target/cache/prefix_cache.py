@@ -1,0 +1,89 @@
+"""Finds K/V blocks that hold a request's first tokens already.
+
+A block's name is sha256 over (tenant salt, model, drafter checksum), the name of the block before it and its
+token ids, so equal names mean equal content in the target's K/V and in the draft context alike. Only full
+blocks of committed tokens enter.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from services.target.cache.blocks import BlockPool
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Counters since the start; `cached_blocks` is a level."""
+
+    lookups: int
+    queried_tokens: int
+    hit_tokens: int
+    cached_blocks: int
+    evictions: int
+
+
+class PrefixCache:
+    """Names blocks of a pool and finds them again; eviction is the pool's."""
+
+    def __init__(self, pool: BlockPool, model_revision: bytes, drafter_checksum: bytes) -> None:
+        self._pool = pool
+        self._identity = _framed(model_revision) + _framed(drafter_checksum)
+        self._by_name: dict[bytes, int] = {}
+        self._names: dict[int, bytes] = {}
+        self._lookups = self._queried = self._hits = self._evictions = 0
+        pool.evict = self._forget
+
+    def extend(self, names: list[bytes], tokens: Sequence[int], salt: bytes) -> None:
+        """Appends to `names` the names of the full blocks of `tokens` that it lacks."""
+        size = self._pool.block_size
+        previous = names[-1] if names else sha256(self._identity + _framed(salt)).digest()
+        for start in range(len(names) * size, len(tokens) - size + 1, size):
+            previous = sha256(previous + array("I", tokens[start : start + size]).tobytes()).digest()
+            names.append(previous)
+
+    def match(self, names: Sequence[bytes], tokens: int) -> list[int]:
+        """Blocks that hold the longest known prefix of a request of `tokens` tokens.
+
+        Never all of them: at least the last token is computed, for its logits choose the next one.
+        """
+        found: list[int] = []
+        for name in names[: max(tokens - 1, 0) // self._pool.block_size]:
+            block = self._by_name.get(name)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def record(self, queried_tokens: int, hit_tokens: int) -> None:
+        """Counts one admission."""
+        self._lookups += 1
+        self._queried += queried_tokens
+        self._hits += hit_tokens
+
+    def insert(self, name: bytes, block: int) -> None:
+        """Names an owned block whose tokens are all committed and computed; a name that is known stays as it is."""
+        if name in self._by_name or block in self._names:
+            return
+        self._pool.mark_cached(block)
+        self._by_name[name] = block
+        self._names[block] = name
+
+    def stats(self) -> CacheStats:
+        """Counters for metrics."""
+        return CacheStats(self._lookups, self._queried, self._hits, len(self._names), self._evictions)
+
+    def check(self) -> None:
+        """Raises AssertionError when names and blocks disagree."""
+        assert len(self._by_name) == len(self._names), "names and blocks differ in number"
+        assert all(self._by_name[name] == block for block, name in self._names.items()), "a name points elsewhere"
+
+    def _forget(self, block: int) -> None:
+        del self._by_name[self._names.pop(block)]
+        self._evictions += 1
+
+
+def _framed(part: bytes) -> bytes:
+    """Length first, so that no two lists of parts join to the same bytes."""
+    return len(part).to_bytes(8, "little") + part

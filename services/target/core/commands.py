@@ -1,0 +1,113 @@
+"""Commands to the engine: a thread-safe inbox that the engine empties between rounds."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+
+from services.common.request.errors import PacelineError
+from services.target.core.drafts import Drafts
+from services.target.core.request import RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Starts or resumes a request for a session."""
+
+    session: int
+    spec: RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Reports a request that was found invalid before it reached the engine."""
+
+    session: int
+    request_id: str
+    error: PacelineError
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancels a request; ``tokens_kept`` counts output tokens the gateway kept of it in all."""
+
+    session: int
+    request_id: str
+    tokens_kept: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Asks for a session whether another generation than ``owner`` holds a key here."""
+
+    session: int
+    request_id: str
+    tenant: str
+    key: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Cancels what is left of a session; ``undelivered`` tokens by request id were never written to it."""
+
+    session: int
+    undelivered: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Speculation continues with these drafts."""
+
+    drafts: Drafts
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """Speculation stops if this generation is the one in use."""
+
+    generation: int
+    fallback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Takes nothing new from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAll:
+    """Ends every live request with "moved"."""
+
+
+Command = Start | Refuse | Cancel | Ask | CloseSession | Attach | Detach | Drain | MoveAll
+
+
+class Inbox:
+    """Commands in order of arrival."""
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
+
+    def put(self, command: Command) -> None:
+        """Adds a command; any thread may call this."""
+        self._queue.put(command)
+
+    def take(self) -> list[Command]:
+        """Everything that has arrived, without waiting."""
+        commands: list[Command] = []
+        while True:
+            try:
+                commands.append(self._queue.get_nowait())
+            except queue.Empty:
+                return commands
+
+    def wait(self, timeout_s: float) -> list[Command]:
+        """Everything that has arrived, waiting for the first command at most ``timeout_s``."""
+        try:
+            first = self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return []
+        return [first, *self.take()]

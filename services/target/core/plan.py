@@ -1,0 +1,112 @@
+"""What the scheduler tells the runner (a plan), and what comes back (outcomes, then progress). Plain values."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from services.common.request.sampling import FinishReason
+from services.target.core.request import Request, RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Prompt tokens to compute at positions `start ..`; after the `last` one the first token is chosen."""
+
+    slot: int
+    epoch: int
+    start: int
+    token_ids: tuple[int, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A slot changes hands. The first `cached` tokens of `spec.token_ids` are in `blocks` already."""
+
+    slot: int
+    epoch: int
+    spec: RequestSpec
+    blocks: tuple[int, ...]
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Blocks to append to a slot's block table."""
+
+    slot: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One round. Applied in the order released, admissions, grown, chunks, then verify of `rows` at `width`.
+
+    A slot may be released and admitted in one plan; a slot whose last chunk is here is not among `rows`.
+    """
+
+    number: int
+    width: int
+    rows: tuple[int, ...]
+    bucket: int
+    chunks: tuple[Chunk, ...]
+    admissions: tuple[Admission, ...]
+    grown: tuple[Growth, ...]
+    released: tuple[int, ...]
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to compute."""
+        return not self.rows and not self.chunks
+
+    @property
+    def speculative(self) -> bool:
+        """True when the drafter is asked; a plain round does not visit it."""
+        return self.width > 1 and bool(self.rows)
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens computed in this round."""
+        return sum(len(chunk.token_ids) for chunk in self.chunks)
+
+
+class PositionLogprobs(NamedTuple):
+    """Log-probability of the chosen token, and the best (token id, log-probability) pairs, best first."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]
+
+
+class Outcome(NamedTuple):
+    """What a round committed for one row or one last chunk; a stop token that ends the request is included.
+
+    `drafted` counts the valid drafts of the row, `accepted` those that matched.
+    """
+
+    slot: int
+    epoch: int
+    tokens: tuple[int, ...]
+    accepted: int = 0
+    drafted: int = 0
+    end: FinishReason | None = None
+    logprobs: tuple[PositionLogprobs, ...] | None = None
+
+
+class Progress(NamedTuple):
+    """News of one request; `position` is the output index of the first of `tokens`."""
+
+    request: Request
+    position: int
+    tokens: tuple[int, ...]
+    logprobs: tuple[PositionLogprobs, ...] | None
+    accepted: int
+    drafted: int
+    width: int
+    end: FinishReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a committed round means for requests; `discarded` counts tokens whose epoch had passed."""
+
+    progress: tuple[Progress, ...]
+    discarded: int

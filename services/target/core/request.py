@@ -1,0 +1,115 @@
+"""A request as the target's scheduler sees it: what was asked, and where it stands."""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """What was asked. `token_ids` is the prompt (`prompt_length` tokens) and the output committed elsewhere.
+
+    `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position. `owner` names
+    the generation among all targets, `resumed` says that it has output already: both are for its idempotency `key`.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    prompt_length: int
+    sampling: SamplingParams
+    stopping: StopParams
+    speculation: SpeculationParams = SpeculationParams()
+    logprobs: int | None = None
+    priority: int = 0
+    deadline: float | None = None
+    tenant: str = ""
+    salt: bytes = b""
+    key: str = ""
+    owner: str = ""
+    resumed: bool = False
+    traceparent: str = ""
+
+
+class State(Enum):
+    """Where a request stands."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class SpeculationCounts:
+    """What speculation did for one request; `histogram[a]` counts the rounds that accepted exactly `a` drafts."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    histogram: list[int] = field(default_factory=list)
+    by_width: dict[int, int] = field(default_factory=dict)
+
+    def add(self, width: int, drafted: int, accepted: int) -> None:
+        """Counts one verify round."""
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        if accepted >= len(self.histogram):
+            self.histogram.extend([0] * (accepted + 1 - len(self.histogram)))
+        self.histogram[accepted] += 1
+        self.by_width[width] = self.by_width.get(width, 0) + 1
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One generation on this target; owned and changed by the scheduler alone.
+
+    `tokens` is the prompt and everything committed; `computed` counts those planned into the target's K/V.
+    While it decodes, `computed == len(tokens) - 1`: the last committed token is the anchor.
+    """
+
+    uid: int
+    spec: RequestSpec
+    session: object
+    arrived: float
+    limit: int
+    stop_ids: frozenset[int]
+    order: tuple[float, int]
+    tokens: list[int]
+    state: State = State.WAITING
+    slot: int | None = None
+    epoch: int = 0
+    blocks: list[int] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list)
+    hashed_blocks: int = 0
+    computed: int = 0
+    prefill_to: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+    admitted: float | None = None
+    first_token: float | None = None
+    ended: float | None = None
+    end: FinishReason | None = None
+    stats: SpeculationCounts = field(default_factory=SpeculationCounts)
+
+    @property
+    def generated(self) -> int:
+        """Output tokens committed, those committed elsewhere included."""
+        return len(self.tokens) - self.spec.prompt_length
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """The output committed so far."""
+        return tuple(self.tokens[self.spec.prompt_length :])
+
+    def present_spec(self) -> RequestSpec:
+        """What to prefill now: the request with everything committed so far, as if it had moved here."""
+        if len(self.tokens) == len(self.spec.token_ids):
+            return self.spec
+        return replace(self.spec, token_ids=tuple(self.tokens))
+
+    @property
+    def draft_cap(self) -> int | None:
+        """Longest draft this request wants; 0 with speculation off, None without a limit."""
+        return 0 if self.spec.speculation.off else self.spec.speculation.max_draft

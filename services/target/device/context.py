@@ -1,0 +1,90 @@
+"""What a step of the target works on: the model, its caches and the arena's tensors, gathered once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.publish_slots import Mapped
+from services.common.model import DflashContext, Qwen3
+from services.common.pair import attach
+from services.common.pair.arena import Arena
+from services.target.device.shapes import RunnerSettings
+from services.target.device.state import DeviceState
+from services.target.drafting.mailbox import Mailbox
+from services.target.drafting.shared_weights import SharedWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Model, state and caches of one target.
+
+    `kv` is the target's K/V `[L, 2, N, S, H, D]`; `draft_kv` the draft context under the same block ids, absent
+    without a DFlash drafter, as `weights` are. `mailbox_SK` and `tag_S3` are read only as the first step of a verify,
+    `mapped` and `draft_kv` are only written. On a GPU the logits of every step go to `logits_TV`: captured steps that
+    kept theirs would hold gigabytes.
+    """
+
+    model: Qwen3
+    context: DflashContext | None
+    state: DeviceState
+    settings: RunnerSettings
+    kv: Tensor
+    weights: SharedWeights | None
+    draft_kv: Tensor | None
+    mailbox_SK: Tensor
+    tag_S3: Tensor
+    mapped: Mapped
+    logits_TV: Tensor | None
+
+    @classmethod
+    def build(
+        cls,
+        model: Qwen3,
+        context: DflashContext | None,
+        state: DeviceState,
+        arena: Arena,
+        mailbox: Mailbox,
+        settings: RunnerSettings,
+    ) -> "Pool":
+        """Shares the embedding and allocates the target's K/V."""
+        # First, so that what a sealed arena takes the place of is gone when the K/V comes.
+        weights = SharedWeights(model, arena) if context is not None else None
+        kv = model.new_kv(settings.blocks + 1, settings.block_size)
+        most = settings.buckets[-1] * settings.widths[-1], model.config.vocab_size
+        return cls(
+            model=model,
+            context=context,
+            state=state,
+            settings=settings,
+            kv=kv,
+            weights=weights,
+            draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
+            mailbox_SK=mailbox.tokens_SK,
+            tag_S3=mailbox.tag_S3,
+            mapped=Mapped(
+                rows_B=arena.tensor(attach.ROWS),
+                length_S=arena.tensor(attach.LENGTH),
+                anchor_S=arena.tensor(attach.ANCHOR),
+                history_length_S=arena.tensor(attach.HISTORY_LENGTH),
+            ),
+            logits_TV=torch.empty(most, dtype=model.dtype, device=kv.device) if on_kernel(kv) else None,
+        )
+
+    def logits(self, hidden_BWD: Tensor) -> Tensor:
+        """Raw logits [B, W, V]; on a GPU they are to be read before the next step runs."""
+        batch, width, _ = hidden_BWD.shape
+        return self.model.logits(hidden_BWD, None if self.logits_TV is None else self.logits_TV[: batch * width])
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Layers whose output the draft context is made of."""
+        return () if self.context is None else tuple(self.context.taps)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every long-lived tensor a step reads or writes: what its signature is made of."""
+        state = self.state
+        shared = [self.kv, self.mailbox_SK, self.tag_S3, state.epoch_S, state.block_table_SN, state.slots.length_S]
+        return shared if self.draft_kv is None else [*shared, self.draft_kv]

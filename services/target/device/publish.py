@@ -1,0 +1,91 @@
+"""What the target shares with its drafter: the arena's tensors and the copies published before a round is paced.
+
+Every verify ends by publishing what it committed, so that in a steady round nothing stands between it and the drafter.
+The truth stays private to the target; the arena only ever holds copies of it, except the history of token ids and the
+draft context K/V, which decide no output, and in a sealed arena the embedding, which nobody else can write.
+"""
+
+import torch
+
+from services.common.kernels.publish_slots import publish_slots
+from services.common.model import DrafterConfig, TargetConfig
+from services.common.pair import attach
+from services.common.pair.arena import Arena, ArenaSpec
+from services.target.device.context import Pool
+from services.target.device.noise_ring import ring_shape
+from services.target.device.shapes import RunnerSettings
+from services.target.device.verify import RoundInputs
+
+
+def arena_spec(
+    target: TargetConfig,
+    drafter: DrafterConfig | None,
+    settings: RunnerSettings,
+    dtype: torch.dtype,
+    with_noise: bool = False,
+) -> ArenaSpec:
+    """Names, shapes and data types of every tensor of the arena.
+
+    Without a DFlash drafter (`drafter` is None) neither embeddings nor draft context are shared. `with_noise` shares
+    a copy of the noise that the target samples with, where it lies in memory.
+    """
+    spec = dict(
+        attach.control_tensors(
+            attach.ControlShape(
+                slots=settings.slots,
+                max_blocks=settings.max_blocks,
+                context=settings.context_limit,
+                max_bucket=settings.buckets[-1],
+                max_draft=max(settings.max_draft, 1),
+            )
+        )
+    )
+    if drafter is None:
+        return spec
+    table = (target.vocab_size, target.hidden_size)
+    spec[attach.EMBED] = (table, dtype)
+    if not target.tie_word_embeddings:
+        spec[attach.LM_HEAD] = (table, dtype)
+    heads = (drafter.num_key_value_heads, drafter.head_dim)
+    pool = (drafter.num_hidden_layers, 2, settings.blocks + 1, settings.block_size, *heads)
+    spec[attach.DRAFT_KV] = (pool, dtype)
+    if with_noise:
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widths[-1]), wide)
+        spec[attach.TEMPERATURE] = ((settings.slots + 1,), torch.float32)
+    return spec
+
+
+class Publisher:
+    """Copies the private state into the arena for the drafter; the copies are made for the whole table at once."""
+
+    def __init__(self, arena: Arena, pool: Pool, inputs: RoundInputs) -> None:
+        self._pool = pool
+        self._inputs = inputs
+        self._epoch_S = arena.tensor(attach.EPOCH)
+        self._table_SN = arena.tensor(attach.BLOCK_TABLE)
+        self._temperature_S = arena.tensor(attach.TEMPERATURE) if attach.TEMPERATURE in arena else None
+        self._rows_version = self._state_version = -1
+
+    def update(self) -> None:
+        """Publishes, unless the last verify has: it cannot where rows, seats or block tables are others than its own.
+
+        A verify knows its own rows alone, and a slot comes to them only when its first token is there.
+        """
+        if (self._rows_version, self._state_version) != (self._inputs.version, self._pool.state.version):
+            self.publish()
+
+    def forget(self) -> None:
+        """Lets the next update publish everything: a drafter that is gone may have written over it."""
+        self._rows_version = self._state_version = -1
+
+    def publish(self) -> None:
+        """Publishes lengths, anchors, epochs, block tables and the rows of the round."""
+        state, inputs = self._pool.state, self._inputs
+        publish_slots(inputs.rows_B, state.slots.length_S, state.slots.anchor_S, self._pool.mapped)
+        if state.version != self._state_version:
+            self._epoch_S.copy_(state.epoch_S)
+            self._table_SN.copy_(state.block_table_SN)
+            if self._temperature_S is not None:
+                self._temperature_S.copy_(state.slots.temperature_S)
+        self._rows_version, self._state_version = inputs.version, state.version

@@ -1,0 +1,202 @@
+"""Runs plans: one forward a round, on static tensors, for all running requests at once.
+
+Knows tensors and graphs, not sessions, sockets or policy. One thread may call it, in the order prepare, overlap,
+launch for each plan; what launch returns is called in the same order.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from services.common.device import device
+from services.common.device.graph import CaptureCost, Counters
+from services.common.device.threads import use_threads
+from services.common.model import DflashContext, Qwen3
+from services.common.pair import attach
+from services.common.pair.arena import Arena
+from services.target.core.plan import Chunk, Outcome, Plan
+from services.target.core.round import Landing
+from services.target.device.context import Pool
+from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
+from services.target.device.outputs import Left, Reading, Results, leave, start_reading
+from services.target.device.publish import Publisher
+from services.target.device.shapes import RunnerSettings
+from services.target.device.state import DeviceState
+from services.target.device.steps import Steps, mode_of
+from services.target.device.warm_up import warm_up
+from services.target.drafting.handoff import Handoff, HostHandoff
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """Where a round's time went, microseconds."""
+
+    prepare_us: int
+    prefill_us: int
+    verify_us: int
+    host_us: int
+
+
+class Runner:
+    """The target's device side: truth about every slot, K/V, prefill and verify."""
+
+    def __init__(
+        self,
+        model: Qwen3,
+        context: DflashContext | None,
+        arena: Arena,
+        settings: RunnerSettings,
+        handoff: Handoff | None = None,
+    ) -> None:
+        if model.device.type == "cpu" and settings.threads > 0:
+            use_threads(settings.threads)
+        vocab = model.config.vocab_size
+        self._settings = settings
+        self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
+        self.handoff = handoff or HostHandoff(model.device)
+        self.pool = Pool.build(model, context, self._state, arena, self.handoff.mailbox(arena), settings)
+        self._ring = _ring(model, settings, arena)
+        self.steps = Steps(self.pool, self._ring, self.handoff.gate)
+        self._publisher = Publisher(arena, self.pool, self.steps.round)
+        self._device = model.device
+        self._overlapped = -1
+        self._first: list[Reading] = []
+        self._results = Results()
+        self._prepare_us = self._prefill_us = 0
+
+    @property
+    def look_ahead(self) -> int:
+        """Rounds that may be launched before the one ahead of them has landed."""
+        return self.handoff.look_ahead
+
+    @property
+    def sound(self) -> bool:
+        """Whether the device still works; after a fatal fault of it no round can."""
+        return device.sound(self._device)
+
+    def graphs(self) -> Counters:
+        """Captures, replays, recaptures and reallocations (I4)."""
+        return self.steps.graphs.counters
+
+    @property
+    def capture_cost(self) -> CaptureCost:
+        """What capturing every shape took and holds."""
+        return self.steps.graphs.cost
+
+    @torch.inference_mode()
+    def warm_up(self) -> dict[tuple[int, int], int]:
+        """Captures every shape; returns the cost of a verify by (bucket, width), microseconds."""
+        costs = warm_up(self.pool, self.steps)
+        self.publish()
+        return costs
+
+    def set_generation(self, generation: int) -> None:
+        """Drafts of this attachment count from now on; those of any other do not."""
+        self.steps.round.set_generation(generation)
+        self._publisher.forget()
+        self.handoff.set_generation(generation)
+
+    @torch.inference_mode()
+    def prepare(self, plan: Plan) -> None:
+        """Applies the plan to the slots and publishes what the drafter reads; pace the drafter after it.
+
+        What the round before left is fetched behind that: the drafter need not wait for it.
+        """
+        start = time.perf_counter()
+        self._state.apply(plan)
+        for admission in plan.admissions:
+            self._ring.forget(admission.slot)
+        inputs = self.steps.round
+        inputs.set_rows(plan.rows, self._settings.pad_slot)
+        if plan.speculative:
+            self._publisher.update()
+            self.handoff.published(plan)
+            # Behind the flag, where the stream waits for the drafter anyway; a plain round looks at no tag.
+            inputs.set_round(plan.number)
+        self._results.fetch(self._device)
+        self._prepare_us = _micros(start)
+
+    @torch.inference_mode()
+    def publish(self) -> None:
+        """Copies what the drafter reads into the arena, in the order of the device."""
+        self._publisher.publish()
+
+    @torch.inference_mode()
+    def overlap(self, plan: Plan) -> None:
+        """Work that needs no drafts: prompt chunks and the noise of the next positions. Runs once for a plan."""
+        if self._overlapped == plan.number:
+            return
+        self._overlapped = plan.number
+        start = time.perf_counter()
+        self._first = [reading for chunk in plan.chunks if (reading := self._prefill(chunk)) is not None]
+        self._prefill_us = _micros(start)
+        self._fill_noise(plan.rows, plan.width)
+
+    @torch.inference_mode()
+    def launch(self, plan: Plan, drafted: bool) -> Landing:
+        """Starts the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
+        self.overlap(plan)
+        start = time.perf_counter()
+        verify = self._verify(plan, drafted) if plan.rows else None
+        results = self._results = Results(self._first, verify, self._settings.max_logprobs)
+        launched = time.perf_counter() - start
+        prepare_us, prefill_us = self._prepare_us, self._prefill_us
+
+        def land() -> tuple[RoundTimes, tuple[Outcome, ...]]:
+            start = time.perf_counter()
+            results.fetch(self._device)
+            self.handoff.wait(plan, results.done)
+            verified = time.perf_counter()
+            outcomes = results.read()
+            here = round((launched + verified - start) * 1e6)
+            prefill, verify_us = (prefill_us, here) if plan.rows else (prefill_us + here, 0)
+            return RoundTimes(prepare_us, prefill, verify_us, _micros(verified)), outcomes
+
+        return land
+
+    def _verify(self, plan: Plan, drafted: bool) -> Left:
+        rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
+        mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
+        step = self.steps.verify(bucket, width, mode)
+        if mode == "full":
+            self._ring.point(step.noise_index_T, self._heads(rows), width)
+        if drafted:
+            self.handoff.before_verify(plan)
+        self.steps.run_verify(bucket, width, mode)
+        return leave(self._state, rows, step.result, step.logits_BWV)
+
+    def _prefill(self, chunk: Chunk) -> Reading | None:
+        length = self._settings.chunk(len(chunk.token_ids))
+        self.steps.chunk.set(chunk)
+        self.steps.prefill(length).set_tokens(chunk.token_ids)
+        self.steps.run_prefill(length)
+        if not chunk.last:
+            return None
+        rows = (chunk.slot,)
+        self._fill_noise(rows, 1)
+        mode = mode_of(self._state.seat(chunk.slot).plain)
+        if mode == "full":
+            self._ring.point(self.steps.first(mode).noise_index_T, self._heads(rows), 1)
+        step = self.steps.run_first(mode)
+        return start_reading(leave(self._state, rows, step.result, step.logits_BWV), self._settings.max_logprobs)
+
+    def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
+        self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)
+
+    def _heads(self, rows: tuple[int, ...]) -> list[Head]:
+        seats = ((slot, self._state.seat(slot)) for slot in rows)
+        return [Head(slot, seat.spec.sampling.seed, seat.length + 1) for slot, seat in seats]
+
+
+def _ring(model: Qwen3, settings: RunnerSettings, arena: Arena) -> NoiseRing | KernelNoise:
+    if model.device.type == "cuda":
+        return KernelNoise()
+    dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
+    shape = ring_shape(settings.slots, model.config.vocab_size, settings.widths[-1])
+    copy_TV = arena.tensor(attach.NOISE) if attach.NOISE in arena else None
+    return NoiseRing(settings.slots, settings.widths[-1], torch.zeros(shape, dtype=dtype), copy_TV)
+
+
+def _micros(start: float) -> int:
+    return round((time.perf_counter() - start) * 1e6)

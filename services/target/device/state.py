@@ -1,0 +1,116 @@
+"""The truth about every slot: device tensors private to the target, and the host's mirror of them.
+
+The scheduler decides who sits where; this module turns its decisions into static tensors that graphs read. State is
+indexed by slot, never by row of a batch; the last slot is the pad slot, which never becomes active and owns no block.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from services.common.device.staging import write
+from services.common.kernels.accept import SlotParams, SlotState
+from services.target.core.plan import Admission, Growth, Plan
+from services.target.core.request import RequestSpec
+from services.target.device.shapes import RunnerSettings
+
+STOP_IDS = 64
+
+
+@dataclass(slots=True)
+class Seat:
+    """The host's mirror of one occupied slot; `length` follows the commits and equals the device's."""
+
+    epoch: int
+    spec: RequestSpec
+    length: int
+    generated: int
+    blocks: int
+
+    @property
+    def sampled(self) -> bool:
+        """True when the next tokens are drawn with noise."""
+        return not self.spec.sampling.greedy
+
+    @property
+    def plain(self) -> bool:
+        """True when the next tokens are the argmax of raw logits: no noise, no processor, no mask."""
+        return self.spec.sampling.plain_greedy and self.generated >= self.spec.stopping.min_tokens
+
+
+class DeviceState:
+    """Static per-slot tensors plus block tables `[slots + 1, max blocks]` and epochs `[slots + 1]`."""
+
+    def __init__(self, settings: RunnerSettings, vocab: int, history_SC: torch.Tensor, device: torch.device) -> None:
+        rows = settings.slots + 1
+        self._settings = settings
+        stop_ids = STOP_IDS + len(settings.eos_ids)
+        self.slots = SlotState.allocate(
+            settings.slots, vocab, settings.context_limit, stop_ids=stop_ids, device=device, history_SC=history_SC
+        )
+        self.epoch_S = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.block_table_SN = torch.zeros(rows, settings.max_blocks, dtype=torch.int32, device=device)
+        self.version = 0
+        self._seats: list[Seat | None] = [None] * rows
+
+    def seat(self, slot: int) -> Seat:
+        """The occupied slot's mirror; raises AssertionError for an empty one."""
+        seat = self._seats[slot]
+        assert seat is not None, f"slot {slot} is empty"
+        return seat
+
+    def apply(self, plan: Plan) -> None:
+        """Applies releases, admissions and growth, in that order."""
+        for slot in plan.released:
+            self._release(slot)
+        for admission in plan.admissions:
+            self._admit(admission)
+        for growth in plan.grown:
+            self._grow(growth)
+        if plan.released or plan.admissions or plan.grown:
+            self.version += 1
+
+    def _release(self, slot: int) -> None:
+        self._seats[slot] = None
+        self.slots.release(slot)
+        self.block_table_SN[slot].fill_(0)
+
+    def _admit(self, admission: Admission) -> None:
+        slot, spec = admission.slot, admission.spec
+        prompt, output = spec.token_ids[: spec.prompt_length], spec.token_ids[spec.prompt_length :]
+        self.slots.admit(slot, slot_params(spec, self._settings), prompt, output)
+        self.epoch_S[slot].fill_(admission.epoch)
+        self.block_table_SN[slot].fill_(0)
+        self._seats[slot] = Seat(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
+        self._append(slot, admission.blocks)
+
+    def _grow(self, growth: Growth) -> None:
+        self._append(growth.slot, growth.blocks)
+
+    def _append(self, slot: int, blocks: tuple[int, ...]) -> None:
+        seat = self.seat(slot)
+        end = seat.blocks + len(blocks)
+        write(self.block_table_SN[slot, seat.blocks : end], blocks)
+        seat.blocks = end
+
+
+def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
+    """What the accept core needs to know about a request; end-of-sequence ids are stop ids unless it ignores them."""
+    sampling, stopping, speculation = spec.sampling, spec.stopping, spec.speculation
+    eos = () if stopping.ignore_eos else settings.eos_ids
+    return SlotParams(
+        max_tokens=stopping.max_tokens,
+        context_limit=settings.context_limit,
+        min_tokens=stopping.min_tokens,
+        stop_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *eos))),
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=sampling.logit_bias,
+        draft_limit=0 if speculation.off else speculation.max_draft,
+    )

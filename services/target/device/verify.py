@@ -1,0 +1,126 @@
+"""One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept, commit, publish (I2, I3, I6).
+
+Row j of a span sits at position n + j and predicts position n + j + 1; row 0 is the anchor. Pad rows point at the pad
+slot: they write to the pad block, are never active and commit nothing.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from services.common.device.beside import Beside
+from services.common.device.staging import write
+from services.common.kernels.accept import RoundResult, accept
+from services.common.kernels.publish_slots import publish_slots
+from services.common.kernels.seat_rows import seat_drafts
+from services.common.kernels.take_drafts import take_drafts
+from services.common.pair.gate import Gate
+from services.target.device.context import Pool
+from services.target.device.synthetic import SyntheticAcceptance
+
+Mode = Literal["greedy", "full"]
+
+
+class RoundInputs:
+    """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
+
+    `version` counts how often the rows have changed; `gate` holds steps that read drafts; `beside` is where the
+    draft context is written meanwhile.
+    """
+
+    def __init__(self, pool: Pool, gate: Gate | None = None) -> None:
+        settings, device = pool.settings, pool.kv.device
+        self.gate = gate
+        self.version = 0
+        self._rows: tuple[int, ...] = ()
+        self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
+        self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
+        # A gate stands only where processes share the GPU.
+        self.beside = Beside(device, shared=gate is not None)
+
+    def set_round(self, number: int) -> None:
+        """Only drafts for this round count."""
+        self.expected_2[0].fill_(number)
+
+    def set_generation(self, generation: int) -> None:
+        """Only drafts of this attachment count."""
+        self.expected_2[1].fill_(generation)
+
+    def set_rows(self, rows: tuple[int, ...], pad_slot: int) -> None:
+        """Puts the round's slots first and the pad slot into every other row; nothing to do for those of before."""
+        if rows == self._rows:
+            return
+        padded = [*rows, *[pad_slot] * (self.rows_B.shape[0] - len(rows))]
+        write(self.rows_B, padded)
+        self._rows, self.version = rows, self.version + 1
+
+
+class VerifyStep:
+    """The work of one (bucket, width, mode); `run` is what a graph captures."""
+
+    def __init__(
+        self, pool: Pool, inputs: RoundInputs, bucket: int, width: int, mode: Mode, ring_TV: Tensor | None
+    ) -> None:
+        device = pool.kv.device
+        self._pool, self._inputs, self._mode = pool, inputs, mode
+        self._bucket, self._width = bucket, width
+        self._rows_B = inputs.rows_B[:bucket]
+        self._drafts_BK = torch.full((bucket, width - 1), -1, dtype=torch.int64, device=device)
+        self._ring_TV = ring_TV
+        rates = pool.settings.synthetic_acceptance
+        self._synthetic = SyntheticAcceptance(rates, bucket, width, device) if rates and width > 1 else None
+        self._beside = inputs.beside
+        self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
+        self.result = RoundResult.allocate(bucket, width, device)
+        self.logits_BWV = torch.empty(0)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The step's inputs, for its signature."""
+        mine = [self._rows_B, self._drafts_BK, self.noise_index_T, self._inputs.expected_2]
+        return [*self._pool.tensors, *mine, self.result.tokens_BW]
+
+    def run(self) -> None:
+        """Forward, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`.
+
+        What it committed is published at once, for the drafts of a next round of the same rows.
+        """
+        pool, state = self._pool, self._pool.state
+        drafts_BK = self._take()
+        slots = state.slots
+        ids_BW, span = seat_drafts(
+            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, pool.settings.block_size
+        )
+        hidden_BWD, features_BWF = pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)
+        if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
+            with self._beside.start():
+                pool.context.write(features_BWF, span, pool.draft_kv)
+        self.logits_BWV = pool.logits(hidden_BWD)
+        if self._synthetic is not None:
+            self._synthetic.apply(self.logits_BWV, drafts_BK)
+        self._beside.join()
+        noise_BWV = self._noise()
+        accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode)
+        publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
+
+    def _take(self) -> Tensor:
+        if self._width == 1:
+            return self._drafts_BK
+        pool, inputs = self._pool, self._inputs
+        if inputs.gate is not None and inputs.gate.serves(self._bucket):
+            inputs.gate.hold(inputs.expected_2)
+        return take_drafts(
+            pool.mailbox_SK,
+            pool.tag_S3,
+            self._rows_B,
+            pool.state.epoch_S,
+            inputs.expected_2,
+            pool.model.config.vocab_size,
+            self._drafts_BK,
+        )
+
+    def _noise(self) -> Tensor | None:
+        if self._mode == "greedy" or self._ring_TV is None:
+            return None
+        return self._ring_TV.index_select(0, self.noise_index_T).view(self._bucket, self._width, -1)

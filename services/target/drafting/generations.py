@@ -1,0 +1,38 @@
+"""Numbers of attachments, and with them the flags that streams write and wait for."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+from services.common.request.errors import Code, PacelineError, Reason
+
+
+class Generations:
+    """Ascending numbers; one whose flags a drafter of an earlier attachment may still write is left out.
+
+    A drafter that was given up and not killed can wake at any time and write an old round into its flags.
+    """
+
+    def __init__(self, pairs: int) -> None:
+        """Generations that are equal modulo `pairs` have the same flags."""
+        self._pairs = pairs
+        self._numbers = count(1)
+        self._owned: set[int] = set()
+
+    def take(self, by_flags: bool) -> int:
+        """The next number; with `by_flags` it owns its flags until `free`.
+
+        Raises:
+            PacelineError: every pair of flags has an owner.
+        """
+        for generation in islice(self._numbers, self._pairs):
+            if generation % self._pairs not in self._owned:
+                if by_flags:
+                    self._owned.add(generation % self._pairs)
+                return generation
+        message = f"{self._pairs} drafters were given up and may live on: no flags are left for another one"
+        raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.ATTACH_REFUSED, message)
+
+    def free(self, generation: int) -> None:
+        """Nobody writes the flags of this one any more."""
+        self._owned.discard(generation % self._pairs)

@@ -1,0 +1,176 @@
+"""Offers the arena to a drafter: nonce in shared memory, descriptors on the side socket, all else in the message.
+
+A drafter that can map no memory is offered the terms alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+import torch
+
+from services.common.pair.arena import Arena, MemfdArena
+from services.common.pair.attach import NONCE, AttachOffer, new_nonce
+from services.common.pair.side_socket import DescriptorListener
+
+if TYPE_CHECKING:
+    from services.common.pair.arena.cuda import CudaArena
+
+
+class ArenaOffers(Protocol):
+    """Makes one offer at a time."""
+
+    def offer(self, generation: int) -> contextlib.AbstractContextManager[AttachOffer]:
+        """An offer that stands while the context is open."""
+        ...
+
+    @property
+    def claimed_by(self) -> int:
+        """Pid of the process that took the last offer; 0 when unknown."""
+        ...
+
+    def take_connection(self) -> socket.socket | None:
+        """The connection that the drafter keeps from the present offer, for turns; the caller's from now on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OfferTerms:
+    """What stays the same over all offers of a target."""
+
+    embedding_sha256: str
+    drafter_sha256: str
+    slots: int
+    buckets: tuple[int, ...]
+    widths: tuple[int, ...]
+    block_size: int
+    target_pid: int
+    handoff: str = "host"
+    context_limit: int = 0
+
+
+class Offers(ArenaOffers, Protocol):
+    """Offers that hold something until closed."""
+
+    def close(self) -> None:
+        """Gives it back; no offer stands then."""
+        ...
+
+
+class MemfdOffers:
+    """Offers of an arena in memory files, passed over a side socket in a folder that only this user may enter."""
+
+    def __init__(self, arena: MemfdArena, terms: OfferTerms, folder: Path) -> None:
+        """Listens on the side socket.
+
+        Raises:
+            OSError: The folder or socket cannot be made.
+        """
+        self._arena = arena
+        self._terms = terms
+        self._listener = DescriptorListener(folder)
+
+    @property
+    def claimed_by(self) -> int:
+        """Pid of the process that took the last offer; 0 when unknown."""
+        return self._listener.claimed_by
+
+    def take_connection(self) -> socket.socket | None:
+        """The connection that the drafter keeps from the present offer, for turns; the caller's from now on."""
+        return self._listener.take_connection()
+
+    @contextlib.contextmanager
+    def offer(self, generation: int) -> Iterator[AttachOffer]:
+        """Puts the nonce into the arena and the descriptors on offer until the context ends."""
+        nonce = new_nonce()
+        self._arena.tensor(NONCE)[0] = nonce
+        self._listener.offer(generation, nonce, self._arena.descriptors)
+        try:
+            plain = _offer(generation, nonce, self._arena, self._terms)
+            yield replace(plain, side_socket=self._listener.path)
+        finally:
+            self._listener.withdraw()
+
+    def close(self) -> None:
+        """Stops listening and removes the socket."""
+        self._listener.close()
+
+
+class CudaOffers:
+    """Offers of an arena on a GPU, by its IPC handle; nobody can tell who opens it."""
+
+    claimed_by = 0
+
+    def __init__(self, arena: CudaArena, terms: OfferTerms) -> None:
+        """Needs nothing but the arena."""
+        self._arena = arena
+        self._terms = terms
+
+    def take_connection(self) -> socket.socket | None:
+        """There is none."""
+        return None
+
+    @contextlib.contextmanager
+    def offer(self, generation: int) -> Iterator[AttachOffer]:
+        """Puts the nonce into the arena."""
+        nonce = new_nonce()
+        self._arena.tensor(NONCE)[0] = nonce
+        torch.cuda.synchronize()
+        plain = _offer(generation, nonce, self._arena, self._terms)
+        yield replace(plain, cuda_handle=self._arena.handle, gpu_uuid=self._arena.gpu_uuid)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class BareOffers:
+    """Offers without memory, for drafters that cannot map any; nobody can tell who takes them."""
+
+    claimed_by = 0
+
+    def __init__(self, terms: OfferTerms) -> None:
+        """Needs nothing but the terms."""
+        self._terms = terms
+
+    def take_connection(self) -> socket.socket | None:
+        """There is none."""
+        return None
+
+    @contextlib.contextmanager
+    def offer(self, generation: int) -> Iterator[AttachOffer]:
+        """The terms alone; the target's pid means nothing where the drafter runs."""
+        plain = _offer(generation, new_nonce(), None, self._terms)
+        yield replace(plain, target_pid=0, context_limit=self._terms.context_limit)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def make_offers(arena: Arena, terms: OfferTerms, folder: Path, shares_memory: bool = True) -> Offers:
+    """Offers that fit the arena, or that leave it out; ``folder`` is for the side socket of one in host memory."""
+    if not shares_memory:
+        return BareOffers(terms)
+    if isinstance(arena, MemfdArena):
+        return MemfdOffers(arena, terms, folder)
+    return CudaOffers(cast("CudaArena", arena), terms)
+
+
+def _offer(generation: int, nonce: int, arena: Arena | None, terms: OfferTerms) -> AttachOffer:
+    return AttachOffer(
+        generation=generation,
+        nonce=nonce,
+        layout=None if arena is None else arena.layout(),
+        embedding_sha256=terms.embedding_sha256,
+        drafter_sha256=terms.drafter_sha256,
+        slots=terms.slots,
+        buckets=terms.buckets,
+        widths=terms.widths,
+        block_size=terms.block_size,
+        target_pid=terms.target_pid,
+        handoff=terms.handoff,
+    )

@@ -1,0 +1,51 @@
+"""The embedding and the head that a drafter works with, in the arena."""
+
+from __future__ import annotations
+
+import torch
+
+from services.common.model import Qwen3
+from services.common.pair import attach
+from services.common.pair.arena import Arena
+
+
+class DamagedWeightsError(RuntimeError):
+    """The target's own weights are no longer those it loaded: what it says from now on is wrong."""
+
+
+class SharedWeights:
+    """A drafter's embedding and head, and their `sha256` as loaded.
+
+    In a sealed arena the target reads them where they lie, so that there is one copy. In one that a drafter can write,
+    which a GPU's is, they are the drafter's copy, and the target keeps its own.
+    """
+
+    def __init__(self, model: Qwen3, arena: Arena) -> None:
+        """Fills the arena; a sealed one takes the place of the model's own."""
+        self._model = model
+        self._embed_VD = arena.tensor(attach.EMBED)
+        self._head_VD = None if model.config.tie_word_embeddings else arena.tensor(attach.LM_HEAD)
+        self.sha256 = self._own_sha256()
+        self._send()
+        if arena.sealed:
+            model.use_shared(self._embed_VD, self._head_VD)
+
+    def send_again(self) -> None:
+        """Renews the drafter's copy, which has been found damaged.
+
+        Raises:
+            DamagedWeightsError: The target's own bytes are damaged.
+        """
+        if self._own_sha256() != self.sha256:
+            raise DamagedWeightsError("the target's own embedding or head is not what it has loaded")
+        self._send()
+
+    def _own_sha256(self) -> str:
+        return attach.embedding_sha256(self._model.embed_VD, None if self._head_VD is None else self._model.lm_head_VD)
+
+    def _send(self) -> None:
+        self._embed_VD.copy_(self._model.embed_VD)
+        if self._head_VD is not None:
+            self._head_VD.copy_(self._model.lm_head_VD)
+        if self._embed_VD.is_cuda:
+            torch.cuda.current_stream(self._embed_VD.device).synchronize()

@@ -1,0 +1,1 @@
+"""The loop of rounds and its books: requests, tokens, metrics, spans, health."""

@@ -1,0 +1,182 @@
+"""Turns commits into news for sessions and settles the tokens of requests that end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.common.request.errors import PacelineError
+from services.common.request.sampling import FinishReason
+from services.target.core.plan import Commit, Progress
+from services.target.core.request import Request
+from services.target.core.updates import End, Totals, Update
+from services.target.engine.ledger import TokenLedger
+
+SETTLE_S = 2.0
+"""Time in which the gateway may still say how many tokens of an ended request it kept."""
+
+_CANCEL_REASONS = {
+    "stop_string": FinishReason.STOP_STRING,
+    "deadline": FinishReason.DEADLINE,
+}
+
+
+class Emitter:
+    """The live requests by session, the updates of the present round, and the token ledger."""
+
+    def __init__(self, ledger: TokenLedger) -> None:
+        """Starts without requests."""
+        self.ledger = ledger
+        self._live: dict[tuple[int, str], Request] = {}
+        self._ended: dict[tuple[int, str], Request] = {}
+        self._updates: dict[int, list[Update]] = {}
+
+    def __len__(self) -> int:
+        """Live requests."""
+        return len(self._live)
+
+    def add(self, session: int, request: Request) -> None:
+        """Follows a request until it ends."""
+        self._live[session, request.spec.request_id] = request
+
+    def find(self, session: int, request_id: str) -> Request | None:
+        """The live request of that id in that session."""
+        return self._live.get((session, request_id))
+
+    def of_session(self, session: int) -> list[Request]:
+        """Live requests of a session."""
+        return [request for (owner, _), request in self._live.items() if owner == session]
+
+    def live(self) -> list[Request]:
+        """All live requests."""
+        return list(self._live.values())
+
+    def refuse(self, session: int, request_id: str, error: PacelineError) -> None:
+        """Reports a request that never ran."""
+        self._append(session, Update(request_id, end=End(error=error)))
+
+    def turn_away(self, session: int, request_id: str) -> None:
+        """Reports a request that a draining target does not take: it continues elsewhere."""
+        self._append(session, Update(request_id, end=End(moved=True)))
+
+    def commit(self, commit: Commit) -> list[Request]:
+        """Reports what a round committed.
+
+        Returns:
+            Requests that ended by it.
+        """
+        self.ledger.commit(commit.discarded)
+        self.ledger.settle(commit.discarded, 0, "epoch")
+        return [progress.request for progress in commit.progress if self._advance(progress)]
+
+    def end(self, request: Request, end: End) -> None:
+        """Reports an end that no commit brought."""
+        self._leave(request)
+        self._report_end(request, end)
+
+    def cancel(self, request: Request, tokens_kept: int, reason: str) -> None:
+        """Reports a cancellation by the gateway, which kept ``tokens_kept`` output tokens in all."""
+        self._leave(request)
+        self.kept(_key(request)[0], request.spec.request_id, tokens_kept, reason)
+        self._report_end(
+            request, End(reason=_CANCEL_REASONS.get(reason, FinishReason.CANCELLED), totals=totals(request))
+        )
+
+    def kept(self, session: int, request_id: str, tokens_kept: int, reason: str) -> None:
+        """Settles a request that ended lately by what the gateway says; nothing for one that is settled."""
+        request = self._ended.pop((session, request_id), None)
+        if request is not None:
+            self.ledger.settle(committed_here(request), tokens_kept - resumed(request), reason)
+
+    def close(self, session: int, undelivered: Mapping[str, int]) -> list[Request]:
+        """Settles all requests of a session that is gone; nobody is told.
+
+        Returns:
+            Those that were live.
+        """
+        closed = self.of_session(session)
+        for request in closed:
+            self._leave(request)
+        for key in [key for key in self._ended if key[0] == session]:
+            request = self._ended.pop(key)
+            here = committed_here(request)
+            self.ledger.settle(here, here - undelivered.get(key[1], 0))
+        return closed
+
+    def settle(self, now: float) -> None:
+        """Counts the tokens of requests that ended a while ago as emitted."""
+        while self._ended:
+            key, request = next(iter(self._ended.items()))
+            if request.ended is not None and request.ended > now - SETTLE_S:
+                return
+            del self._ended[key]
+            here = committed_here(request)
+            self.ledger.settle(here, here)
+
+    def take(self) -> dict[int, list[Update]]:
+        """The updates gathered since the last call, by session."""
+        updates, self._updates = self._updates, {}
+        return updates
+
+    def _advance(self, progress: Progress) -> bool:
+        request = progress.request
+        self.ledger.commit(len(progress.tokens))
+        end = None if progress.end is None else End(reason=progress.end, totals=totals(request))
+        name, logprobs = request.spec.request_id, progress.logprobs or ()
+        update = Update(name, request.epoch, progress.position, progress.tokens, logprobs, end)
+        self._append(_key(request)[0], update)
+        if end is None:
+            return False
+        self._leave(request)
+        return True
+
+    def _leave(self, request: Request) -> None:
+        del self._live[_key(request)]
+        self._ended[_key(request)] = request
+
+    def _report_end(self, request: Request, end: End) -> None:
+        position = len(request.tokens) - request.spec.prompt_length
+        self._append(_key(request)[0], Update(request.spec.request_id, request.epoch, position, end=end))
+
+    def _append(self, session: int, update: Update) -> None:
+        self._updates.setdefault(session, []).append(update)
+
+
+def resumed(request: Request) -> int:
+    """Output tokens that were committed elsewhere before the request came here."""
+    return len(request.spec.token_ids) - request.spec.prompt_length
+
+
+def committed_here(request: Request) -> int:
+    """Output tokens committed on this target."""
+    return len(request.tokens) - len(request.spec.token_ids)
+
+
+def totals(request: Request) -> Totals:
+    """Usage and speculation of a request on this target."""
+    stats = request.stats
+    admitted = request.admitted if request.admitted is not None else request.ended
+    first = request.first_token if request.first_token is not None else request.ended
+    return Totals(
+        prompt_tokens=request.spec.prompt_length,
+        cached_tokens=request.cached_tokens,
+        completion_tokens=committed_here(request),
+        queue_s=_between(request.arrived, admitted),
+        prefill_s=_between(admitted, first),
+        decode_s=_between(first, request.ended),
+        rounds=stats.rounds,
+        drafted=stats.drafted,
+        accepted=stats.accepted,
+        histogram=tuple(stats.histogram),
+        by_width=tuple(sorted(stats.by_width.items())),
+    )
+
+
+def _between(start: float | None, end: float | None) -> float:
+    return max(end - start, 0.0) if start is not None and end is not None else 0.0
+
+
+def _key(request: Request) -> tuple[int, str]:
+    session = request.session
+    if not isinstance(session, int):
+        raise TypeError(f"a session is named by a number, not by {session!r}")
+    return session, request.spec.request_id

@@ -1,0 +1,118 @@
+"""Idempotency keys: one generation per (tenant, key) while it runs and for a while after."""
+
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from services.common.request.errors import Code, PacelineError, Reason
+
+_RUNNING = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request's claim to a key; an empty key is never held.
+
+    `owner` names the generation, the same on every target; who names none is a stranger. `uid` names the request
+    on this one. `resumed` says that the generation has output already.
+    """
+
+    tenant: str
+    key: str
+    owner: str
+    uid: int
+    resumed: bool = False
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """What no two generations may hold at once."""
+        return self.tenant, self.key
+
+
+class KeyStore:
+    """Holds keys while their request runs and `keep_s` seconds after.
+
+    A named tenant holds at most `tenant_capacity` of the `capacity` keys. Callers without a name are one party and may
+    hold them all.
+    """
+
+    def __init__(self, keep_s: float = 60.0, capacity: int = 65_536, tenant_capacity: int = 8_192) -> None:
+        self._keep_s = keep_s
+        self._capacity = capacity
+        self._tenant_capacity = tenant_capacity
+        self._count: Counter[str] = Counter()
+        self._held: dict[tuple[str, str], tuple[Claim, float]] = {}
+        self._ending: deque[tuple[float, tuple[str, str]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def check(self, claim: Claim, now: float) -> None:
+        """Raises ALREADY_EXISTS/DUPLICATE when another generation holds the key."""
+        self.sweep(now)
+        held = self._held.get(claim.name)
+        if held is not None and (held[0].owner != claim.owner or not claim.owner):
+            raise PacelineError(
+                Code.ALREADY_EXISTS, Reason.DUPLICATE, "a request with this idempotency key is running or has ended"
+            )
+
+    def claim(self, claim: Claim, now: float) -> None:
+        """Takes a key; a generation that has output takes it from whoever holds it, or goes without when all is full.
+
+        Raises:
+            PacelineError: DUPLICATE when another generation holds it, TENANT_LIMIT when the tenant holds its share,
+                OVERLOADED when the store is full.
+        """
+        if not claim.key:
+            return
+        if not claim.resumed:
+            self.check(claim, now)
+        self.sweep(now)
+        if claim.name not in self._held:
+            full = self._full(claim.tenant)
+            if full is not None and claim.resumed:
+                return
+            if full is not None:
+                raise full
+            self._count[claim.tenant] += 1
+        self._held[claim.name] = claim, _RUNNING
+
+    def release(self, claim: Claim, now: float) -> None:
+        """Says that the request of a claim has ended; its key is held for a while longer."""
+        if self._runs(claim):
+            until = now + self._keep_s
+            self._held[claim.name] = claim, until
+            self._ending.append((until, claim.name))
+
+    def forget(self, claim: Claim) -> None:
+        """Says that the request of a claim left without an end: its key may be claimed again at once."""
+        if self._runs(claim):
+            self._drop(claim.name)
+
+    def sweep(self, now: float) -> None:
+        """Forgets keys whose time has passed."""
+        while self._ending and self._ending[0][0] <= now:
+            _, name = self._ending.popleft()
+            if name in self._held and self._held[name][1] <= now:
+                self._drop(name)
+
+    def _drop(self, name: tuple[str, str]) -> None:
+        tenant, _ = name
+        del self._held[name]
+        self._count[tenant] -= 1
+        if not self._count[tenant]:
+            del self._count[tenant]
+
+    def _full(self, tenant: str) -> PacelineError | None:
+        """Why there is no room for another key of a tenant."""
+        if tenant and self._count[tenant] >= self._tenant_capacity:
+            reason, message = Reason.TENANT_LIMIT, f"the tenant holds {self._tenant_capacity} idempotency keys already"
+        elif len(self._held) >= self._capacity:
+            reason, message = Reason.OVERLOADED, "too many idempotency keys"
+        else:
+            return None
+        return PacelineError(Code.RESOURCE_EXHAUSTED, reason, message, retry_after_s=self._keep_s)
+
+    def _runs(self, claim: Claim) -> bool:
+        """Whether this request holds its key, and not one that took it over."""
+        held = self._held.get(claim.name)
+        return held is not None and held[0].uid == claim.uid and held[1] == _RUNNING

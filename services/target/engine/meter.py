@@ -1,0 +1,102 @@
+"""The engine's metrics: rounds, requests, tokens, load."""
+
+from __future__ import annotations
+
+from services.common.metrics.family import Family
+from services.common.request.errors import PacelineError, Reason
+from services.target.cache.blocks import BlockPool
+from services.target.core.load import Load
+from services.target.core.plan import Commit
+from services.target.core.request import Request
+from services.target.engine.ledger import TokenLedger
+from services.target.engine.recorder import RoundEntry
+from services.target.engine.spans import Spans
+
+
+class Meter:
+    """Counts what the engine does; every method is called on the engine's thread."""
+
+    def __init__(self, metrics: Family, ledger: TokenLedger, pool: BlockPool, spans: Spans | None = None) -> None:
+        """Counts from zero; ``spans`` is told of every round and every end."""
+        self._spans = spans
+        self._metrics = metrics
+        self._ledger = ledger
+        self._pool = pool
+        self._committed = self._emitted = 0
+        self._discarded = dict.fromkeys(ledger.discarded, 0)
+
+    def round(self, entry: RoundEntry, commit: Commit) -> None:
+        """Counts one round."""
+        metrics = self._metrics
+        metrics["rounds"].inc(str(entry.width))
+        metrics["adaptive_width"].set(entry.width)
+        if entry.fallback:
+            metrics["fallback_rounds"].inc(entry.fallback)
+        if entry.width > 1:
+            self._speculation(entry, commit)
+        metrics["verify_seconds"].observe(entry.verify_us / 1e6)
+        metrics["host_seconds"].observe(entry.host_us / 1e6)
+        metrics["round_seconds"].observe((entry.draft_us + entry.verify_us + entry.host_us) / 1e6)
+        if self._spans is not None:
+            self._spans.round(entry, commit)
+
+    def failed_round(self) -> None:
+        """Counts a round that raised."""
+        self._metrics["fallback_rounds"].inc("failed")
+
+    def ended(self, request: Request, reason: str) -> None:
+        """Counts a request that left."""
+        if self._spans is not None:
+            self._spans.ended(request, reason)
+        metrics = self._metrics
+        metrics["requests"].inc(reason)
+        if reason == "error":
+            metrics["errors"].inc()
+        if request.admitted is None:
+            return
+        metrics["prompt_tokens"].inc(by=request.spec.prompt_length)
+        metrics["cached_prompt_tokens"].inc(by=request.cached_tokens)
+        metrics["preemptions"].inc(by=request.preemptions)
+        metrics["queue_seconds"].observe(request.admitted - request.arrived)
+        if request.first_token is not None:
+            metrics["prefill_seconds"].observe(request.first_token - request.admitted)
+
+    def refused(self, error: PacelineError) -> None:
+        """Counts a request that never ran."""
+        self._metrics["rejects"].inc(error.reason.value)
+        if error.reason is Reason.INTERNAL:
+            self._metrics["errors"].inc()
+
+    def levels(self, load: Load, generation: int) -> None:
+        """Sets the gauges and brings the token counters up to date."""
+        metrics = self._metrics
+        metrics["running_requests"].set(load.running)
+        metrics["waiting_requests"].set(load.waiting)
+        metrics["queued_tokens"].set(load.queued_tokens)
+        metrics["slots"].set(load.slots)
+        metrics["kv_blocks"].set(self._pool.free, "free")
+        metrics["kv_blocks"].set(self._pool.owned, "owned")
+        metrics["kv_blocks"].set(self._pool.idle, "cached")
+        metrics["drafter_attached"].set(generation > 0)
+        metrics["attachment_generation"].set(generation)
+        self._tokens()
+
+    def _speculation(self, entry: RoundEntry, commit: Commit) -> None:
+        metrics = self._metrics
+        metrics["spec_decode_num_drafts"].inc(by=entry.requests)
+        metrics["spec_decode_num_draft_tokens"].inc(by=entry.drafted)
+        # What requests were told: drafts beyond the end of a request matched, but were not committed.
+        metrics["spec_decode_num_accepted_tokens"].inc(by=sum(progress.accepted for progress in commit.progress))
+        metrics["draft_wait_seconds"].observe(entry.draft_us / 1e6)
+        for progress in commit.progress:
+            for position in range(progress.accepted):
+                metrics["spec_decode_num_accepted_tokens_per_pos"].inc(str(position))
+
+    def _tokens(self) -> None:
+        ledger, metrics = self._ledger, self._metrics
+        metrics["committed_tokens"].inc(by=ledger.committed - self._committed)
+        metrics["emitted_tokens"].inc(by=ledger.emitted - self._emitted)
+        for reason, count in ledger.discarded.items():
+            metrics["discarded_tokens"].inc(reason, by=count - self._discarded[reason])
+            self._discarded[reason] = count
+        self._committed, self._emitted = ledger.committed, ledger.emitted

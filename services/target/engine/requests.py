@@ -1,0 +1,118 @@
+"""Obeys commands about requests: start, cancel, ask, close, drain."""
+
+from __future__ import annotations
+
+from services.common.request.errors import PacelineError, invalid_field
+from services.common.request.sampling import FinishReason
+from services.target.core.commands import Ask, Cancel, CloseSession, Drain, MoveAll, Refuse, Start
+from services.target.core.request import Request
+from services.target.core.updates import End
+from services.target.engine.emit import Emitter, totals
+from services.target.engine.idempotency import Claim, KeyStore
+from services.target.engine.meter import Meter
+from services.target.scheduling.scheduler import Scheduler
+
+RequestCommand = Start | Refuse | Cancel | Ask | CloseSession | Drain | MoveAll
+
+
+class CommandDesk:
+    """Takes requests in and lets them go; runs on the engine's thread, between rounds."""
+
+    def __init__(self, scheduler: Scheduler, emitter: Emitter, keys: KeyStore, meter: Meter) -> None:
+        """Starts taking requests."""
+        self._scheduler = scheduler
+        self._emitter = emitter
+        self._keys = keys
+        self._meter = meter
+        self._draining = False
+
+    def obey(self, command: RequestCommand, now: float) -> None:
+        """Obeys one command; a refusal is reported to the request's session, never raised."""
+        if isinstance(command, Start):
+            self._start(command, now)
+        elif isinstance(command, Refuse):
+            self._refuse(command.session, command.request_id, command.error)
+        elif isinstance(command, Cancel):
+            self._cancel(command, now)
+        elif isinstance(command, Ask):
+            self._ask(command, now)
+        elif isinstance(command, CloseSession):
+            self._close(command, now)
+        elif isinstance(command, Drain):
+            self._draining = True
+        else:
+            self._move_all(now)
+
+    def expire(self, now: float) -> None:
+        """Ends requests whose deadline has passed, waiting or running; settles those that ended a while ago."""
+        self._emitter.settle(now)
+        for request in self._scheduler.expire(now):
+            self._emitter.end(request, End(reason=FinishReason.DEADLINE, totals=totals(request)))
+            self.ended(request)
+
+    def ended(self, request: Request) -> None:
+        """Counts an ended request and lets its idempotency key expire."""
+        self._meter.ended(request, str(request.end or FinishReason.CANCELLED))
+        ended = request.ended if request.ended is not None else request.arrived
+        self._keys.release(_claim(request), ended)
+
+    def _start(self, start: Start, now: float) -> None:
+        spec, session = start.spec, start.session
+        if self._draining:
+            self._emitter.turn_away(session, spec.request_id)
+            return
+        try:
+            if self._emitter.find(session, spec.request_id) is not None:
+                raise invalid_field("request_id", "a request of this id is running in this session")
+            request = self._scheduler.add(spec, session, now)
+            try:
+                self._keys.claim(_claim(request), now)
+            except PacelineError:
+                self._scheduler.cancel(request.uid, now)
+                raise
+        except PacelineError as error:
+            self._refuse(session, spec.request_id, error)
+            return
+        self._emitter.add(session, request)
+
+    def _refuse(self, session: int, request_id: str, error: PacelineError) -> None:
+        self._emitter.refuse(session, request_id, error)
+        self._meter.refused(error)
+
+    def _cancel(self, cancel: Cancel, now: float) -> None:
+        request = self._emitter.find(cancel.session, cancel.request_id)
+        if request is None:
+            self._emitter.kept(cancel.session, cancel.request_id, cancel.tokens_kept, cancel.reason)
+            return
+        self._scheduler.cancel(request.uid, now)
+        self._emitter.cancel(request, cancel.tokens_kept, cancel.reason)
+        self.ended(request)
+
+    def _ask(self, ask: Ask, now: float) -> None:
+        """Answers also while draining: what runs here is what other targets cannot know of."""
+        try:
+            self._keys.check(Claim(ask.tenant, ask.key, ask.owner, uid=0), now)
+        except PacelineError as error:
+            self._emitter.refuse(ask.session, ask.request_id, error)
+        else:
+            self._emitter.turn_away(ask.session, ask.request_id)
+
+    def _close(self, close: CloseSession, now: float) -> None:
+        """The gateway may be gone for good, so the keys of its requests may be claimed again at once."""
+        for request in self._emitter.close(close.session, close.undelivered):
+            self._scheduler.cancel(request.uid, now)
+            self._meter.ended(request, "cancelled")
+            self._keys.forget(_claim(request))
+
+    def _move_all(self, now: float) -> None:
+        """Keys stay held: until another target has noted them, a duplicate that asks here must hear of them."""
+        self._draining = True
+        for request in self._emitter.live():
+            self._scheduler.cancel(request.uid, now)
+            self._emitter.end(request, End(moved=True, totals=totals(request)))
+            self._meter.ended(request, "moved")
+
+
+def _claim(request: Request) -> Claim:
+    spec = request.spec
+    return Claim(spec.tenant, spec.key, spec.owner, request.uid, spec.resumed)

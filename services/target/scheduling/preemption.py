@@ -1,0 +1,51 @@
+"""Room for the next round when blocks are not reserved for life: rows grow, the youngest requests give way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.target.cache.manager import Memory
+from services.target.core.plan import Growth
+from services.target.core.request import Request
+from services.target.scheduling.slots import Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Rows that have room for the round, what they were given, and how many requests gave way."""
+
+    rows: tuple[int, ...]
+    growths: tuple[Growth, ...]
+    preempted: int
+
+
+def grow_rows(roster: Roster, memory: Memory, ahead: int, preempt: Callable[[Request], None]) -> Grown:
+    """Gives every row blocks for `ahead` more tokens, the oldest first.
+
+    When blocks run out the youngest request is preempted, so the oldest always goes on. A row whose blocks are on
+    their way (behind the step fence) sits this round out.
+    """
+    needy = []
+    for _, request in roster.decoding():
+        lacking = memory.lacking(request, min(request.limit, request.computed + ahead))
+        if lacking:
+            needy.append((request.order, lacking, request))
+    needy.sort()
+    growths: list[Growth] = []
+    stalled: set[int] = set()
+    preempted = 0
+    for _, lacking, request in needy:
+        while request.slot is not None and lacking > memory.pool.available + memory.pool.coming:
+            preempt(max(roster.running(), key=_order))
+            preempted += 1
+        if request.slot is None:
+            continue
+        if lacking <= memory.pool.available:
+            growths.append(Growth(request.slot, memory.grow(request, lacking)))
+        else:
+            stalled.add(request.slot)
+    rows = tuple(slot for slot in roster.rows if slot not in stalled)
+    return Grown(rows, tuple(growths), preempted)
+
+
+def _order(request: Request) -> tuple[float, int]:
+    return request.order

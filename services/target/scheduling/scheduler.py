@@ -1,0 +1,290 @@
+"""Decides what each round does: who joins, which prompt chunks run beside, how wide the drafts are.
+
+Continuous batching at round granularity over plain integers; one thread calls it. Every unit of work carries
+(slot, epoch): what comes back for an epoch that has passed is counted and dropped, and blocks are reused only
+after the last round that could touch them has finished.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+
+from services.common.request.sampling import FinishReason
+from services.target.cache.blocks import BlockPool
+from services.target.cache.invariants import check_blocks
+from services.target.cache.manager import Memory
+from services.target.cache.prefix_cache import PrefixCache
+from services.target.core.load import AdmissionRate, Load
+from services.target.core.plan import Admission, Chunk, Commit, Outcome, Plan, Progress
+from services.target.core.request import Request, RequestSpec, State
+from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
+from services.target.scheduling.preemption import Grown, grow_rows
+from services.target.scheduling.slots import Roster
+from services.target.scheduling.stopping import resolve, stop_ids
+from services.target.scheduling.waiting import AGEING_S, WaitingQueue, order_of
+from services.target.scheduling.width.width import WidthPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """Sizes of the scheduler. `look_ahead` rounds may be planned before the one ahead of them is committed.
+
+    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. While a burst
+    computes its prompts, decoding pauses, but never for longer than `pause_s`: rounds of a few rows are dear, and rows
+    that start together end together. A burst is more than one request, and one more for each `burst_rows` that decode.
+    Without `preemption` a request gets all blocks it can ever need when it is admitted.
+    """
+
+    slots: int
+    context_limit: int
+    buckets: tuple[int, ...]
+    chunk_tokens: int = 512
+    pause_s: float = 0.15
+    burst_rows: int = 4
+    max_waiting: int = 1024
+    max_queued_tokens: int = 1 << 20
+    look_ahead: int = 0
+    preemption: bool = False
+    ageing_s: float = AGEING_S
+    eos: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError when the buckets do not hold all slots."""
+        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or self.buckets[-1] < self.slots:
+            raise ValueError(f"buckets {self.buckets} must rise and the last must hold {self.slots} slots")
+        if self.slots < 1 or self.chunk_tokens < 1 or self.look_ahead < 0:
+            raise ValueError("slots and chunk_tokens must be positive, look_ahead not negative")
+
+
+class Scheduler:
+    """Plans rounds and commits what they brought. Not thread-safe; times are monotonic seconds given by the caller."""
+
+    def __init__(
+        self, settings: SchedulerSettings, pool: BlockPool, cache: PrefixCache | None, policy: WidthPolicy
+    ) -> None:
+        self._settings = settings
+        self._memory = Memory(pool, cache)
+        self._pool = pool
+        self._policy = policy
+        self._queue = WaitingQueue()
+        self._rate = AdmissionRate()
+        self._roster = Roster(settings.slots)
+        self._uids = count(1)
+        self._requests: dict[int, Request] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._in_flight: deque[Plan] = deque()
+        self._width_in_flight = 0
+        self._number = 0
+        self._busy_since: float | None = None
+        self._decoded = float("-inf")
+
+    def add(self, spec: RequestSpec, session: object, now: float) -> Request:
+        """Queues a request. Raises INVALID_FIELD, CONTEXT_LIMIT or OVERLOADED; then nothing has changed."""
+        check_possible(spec, self._settings.context_limit, self._pool)
+        check_room(spec, self._queue, self._rate, self._settings.max_waiting, self._settings.max_queued_tokens)
+        uid = next(self._uids)
+        request = Request(
+            uid=uid,
+            spec=spec,
+            session=session,
+            arrived=now,
+            limit=lifetime_tokens(spec, self._settings.context_limit),
+            stop_ids=stop_ids(spec.stopping, self._settings.eos),
+            order=order_of(now, spec.priority, self._settings.ageing_s, uid),
+            tokens=list(spec.token_ids),
+        )
+        self._memory.name(request)
+        self._requests[uid] = request
+        self._queue.push(request)
+        if spec.deadline is not None:
+            heappush(self._deadlines, (spec.deadline, uid))
+        return request
+
+    def cancel(self, uid: int, now: float, reason: FinishReason = FinishReason.CANCELLED) -> Request | None:
+        """Ends a request wherever it stands; None when it is unknown or has ended. Late outcomes are dropped."""
+        request = self._requests.get(uid)
+        if request is not None:
+            self._end(request, reason, now)
+        return request
+
+    def expire(self, now: float) -> list[Request]:
+        """Ends all requests whose deadline has passed, waiting or running, and returns them."""
+        expired = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            request = self.cancel(heappop(self._deadlines)[1], now, FinishReason.DEADLINE)
+            if request is not None:
+                expired.append(request)
+        return expired
+
+    def plan(self, now: float, speculate: bool = True) -> Plan:
+        """Plans the next round; without `speculate` (no drafter) it is plain. An empty plan is not to be run."""
+        if len(self._in_flight) > self._settings.look_ahead:
+            raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
+        wanted = len(self._roster.rows)
+        width = self._policy.choose(self._bucket(wanted), wanted) if speculate and wanted else 1
+        grown = self._grow(width)
+        # A request preempted just now must not come back before those it made room for have grown.
+        admissions = self._admit(now) if not grown.preempted else ()
+        rows = () if self._pauses(grown.rows, now) else grown.rows
+        chunks = self._chunks()
+        if not rows and not chunks:
+            self._busy_since = None
+            return Plan(self._number, 1, (), 0, (), (), (), ())
+        self._number += 1
+        bucket, width = (self._bucket(len(rows)), width) if rows else (0, 1)
+        released = self._roster.take_released()
+        plan = Plan(self._number, width, rows, bucket, chunks, admissions, grown.growths, released)
+        self._in_flight.append(plan)
+        self._width_in_flight += width
+        return plan
+
+    def commit(self, plan: Plan, outcomes: Sequence[Outcome], now: float, micros: float | None = None) -> Commit:
+        """Takes in what the oldest planned round brought; `micros` is its duration on the device, None when unusual.
+
+        The width policy learns the time since the round before was committed when it is longer: the host's share.
+        """
+        self._landed(plan)
+        elapsed = 0.0 if self._busy_since is None else (now - self._busy_since) * 1e6
+        self._busy_since = now
+        for chunk in plan.chunks:
+            request = self._roster.at(chunk.slot, chunk.epoch)
+            if request is not None:
+                self._memory.remember(request, chunk.start + len(chunk.token_ids))
+        width = plan.width if any(outcome.drafted for outcome in outcomes) else 1
+        decoding = frozenset(plan.rows)
+        progress: list[Progress] = []
+        discarded = 0
+        for outcome in outcomes:
+            request = self._roster.at(outcome.slot, outcome.epoch)
+            if request is None:
+                discarded += len(outcome.tokens)
+            else:
+                progress.append(self._advance(request, outcome, width if outcome.slot in decoding else 0, now))
+        if plan.rows and width == plan.width:
+            committed = sum(len(news.tokens) for news in progress if news.width)
+            self._policy.landed(
+                plan.bucket, width, committed, None if plan.chunks or micros is None else max(micros, elapsed)
+            )
+        return Commit(tuple(progress), discarded)
+
+    def abandon(self, plan: Plan, now: float) -> list[Request]:
+        """Takes in that the oldest planned round failed: ends all that took part with ERROR and returns them."""
+        self._landed(plan)
+        part = {*plan.rows, *(chunk.slot for chunk in plan.chunks)}
+        failed = [request for slot in sorted(part) if (request := self._roster.on(slot)) is not None]
+        for request in failed:
+            self._end(request, FinishReason.ERROR, now)
+        return failed
+
+    def live(self) -> list[Request]:
+        """All requests that have not ended, oldest first."""
+        return list(self._requests.values())
+
+    def load(self) -> Load:
+        """How busy this scheduler is."""
+        roster, queue, pool = self._roster, self._queue, self._pool
+        queued = queue.tokens + roster.prefill_left
+        return Load(roster.slots - roster.free, len(queue), roster.slots, queued, pool.available, pool.total)
+
+    def check(self) -> None:
+        """Raises AssertionError when a block is lost, shared wrongly or owned twice (I7)."""
+        check_blocks(self._memory, self._roster.running())
+
+    def _bucket(self, rows: int) -> int:
+        return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
+
+    def _landed(self, plan: Plan) -> None:
+        if not self._in_flight or self._in_flight[0] is not plan:
+            raise RuntimeError(f"round {plan.number} is not the oldest one that was planned")
+        self._in_flight.popleft()
+        self._width_in_flight -= plan.width
+        self._pool.fence(plan.number)
+
+    def _admit(self, now: float) -> tuple[Admission, ...]:
+        admissions: list[Admission] = []
+        # With preemption, leave each row a block, lest an admission preempt somebody in the next round.
+        spare = len(self._roster.rows) if self._settings.preemption else 0
+        while self._roster.free and (request := self._queue.head()) is not None:
+            if not self._memory.admit(request, self._reserved(request), spare):
+                break
+            self._queue.pop()
+            slot = self._roster.seat(request)
+            if request.admitted is None:
+                request.admitted = now
+                self._rate.admitted(now)
+            blocks = tuple(request.blocks)
+            admissions.append(Admission(slot, request.epoch, request.present_spec(), blocks, request.cached_tokens))
+        return tuple(admissions)
+
+    def _reserved(self, request: Request) -> int:
+        """Tokens to reserve blocks for when a request is admitted."""
+        if not self._settings.preemption:
+            return request.limit
+        return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
+
+    def _pauses(self, rows: tuple[int, ...], now: float) -> bool:
+        """Whether decoding waits for the prompts of this round."""
+        burst = (self._roster.prefilling - 1) * self._settings.burst_rows >= len(rows)
+        pauses = burst and now - self._decoded < self._settings.pause_s
+        if not pauses:
+            self._decoded = now
+        return pauses
+
+    def _chunks(self) -> tuple[Chunk, ...]:
+        chunks, complete = self._roster.chunks(self._settings.chunk_tokens)
+        for request in complete:
+            self._policy.join(request.uid, request.draft_cap)
+        return chunks
+
+    def _grow(self, width: int) -> Grown:
+        if not self._settings.preemption:
+            return Grown(tuple(self._roster.rows), (), 0)
+        return grow_rows(self._roster, self._memory, self._width_in_flight + width, self._preempt)
+
+    def _preempt(self, request: Request) -> None:
+        """Puts a running request back in its old place in the queue; what it committed stays committed."""
+        self._leave(request)
+        request.state = State.WAITING
+        request.preemptions += 1
+        self._queue.push(request)
+
+    def _advance(self, request: Request, outcome: Outcome, width: int, now: float) -> Progress:
+        """Commits the tokens of one outcome; `width` is 0 for the first token after prefill."""
+        position = request.generated
+        room = self._settings.context_limit - len(request.tokens)
+        kept, end = resolve(outcome.tokens, position, request.spec.stopping, request.stop_ids, room)
+        end = end or outcome.end
+        tokens = outcome.tokens[:kept]
+        request.tokens += tokens
+        request.computed = len(request.tokens) - 1
+        self._memory.remember(request, request.computed)
+        if request.first_token is None and tokens:
+            request.first_token = now
+        accepted = min(outcome.accepted, max(kept - 1, 0))
+        if width:
+            request.stats.add(width, outcome.drafted, accepted)
+            self._policy.observe(request.uid, outcome.drafted, accepted, end is not None)
+        if end is not None:
+            self._end(request, end, now)
+        logprobs = outcome.logprobs[:kept] if outcome.logprobs is not None else None
+        return Progress(request, position, tokens, logprobs, accepted, outcome.drafted, width, end)
+
+    def _end(self, request: Request, reason: FinishReason, now: float) -> None:
+        del self._requests[request.uid]
+        if request.state is State.WAITING:
+            request.state = State.ENDED
+            self._queue.left(request)
+        else:
+            self._leave(request)
+            request.state = State.ENDED
+        request.end, request.ended = reason, now
+
+    def _leave(self, request: Request) -> None:
+        """Takes the slot and the blocks from a request; a new epoch makes outcomes on their way stale."""
+        if request.state is State.DECODE:
+            self._policy.leave(request.uid)
+        self._roster.vacate(request)
+        self._memory.release(request, self._number)

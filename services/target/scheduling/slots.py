@@ -1,0 +1,107 @@
+"""Who sits where: slots and their epochs, requests in prefill by order, decoding slots by number."""
+
+from bisect import insort
+
+from services.target.core.plan import Chunk
+from services.target.core.request import Request, State
+
+
+class Roster:
+    """Seats of running requests. A slot's epoch moves whenever it changes hands, in and out."""
+
+    def __init__(self, slots: int) -> None:
+        self.rows: list[int] = []
+        self._seats: list[Request | None] = [None] * slots
+        self._epochs = [0] * slots
+        self._free = list(range(slots))
+        self._prefilling: list[tuple[tuple[float, int], Request]] = []
+        self._released: list[int] = []
+
+    @property
+    def slots(self) -> int:
+        """All slots."""
+        return len(self._seats)
+
+    @property
+    def free(self) -> int:
+        """Slots without a request."""
+        return len(self._free)
+
+    @property
+    def prefilling(self) -> int:
+        """Requests whose prompt is not computed yet."""
+        return len(self._prefilling)
+
+    @property
+    def prefill_left(self) -> int:
+        """Prompt tokens of running requests that are not planned yet."""
+        return sum(request.prefill_to - request.computed for _, request in self._prefilling)
+
+    def running(self) -> list[Request]:
+        """Requests that hold a slot."""
+        return [request for request in self._seats if request is not None]
+
+    def decoding(self) -> list[tuple[int, Request]]:
+        """Slots in `rows` with their requests."""
+        return [(slot, request) for slot in self.rows if (request := self._seats[slot]) is not None]
+
+    def at(self, slot: int, epoch: int) -> Request | None:
+        """The request that work for (slot, epoch) belongs to; None when that epoch has passed."""
+        request = self._seats[slot]
+        return request if request is not None and request.epoch == epoch else None
+
+    def on(self, slot: int) -> Request | None:
+        """The request that holds a slot."""
+        return self._seats[slot]
+
+    def seat(self, request: Request) -> int:
+        """Gives a request the lowest free slot; it starts in prefill."""
+        slot = self._free.pop(0)
+        self._seats[slot] = request
+        self._epochs[slot] += 1
+        request.slot, request.epoch, request.state = slot, self._epochs[slot], State.PREFILL
+        # The order is unique, so two entries never compare their requests.
+        insort(self._prefilling, (request.order, request))
+        return slot
+
+    def vacate(self, request: Request) -> None:
+        """Takes the slot from a request, whatever it does."""
+        slot = request.slot
+        if slot is None:
+            raise ValueError(f"request {request.uid} holds no slot")
+        if request.state is State.PREFILL:
+            self._prefilling.remove((request.order, request))
+        else:
+            self.rows.remove(slot)
+        self._seats[slot] = request.slot = None
+        self._epochs[slot] += 1
+        self._released.append(slot)
+        insort(self._free, slot)
+
+    def take_released(self) -> tuple[int, ...]:
+        """Slots vacated since the last call."""
+        released, self._released = tuple(self._released), []
+        return released
+
+    def chunks(self, budget: int) -> tuple[tuple[Chunk, ...], tuple[Request, ...]]:
+        """Up to `budget` prompt tokens in order, and the requests whose prompt is complete with them.
+
+        Those decode from the next round on.
+        """
+        chunks: list[Chunk] = []
+        complete: list[Request] = []
+        while budget > 0 and self._prefilling:
+            request = self._prefilling[0][1]
+            slot = request.slot
+            assert slot is not None
+            start = request.computed
+            request.computed = min(request.prefill_to, start + budget)
+            budget -= request.computed - start
+            last = request.computed == request.prefill_to
+            chunks.append(Chunk(slot, request.epoch, start, tuple(request.tokens[start : request.computed]), last))
+            if last:
+                del self._prefilling[0]
+                request.state = State.DECODE
+                insort(self.rows, slot)
+                complete.append(request)
+        return tuple(chunks), tuple(complete)

@@ -1,0 +1,45 @@
+"""Which of the tokens a round chose belong to the request, and whether it ends there.
+
+The device applies the same rule; the host applies it again, so that no runner can overrun a request.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from services.common.request.sampling import FinishReason, StopParams
+
+
+class Resolved(NamedTuple):
+    """How many of the tokens are kept, and why the request ends after them (None: it goes on)."""
+
+    kept: int
+    end: FinishReason | None
+
+
+def stop_ids(stopping: StopParams, eos: frozenset[int]) -> frozenset[int]:
+    """Token ids that end a request."""
+    ids = frozenset(stopping.stop_token_ids)
+    return ids if stopping.ignore_eos else ids | eos
+
+
+def resolve(
+    tokens: Sequence[int],
+    generated: int,
+    stopping: StopParams,
+    ends: frozenset[int],
+    room: int,
+) -> Resolved:
+    """Resolves `tokens`, chosen after `generated` output tokens, with `room` tokens left in the context.
+
+    A stop token is kept as the last one; before `min_tokens` it does not end the request.
+    At one position a stop token goes before length, and length before context.
+    """
+    most = min(stopping.max_tokens - generated, room, len(tokens))
+    for index in range(most):
+        if tokens[index] in ends and generated + index + 1 > stopping.min_tokens:
+            return Resolved(index + 1, FinishReason.STOP_TOKEN)
+    if generated + most >= stopping.max_tokens:
+        return Resolved(most, FinishReason.LENGTH)
+    if most >= room:
+        return Resolved(most, FinishReason.CONTEXT)
+    return Resolved(most, None)

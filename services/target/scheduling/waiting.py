@@ -1,0 +1,83 @@
+"""The queue: tenants take turns; first come first served within a tenant's priority, with ageing; bounded by its owner.
+
+A request of priority p sorts before others of its tenant as if it had arrived p * ageing seconds earlier. So nobody
+starves: a tenant waits for one request of each other, a request for those that come within its gap of priority.
+"""
+
+from collections import OrderedDict
+from heapq import heappop, heappush
+
+from services.common.request.limits import LIMITS
+from services.target.core.request import Request, State
+
+AGEING_S = 0.3
+"""What a priority level counts for. The widest gap, 200 levels, is a minute: a tenth of the longest request's time."""
+
+Heap = list[tuple[tuple[float, int], Request]]
+
+
+def order_of(arrived: float, priority: int, ageing_s: float, uid: int) -> tuple[float, int]:
+    """Sort key of a request among those of its tenant; smaller runs first."""
+    return arrived - max(-LIMITS.priority, min(LIMITS.priority, priority)) * ageing_s, uid
+
+
+class WaitingQueue:
+    """Requests that wait for a slot. Leaving from the middle costs O(1); the entry is dropped when it surfaces."""
+
+    def __init__(self) -> None:
+        self._preempted: Heap = []
+        self._turns: OrderedDict[str, Heap] = OrderedDict()
+        self._count = 0
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def push(self, request: Request) -> None:
+        """Adds a request. One that was preempted has had its turn and goes ahead of all that have not."""
+        heap = self._preempted if request.preemptions else self._turns.setdefault(request.spec.tenant, [])
+        heappush(heap, (request.order, request))
+        self._count += 1
+        self.tokens += len(request.tokens)
+
+    def head(self) -> Request | None:
+        """The request whose turn it is."""
+        first = _first(self._preempted)
+        while first is None and self._turns:
+            tenant = next(iter(self._turns))
+            first = _first(self._turns[tenant])
+            if first is None:
+                del self._turns[tenant]
+        return first
+
+    def pop(self) -> Request:
+        """Takes the head; the next turn is that of another tenant."""
+        request = self.head()
+        if request is None:
+            raise IndexError("the queue is empty")
+        if request.preemptions:
+            heappop(self._preempted)
+        else:
+            heappop(self._turns[request.spec.tenant])
+            self._turns.move_to_end(request.spec.tenant)
+        self._forget(request)
+        return request
+
+    def waits(self, tenant: str) -> bool:
+        """Whether a request of this tenant waits for its first turn."""
+        return tenant in self._turns and _first(self._turns[tenant]) is not None
+
+    def left(self, request: Request) -> None:
+        """Notes that a waiting request has ended; its state is no longer WAITING."""
+        self._forget(request)
+
+    def _forget(self, request: Request) -> None:
+        self._count -= 1
+        self.tokens -= len(request.tokens)
+
+
+def _first(heap: Heap) -> Request | None:
+    """The first request that still waits; drops those before it that have ended."""
+    while heap and heap[0][1].state is not State.WAITING:
+        heappop(heap)
+    return heap[0][1] if heap else None

@@ -1,0 +1,207 @@
+"""Which width a round uses: the one that should commit most tokens per second, plain being one of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.target.scheduling.width.acceptance import Acceptance
+from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
+
+
+class WidthPolicy(Protocol):
+    """Chooses the width of each round from the requests that decode."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths it may choose, rising; the first is 1."""
+
+    def join(self, uid: int, cap: int | None) -> None:
+        """A request starts to decode with drafts of at most `cap` tokens (None: no limit)."""
+
+    def leave(self, uid: int) -> None:
+        """A request stops decoding."""
+
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+        """What became of one row's drafts."""
+
+    def choose(self, bucket: int, rows: int) -> int:
+        """Width of the next round, in which `rows` requests decode."""
+
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+        """A round committed so many tokens; `micros` is None when its duration says nothing."""
+
+
+class FixedWidth:
+    """Always the same width; plain while no request wants drafts."""
+
+    def __init__(self, width: int) -> None:
+        self.widths = (1, width) if width > 1 else (1,)
+        self._width = width
+        self._caps: dict[int, int | None] = {}
+        self._wanting = 0
+
+    def join(self, uid: int, cap: int | None) -> None:
+        """Counts a request that wants drafts."""
+        self._caps[uid] = cap
+        self._wanting += cap != 0
+
+    def leave(self, uid: int) -> None:
+        """Forgets a request."""
+        self._wanting -= self._caps.pop(uid) != 0
+
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+        """Nothing to learn."""
+
+    def choose(self, bucket: int, rows: int) -> int:
+        """The width, or 1."""
+        return self._width if self._wanting else 1
+
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+        """Nothing to learn."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveSettings:
+    """`hysteresis` is the gain that a switch must promise at first; it halves after `patience` rounds.
+
+    Probes of another width may cost `probe_budget` of all time; the gap between them grows from `probe_first` to
+    `probe_last` rounds while they change nothing, but stays at `probe_close` while a wider one promises at least the
+    share `close` of what the one in use yields. A narrower one shows nothing but what it costs.
+    """
+
+    hysteresis: float = 0.03
+    patience: int = 64
+    probe_budget: float = 0.01
+    probe_first: int = 16
+    probe_last: int = 256
+    close: float = 0.85
+    probe_close: int = 8
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What was chosen for one bucket, for how long, and when to look at something else."""
+
+    width: int
+    stayed: int = 0
+    quiet: int = 0
+    gap: int = 0
+    probes: int = 0
+    probing: bool = False
+    trials: int = 0
+
+
+class AdaptiveWidth:
+    """Maximises expected commits over expected cost, with hysteresis, and probes what it does not use."""
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        costs: CostTable,
+        acceptance: Acceptance,
+        settings: AdaptiveSettings | None = None,
+    ) -> None:
+        if not widths or widths[0] != 1 or list(widths) != sorted(set(widths)):
+            raise ValueError(f"widths {tuple(widths)} must rise and start with 1")
+        self.widths = tuple(widths)
+        self.costs = costs
+        self.acceptance = acceptance
+        self._settings = settings or AdaptiveSettings()
+        self._buckets: dict[int, _Bucket] = {}
+        self._spent = self._lost = 0.0
+
+    def join(self, uid: int, cap: int | None) -> None:
+        """A request starts to decode."""
+        self.acceptance.join(uid, cap)
+
+    def leave(self, uid: int) -> None:
+        """A request stops decoding."""
+        self.acceptance.leave(uid)
+
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+        """Learns from one row."""
+        self.acceptance.observe(uid, drafted, accepted, ended)
+
+    def rates(self, bucket: int) -> list[float]:
+        """Expected tokens per microsecond by width."""
+        expected = self.acceptance.expected()
+        return [tokens / self.costs.cost(bucket, width) for tokens, width in zip(expected, self.widths, strict=True)]
+
+    def choose(self, bucket: int, rows: int) -> int:
+        """The width that pays best, or now and then the next best, to see whether it still is."""
+        rates = self.rates(bucket)[: self._useful()]
+        best = max(range(len(rates)), key=rates.__getitem__)
+        state = self._buckets.get(bucket)
+        if state is None:
+            state = self._buckets[bucket] = _Bucket(self.widths[best], gap=self._settings.probe_first)
+        # No row drafts as far as the width in use any more: then the best of the rest replaces it.
+        if state.width > self.widths[len(rates) - 1]:
+            state.width, state.stayed = self.widths[best], 0
+        current = self.widths.index(state.width)
+        margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
+        if best != current and rates[best] > rates[current] * (1.0 + margin):
+            state.width, state.stayed, state.gap, current = self.widths[best], 0, self._settings.probe_first, best
+        state.stayed += 1
+        state.quiet += 1
+        return self._trial(bucket, state, rates) or self._probe(bucket, state, rates, current) or state.width
+
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+        """Learns the cost of a round, and what a probe lost against the width in use."""
+        if micros is not None:
+            self.costs.measured(bucket, width, micros)
+        state = self._buckets.get(bucket)
+        if state is None:
+            return
+        cost = self.costs.cost(bucket, width)
+        self._spent += cost
+        if state.probing and width != state.width:
+            state.probing = False
+            rate = self.rates(bucket)[self.widths.index(state.width)]
+            lost = cost - committed / rate if rate > 0.0 else 0.0
+            self._lost += lost
+            # A wider probe that paid is followed by another at once; all others make the next wait longer.
+            paid = lost < 0.0 and width > state.width
+            state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
+
+    def _useful(self) -> int:
+        """How many of the widths, from plain on, let some row draft more than the one before."""
+        expected = self.acceptance.expected()
+        wider = [index for index in range(1, len(expected)) if expected[index] > expected[index - 1] * (1.0 + 1e-9)]
+        return 1 + max(wider, default=0)
+
+    def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float]) -> int | None:
+        """Plain or a promising width whose cost in this bucket is known from warm-up only."""
+        if state.trials >= 2 * FIRST_ROUNDS * len(self.widths):
+            return None
+        bar = self._settings.close * max(rates)
+        for width, rate in zip(self.widths, rates, strict=False):
+            if (width == 1 or rate >= bar) and self.costs.live_rounds(bucket, width) < FIRST_ROUNDS:
+                state.trials += 1
+                return width
+        return None
+
+    def _probe(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
+        others = [index for index in range(len(rates)) if index != current]
+        if not others:
+            return None
+        # Mostly the next best; every fourth time another in turn, for an estimate may be too low as well.
+        turn, rest = divmod(state.probes, 4)
+        other = others[turn % len(others)] if rest == 3 else max(others, key=rates.__getitem__)
+        worth = rates[other] / rates[current]
+        close = other > current and worth > self._settings.close
+        gap = min(state.gap, self._settings.probe_close) if close else state.gap
+        loss = self.costs.cost(bucket, self.widths[other]) * max(0.0, 1.0 - worth)
+        if state.quiet < gap or self._lost + loss > self._settings.probe_budget * self._spent:
+            return None
+        state.quiet = 0
+        # One that follows a probe that paid is no turn of its own.
+        state.probes += state.gap > 1
+        state.probing = True
+        return self.widths[other]
+
+
+def adaptive_policy(
+    widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]
+) -> AdaptiveWidth:
+    """An adaptive policy from the costs measured at warm-up."""
+    return AdaptiveWidth(widths, CostTable(widths, buckets, micros), Acceptance(widths))

@@ -1,0 +1,1 @@
+"""Sessions of gateways: the service, its streams and their conversion."""

@@ -1,0 +1,140 @@
+"""Session frames between protobuf and the engine's values."""
+
+from __future__ import annotations
+
+from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.common.pb.paceline.v1 import types_pb2 as types
+from services.common.request.error_convert import duration, to_pb
+from services.common.request.sampling_convert import (
+    finish_to_pb,
+    sampling_from_pb,
+    speculation_from_pb,
+    stopping_from_pb,
+)
+from services.common.request.validation import Bounds, check_options, check_prompt
+from services.target.core.load import Load
+from services.target.core.plan import PositionLogprobs
+from services.target.core.request import RequestSpec
+from services.target.core.updates import End, Totals, Update
+from services.target.sessions.session import Frame, RoundFrame
+
+MAX_REQUEST_ID_BYTES = 128
+
+
+def start_from_pb(message: pb.Start, bounds: Bounds, default_max_tokens: int, latest: float, now: float) -> RequestSpec:
+    """Checks a Start frame as if no gateway had, and makes the request of it.
+
+    Args:
+        message: The frame.
+        bounds: What the model allows.
+        default_max_tokens: Used when the frame sets none.
+        latest: Seconds a request may take at most.
+        now: Monotonic seconds; the deadline counts from it.
+
+    Raises:
+        PacelineError: A field is invalid; it is named.
+    """
+    sampling = sampling_from_pb(message.sampling)
+    stopping = stopping_from_pb(message.stopping, default_max_tokens)
+    speculation = speculation_from_pb(message.speculation)
+    logprobs = message.logprobs if message.HasField("logprobs") else None
+    check_options(
+        sampling, stopping, speculation, logprobs, message.priority, message.idempotency_key, bounds.vocab_size
+    )
+    check_prompt(message.token_ids, message.prompt_length, bounds)
+    return RequestSpec(
+        request_id=message.request_id,
+        token_ids=tuple(message.token_ids),
+        prompt_length=message.prompt_length,
+        sampling=sampling,
+        stopping=stopping,
+        speculation=speculation,
+        logprobs=logprobs,
+        priority=message.priority,
+        deadline=now + _allowed(message, latest),
+        tenant=message.tenant,
+        salt=message.tenant_salt,
+        key=message.idempotency_key,
+        owner=message.owner,
+        resumed=message.resumed,
+        traceparent=message.traceparent,
+    )
+
+
+def frame_to_pb(frame: Frame) -> pb.SessionResponse:
+    """One frame of the stream to a gateway."""
+    if isinstance(frame, RoundFrame):
+        return pb.SessionResponse(round=_round_to_pb(frame))
+    return pb.SessionResponse(go_away=pb.GoAway(grace=duration(frame.grace_s)))
+
+
+def load_to_pb(load: Load, speculating: bool) -> pb.Load:
+    """Load as routing reads it."""
+    return pb.Load(
+        running=load.running,
+        waiting=load.waiting,
+        slots=load.slots,
+        queued_tokens=load.queued_tokens,
+        free_blocks=load.free_blocks,
+        total_blocks=load.total_blocks,
+        speculating=speculating,
+    )
+
+
+def _allowed(message: pb.Start, latest: float) -> float:
+    if not message.HasField("timeout"):
+        return latest
+    return min(max(message.timeout.seconds + message.timeout.nanos / 1e9, 0.0), latest)
+
+
+def _round_to_pb(frame: RoundFrame) -> pb.Round:
+    return pb.Round(
+        number=frame.number,
+        updates=[_update_to_pb(update) for update in frame.updates],
+        load=load_to_pb(frame.load, frame.speculating),
+    )
+
+
+def _update_to_pb(update: Update) -> pb.RequestUpdate:
+    return pb.RequestUpdate(
+        request_id=update.request_id,
+        epoch=update.epoch,
+        position=update.position,
+        token_ids=update.tokens,
+        logprobs=[_logprobs_to_pb(*pair) for pair in zip(update.tokens, update.logprobs, strict=False)],
+        end=None if update.end is None else _end_to_pb(update.end),
+    )
+
+
+def _logprobs_to_pb(token: int, position: PositionLogprobs) -> types.PositionLogprobs:
+    return types.PositionLogprobs(
+        chosen=types.TokenLogprob(token_id=token, logprob=position.chosen),
+        top=[types.TokenLogprob(token_id=other, logprob=value) for other, value in position.top],
+    )
+
+
+def _end_to_pb(end: End) -> pb.RequestEnd:
+    return pb.RequestEnd(
+        finish_reason=finish_to_pb(end.reason),
+        usage=_usage_to_pb(end.totals),
+        speculation=types.SpeculationStats(
+            rounds=end.totals.rounds,
+            drafted=end.totals.drafted,
+            accepted=end.totals.accepted,
+            accepted_histogram=end.totals.histogram,
+            rounds_by_width=dict(end.totals.by_width),
+        ),
+        moved=end.moved,
+        error=None if end.error is None else to_pb(end.error),
+    )
+
+
+def _usage_to_pb(totals: Totals) -> types.Usage:
+    return types.Usage(
+        prompt_tokens=totals.prompt_tokens,
+        cached_tokens=totals.cached_tokens,
+        completion_tokens=totals.completion_tokens,
+        queue_time=duration(totals.queue_s),
+        prefill_time=duration(totals.prefill_s),
+        decode_time=duration(totals.decode_s),
+    )

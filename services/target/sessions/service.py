@@ -1,0 +1,173 @@
+"""TargetService: the session stream of each gateway, and Describe."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from services.common.pb.paceline.v1 import target_pb2 as pb
+from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
+from services.common.request.errors import Code, PacelineError, Reason, invalid_field, protocol, unavailable
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.callers import Callers
+from services.target.core.commands import Ask, Cancel, Command, Refuse, Start
+from services.target.sessions.convert import MAX_REQUEST_ID_BYTES, frame_to_pb, start_from_pb
+from services.target.sessions.served import FEATURES, ServedModel
+from services.target.sessions.session import GatewaySession, SlowGatewayError
+from services.target.sessions.sessions import Sessions
+
+_LOG = logging.getLogger(__name__)
+_HELLO_TIMEOUT_S = 10.0
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceParts:
+    """What the service works with; ``submit`` reaches the engine, ``describe`` and ``load`` gather its state."""
+
+    sessions: Sessions
+    submit: Callable[[Command], None]
+    describe: Callable[[], pb.TargetServiceDescribeResponse]
+    load: Callable[[], pb.Load]
+    model: ServedModel
+    proposer: Callable[[], str]
+    pair_id: str
+    default_max_tokens: int
+    max_request_s: float
+
+
+class TargetService(rpc.TargetServiceServicer):
+    """Speaks protobuf with gateways and values with the engine."""
+
+    def __init__(self, callers: Callers = Callers()) -> None:
+        """Refuses calls until opened, and those of others than `callers` always."""
+        self._callers = callers
+        self._opened: ServiceParts | None = None
+
+    def open(self, parts: ServiceParts) -> None:
+        """Takes calls from now on."""
+        self._opened = parts
+
+    @property
+    def _parts(self) -> ServiceParts:
+        if self._opened is None:
+            raise unavailable(Reason.NO_TARGET, "the target is starting")
+        return self._opened
+
+    async def Session(
+        self, request_iterator: AsyncIterator[pb.SessionRequest], context: Context
+    ) -> AsyncIterator[pb.SessionResponse]:
+        """Serves one gateway until it leaves, stops reading, or the target goes.
+
+        Raises:
+            PacelineError: The gateway broke the protocol, did not read, or is none.
+        """
+        hello = await _hello(request_iterator)
+        self._callers.check(context, hello.secret)
+        session = self._parts.sessions.open(hello.gateway_id)
+        reader = asyncio.create_task(self._read(session, request_iterator))
+        ended: Any = lambda _: self._leave(session, reader)  # noqa: E731 - grpc-stubs want a class here
+        context.add_done_callback(ended)
+        try:
+            yield self._welcome()
+            async for frame in session.frames():
+                yield frame_to_pb(frame)
+            _raise_failure(reader)
+        except SlowGatewayError as slow:
+            raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.SLOW_CLIENT, str(slow)) from None
+        finally:
+            self._leave(session, reader)
+
+    async def Describe(
+        self, request: pb.TargetServiceDescribeRequest, context: Context
+    ) -> pb.TargetServiceDescribeResponse:
+        """State, settings, budget and the latest rounds.
+
+        Raises:
+            PacelineError: The caller speaks another version or may not call, or the target is starting.
+        """
+        if request.protocol_version != PROTOCOL_VERSION:
+            raise protocol(PROTOCOL_VERSION, request.protocol_version)
+        self._callers.check(context, request.secret)
+        return self._parts.describe()
+
+    def _leave(self, session: GatewaySession, reader: asyncio.Task[None]) -> None:
+        """Runs when the stream ends for any reason; a second call changes nothing."""
+        reader.cancel()
+        self._parts.sessions.leave(session)
+
+    def _welcome(self) -> pb.SessionResponse:
+        parts = self._parts
+        welcome = pb.Welcome(
+            protocol_version=PROTOCOL_VERSION,
+            pair_id=parts.pair_id,
+            model=parts.model.to_pb(parts.proposer()),
+            load=parts.load(),
+            features=FEATURES,
+        )
+        return pb.SessionResponse(welcome=welcome)
+
+    async def _read(self, session: GatewaySession, frames: AsyncIterator[pb.SessionRequest]) -> None:
+        """Passes the gateway's frames on; the end of them ends the session."""
+        try:
+            async for frame in frames:
+                self._take(session, frame)
+        finally:
+            session.close()
+
+    def _take(self, session: GatewaySession, frame: pb.SessionRequest) -> None:
+        kind = frame.WhichOneof("frame")
+        if kind == "start":
+            self._start(session, frame.start)
+        elif kind == "cancel":
+            cancel = frame.cancel
+            self._parts.submit(Cancel(session.number, cancel.request_id, cancel.tokens_kept, cancel.reason))
+        elif kind == "ask":
+            ask = frame.ask
+            _check_id(ask.request_id)
+            self._parts.submit(Ask(session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner))
+        else:
+            raise invalid_field("frame", "must be start, cancel or ask after hello")
+
+    def _start(self, session: GatewaySession, start: pb.Start) -> None:
+        """Submits a request, or refuses it alone: neighbours in the session go on."""
+        _check_id(start.request_id)
+        parts = self._parts
+        now = time.monotonic()
+        try:
+            spec = start_from_pb(start, parts.model.bounds, parts.default_max_tokens, parts.max_request_s, now)
+        except PacelineError as error:
+            parts.submit(Refuse(session.number, start.request_id, error))
+            return
+        parts.submit(Start(session.number, spec))
+
+
+def _check_id(request_id: str) -> None:
+    if not 0 < len(request_id.encode()) <= MAX_REQUEST_ID_BYTES:
+        raise invalid_field("request_id", f"must have 1 to {MAX_REQUEST_ID_BYTES} bytes")
+
+
+async def _hello(frames: AsyncIterator[pb.SessionRequest]) -> pb.Hello:
+    try:
+        first = await asyncio.wait_for(anext(frames), _HELLO_TIMEOUT_S)
+    except (StopAsyncIteration, TimeoutError):
+        raise invalid_field("frame", "the first frame must be hello") from None
+    if first.WhichOneof("frame") != "hello":
+        raise invalid_field("frame", "the first frame must be hello")
+    if first.hello.protocol_version != PROTOCOL_VERSION:
+        raise protocol(PROTOCOL_VERSION, first.hello.protocol_version)
+    return first.hello
+
+
+def _raise_failure(reader: asyncio.Task[None]) -> None:
+    """Raises what the gateway did wrong, once what was queued before it has been sent."""
+    if reader.done() and not reader.cancelled():
+        error = reader.exception()
+        if error is not None:
+            raise error

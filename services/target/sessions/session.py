@@ -1,0 +1,91 @@
+"""One gateway's stream: its outbox, bounded so that a gateway that does not read costs nobody else anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from services.target.core.load import Load
+from services.target.core.updates import Update
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFrame:
+    """All updates of one session in one round; without updates it is a heartbeat."""
+
+    number: int
+    load: Load
+    speculating: bool
+    updates: tuple[Update, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GoAwayFrame:
+    """The target will go; ``grace_s`` until requests still running are moved."""
+
+    grace_s: float
+
+
+Frame = RoundFrame | GoAwayFrame
+
+
+class SlowGatewayError(RuntimeError):
+    """The gateway has not read its stream for too long."""
+
+
+class GatewaySession:
+    """Frames on their way to one gateway. Used on the event loop only."""
+
+    def __init__(self, number: int, gateway_id: str, capacity: int) -> None:
+        """Opens a session with room for ``capacity`` unread frames."""
+        self.number = number
+        self.gateway_id = gateway_id
+        self.last_frame = 0.0
+        self._capacity = capacity
+        self._outbox: deque[Frame] = deque()
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._overflowed = False
+
+    def put(self, frame: Frame, now: float) -> None:
+        """Queues a frame; a full outbox ends the session instead."""
+        if self._closed:
+            return
+        if len(self._outbox) >= self._capacity:
+            self._overflowed = self._closed = True
+        else:
+            self._outbox.append(frame)
+            self.last_frame = now
+        self._wake.set()
+
+    def close(self) -> None:
+        """Ends the stream after the frames queued so far."""
+        self._closed = True
+        self._wake.set()
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """Frames in order until the session is closed.
+
+        Raises:
+            SlowGatewayError: The outbox overflowed.
+        """
+        while True:
+            if self._overflowed:
+                raise SlowGatewayError(f"{len(self._outbox)} frames unread")
+            if self._outbox:
+                yield self._outbox.popleft()
+            elif self._closed:
+                return
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def undelivered(self) -> dict[str, int]:
+        """Tokens of frames never sent, by request."""
+        tokens: dict[str, int] = {}
+        for frame in self._outbox:
+            for update in frame.updates if isinstance(frame, RoundFrame) else ():
+                tokens[update.request_id] = tokens.get(update.request_id, 0) + len(update.tokens)
+        return tokens

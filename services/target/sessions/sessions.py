@@ -1,0 +1,68 @@
+"""All open sessions, and the fan-out of each round's news to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+
+from services.target.core.commands import CloseSession, Command
+from services.target.core.sync_points import SyncPoints
+from services.target.core.updates import RoundNews
+from services.target.sessions.session import GatewaySession, GoAwayFrame, RoundFrame
+
+_HEARTBEAT_S = 0.5
+
+
+class Sessions:
+    """Sessions by number. Used on the event loop only; ``submit`` reaches the engine from any thread."""
+
+    def __init__(
+        self, submit: Callable[[Command], None], capacity: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Starts without sessions; each may leave ``capacity`` frames unread."""
+        self._submit = submit
+        self._capacity = capacity
+        self._clock = clock
+        self._numbers = count(1)
+        self._open: dict[int, GatewaySession] = {}
+        self._go_away: GoAwayFrame | None = None
+        self._points = SyncPoints.from_environment()
+
+    def __len__(self) -> int:
+        """Open sessions."""
+        return len(self._open)
+
+    def open(self, gateway_id: str) -> GatewaySession:
+        """Opens a session; a draining target says so at once."""
+        session = GatewaySession(next(self._numbers), gateway_id, self._capacity)
+        self._open[session.number] = session
+        if self._go_away is not None:
+            session.put(self._go_away, self._clock())
+        return session
+
+    def leave(self, session: GatewaySession) -> None:
+        """Forgets a session and cancels what is left of it."""
+        if self._open.pop(session.number, None) is not None:
+            self._submit(CloseSession(session.number, session.undelivered()))
+
+    def deliver(self, news: RoundNews) -> None:
+        """Gives each session its updates of a round; a quiet session gets a heartbeat now and then."""
+        self._points.visit("deliver")
+        now = self._clock()
+        for session in self._open.values():
+            updates = news.by_session.get(session.number)
+            if updates or now - session.last_frame >= _HEARTBEAT_S:
+                frame = RoundFrame(news.number, news.load, news.speculating, tuple(updates or ()))
+                session.put(frame, now)
+
+    def go_away(self, grace_s: float) -> None:
+        """Tells every gateway, present or future, that the target will go."""
+        self._go_away = GoAwayFrame(grace_s)
+        for session in self._open.values():
+            session.put(self._go_away, self._clock())
+
+    def close_all(self) -> None:
+        """Ends every stream after what is queued."""
+        for session in self._open.values():
+            session.close()

@@ -1,0 +1,92 @@
+"""Memory budget: how many K/V blocks fit, decided before the pool is sized.
+
+Three kinds of terms, in bytes: those that do not grow, those per slot, and those per token held. The drafter's
+terms are among them, for it lives on the same device.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.common.request.errors import Code, PacelineError, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Named sizes in bytes."""
+
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    per_slot: Mapping[str, int] = field(default_factory=dict)
+    per_token: Mapping[str, int] = field(default_factory=dict)
+
+    def plus(self, other: "Terms") -> "Terms":
+        """Both lists together; a name may occur once."""
+        return Terms(
+            _joined(self.fixed, other.fixed),
+            _joined(self.per_slot, other.per_slot),
+            _joined(self.per_token, other.per_token),
+        )
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes that do not grow."""
+        return sum(self.fixed.values())
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes per slot."""
+        return sum(self.per_slot.values())
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes per token held."""
+        return sum(self.per_token.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """A plan for the memory; `blocks` is the pool without the pad block, which `total_bytes` includes."""
+
+    terms: Terms
+    slots: int
+    blocks: int
+    block_size: int
+    total_bytes: int
+
+
+def kv_token_bytes(layers: int, kv_heads: int, head_dim: int, element_bytes: int) -> int:
+    """Bytes of keys and values of one token."""
+    return 2 * layers * kv_heads * head_dim * element_bytes
+
+
+def blocks_within(token_bytes: int, block_size: int, available_bytes: int) -> int:
+    """Whole blocks that fit in `available_bytes`."""
+    return max(0, available_bytes) // (token_bytes * block_size)
+
+
+def plan_memory(
+    terms: Terms, available_bytes: int, slots: int, block_size: int, max_blocks: int | None = None
+) -> MemoryBudget:
+    """Sizes the pool. Raises FAILED_PRECONDITION when not even one block fits beside the other terms.
+
+    `max_blocks` caps the pool: more than every slot's longest request can never be used but by the prefix cache.
+    """
+    base = terms.fixed_bytes + slots * terms.slot_bytes
+    fitting = blocks_within(terms.token_bytes, block_size, available_bytes - base)
+    blocks = fitting - 1 if max_blocks is None else min(fitting - 1, max_blocks)
+    block_bytes = terms.token_bytes * block_size
+    if blocks < 1:
+        needed = base + 2 * block_bytes
+        raise PacelineError(
+            Code.FAILED_PRECONDITION,
+            Reason.INVALID_FIELD,
+            f"memory_bytes: {available_bytes} are too few, {needed} are needed at least for {slots} slots",
+            "memory_bytes",
+        )
+    return MemoryBudget(terms, slots, blocks, block_size, base + (blocks + 1) * block_bytes)
+
+
+def _joined(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    shared = one.keys() & other.keys()
+    if shared:
+        raise ValueError(f"terms are named twice: {', '.join(sorted(shared))}")
+    return {**one, **other}

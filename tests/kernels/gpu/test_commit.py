@@ -1,0 +1,149 @@
+"""The accept kernels against the reference, and the drafts' copy: every buffer of every slot must come out equal."""
+
+import dataclasses
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from services.common.device.noise import gumbel
+from services.common.kernels.accept import End, RoundResult, SlotParams, SlotState, kernel, reference
+from services.common.kernels.lift_drafts import kernel as lift_kernel
+from services.common.kernels.lift_drafts import reference as lift_reference
+from services.common.kernels.take_drafts import kernel as take_kernel
+from services.common.kernels.take_drafts import reference as take_reference
+from tests.kernels.gpu.devices import DEVICE
+
+VOCAB, SLOTS, CONTEXT, SEED = 40, 4, 64, 5
+
+
+def params_of(rng: random.Random, greedy: bool) -> SlotParams:
+    stops = tuple(rng.sample(range(VOCAB), rng.choice((0, 2))))
+    limits: dict[str, Any] = {"max_tokens": rng.randint(2, 9), "context_limit": rng.randint(10, 16), "stop_ids": stops}
+    limits["draft_limit"] = rng.choice((None, 2))
+    if greedy:
+        return SlotParams(**limits)
+    return SlotParams(
+        **limits, min_tokens=rng.choice((0, 3)), temperature=rng.choice((0.0, 0.8, 1.2)), top_k=rng.choice((0, 5)),
+        top_p=rng.choice((1.0, 0.7)), min_p=rng.choice((0.0, 0.05)), seed=rng.getrandbits(64),
+        repetition_penalty=rng.choice((1.0, 1.3)), presence_penalty=rng.choice((0.0, 0.4)),
+        frequency_penalty=rng.choice((0.0, -0.3)), logit_bias=rng.choice(((), ((3, 2.0), (7, -5.0)))),
+    )  # fmt: skip
+
+
+def on_device(state: SlotState) -> SlotState:
+    moved: dict[str, Any] = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    copies: dict[str, Any] = {n: v.clone().to(DEVICE) for n, v in moved.items() if n != "host"}
+    return SlotState(host=dict(state.host), **copies)
+
+
+def assert_same(got: object, expected: object) -> None:
+    for field in dataclasses.fields(expected):  # type: ignore[arg-type]
+        value = getattr(expected, field.name)
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(getattr(got, field.name).cpu(), value), field.name
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize(("mode", "together"), [("greedy", 512), ("full", 512), ("full", 7), ("full", 1)])
+def test_rounds_equal_the_reference(mode: str, together: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether all rows are scored together or some at a time."""
+    monkeypatch.setattr(kernel, "SCORED_ROWS", together)
+    rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
+    for _ in range(1 if DEVICE == "cpu" else 100):
+        state = SlotState.allocate(SLOTS, VOCAB, CONTEXT, stop_ids=4)
+        for slot in (0, 1, 3):
+            state.admit(slot, params_of(rng, mode == "greedy"), [rng.randrange(VOCAB) for _ in range(5)], [9, 9])
+        rows = torch.tensor([3, 0, 1, SLOTS], dtype=torch.int32)
+        logits = torch.randn((len(rows), width, VOCAB), generator=generator) * 2
+        logits[3] = float("nan")
+        drafts = logits.argmax(-1)[:, : width - 1].clone()
+        drafts[1, 1:] = -1
+        twin, result = on_device(state), RoundResult.allocate(len(rows), width)
+        got = RoundResult.allocate(len(rows), width, DEVICE)
+        reference.accept(logits, drafts, rows, state, result, None, mode)  # type: ignore[arg-type]
+        kernel.accept(logits.to(DEVICE), drafts.to(DEVICE), rows.to(DEVICE), twin, got, mode)  # type: ignore[arg-type]
+        assert_same(got, result)
+        assert_same(twin, state)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "full"])
+def test_logits_that_are_not_finite_end_the_request(mode: str) -> None:
+    state = SlotState.allocate(SLOTS, VOCAB, CONTEXT)
+    for slot in range(3):
+        state.admit(slot, SlotParams(max_tokens=9, context_limit=50), [1, 2])
+    logits = torch.zeros(3, 2, VOCAB)
+    logits[0, 1, 7], logits[1, 0, 9] = float("nan"), float("inf")
+    twin, got = on_device(state), RoundResult.allocate(3, 2, DEVICE)
+    drafts, rows = torch.zeros(3, 1, dtype=torch.int64, device=DEVICE), torch.arange(3, device=DEVICE)
+    kernel.accept(logits.to(DEVICE), drafts, rows, twin, got, mode)  # type: ignore[arg-type]
+    assert got.end_B.tolist() == [End.NON_FINITE, End.NON_FINITE, End.NONE]
+    assert got.count_B.tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize("cut", [{}, {"top_k": 3}, {"top_p": 0.9}, {"top_k": 5, "top_p": 0.5}, {"min_p": 0.1}])
+def test_sampling_from_rows_that_leave_no_choice(cut: dict[str, Any]) -> None:
+    """NaN, +inf, all masked, a single token, all equal: as the reference ends or goes on."""
+    params = SlotParams(max_tokens=9, context_limit=50, temperature=0.8, presence_penalty=0.5, seed=SEED, **cut)
+    state = SlotState.allocate(5, VOCAB, CONTEXT)
+    for slot in range(5):
+        state.admit(slot, params, [1, 2], [3])
+    logits = torch.randn((5, 2, VOCAB), generator=torch.Generator().manual_seed(SEED))
+    logits[0, 1, 7], logits[1, 0, 9] = float("nan"), float("inf")
+    logits[2, 0], logits[3], logits[4] = -float("inf"), -float("inf"), 1.0
+    logits[3, :, 11] = -2.0
+    drafts, rows = torch.full((5, 1), 11), torch.arange(5, dtype=torch.int32)
+    twin, result, got = on_device(state), RoundResult.allocate(5, 2), RoundResult.allocate(5, 2, DEVICE)
+    reference.accept(logits, drafts, rows, state, result, None, "full")
+    kernel.accept(logits.to(DEVICE), drafts.to(DEVICE), rows.to(DEVICE), twin, got, "full")
+    assert result.end_B[1:4].tolist() == [End.NON_FINITE, End.NON_FINITE, End.NONE]
+    assert_same(got, result)
+    assert_same(twin, state)
+
+
+def test_the_noise_is_that_of_the_reference() -> None:
+    """With level logits the choice is the noise's own argmax, over several tiles."""
+    vocab = 2500
+    state = SlotState.allocate(2, vocab, CONTEXT)
+    state.admit(0, SlotParams(max_tokens=9, context_limit=50, temperature=1.0, seed=2**63 + 11), [1, 2, 3])
+    twin, got = on_device(state), RoundResult.allocate(1, 3, DEVICE)
+    noise = gumbel(state.seed_S[:1], torch.arange(3, 6)[None], vocab)
+    drafts = noise.argmax(-1)[:, :2]
+    kernel.accept(
+        torch.zeros(1, 3, vocab, device=DEVICE), drafts.to(DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE),
+        twin, got, "full",
+    )  # fmt: skip
+    assert got.tokens_BW.tolist() == noise.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lift_drafts(dtype: torch.dtype) -> None:
+    """The same draws, row by row and call by call; drafts that are none are taken for token 0."""
+    generator = torch.Generator().manual_seed(SEED)
+    rates, calls = torch.tensor([0.9, 0.5, 0.1]), torch.tensor([0, 7, 1 << 33, 3, 1])
+    twin = calls.clone().to(DEVICE)
+    for _ in range(20):
+        logits = torch.randn((5, 4, VOCAB), generator=generator).to(dtype)
+        drafts = torch.randint(-1, VOCAB, (5, 3), generator=generator)
+        got = logits.clone().to(DEVICE)
+        lift_reference.lift_drafts(logits, drafts, rates, calls)
+        lift_kernel.lift_drafts(got, drafts.to(DEVICE), rates.to(DEVICE), twin)
+        assert torch.equal(got.cpu(), logits)
+    assert torch.equal(twin.cpu(), calls)
+
+
+def test_take_drafts() -> None:
+    rng = np.random.default_rng(SEED)
+    tokens = torch.from_numpy(rng.integers(-1, 12, (6, 5))).int()
+    tags, epochs = torch.from_numpy(rng.integers(3, 5, (6, 3))), torch.full((6,), 4)
+    tags[:4] = 4
+    rows, expected = torch.arange(6, dtype=torch.int32), torch.tensor([4, 4])
+    out, twin = torch.empty(6, 3, dtype=torch.int64), torch.empty(6, 3, dtype=torch.int64, device=DEVICE)
+    take_reference.take_drafts(tokens, tags, rows, epochs, expected, 10, out)
+    on_gpu = [tensor.to(DEVICE) for tensor in (tokens, tags, rows, epochs, expected)]
+    take_kernel.take_drafts(on_gpu[0], on_gpu[1], on_gpu[2], on_gpu[3], on_gpu[4], 10, twin)
+    assert torch.equal(twin.cpu(), out)
+    assert bool((out >= 0).any())
+    assert bool((out < 0).any())

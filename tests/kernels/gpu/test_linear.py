@@ -1,0 +1,72 @@
+"""Skinny products, and what is fused into them, against torch."""
+
+import pytest
+import torch
+
+from services.common.kernels.linear import kernel, reference
+from services.common.kernels.linear.normed import Normed
+from services.common.kernels.linear.tiling import Tiling
+from tests.kernels.gpu.devices import DTYPES, close, randn
+
+EPS = 1e-6
+CUTS = (Tiling(32, 16, 1), Tiling(32, 16, 3))
+BULK = tuple(cut._replace(bulk=True) for cut in CUTS)
+SIZES = [(1, 40, 48), (16, 96, 300), (17, 32, 48)]
+BULK_SIZES = [(3, 40, 48), (50, 96, 304)]
+"""Rows of whole sixteen bytes, as descriptors need them."""
+
+
+def weights(outputs: int, depth: int, dtype: torch.dtype) -> torch.Tensor:
+    return randn(outputs, depth, seed=1, dtype=dtype).mul_(depth**-0.5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "outputs", "depth"), [(1, 40, 48), (16, 96, 300), (17, 40, 48)])
+def test_linear(rows: int, outputs: int, depth: int, dtype: torch.dtype) -> None:
+    x, weight = randn(rows, depth, dtype=dtype), weights(outputs, depth, dtype)
+    close(kernel.linear(x, weight), reference.linear(x, weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rows", "outputs", "depth", "cut"),
+    [(*size, cut) for size in SIZES for cut in CUTS] + [(*size, cut) for size in BULK_SIZES for cut in BULK],
+)
+def test_a_stream_through_both_halves_of_a_norm(
+    rows: int, outputs: int, depth: int, cut: Tiling, dtype: torch.dtype
+) -> None:
+    x, stream, norm = randn(rows, depth, dtype=dtype), randn(rows, outputs, seed=2, dtype=dtype), randn(outputs, seed=3)
+    weight, norm = weights(outputs, depth, dtype), norm.to(dtype)
+    normed, total = kernel.linear_added(x, weight, stream, norm, EPS, cut=cut)
+    expected, sum_ = reference.linear_added(x, weight, stream, norm, EPS)
+    close(total, sum_)
+    assert normed.squares_TP is not None
+    close(normed.squares_TP.sum(1), total.float().pow(2).sum(1))
+    following = weights(64, outputs, dtype)
+    close(kernel.linear_normed(normed, following, EPS, cut), reference.linear_normed(expected, following, EPS))
+    close(kernel.linear_gated(normed, following, EPS, cut), reference.linear_gated(expected, following, EPS))
+
+
+def test_what_has_no_cut_goes_through_kernels_of_its_own() -> None:
+    x, stream, norm = randn(200, 48), randn(200, 40, seed=2), randn(40, seed=3)
+    weight, following = weights(40, 48, torch.float32), weights(64, 40, torch.float32)
+    before = stream.clone()
+    expected, sum_ = reference.linear_added(x, weight, stream, norm, EPS)
+    few, _ = kernel.linear_added(x[:5], weight, stream[:5], norm, EPS)
+    normed, total = kernel.linear_added(x, weight, stream, norm, EPS, keep=True)
+    assert torch.equal(stream, before)
+    in_place, again = kernel.linear_added(x, weight, stream, norm, EPS)
+    assert again is stream
+    assert torch.equal(again, total)
+    assert torch.equal(in_place.rows_TD, normed.rows_TD)
+    close(total, sum_)
+    close(kernel.linear_gated(normed, following, EPS), reference.linear_gated(expected, following, EPS))
+    many = Normed(few.rows_TD.repeat(40, 1), None if few.squares_TP is None else few.squares_TP.repeat(40, 1))
+    close(kernel.linear_normed(many, following, EPS), reference.linear_normed(many, following, EPS))
+
+
+@pytest.mark.parametrize("cut", [*CUTS, *BULK])
+def test_the_same_bits_each_time(cut: Tiling) -> None:
+    x, weight = randn(16, 96), weights(64, 96, torch.float32)
+    first = kernel.linear(x, weight, cut)
+    assert all(torch.equal(kernel.linear(x, weight, cut), first) for _ in range(3))

@@ -1,0 +1,74 @@
+"""A pair run through the kernels against the same pair run through the references on the CPU."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.common.kernels.span_attention import plan_context, plan_span
+from services.common.model import load_block, load_context, load_target
+from tests.kernels.gpu.devices import DEVICE, close
+from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.unit.common.model.pairs import block_ids
+
+OPERATORS = (
+    "rms_norm", "swiglu", "embedding", "store_qkv", "store_context", "linear", "span_attention", "best_token",
+)  # fmt: skip
+SHAPE = MadeUpShape(
+    vocab=270, hidden=16, inner=24, layers=2, heads=2, kv_heads=1, draft_layers=1, block_size=3, taps=(0, 1)
+)
+
+
+def run_pair(folder: Path, device: str) -> list[torch.Tensor]:
+    """Prefill in two chunks, the second padded; write the context; propose."""
+    target = load_target(folder / "target", device=device)
+    context, block = load_context(folder / "drafter", target), load_block(folder / "drafter", device=device)
+    kv, draft_kv = target.new_kv(6, 4), context.new_kv(6, 4)
+    kv.fill_(float("nan"))
+    draft_kv.fill_(float("nan"))
+    table = torch.tensor([[3, 5, 1, 0]], dtype=torch.int32, device=device)
+    ids = torch.arange(3, 3 + 9, device=device)[None]
+    outs = []
+    for start, width, valid in ((0, 6, 6), (6, 4, 3)):
+        padded = torch.nn.functional.pad(ids[:, start : start + valid], (0, width - valid))
+        lengths, valid_B = torch.tensor([start], device=device), torch.tensor([valid], device=device)
+        span = plan_span(table, lengths, width, 4, valid_B)
+        hidden, features = target.forward_span(padded, span, kv, context.taps)
+        assert features is not None
+        context.write(features, span, draft_kv)
+        outs += [target.logits(hidden)[:, :valid], features[:, :valid]]
+    span = plan_context(table, torch.tensor([9], device=device), 3, 4)
+    ids = block_ids(block, torch.tensor([77], device=device))
+    outs.append(block.hidden(ids, span, draft_kv, target.embed_VD))
+    outs.append(block.propose(ids, span, draft_kv, target.embed_VD, target.lm_head_VD))
+    return outs
+
+
+def run_taps(folder: Path, device: str) -> torch.Tensor:
+    """Features of more rows than own products take, so that sums are made in the stream's memory."""
+    target = load_target(folder / "target", device=device)
+    table = torch.arange(1, 45, dtype=torch.int32, device=device)[None]
+    ids, start = torch.arange(170, device=device)[None], torch.zeros(1, dtype=torch.int64, device=device)
+    _, features = target.forward_span(ids, plan_span(table, start, 170, 4), target.new_kv(45, 4), (0, 1))
+    assert features is not None
+    return features
+
+
+def as_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    for operator in OPERATORS:
+        monkeypatch.setattr(f"services.common.kernels.{operator}.on_kernel", lambda tensor: False)
+
+
+def test_tapped_streams_are_kept_where_sums_are_made_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_made_up(tmp_path, 3, SHAPE, std=0.25)
+    by_kernels = run_taps(tmp_path, DEVICE)
+    as_references(monkeypatch)
+    close(by_kernels.float(), run_taps(tmp_path, "cpu").float())
+
+
+def test_a_pair_gives_the_same_by_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_made_up(tmp_path, 3, SHAPE, std=0.25)
+    by_kernels = run_pair(tmp_path, DEVICE)
+    as_references(monkeypatch)
+    for got, expected in zip(by_kernels, run_pair(tmp_path, "cpu"), strict=True):
+        close(got.float(), expected.float())

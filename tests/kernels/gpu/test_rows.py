@@ -1,0 +1,127 @@
+"""Kernels that treat rows alone: norms, activation, gather, rotation, stores."""
+
+import pytest
+import torch
+
+from services.common.kernels.embedding import kernel as embedding_kernel
+from services.common.kernels.embedding import reference as embedding_reference
+from services.common.kernels.linear import Normed
+from services.common.kernels.rms_norm import kernel as norm_kernel
+from services.common.kernels.rms_norm import reference as norm_reference
+from services.common.kernels.rope import Frequencies, RotationTable, Yarn
+from services.common.kernels.rope import kernel as rope_kernel
+from services.common.kernels.span_attention import placement, plan_span
+from services.common.kernels.store_context import kernel as context_kernel
+from services.common.kernels.store_context import reference as context_reference
+from services.common.kernels.store_qkv import fused as fused_kernel
+from services.common.kernels.store_qkv import kernel as store_kernel
+from services.common.kernels.store_qkv import reference as store_reference
+from services.common.kernels.swiglu import kernel as swiglu_kernel
+from services.common.kernels.swiglu import reference as swiglu_reference
+from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
+
+EPS = 1e-6
+YARN = Yarn(factor=4.0, original_positions=4, attention_factor=1.2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [48, 256])
+def test_rms_norm(dtype: torch.dtype, width: int) -> None:
+    x, weight = randn(5, width, dtype=dtype), randn(width, seed=2, dtype=dtype)
+    close(norm_kernel.rms_norm(x, weight, EPS), norm_reference.rms_norm(x, weight, EPS))
+
+
+def test_a_poisoned_row_stays_alone() -> None:
+    x, weight = randn(3, 64), randn(64, seed=2)
+    x[1] = float("nan")
+    out = norm_kernel.rms_norm(x, weight, EPS)
+    assert out.isfinite().all(1).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_swiglu(dtype: torch.dtype) -> None:
+    gate_up = randn(3, 2 * 1100, dtype=dtype)
+    close(swiglu_kernel.swiglu(gate_up), swiglu_reference.swiglu(gate_up.clone()))
+
+
+def test_embedding_and_ids_out_of_range() -> None:
+    table, ids = randn(20, 40), torch.tensor([3, 19, 0, 3], device=DEVICE)
+    close(embedding_kernel.embedding(ids, table), embedding_reference.embedding(ids, table))
+    wild = torch.tensor([-1, 20, 2**40], device=DEVICE)
+    close(embedding_kernel.embedding(wild, table), table[:1].expand(3, -1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "size"), [(2, 16), (9, 24)])
+def test_store_context(heads: int, size: int, dtype: torch.dtype) -> None:
+    """Positions past the tables take their last row."""
+    rows, layers = 6, 3
+    mixed, weight = randn(rows, layers * 2 * heads * size, dtype=dtype), randn(layers, heads, size, seed=3, dtype=dtype)
+    rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
+        torch.tensor([0, 1, 9, 49, 49, 70], device=DEVICE)
+    )
+    slots = torch.tensor([19, 4, 11, 0, 7, 12], device=DEVICE)
+    kv = randn(layers, 2, 5, 4, heads, size, seed=1, dtype=dtype)
+    expected = kv.clone()
+    context_kernel.store_context(mixed, weight, rotation, kv, slots, EPS)
+    context_reference.store_context(mixed, weight, rotation, expected, slots, EPS)
+    close(kv, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_store_qkv(dtype: torch.dtype) -> None:
+    rows, heads, kv_heads, size = 4, 4, 2, 16
+    mixed, weight = randn(rows, (heads + 2 * kv_heads) * size, dtype=dtype), randn(heads + kv_heads, size, dtype=dtype)
+    rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
+        torch.arange(rows, device=DEVICE) + 5
+    )
+    slots = torch.tensor([9, 10, 30, 0], device=DEVICE)
+    kv = randn(2, 8, 4, kv_heads, size, seed=9, dtype=dtype)
+    expected_kv = kv.clone()
+    q = store_kernel.store_qkv(mixed, weight, rotation, kv, slots, EPS)
+    close(q, store_reference.store_qkv(mixed, weight, rotation, expected_kv, slots, EPS))
+    close(kv, expected_kv)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [3, 11, 16, 17, 32, 33])
+@pytest.mark.parametrize("parts", [0, 3])
+def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
+    """Few rows in two launches, up to thirty-two fused with the product, more in two again."""
+    heads, kv_heads, size, width = 4, 2, 16, 48
+    x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
+    squares = x.float().pow(2).view(rows, parts, -1).sum(-1) if parts else None
+    normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype)
+    rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
+        torch.arange(rows, device=DEVICE) + 5
+    )
+    slots = torch.arange(rows, device=DEVICE) * 3 % 40
+    kv = randn(2, 10, 4, kv_heads, size, seed=9, dtype=dtype)
+    expected_kv = kv.clone()
+    q = fused_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS)
+    close(q, store_reference.project_qkv(normed, weight, norm, rotation, expected_kv, slots, EPS))
+    close(kv, expected_kv)
+
+
+@pytest.mark.parametrize("width", [1, 5, 300])
+@pytest.mark.parametrize("valid", [None, [3, 0, 1]])
+def test_placement(width: int, valid: list[int] | None) -> None:
+    table = torch.tensor([[3, 5, 0, 0], [0, 0, 0, 0], [7, 1, 2, 9]], dtype=torch.int32)
+    lengths, count = torch.tensor([6, 0, 15]), None if valid is None else torch.tensor(valid)
+    span = plan_span(table, lengths, width, 4, count)
+    got = placement.place_span(
+        table.to(DEVICE), lengths.to(DEVICE), width, 4, None if count is None else count.to(DEVICE)
+    )
+    for value, expected in zip(got, (span.positions_BW, span.slots_T, span.reach_B), strict=True):
+        assert torch.equal(value.cpu(), expected)
+
+
+def test_rows_of_the_rotation_tables() -> None:
+    table = RotationTable(9, Frequencies.of(24, 1e4, YARN), torch.float32, "cpu")
+    positions = torch.tensor([0, 8, 3, 40])
+    expected = table.at(positions)
+    tables = table.at(torch.arange(9))
+    cos_PH, sin_PH = tables.cos_T1D[:, 0, 12:].to(DEVICE), tables.sin_T1D[:, 0, 12:].to(DEVICE)
+    got = rope_kernel.table_rows(cos_PH.contiguous(), sin_PH.contiguous(), positions.to(DEVICE))
+    assert torch.equal(got[0].cpu(), expected.cos_T1D)
+    assert torch.equal(got[1].cpu(), expected.sin_T1D)

@@ -1,0 +1,41 @@
+"""Logs are one JSON object a line and say which request is in hand."""
+
+import json
+import logging
+import sys
+
+from services.common.serving.logs import JsonFormatter, request_id
+
+
+def record(message: str, *args: object, exc_info: object = None, **extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("x.y", logging.WARNING, "f.py", 1, message, args, exc_info)  # type: ignore[arg-type]
+    vars(made).update(extra)
+    return made
+
+
+def test_a_record_is_one_line_of_json() -> None:
+    text = JsonFormatter("target").format(record("two\nlines %d", 7))
+    entry = json.loads(text)
+    assert "\n" not in text
+    assert entry["message"] == "two\nlines 7"
+    assert (entry["level"], entry["service"], entry["logger"]) == ("warning", "target", "x.y")
+    assert "request_id" not in entry
+
+
+def test_the_request_in_hand_is_named() -> None:
+    token = request_id.set("r-1")
+    try:
+        assert json.loads(JsonFormatter("t").format(record("m")))["request_id"] == "r-1"
+    finally:
+        request_id.reset(token)
+
+
+def test_data_and_exceptions_are_kept() -> None:
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        entry = json.loads(
+            JsonFormatter("t").format(record("m", exc_info=sys.exc_info(), data={"pair": "p", "o": {1}}))
+        )
+    assert entry["pair"] == "p"
+    assert "ValueError: bad" in entry["exception"]

@@ -1,0 +1,97 @@
+"""Processes that are watched are given back exactly once; families are ended whole."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from services.common.serving.process import Watched, end_session
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_closing_from_many_threads_closes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(os.getpid())
+    closed: list[int] = []
+    close = os.close
+
+    def counting(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+
+    monkeypatch.setattr("services.common.serving.process.os.close", counting)
+    together = threading.Barrier(8)
+
+    def give_back() -> None:
+        together.wait(30)
+        watched.close()
+
+    threads = [threading.Thread(target=give_back) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(closed) == 1
+    watched.kill()
+
+
+FAMILY = """
+import os, subprocess, sys, time
+from services.common.serving.process import end_descendants
+code = "import os, sys, time; os.setpgrp(); print(os.getpid(), flush=True); time.sleep(120)"
+other_group = subprocess.Popen([sys.executable, "-c", code])
+below = subprocess.Popen(["sh", "-c", "sleep 120 & echo $!; wait"])
+if "leave" in sys.argv:
+    sys.stdin.readline()
+    end_descendants()
+    print("left", flush=True)
+time.sleep(120)
+"""
+
+
+def family(*argv: str) -> tuple["subprocess.Popen[str]", list[Watched]]:
+    """A process with a child in a group of its own and a grandchild."""
+    command = [sys.executable, "-c", FAMILY, *argv]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    return process, [Watched(int(process.stdout.readline())) for _ in range(2)]
+
+
+def test_a_session_ends_with_all_its_groups() -> None:
+    process, others = family()
+    end_session(process.pid)
+    assert process.wait(30) == -signal.SIGKILL
+    assert all(other.wait(0.0) for other in others), "none lives when it returns"
+    for other in others:
+        other.close()
+    process.communicate()
+
+
+def test_a_process_ends_its_descendants_and_lives_on() -> None:
+    process, others = family("leave")
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "left\n"
+    assert all(other.wait(30.0) for other in others)
+    assert process.poll() is None
+    for other in others:
+        other.close()
+    process.kill()
+    process.communicate()
+
+
+def test_a_process_is_seen_to_end() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    watched = Watched(child.pid)
+    assert watched.alive
+    watched.kill()
+    assert watched.wait(30.0)
+    assert child.wait(30) < 0
+    watched.close()

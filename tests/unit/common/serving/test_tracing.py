@@ -1,0 +1,132 @@
+"""One trace from client to round, and nothing without OpenTelemetry's endpoint."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from services.common.serving import tracing
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Kept(SpanExporter):
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.spans += spans
+        return SpanExportResult.SUCCESS
+
+
+def test_without_an_endpoint_the_callers_trace_is_handed_on() -> None:
+    tracer = tracing.tracer("gateway", {})
+    with tracer.span("generate", PARENT) as traceparent:
+        assert traceparent == PARENT
+    assert tracer.record("round", PARENT, 0, 1) == PARENT
+    tracer.close()
+
+
+def test_an_endpoint_without_the_extra_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_installed", lambda module: False)
+    with pytest.raises(RuntimeError, match="tracing"):
+        tracing.tracer("gateway", {tracing.ENDPOINT: "http://127.0.0.1:1"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "00", PARENT[:-1], PARENT.upper(), "00-" + "0" * 32 + "-b7ad6b7169203331-01", PARENT + "-00", "x" * 999],
+)
+def test_a_malformed_traceparent_is_dropped(text: str) -> None:
+    assert tracing.valid(text) == ""
+    assert tracing.from_metadata([("traceparent", text)]) == ""
+
+
+def test_a_traceparent_is_found_in_metadata() -> None:
+    assert tracing.from_metadata([("a", b"b"), ("traceparent", PARENT)]) == PARENT
+    assert tracing.from_metadata(None) == ""
+
+
+def test_spans_of_two_processes_and_a_finished_round_make_one_trace() -> None:
+    kept = Kept()
+    gateway = tracing.OtelTracer(tracing.provider("gateway", kept))
+    target = tracing.OtelTracer(tracing.provider("target", kept))
+    with gateway.span("generate", PARENT, {"tokens": 3}) as start:
+        assert tracing.valid(start)
+        now = time.time_ns()
+        inner = target.record("round", start, now, now + 1_000_000, {"width": 8})
+        assert tracing.valid(inner)
+        target.record("verify", inner, now, now + 500_000)
+    gateway.close()
+    target.close()
+    spans = {span.name: span for span in kept.spans}
+    assert {span.context.trace_id for span in kept.spans if span.context} == {0x0AF7651916CD43DD8448EB211C80319C}
+    assert spans["round"].parent is not None
+    assert spans["generate"].context is not None
+    assert spans["round"].parent.span_id == spans["generate"].context.span_id
+    assert spans["verify"].parent is not None
+    assert spans["round"].context is not None
+    assert spans["verify"].parent.span_id == spans["round"].context.span_id
+    assert dict(spans["round"].attributes or {}) == {"width": 8}
+    assert (spans["round"].end_time or 0) - (spans["round"].start_time or 0) == 1_000_000
+
+
+@pytest.mark.parametrize(("share", "kept"), [("0", False), ("1", True)])
+def test_the_sampler_of_the_environment_decides_on_requests_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch, share: str, kept: bool
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", share)
+    gateway = tracing.OtelTracer(tracing.provider("gateway", Kept()))
+    with gateway.span("generate") as made:
+        assert tracing.sampled(made) is kept
+    with gateway.span("generate", PARENT) as made:
+        assert tracing.sampled(made), "the client's own wish counts"
+    gateway.close()
+
+
+def test_an_exception_marks_its_span_and_goes_on() -> None:
+    kept = Kept()
+    tracer = tracing.OtelTracer(tracing.provider("gateway", kept))
+
+    def fail() -> None:
+        with tracer.span("generate"):
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    tracer.close()
+    assert not kept.spans[0].status.is_ok
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """An OTLP receiver: service name, span name and trace id of what arrives."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, str, str]] = set()
+
+    def Export(
+        self, request: trace_service_pb2.ExportTraceServiceRequest, context: object
+    ) -> trace_service_pb2.ExportTraceServiceResponse:
+        for resource in request.resource_spans:
+            service = {item.key: item.value.string_value for item in resource.resource.attributes}["service.name"]
+            spans = [span for scope in resource.scope_spans for span in scope.spans]
+            self.seen |= {(service, span.name, span.trace_id.hex()) for span in spans}
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+def test_spans_arrive_over_otlp() -> None:
+    server, collector = grpc.server(ThreadPoolExecutor(1)), Collector()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    tracer = tracing.tracer("target", {tracing.ENDPOINT: f"http://127.0.0.1:{port}"})
+    tracer.record("paceline.round", PARENT, 1, 2)
+    tracer.close()
+    server.stop(None).wait(30)
+    assert collector.seen == {("paceline-target", "paceline.round", PARENT.split("-")[1])}

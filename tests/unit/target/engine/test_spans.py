@@ -1,0 +1,83 @@
+"""What a sampled trace gets to see of a target."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+
+from services.common.request.sampling import SamplingParams, StopParams
+from services.common.serving.tracing import NoTracer
+from services.target.core.plan import Commit, Progress
+from services.target.core.request import Request, RequestSpec
+from services.target.engine.recorder import RoundEntry
+from services.target.engine.spans import Spans
+
+SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+ENTRY = RoundEntry(7, 8, 1, 3, 7, 2, 0, 100, 200, 50)
+
+
+class Kept:
+    active = True
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, int, Mapping[str, object]]] = []
+
+    def span(self, name: str, parent: str = "", attributes: object = None) -> AbstractContextManager[str]:
+        return nullcontext(parent)
+
+    def record(
+        self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Mapping[str, object] | None = None
+    ) -> str:
+        self.spans.append((name, parent, end_ns - start_ns, attributes or {}))
+        return f"{name} {len(self.spans)}"
+
+    def close(self) -> None:
+        return
+
+
+def request(traceparent: str) -> Request:
+    spec = RequestSpec("r", (1, 2), 2, SamplingParams(), StopParams(max_tokens=4), traceparent=traceparent)
+    made = Request(1, spec, 0, 10.0, 8, frozenset(), (0.0, 0), [1, 2])
+    made.admitted, made.first_token, made.ended = 10.5, 10.75, 12.75
+    return made
+
+
+def commit(one: Request) -> Commit:
+    return Commit((Progress(one, 0, (1, 2, 3), None, 2, 7, 8, None),), 0)
+
+
+def test_a_sampled_request_has_its_rounds_and_its_three_parts() -> None:
+    kept = Kept()
+    spans, one = Spans(kept), request(SAMPLED)
+    spans.round(ENTRY, commit(one))
+    spans.ended(one, "length")
+    inner = [(name, parent, lasting) for name, parent, lasting, _ in kept.spans[1:3]]
+    assert inner == [("paceline.draft", "paceline.round 1", 100_000), ("paceline.verify", "paceline.round 1", 200_000)]
+    del kept.spans[1:3]
+    assert [name for name, *_ in kept.spans] == [
+        "paceline.round",
+        "paceline.queue",
+        "paceline.prefill",
+        "paceline.decode",
+    ]
+    assert {parent for _, parent, *_ in kept.spans} == {SAMPLED}
+    assert kept.spans[0][2] == 350_000
+    assert [lasting / 1e9 for _, _, lasting, _ in kept.spans[1:]] == pytest.approx([0.5, 0.25, 2.0], abs=1e-5)
+    assert kept.spans[0][3]["accepted"] == 2
+
+
+@pytest.mark.parametrize("traceparent", ["", SAMPLED[:-2] + "00"])
+def test_others_leave_no_span(traceparent: str) -> None:
+    kept = Kept()
+    spans, one = Spans(kept), request(traceparent)
+    spans.round(ENTRY, commit(one))
+    spans.ended(one, "length")
+    assert not kept.spans
+
+
+def test_a_request_that_never_ran_has_no_parts() -> None:
+    kept, one = Kept(), request(SAMPLED)
+    one.admitted = one.first_token = None
+    Spans(kept).ended(one, "deadline")
+    assert not kept.spans
+    Spans(NoTracer()).ended(one, "deadline")

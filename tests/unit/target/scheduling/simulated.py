@@ -1,0 +1,132 @@
+"""A runner without a model: blocks remember which token they hold, so a block given away too early shows at once.
+
+The next token is a hash of the request's tokens, hence the text is the same whatever happens around it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from services.common.request.sampling import FinishReason
+from services.target.core.plan import Chunk, Outcome, Plan
+from services.target.core.request import RequestSpec
+from services.target.scheduling.stopping import resolve, stop_ids
+
+VOCAB = 320
+REJECTED = -7
+EOS = frozenset({0})
+
+
+def next_token(tokens: Sequence[int], seed: int) -> int:
+    """The token after `tokens`; end of sequence comes up about once in 320."""
+    text = f"{seed} {len(tokens)} {tokens[-1]} {tokens[len(tokens) // 2]}".encode()
+    return int.from_bytes(blake2b(text, digest_size=4).digest(), "little") % VOCAB
+
+
+def unloaded_text(spec: RequestSpec, context_limit: int) -> tuple[tuple[int, ...], FinishReason | None]:
+    """What a request yields when it is alone."""
+    tokens = list(spec.token_ids)
+    ends = stop_ids(spec.stopping, EOS)
+    while True:
+        token = next_token(tokens, spec.sampling.seed)
+        generated = len(tokens) - spec.prompt_length
+        _, end = resolve([token], generated, spec.stopping, ends, context_limit - len(tokens))
+        tokens.append(token)
+        if end is not None:
+            return tuple(tokens[spec.prompt_length :]), end
+
+
+@dataclass
+class _Seat:
+    spec: RequestSpec
+    epoch: int
+    blocks: list[int]
+    tokens: list[int]
+    computed: int
+    active: bool = True
+    salt: bytes = field(default=b"")
+
+
+class SimulatedRunner:
+    """Executes plans over a dictionary of K/V content; raises AssertionError on any wrong content."""
+
+    def __init__(self, block_size: int, context_limit: int) -> None:
+        self._size = block_size
+        self._context_limit = context_limit
+        self._content: dict[tuple[int, int], tuple[bytes, int]] = {}
+        self._seats: dict[int, _Seat] = {}
+        self.written: set[int] = set()
+
+    def execute(self, plan: Plan, matched: int) -> tuple[Outcome, ...]:
+        """Runs a round in which the first `matched` drafts of every row are right; negative: no drafts came."""
+        self.written = set()
+        for slot in plan.released:
+            self._seats.pop(slot, None)
+        for admission in plan.admissions:
+            assert admission.slot not in self._seats, "a slot was admitted twice"
+            assert admission.cached < len(admission.spec.token_ids), "a hit left nothing to compute"
+            tokens = list(admission.spec.token_ids)
+            seat = _Seat(admission.spec, admission.epoch, list(admission.blocks), tokens, admission.cached)
+            seat.salt = admission.spec.salt
+            self._seats[admission.slot] = seat
+        for growth in plan.grown:
+            self._seats[growth.slot].blocks += growth.blocks
+        first = [outcome for chunk in plan.chunks if (outcome := self._prefill(chunk)) is not None]
+        rows = [outcome for slot in plan.rows if (outcome := self._verify(slot, plan.width, matched)) is not None]
+        return tuple(first + rows)
+
+    def _prefill(self, chunk: Chunk) -> Outcome | None:
+        seat = self._seats[chunk.slot]
+        assert chunk.epoch == seat.epoch and chunk.start == seat.computed, "a chunk is out of order"
+        self._expect(seat)
+        for index, token in enumerate(chunk.token_ids):
+            assert token == seat.tokens[chunk.start + index]
+            self._write(seat, chunk.start + index, token)
+        seat.computed += len(chunk.token_ids)
+        assert chunk.last == (seat.computed == len(seat.tokens))
+        if not chunk.last:
+            return None
+        self._expect(seat)
+        return self._committed(chunk.slot, seat, [next_token(seat.tokens, seat.spec.sampling.seed)], 0, 0)
+
+    def _verify(self, slot: int, width: int, matched: int) -> Outcome | None:
+        seat = self._seats[slot]
+        if not seat.active:
+            return None
+        self._expect(seat)
+        speculation = seat.spec.speculation
+        cap = 0 if speculation.off else width - 1 if speculation.max_draft is None else speculation.max_draft
+        drafted = min(cap, width - 1) if matched >= 0 else 0
+        accepted = min(max(matched, 0), drafted)
+        start = seat.computed
+        chosen: list[int] = []
+        for row in range(width):
+            if row <= accepted:
+                tokens = seat.tokens + chosen
+                self._write(seat, start + row, tokens[-1])
+                chosen.append(next_token(tokens, seat.spec.sampling.seed))
+            else:
+                self._write(seat, start + row, REJECTED)
+        return self._committed(slot, seat, chosen, accepted, drafted)
+
+    def _committed(self, slot: int, seat: _Seat, chosen: list[int], accepted: int, drafted: int) -> Outcome:
+        ends = stop_ids(seat.spec.stopping, EOS)
+        generated = len(seat.tokens) - seat.spec.prompt_length
+        room = self._context_limit - len(seat.tokens)
+        kept, end = resolve(chosen, generated, seat.spec.stopping, ends, room)
+        seat.tokens += chosen[:kept]
+        seat.computed = len(seat.tokens) - 1
+        seat.active = end is None
+        return Outcome(slot, seat.epoch, tuple(chosen[:kept]), min(accepted, kept - 1), drafted, end)
+
+    def _write(self, seat: _Seat, position: int, token: int) -> None:
+        index, offset = divmod(position, self._size)
+        if index < len(seat.blocks):
+            self._content[seat.blocks[index], offset] = (seat.salt, token)
+            self.written.add(seat.blocks[index])
+
+    def _expect(self, seat: _Seat) -> None:
+        for position in range(seat.computed):
+            index, offset = divmod(position, self._size)
+            found = self._content.get((seat.blocks[index], offset))
+            assert found == (seat.salt, seat.tokens[position]), f"position {position} holds {found}"
