@@ -21,7 +21,7 @@ from services.target.engine.idempotency import KeyStore
 from services.target.engine.ledger import TokenLedger
 from services.target.engine.meter import Meter
 from services.target.engine.recorder import FlightRecorder
-from services.target.engine.requests import CommandDesk
+from services.target.engine.requests import RequestHandler
 from services.target.engine.spans import Spans
 from services.target.engine.thread import EngineThread
 from services.target.engine.watch import EngineWatch
@@ -131,7 +131,7 @@ def _engine(
         scheduler=machine.scheduler,
         runner=machine.runner,
         emitter=emitter,
-        desk=CommandDesk(machine.scheduler, emitter, KeyStore(), meter),
+        requests=RequestHandler(machine.scheduler, emitter, KeyStore(), meter),
         meter=meter,
         recorder=recorder,
         deliver=deliver,

@@ -16,7 +16,7 @@ from services.common.request.sampling import StopParams
 from services.target.build_device import Machine, assemble
 from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
-from services.target.core.round import Landing
+from services.target.core.round import RoundOutput
 from services.target.settings import TargetSettings
 from tests.bench.gpu.shapes import TINY
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
@@ -81,7 +81,7 @@ def test_no_launch_waits_for_the_device(machine: Machine) -> None:
     runner, scheduler = machine.runner, machine.scheduler
     for spec in requests():
         scheduler.add(spec, None, 0.0)
-    flights: deque[tuple[Plan, Landing]] = deque()
+    flights: deque[tuple[Plan, RoundOutput]] = deque()
     tokens = rounds = 0
     while True:
         plan = scheduler.plan(0.0, speculate=False)
@@ -94,8 +94,8 @@ def test_no_launch_waits_for_the_device(machine: Machine) -> None:
         if not flights:
             break
         if plan.empty or len(flights) > runner.look_ahead:
-            launched, land = flights.popleft()
-            commit = scheduler.commit(launched, land()[1], 0.0)
+            launched, output = flights.popleft()
+            commit = scheduler.commit(launched, output.land(), 0.0)
             tokens += sum(len(progress.tokens) for progress in commit.progress)
     assert tokens == 12 * TOKENS
     assert rounds > 3 * TOKENS

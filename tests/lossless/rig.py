@@ -17,7 +17,7 @@ from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.plan import Commit, Plan, PositionLogprobs
 from services.target.core.request import RequestSpec
-from services.target.core.round import Landing
+from services.target.core.round import RoundOutput
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings
@@ -117,7 +117,7 @@ class Rig:
         self.done: dict[str, Done] = {}
         self.request_of_slot: dict[int, str] = {}
         self.rounds = 0
-        self._flights: deque[tuple[Plan, Landing]] = deque()
+        self._flights: deque[tuple[Plan, RoundOutput]] = deque()
 
     def __enter__(self) -> "Rig":
         return self
@@ -151,15 +151,15 @@ class Rig:
             pass
         return [self.done[spec.request_id] for spec in specs]
 
-    def _launch(self, plan: Plan) -> Landing:
+    def _launch(self, plan: Plan) -> RoundOutput:
         self.runner.prepare(plan)
         for admission in plan.admissions:
             self.request_of_slot[admission.slot] = admission.spec.request_id
         drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False
         return self.runner.launch(plan, drafted)
 
-    def _land(self, plan: Plan, land: Landing) -> None:
-        _, outcomes = land()
+    def _land(self, plan: Plan, output: RoundOutput) -> None:
+        outcomes = output.land()
         commit = self.scheduler.commit(plan, outcomes, 0.0)
         kept = [(progress.tokens, progress.end) for progress in commit.progress]
         # A row that had ended in the round before commits nothing.

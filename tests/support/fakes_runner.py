@@ -13,17 +13,21 @@ from dataclasses import dataclass, field
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Outcome, Plan
 from services.target.core.request import RequestSpec
-from services.target.core.round import Landing
 
 
-@dataclass(frozen=True, slots=True)
-class FakeTimes:
-    """Times of a round that took no time."""
+@dataclass(slots=True)
+class FakeOutput:
+    """The output of a round that took no time."""
 
+    take: Callable[[], tuple[Outcome, ...]]
     prepare_us: int = 1
     prefill_us: int = 0
     verify_us: int = 10
     host_us: int = 1
+
+    def land(self) -> tuple[Outcome, ...]:
+        """What the round committed."""
+        return self.take()
 
 
 def next_token(tokens: Sequence[int], seed: int, vocab: int) -> int:
@@ -85,19 +89,19 @@ class FakeRunner:
     def overlap(self, plan: Plan) -> None:
         """Nothing can overlap here."""
 
-    def launch(self, plan: Plan, drafted: bool) -> Landing:
+    def launch(self, plan: Plan, drafted: bool) -> FakeOutput:
         """Runs the plan at once; the landing tells what came of it."""
         assert self.prepared == plan.number, "prepare comes first"
         self.before_execute(plan)
         outcomes = self._execute(plan, drafted)
         self.in_flight.append(plan.number)
 
-        def land() -> tuple[FakeTimes, tuple[Outcome, ...]]:
+        def land() -> tuple[Outcome, ...]:
             assert self.in_flight.pop(0) == plan.number, "rounds land in the order of their launches"
             self.before_land(plan)
-            return FakeTimes(), outcomes
+            return outcomes
 
-        return land
+        return FakeOutput(land)
 
     def _execute(self, plan: Plan, drafted: bool) -> tuple[Outcome, ...]:
         """Prefills, then commits one token and the drafts that are right for each row."""

@@ -1,44 +1,32 @@
-"""One round's values as they pass from step to step, and the runner as the engine sees it."""
+"""One round as it passes from step to step, and the runner as the engine sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from services.target.core.plan import Outcome, Plan
+from services.target.core.plan import Commit, Outcome, Plan
 
 
-class Times(Protocol):
-    """Where a round's time went, microseconds."""
+class RoundOutput(Protocol):
+    """What a launched round leaves. Times are microseconds; the last two are known once it has landed."""
 
-    @property
-    def prepare_us(self) -> int:
-        """Applying the plan and publishing the drafter's inputs."""
+    prepare_us: int
+    """Applying the plan and publishing the drafter's inputs."""
+    prefill_us: int
+    """Prompt chunks."""
+    verify_us: int
+    """The verify forward."""
+    host_us: int
+    """Reading the outcomes."""
+
+    def land(self) -> tuple[Outcome, ...]:
+        """Waits for the round and returns what it committed; called once, in the order of the launches."""
         ...
-
-    @property
-    def prefill_us(self) -> int:
-        """Prompt chunks."""
-        ...
-
-    @property
-    def verify_us(self) -> int:
-        """The verify forward."""
-        ...
-
-    @property
-    def host_us(self) -> int:
-        """Reading the outcomes."""
-        ...
-
-
-Landing = Callable[[], tuple[Times, tuple[Outcome, ...]]]
-"""Waits for a launched round and returns what it committed; called once, in the order of the launches."""
 
 
 class RoundRunner(Protocol):
-    """The device side of a round. One thread may call it, in the order prepare, overlap, launch, landing."""
+    """The device side of a round. One thread may call it, in the order prepare, overlap, launch, land."""
 
     @property
     def look_ahead(self) -> int:
@@ -62,24 +50,34 @@ class RoundRunner(Protocol):
         """Does the work that needs no drafts."""
         ...
 
-    def launch(self, plan: Plan, drafted: bool) -> Landing:
+    def launch(self, plan: Plan, drafted: bool) -> RoundOutput:
         """Starts the plan, at width 1 unless it is drafted."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Drafted:
-    """Whether the mailbox holds the round's drafts, and how long the engine waited for them (microseconds)."""
+@dataclass(slots=True)
+class Round:
+    """One round, filled as it goes: planned, drafted, launched, committed.
 
-    arrived: bool
-    waited_us: int
+    ``drafted`` says that the mailbox holds its drafts; otherwise ``fallback`` says why a speculative round has none.
+    The engine waited ``draft_us`` for them and spent ``engine_us`` on the round in all, microseconds.
+    """
+
+    plan: Plan
+    drafted: bool = False
     fallback: str = ""
+    draft_us: int = 0
+    engine_us: float = 0.0
+    failed: bool = False
+    output: RoundOutput = field(init=False)
+    outcomes: tuple[Outcome, ...] = ()
+    commit: Commit = field(init=False)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do: the plan is empty, or the round has failed."""
+        return self.failed or self.plan.empty
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What the runner made of a round; ``micros`` is its duration with the wait for drafts, None after a fault."""
-
-    times: Times
-    outcomes: tuple[Outcome, ...]
-    micros: float | None
+NO_ROUND = Round(Plan(0, 1, (), 0, (), (), (), ()))
+"""Stands where no round is in flight; it is over."""

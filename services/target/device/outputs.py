@@ -3,8 +3,9 @@
 The copies are enqueued before the next step, so that it may reuse the buffers before the host has read them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from services.common.kernels.accept import End, RoundResult, logprobs
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Outcome, PositionLogprobs
-from services.target.device.state import DeviceState, Seat
+from services.target.device.state import Seat
 
 ENDS: dict[int, FinishReason | None] = {
     End.NONE: None,
@@ -22,82 +23,93 @@ ENDS: dict[int, FinishReason | None] = {
     End.NON_FINITE: FinishReason.ERROR,
 }
 
+Rows = tuple[tuple[int, Seat], ...]
+"""Slots of a step's rows and who sat there: they may have changed hands when the host reads."""
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Results on their way to the host, of a verify or of a first token; the round's mark stands behind the copies.
 
-    `rows` are slots and who sat there: they may have changed hands when the host reads. `logprobs` are those of the
-    model's own distribution, before penalties, biases and temperature: of the chosen tokens and the best ids and values
-    of each position, when a row asked for them.
+class _Copies(NamedTuple):
+    """Results of one step on their way to the host.
+
+    `logprobs` are those of the model's own distribution, before penalties, biases and temperature: of the chosen tokens
+    and the best ids and values of each position, when a row asked for them.
     """
 
-    rows: tuple[tuple[int, Seat], ...]
+    rows: Rows
     result: RoundResult
     packed_N: Tensor
     logprobs: tuple[Tensor, Tensor, Tensor] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What a step left on the device, there until the next step runs. `rows` are slots and who sat there."""
+class RoundOutput:
+    """What a round brings: first tokens and the rows of its verify. Times are microseconds, for the flight recorder."""
 
-    rows: tuple[tuple[int, Seat], ...]
-    result: RoundResult
-    logits_BWV: Tensor
-
-
-def leave(state: DeviceState, rows: tuple[int, ...], result: RoundResult, logits_BWV: Tensor) -> Left:
-    """Notes who sits in the rows of a step that was just launched."""
-    return Left(tuple((slot, state.seat(slot)) for slot in rows), result, logits_BWV)
-
-
-def start_reading(left: Left, most: int) -> Reading:
-    """Enqueues the copies; `most` caps the alternatives per position."""
-    result, table = left.result, None
-    if any(seat.spec.logprobs is not None for _, seat in left.rows):
-        chosen_BW, ids_BWN, values_BWN = logprobs(left.logits_BWV, result.tokens_BW, most)
-        table = (_to_host(chosen_BW), _to_host(ids_BWN), _to_host(values_BWN))
-    return Reading(left.rows, result, _to_host(result.packed_N), table)
-
-
-class Results:
-    """What a round brought: first tokens, whose copies are on their way, and what the verify left on the device."""
-
-    def __init__(self, first: Sequence[Reading] = (), verify: Left | None = None, most: int = 0) -> None:
-        self._readings = list(first)
-        self._verify = verify
-        self._most = most
+    def __init__(self, device: torch.device, most_logprobs: int) -> None:
+        """`most_logprobs` caps the alternatives per position."""
+        self._device, self._most = device, most_logprobs
+        self._copies: list[_Copies] = []
+        self._left: tuple[Rows, RoundResult, Tensor] | None = None
+        self._wait: Callable[[torch.cuda.Event | None], None] = lambda done: None
         self._fetched = False
         self.done: torch.cuda.Event | None = None
         """Stands on the stream behind the round and its copies; None on a CPU, where they are done."""
+        self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0
+
+    def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
+        """Enqueues the copies of a step's results at once."""
+        table = None
+        if any(seat.spec.logprobs is not None for _, seat in rows):
+            chosen_BW, ids_BWN, values_BWN = logprobs(logits_BWV, result.tokens_BW, self._most)
+            table = (_to_host(chosen_BW), _to_host(ids_BWN), _to_host(values_BWN))
+        self._copies.append(_Copies(rows, result, _to_host(result.packed_N), table))
+
+    def leave(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
+        """Notes results that stay on the device until `fetch`."""
+        self._left = rows, result, logits_BWV
+
+    def launched(self, launch_us: int, wait: Callable[[torch.cuda.Event | None], None]) -> None:
+        """The round runs; `wait` returns once it has passed the mark that it is given."""
+        self.verify_us, self._wait = launch_us, wait
 
     @torch.inference_mode()
-    def fetch(self, device: torch.device) -> None:
-        """Enqueues the copies, before the next step; doing it again is harmless.
+    def fetch(self) -> None:
+        """Enqueues the copies of what was left, before the next step; doing it again is harmless.
 
         Apart from the launch, so that they need not stand between a verify and the drafter's flag.
         """
         if self._fetched:
             return
         self._fetched = True
-        if self._verify is not None:
-            self._readings.append(start_reading(self._verify, self._most))
-        if device.type == "cuda":
+        if self._left is not None:
+            self.copy(*self._left)
+        if self._device.type == "cuda":
             self.done = torch.cuda.Event()
             self.done.record()
 
-    def read(self) -> tuple[Outcome, ...]:
-        """Outcomes of all that were fetched, once the mark is passed."""
-        return tuple(outcome for reading in self._readings for outcome in read_outcomes(reading))
+    def land(self) -> tuple[Outcome, ...]:
+        """Waits for the round and returns its outcomes; moves the host's mirror of each slot."""
+        start = perf_counter()
+        self.fetch()
+        self._wait(self.done)
+        waited = perf_counter()
+        outcomes = tuple(outcome for copies in self._copies for outcome in _outcomes(copies))
+        self.verify_us += micros(start, waited)
+        if self._left is None:  # no rows were verified: what was waited for are prompts
+            self.prefill_us, self.verify_us = self.prefill_us + self.verify_us, 0
+        self.host_us = micros(waited)
+        return outcomes
 
 
-def read_outcomes(reading: Reading) -> tuple[Outcome, ...]:
-    """One outcome per row, in order, once the copies are there; moves the host's mirror of each slot."""
-    tokens, counts, accepted, drafted, ends = reading.result.unpack(reading.packed_N)
-    table = _Logprobs(reading.logprobs)
+def micros(start: float, end: float | None = None) -> int:
+    """Microseconds between two readings of `perf_counter`; `end` is now by default."""
+    return round(((perf_counter() if end is None else end) - start) * 1e6)
+
+
+def _outcomes(copies: _Copies) -> list[Outcome]:
+    """One outcome per row, in order, once the copies are there."""
+    tokens, counts, accepted, drafted, ends = copies.result.unpack(copies.packed_N)
+    table = _Logprobs(copies.logprobs)
     outcomes: list[Outcome] = []
-    for row, (slot, seat) in enumerate(reading.rows):
+    for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
         seat.length += count
         seat.generated += count
@@ -111,7 +123,7 @@ def read_outcomes(reading: Reading) -> tuple[Outcome, ...]:
             logprobs=table.row(row, count, seat.spec.logprobs),
         )
         outcomes.append(outcome)
-    return tuple(outcomes)
+    return outcomes
 
 
 class _Logprobs:

@@ -4,8 +4,8 @@ Knows tensors and graphs, not sessions, sockets or policy. One thread may call i
 launch for each plan; what launch returns is called in the same order.
 """
 
-import time
-from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 
 import torch
 
@@ -15,27 +15,16 @@ from services.common.device.threads import use_threads
 from services.common.model import DflashContext, Qwen3
 from services.common.pair import attach
 from services.common.pair.arena import Arena
-from services.target.core.plan import Chunk, Outcome, Plan
-from services.target.core.round import Landing
+from services.target.core.plan import Chunk, Plan
 from services.target.device.context import Pool
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
-from services.target.device.outputs import Left, Reading, Results, leave, start_reading
+from services.target.device.outputs import RoundOutput, Rows, micros
 from services.target.device.publish import Publisher
 from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState
 from services.target.device.steps import Steps, mode_of
 from services.target.device.warm_up import warm_up
 from services.target.drafting.handoff import Handoff, HostHandoff
-
-
-@dataclass(frozen=True, slots=True)
-class RoundTimes:
-    """Where a round's time went, microseconds."""
-
-    prepare_us: int
-    prefill_us: int
-    verify_us: int
-    host_us: int
 
 
 class Runner:
@@ -61,9 +50,7 @@ class Runner:
         self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device
         self._overlapped = -1
-        self._first: list[Reading] = []
-        self._results = Results()
-        self._prepare_us = self._prefill_us = 0
+        self._output = self._next = self._new_output()
 
     @property
     def look_ahead(self) -> int:
@@ -103,7 +90,8 @@ class Runner:
 
         What the round before left is fetched behind that: the drafter need not wait for it.
         """
-        start = time.perf_counter()
+        start = perf_counter()
+        self._next = self._new_output()
         self._state.apply(plan)
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
@@ -114,8 +102,8 @@ class Runner:
             self.handoff.published(plan)
             # Behind the flag, where the stream waits for the drafter anyway; a plain round looks at no tag.
             inputs.set_round(plan.number)
-        self._results.fetch(self._device)
-        self._prepare_us = _micros(start)
+        self._output.fetch()
+        self._next.prepare_us = micros(start)
 
     @torch.inference_mode()
     def publish(self) -> None:
@@ -128,34 +116,24 @@ class Runner:
         if self._overlapped == plan.number:
             return
         self._overlapped = plan.number
-        start = time.perf_counter()
-        self._first = [reading for chunk in plan.chunks if (reading := self._prefill(chunk)) is not None]
-        self._prefill_us = _micros(start)
+        start = perf_counter()
+        for chunk in plan.chunks:
+            self._prefill(chunk)
+        self._next.prefill_us = micros(start)
         self._fill_noise(plan.rows, plan.width)
 
     @torch.inference_mode()
-    def launch(self, plan: Plan, drafted: bool) -> Landing:
+    def launch(self, plan: Plan, drafted: bool) -> RoundOutput:
         """Starts the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
         self.overlap(plan)
-        start = time.perf_counter()
-        verify = self._verify(plan, drafted) if plan.rows else None
-        results = self._results = Results(self._first, verify, self._settings.max_logprobs)
-        launched = time.perf_counter() - start
-        prepare_us, prefill_us = self._prepare_us, self._prefill_us
+        start = perf_counter()
+        output = self._output = self._next
+        if plan.rows:
+            self._verify(plan, drafted)
+        output.launched(micros(start), partial(self.handoff.wait, plan))
+        return output
 
-        def land() -> tuple[RoundTimes, tuple[Outcome, ...]]:
-            start = time.perf_counter()
-            results.fetch(self._device)
-            self.handoff.wait(plan, results.done)
-            verified = time.perf_counter()
-            outcomes = results.read()
-            here = round((launched + verified - start) * 1e6)
-            prefill, verify_us = (prefill_us, here) if plan.rows else (prefill_us + here, 0)
-            return RoundTimes(prepare_us, prefill, verify_us, _micros(verified)), outcomes
-
-        return land
-
-    def _verify(self, plan: Plan, drafted: bool) -> Left:
+    def _verify(self, plan: Plan, drafted: bool) -> None:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
         step = self.steps.verify(bucket, width, mode)
@@ -164,22 +142,30 @@ class Runner:
         if drafted:
             self.handoff.before_verify(plan)
         self.steps.run_verify(bucket, width, mode)
-        return leave(self._state, rows, step.result, step.logits_BWV)
+        self._next.leave(self._seated(rows), step.result, step.logits_BWV)
 
-    def _prefill(self, chunk: Chunk) -> Reading | None:
+    def _prefill(self, chunk: Chunk) -> None:
         length = self._settings.chunk(len(chunk.token_ids))
         self.steps.chunk.set(chunk)
         self.steps.prefill(length).set_tokens(chunk.token_ids)
         self.steps.run_prefill(length)
-        if not chunk.last:
-            return None
-        rows = (chunk.slot,)
-        self._fill_noise(rows, 1)
-        mode = mode_of(self._state.seat(chunk.slot).plain)
+        if chunk.last:
+            self._first_token(chunk.slot)
+
+    def _first_token(self, slot: int) -> None:
+        """Chooses the token after a prompt; the next prompt's choice takes its place on the device."""
+        self._fill_noise((slot,), 1)
+        mode = mode_of(self._state.seat(slot).plain)
         if mode == "full":
-            self._ring.point(self.steps.first(mode).noise_index_T, self._heads(rows), 1)
+            self._ring.point(self.steps.first(mode).noise_index_T, self._heads((slot,)), 1)
         step = self.steps.run_first(mode)
-        return start_reading(leave(self._state, rows, step.result, step.logits_BWV), self._settings.max_logprobs)
+        self._next.copy(self._seated((slot,)), step.result, step.logits_BWV)
+
+    def _seated(self, slots: tuple[int, ...]) -> Rows:
+        return tuple((slot, self._state.seat(slot)) for slot in slots)
+
+    def _new_output(self) -> RoundOutput:
+        return RoundOutput(self._device, self._settings.max_logprobs)
 
     def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
         self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)
@@ -196,7 +182,3 @@ def _ring(model: Qwen3, settings: RunnerSettings, arena: Arena) -> NoiseRing | K
     shape = ring_shape(settings.slots, model.config.vocab_size, settings.widths[-1])
     copy_TV = arena.tensor(attach.NOISE) if attach.NOISE in arena else None
     return NoiseRing(settings.slots, settings.widths[-1], torch.zeros(shape, dtype=dtype), copy_TV)
-
-
-def _micros(start: float) -> int:
-    return round((time.perf_counter() - start) * 1e6)

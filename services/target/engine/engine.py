@@ -1,54 +1,32 @@
 """The engine: plan, draft, verify, commit, emit, for every running request at once.
 
-With a runner that looks ahead a round is planned and launched while the one before it runs, and read while the next
-one does. Otherwise what a speculative round committed is settled at once, but told when the drafter has the next one to
-work on. Knows rounds and requests, not threads, sockets or tensors. One thread calls it (`engine_thread.py`);
-everything that other threads want of it arrives as commands between rounds.
+It knows rounds and requests, not threads, sockets or tensors. One thread calls it (`thread.py`); what other threads
+want of it arrives as commands between rounds.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.core.commands import Attach, Command, Detach
 from services.target.core.drafts import Drafts, NoDrafts
-from services.target.core.plan import Commit, Plan
-from services.target.core.round import Drafted, Landing, RoundRunner, Verified
+from services.target.core.round import NO_ROUND, Round, RoundRunner
 from services.target.core.sync_points import SyncPoints
-from services.target.core.updates import End, RoundNews
+from services.target.core.updates import End, RoundNews, Update
 from services.target.engine.emit import Emitter, totals
 from services.target.engine.meter import Meter
 from services.target.engine.recorder import FlightRecorder, RoundEntry
-from services.target.engine.requests import CommandDesk
+from services.target.engine.requests import RequestHandler
 from services.target.scheduling.scheduler import Scheduler
 
 _LOG = logging.getLogger(__name__)
 _MOST_FAILED_ROUNDS = 3
 _HEARTBEAT_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A round that was launched and not read yet; `host_us` went into its drafts and its launch."""
-
-    plan: Plan
-    drafted: Drafted
-    land: Landing
-    host_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """A round that was settled and not told yet."""
-
-    plan: Plan
-    drafted: Drafted
-    verified: Verified
-    commit: Commit
 
 
 class EngineDeadError(RuntimeError):
@@ -62,7 +40,7 @@ class EngineParts:
     scheduler: Scheduler
     runner: RoundRunner
     emitter: Emitter
-    desk: CommandDesk
+    requests: RequestHandler
     meter: Meter
     recorder: FlightRecorder
     deliver: Callable[[RoundNews], object]
@@ -80,8 +58,8 @@ class Engine:
         self._failed_rounds = 0
         self._delivered = parts.clock()
         self._number = 0
-        self._flight: _Flight | None = None
-        self._done: _Done | None = None
+        self._in_flight = NO_ROUND
+        self._unreported: Round | None = None
         self.steps = 0
         self.turns = 0
         self.load = parts.scheduler.load()
@@ -108,7 +86,7 @@ class Engine:
         now = self._parts.clock()
         for command in commands:
             self._obey(command, now)
-        self._parts.desk.expire(now)
+        self._parts.requests.expire(now)
         ran = self.step()
         if not ran:
             self._deliver_quietly()
@@ -116,35 +94,33 @@ class Engine:
         return ran
 
     def step(self) -> bool:
-        """Runs one round, or starts one and reads the one before; False when there is nothing to do."""
-        plan, before = self._plan(), self._flight
-        if plan.empty:
-            self.land()
-        if not plan.speculative:
-            self._tell()
-        if plan.empty:
-            return before is not None
-        launched = self._launch(plan)
-        self.land()
-        self._flight = launched
-        if not self._parts.runner.look_ahead:
-            self.land()
-        return True
+        """Runs one round, or launches one and lands the one before; False when there was nothing to do."""
+        return self._look_ahead() if self._parts.runner.look_ahead else self._in_turn()
+
+    def _in_turn(self) -> bool:
+        """Runs one round to its end. A speculative one is reported when the drafter has the next one to work on."""
+        round_ = self._plan()
+        self._draft(round_)
+        self._verify(round_)
+        self._commit(round_)
+        self._emit(round_)
+        return not round_.plan.empty
+
+    def _look_ahead(self) -> bool:
+        """Launches a round behind the one in flight, then commits and emits that one while the device works."""
+        busy, round_ = not self._in_flight.over, self._plan()
+        self._draft(round_)
+        self._verify(round_)
+        before, self._in_flight = self._in_flight, round_
+        self._commit(before)
+        self._emit(before)
+        return busy or not round_.plan.empty
 
     def land(self) -> None:
-        """Reads the round in flight, if there is one, and commits it."""
-        flight, self._flight = self._flight, None
-        if flight is None:
-            return
-        try:
-            verified = self._verified(flight)
-        except Exception as error:
-            self._give_up(flight.plan, error)
-            return
-        self._done = _Done(flight.plan, flight.drafted, verified, self._commit(flight.plan, verified))
-        self._settle(self._done.commit)
-        if self._parts.runner.look_ahead or not flight.plan.speculative:
-            self._tell()
+        """Commits and emits the round in flight, if there is one."""
+        round_, self._in_flight = self._in_flight, NO_ROUND
+        self._commit(round_)
+        self._emit(round_)
 
     def _obey(self, command: Command, now: float) -> None:
         if isinstance(command, Attach):
@@ -153,7 +129,7 @@ class Engine:
             if command.generation == self._drafts.generation:
                 self._use(NoDrafts(command.fallback))
         else:
-            self._parts.desk.obey(command, now)
+            self._parts.requests.obey(command, now)
 
     def _use(self, drafts: Drafts) -> None:
         """Turns to another attachment; a round in flight waits for drafts of the one before."""
@@ -161,117 +137,128 @@ class Engine:
         self._drafts = drafts
         self._parts.runner.set_generation(drafts.generation)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> Round:
         self._parts.points.visit("plan")
-        return self._parts.scheduler.plan(self._parts.clock(), self._drafts.speculating)
+        round_ = Round(self._parts.scheduler.plan(self._parts.clock(), self._drafts.speculating))
+        if not round_.plan.speculative:
+            self._report()  # no drafter is asked, so nothing is gained by waiting
+        return round_
 
-    def _draft(self, plan: Plan) -> Drafted:
-        self._parts.points.visit("draft")
-        runner, drafts = self._parts.runner, self._drafts
-        runner.prepare(plan)
-        if not plan.speculative:
+    def _draft(self, round_: Round) -> None:
+        """Asks for drafts, does meanwhile what needs none, and waits for them."""
+        if round_.over:
+            return
+        with self._giving_up(round_):
+            self._parts.points.visit("draft")
+            runner, plan, drafts = self._parts.runner, round_.plan, self._drafts
+            runner.prepare(plan)
+            if plan.speculative:
+                drafts.ask(plan)
+                self._report()
             runner.overlap(plan)
-            return Drafted(False, 0)
-        drafts.ask(plan)
-        self._tell()
-        runner.overlap(plan)
-        start = perf_counter()
-        arrived = drafts.wait(plan)
-        waited_us = round((perf_counter() - start) * 1e6)
-        if not arrived and not drafts.speculating:
-            self._use(NoDrafts(drafts.fallback))
-        return Drafted(arrived, waited_us, "" if arrived else drafts.fallback)
+            if plan.speculative:
+                self._wait(round_, drafts)
 
-    def _launch(self, plan: Plan) -> _Flight | None:
-        """Starts a round; None when it had to be given up."""
-        try:
-            drafted = self._draft(plan)
+    def _wait(self, round_: Round, drafts: Drafts) -> None:
+        """Waits for the drafts; a drafter that is late or gone is not asked again."""
+        start = perf_counter()
+        round_.drafted = drafts.wait(round_.plan)
+        round_.draft_us = round((perf_counter() - start) * 1e6)
+        if round_.drafted:
+            return
+        round_.fallback = drafts.fallback
+        if not drafts.speculating:
+            self._use(NoDrafts(drafts.fallback))
+
+    def _verify(self, round_: Round) -> None:
+        """Launches the one forward of the round."""
+        if round_.over:
+            return
+        with self._giving_up(round_):
             self._parts.points.visit("verify")
             start = perf_counter()
-            land = self._parts.runner.launch(plan, drafted.arrived)
-        except Exception as error:
-            self.land()
-            self._give_up(plan, error)
-            return None
-        return _Flight(plan, drafted, land, drafted.waited_us + (perf_counter() - start) * 1e6)
+            round_.output = self._parts.runner.launch(round_.plan, round_.drafted)
+            round_.engine_us = round_.draft_us + (perf_counter() - start) * 1e6
 
-    def _verified(self, flight: _Flight) -> Verified:
-        start = perf_counter()
-        times, outcomes = flight.land()
-        micros = flight.host_us + (perf_counter() - start) * 1e6
-        return Verified(times, outcomes, None if flight.drafted.fallback else micros)
+    def _commit(self, round_: Round) -> None:
+        """Waits for the round and commits it; commands that come before it is reported find what it left."""
+        if round_.over:
+            return
+        with self._giving_up(round_):
+            start = perf_counter()
+            round_.outcomes = round_.output.land()
+            round_.engine_us += (perf_counter() - start) * 1e6
+        if not round_.failed:
+            self._settle(round_)
 
-    def _commit(self, plan: Plan, verified: Verified) -> Commit:
+    def _settle(self, round_: Round) -> None:
+        """Takes what the round brought to the scheduler and to the books."""
         self._parts.points.visit("commit")
         self._failed_rounds = 0
-        return self._parts.scheduler.commit(plan, verified.outcomes, self._parts.clock(), verified.micros)
+        usual_us = None if round_.fallback else round_.engine_us
+        round_.commit = self._parts.scheduler.commit(round_.plan, round_.outcomes, self._parts.clock(), usual_us)
+        for request in self._parts.emitter.commit(round_.commit):
+            self._parts.requests.ended(request)
 
-    def _settle(self, commit: Commit) -> None:
-        """Takes the round to the books: commands that come before it is told must find what it left."""
-        for request in self._parts.emitter.commit(commit):
-            self._parts.desk.ended(request)
+    def _emit(self, round_: Round) -> None:
+        """Reports the round now; one in turn that speculated waits for the next drafts to be asked for."""
+        if round_.over:
+            return
+        self._unreported = round_
+        if self._parts.runner.look_ahead or not round_.plan.speculative:
+            self._report()
 
-    def _tell(self) -> None:
-        """Emits the round before, if that was not done yet."""
-        done, self._done = self._done, None
-        if done is None:
+    def _report(self) -> None:
+        """Records, counts and delivers the round that was committed last, unless that was done."""
+        round_, self._unreported = self._unreported, None
+        if round_ is None:
             return
         self._parts.points.visit("emit")
-        entry = _entry(done.plan, done.drafted, done.verified, done.commit)
+        entry = RoundEntry.of(round_)
         self._parts.recorder.add(entry)
-        self._parts.meter.round(entry, done.commit)
-        self._deliver(done.plan.number)
+        self._parts.meter.round(entry, round_.commit)
+        self._deliver(entry.number)
 
-    def _give_up(self, plan: Plan, error: Exception) -> None:
-        """Ends the requests of a round that failed; a request must never end the engine, a broken engine must go."""
-        if not self._parts.runner.sound:
-            raise EngineDeadError("the device is lost") from error
-        self._tell()
-        _LOG.exception("round failed", extra={"round": plan.number})
+    @contextmanager
+    def _giving_up(self, round_: Round) -> Iterator[None]:
+        """Ends the requests of a round that fails: a request must never end the engine, a broken device must."""
+        try:
+            yield
+        except Exception as error:
+            round_.failed = True
+            if self._in_flight.plan.number < round_.plan.number:
+                self.land()
+            if not self._parts.runner.sound:
+                raise EngineDeadError("the device is lost") from error
+            self._report()
+            self._abandon(round_, error)
+
+    def _abandon(self, round_: Round, error: Exception) -> None:
+        _LOG.exception("round failed", extra={"round": round_.plan.number})
         self._failed_rounds += 1
         refusal = PacelineError(Code.INTERNAL, Reason.INTERNAL, "the round of this request failed")
-        for request in self._parts.scheduler.abandon(plan, self._parts.clock()):
+        for request in self._parts.scheduler.abandon(round_.plan, self._parts.clock()):
             self._parts.emitter.end(request, End(error=refusal, totals=totals(request)))
-            self._parts.desk.ended(request)
+            self._parts.requests.ended(request)
         self._parts.meter.failed_round()
-        self._deliver(plan.number)
+        self._deliver(round_.plan.number)
         if self._failed_rounds >= _MOST_FAILED_ROUNDS:
             raise EngineDeadError(f"{self._failed_rounds} rounds failed in a row") from error
 
     def _deliver(self, number: int) -> None:
-        """The one hand-over of a round."""
+        """Hands the news of a round over, once."""
         self._number = number
-        self.load = self._parts.scheduler.load()
-        self._parts.meter.levels(self.load, self._drafts.generation)
-        self._delivered = self._parts.clock()
-        news = RoundNews(number, self.load, self._drafts.speculating, self._parts.emitter.take())
         self.steps += 1
-        self._parts.deliver(news)
+        self._send(self._parts.emitter.take())
 
     def _deliver_quietly(self) -> None:
         """Without a round: refusals and cancellations at once, a heartbeat now and then."""
         updates = self._parts.emitter.take()
-        if not updates and self._parts.clock() - self._delivered < _HEARTBEAT_S:
-            return
+        if updates or self._parts.clock() - self._delivered >= _HEARTBEAT_S:
+            self._send(updates)
+
+    def _send(self, updates: dict[int, list[Update]]) -> None:
         self.load = self._parts.scheduler.load()
         self._parts.meter.levels(self.load, self._drafts.generation)
         self._delivered = self._parts.clock()
         self._parts.deliver(RoundNews(self._number, self.load, self._drafts.speculating, updates))
-
-
-def _entry(plan: Plan, drafted: Drafted, verified: Verified, commit: Commit) -> RoundEntry:
-    times = verified.times
-    decoded = [outcome for outcome in verified.outcomes if outcome.slot in plan.rows]
-    return RoundEntry(
-        number=plan.number,
-        width=plan.width if drafted.arrived else 1,
-        requests=len(plan.rows),
-        committed=sum(len(progress.tokens) for progress in commit.progress) + commit.discarded,
-        drafted=sum(outcome.drafted for outcome in decoded),
-        accepted=sum(outcome.accepted for outcome in decoded),
-        prefilled=plan.prefill_tokens,
-        draft_us=drafted.waited_us,
-        verify_us=times.verify_us,
-        host_us=times.prepare_us + times.host_us,
-        fallback=drafted.fallback,
-    )

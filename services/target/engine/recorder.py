@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from services.target.core.round import Round
+
 CAPACITY = 256
 
 
@@ -24,6 +26,25 @@ class RoundEntry:
     verify_us: int
     host_us: int
     fallback: str = ""
+
+    @classmethod
+    def of(cls, round_: Round) -> RoundEntry:
+        """What a committed round did."""
+        plan, output, commit = round_.plan, round_.output, round_.commit
+        decoded = [outcome for outcome in round_.outcomes if outcome.slot in plan.rows]
+        return cls(
+            number=plan.number,
+            width=plan.width if round_.drafted else 1,
+            requests=len(plan.rows),
+            committed=sum(len(progress.tokens) for progress in commit.progress) + commit.discarded,
+            drafted=sum(outcome.drafted for outcome in decoded),
+            accepted=sum(outcome.accepted for outcome in decoded),
+            prefilled=plan.prefill_tokens,
+            draft_us=round_.draft_us,
+            verify_us=output.verify_us,
+            host_us=output.prepare_us + output.host_us,
+            fallback=round_.fallback,
+        )
 
 
 class FlightRecorder:

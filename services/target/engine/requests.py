@@ -15,7 +15,7 @@ from services.target.scheduling.scheduler import Scheduler
 RequestCommand = Start | Refuse | Cancel | Ask | CloseSession | Drain | MoveAll
 
 
-class CommandDesk:
+class RequestHandler:
     """Takes requests in and lets them go; runs on the engine's thread, between rounds."""
 
     def __init__(self, scheduler: Scheduler, emitter: Emitter, keys: KeyStore, meter: Meter) -> None:

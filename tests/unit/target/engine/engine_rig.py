@@ -23,7 +23,7 @@ from services.target.engine.idempotency import KeyStore
 from services.target.engine.ledger import TokenLedger
 from services.target.engine.meter import Meter
 from services.target.engine.recorder import FlightRecorder
-from services.target.engine.requests import CommandDesk
+from services.target.engine.requests import RequestHandler
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
 from services.target.scheduling.width.width import FixedWidth
 from tests.support.fakes_runner import FakeRunner
@@ -140,7 +140,7 @@ def rig(
             scheduler=scheduler,
             runner=runner,
             emitter=emitter,
-            desk=CommandDesk(scheduler, emitter, KeyStore(), meter),
+            requests=RequestHandler(scheduler, emitter, KeyStore(), meter),
             meter=meter,
             recorder=recorder,
             deliver=deliver or news.append,
