@@ -91,7 +91,8 @@ class PlacedPair:
         whole, target, drafter = self.spec.parts
         self._group = placement_group([{self.spec.resource: whole}], strategy="STRICT_PACK")
         try:
-            await asyncio.wait_for(asyncio.wrap_future(self._group.ready().future()), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await asyncio.wrap_future(self._group.ready().future())
         except TimeoutError:
             remove_placement_group(self._group)
             raise
@@ -118,10 +119,12 @@ class PlacedPair:
             StraddledPairError: when both are up and see different GPUs.
         """
         asking = asyncio.create_task(_report(self._drafter, timeout_s))
-        target = await _report(self._target, timeout_s)
-        await asyncio.wait([asking], timeout=DRAFTER_S)
-        drafter = asking.result() if asking.done() else None
-        asking.cancel()
+        try:
+            target = await _report(self._target, timeout_s)
+            await asyncio.wait([asking], timeout=DRAFTER_S)
+            drafter = asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
         if target and drafter and target.gpu_uuids != drafter.gpu_uuids:
             raise StraddledPairError(f"{self.spec.pair_id}: {target.gpu_uuids} and {drafter.gpu_uuids}")
         self.status = _updated(self.status, target, drafter)
@@ -141,7 +144,8 @@ class PlacedPair:
 
 async def _drained(actor: Any, timeout_s: float) -> None:
     try:
-        await asyncio.wait_for(actor.drain.remote(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await actor.drain.remote()
     except (TimeoutError, ray.exceptions.RayError):
         pass
 
@@ -150,7 +154,9 @@ async def _report(actor: Any, timeout_s: float) -> ActorReport | None:
     if actor is None:
         return None
     try:
-        return await asyncio.wait_for(cast("Awaitable[ActorReport]", actor.report.remote()), timeout_s)
+        # Not wait_for: before Python 3.12 it swallows the end of a task whose answer comes at the same moment.
+        async with asyncio.timeout(timeout_s):
+            return await cast("Awaitable[ActorReport]", actor.report.remote())
     except (TimeoutError, ray.exceptions.RayError):
         return None
 
