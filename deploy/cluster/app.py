@@ -15,7 +15,7 @@ from deploy.cluster.meter import PairMeter
 from deploy.cluster.mps import Mps
 from deploy.cluster.registry import Registry
 from deploy.cluster.settings import ClusterSettings
-from services.common.metrics.catalogue import cluster_metrics
+from services.common.metrics.catalogue import PairMetrics, ServiceMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import fleet_pb2_grpc
 from services.common.serving.callers import Callers
@@ -45,8 +45,9 @@ class ClusterApp:
         callers = Callers(client_names(tls, settings.target_client_names))
         metrics = CollectorRegistry()
         names = [pair_id(settings, index) for index in range(settings.pairs)]
-        self._metrics, pairs = cluster_metrics(metrics, settings.model_name, names)
-        self._meters = {name: PairMeter(family) for name, family in pairs.items()}
+        self._metrics = ServiceMetrics(metrics, settings.model_name)
+        pairs = PairMetrics.each(metrics, settings.model_name, names)
+        self._meters = {name: PairMeter(its) for name, its in pairs.items()}
         self._server = Server(
             name="cluster",
             listeners=Listeners(settings.listen, settings.health, settings.metrics),

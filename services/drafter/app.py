@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from services.common.device.device import end_if_lost, keep_no_stack
 from services.common.device.threads import stay_on_core, use_threads
-from services.common.metrics.catalogue import drafter_metrics
+from services.common.metrics.catalogue import DrafterMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.model import ModelError
 from services.common.pair.attach import AttachOffer
@@ -39,7 +39,7 @@ class DrafterApp:
         self._settings = settings
         self._device = torch.device(settings.device)
         registry = CollectorRegistry()
-        self._metrics = drafter_metrics(registry, settings.model_name, settings.pair_id)
+        self._metrics = DrafterMetrics(registry, settings.model_name, settings.pair_id)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._berth = Berth(self._open, settings.pace_timeout_s)
         self._service = DrafterService(self._berth, Identity(settings.device), self._metrics)
@@ -103,7 +103,7 @@ class DrafterApp:
             if self.fatal is not None:
                 self.fatal.set_exception(error)
             return
-        self._metrics["drafter_ready"].set(1)
+        self._metrics.drafter_ready.set(1)
         await self._server.set_serving(True)
 
     async def _watch_device(self) -> None:

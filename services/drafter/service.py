@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import DrafterMetrics
 from services.common.pair.attach import PROTOCOL_VERSION
 from services.common.pair.attach_convert import info_to_pb, offer_from_pb
 from services.common.pair.turns import Answer
@@ -25,7 +25,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
     """Serves one target at a time. Pace drafts on the event loop: a hop to a thread would cost more than it frees."""
 
-    def __init__(self, berth: Berth, identity: Identity, metrics: Family) -> None:
+    def __init__(self, berth: Berth, identity: Identity, metrics: DrafterMetrics) -> None:
         """`proposer` is set once its checkpoint is loaded; until then calls are UNAVAILABLE."""
         self._berth = berth
         self._identity = identity
@@ -37,9 +37,9 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
         try:
             response = await self._attach(request)
         except PacelineError as error:
-            self._metrics["drafter_refusals"].inc(error.reason.value)
+            self._metrics.drafter_refusals[error.reason.value].inc()
             raise
-        self._metrics["drafter_attachments"].inc()
+        self._metrics.drafter_attachments.inc()
         return response
 
     async def Pace(
@@ -54,8 +54,8 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
 
     def drafted(self, seconds: float) -> None:
         """Counts a draft; any thread may call this."""
-        self._metrics["drafter_rounds"].inc()
-        self._metrics["draft_seconds"].observe(seconds)
+        self._metrics.drafter_rounds.inc()
+        self._metrics.draft_seconds.observe(seconds)
 
     async def Describe(
         self, request: pb.DrafterServiceDescribeRequest, context: "Context"

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics.catalogue import gateway_metrics
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.serving import tracing
@@ -52,7 +52,7 @@ class GatewayApp:
         """Reads the files; nothing runs before `start`."""
         self._settings = settings
         registry = CollectorRegistry()
-        self.metrics = gateway_metrics(registry, settings.model)
+        self.metrics = GatewayMetrics(registry, settings.model)
         tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         outgoing = TlsFiles(settings.target_tls_cert, settings.target_tls_key, settings.target_tls_ca)
         self._peers = Peers(outgoing, settings.target_tls_name)

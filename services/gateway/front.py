@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import LIMITS
 from services.common.request.validation import Bounds, check_options, check_priority, check_prompt
@@ -33,7 +33,7 @@ CHAT_THREADS = 2
 class Front:
     """Makes generations; shared by every interface that the gateway offers."""
 
-    def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: Family) -> None:
+    def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: GatewayMetrics) -> None:
         """Long prompts have threads of their own, and so have short chats."""
         self._settings = settings
         self._tokenizer = tokenizer

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, unavailable
 from services.common.request.sampling import FinishReason
 from services.gateway.job import Job
@@ -58,7 +58,7 @@ class Journey:
     """A request's way through the fleet; one task at a time uses it."""
 
     def __init__(
-        self, job: Job, pool: Pool, settings: JourneySettings, metrics: Family, on_overflow: Callable[[], None]
+        self, job: Job, pool: Pool, settings: JourneySettings, metrics: GatewayMetrics, on_overflow: Callable[[], None]
     ) -> None:
         """Nothing happens before the first `next`."""
         self.totals = Totals(Usage(), Speculation())
@@ -166,11 +166,11 @@ class Journey:
         if self._exhausted or not (full or self._may_move(end)):
             if isinstance(end, Refused):
                 raise end.error
-            self._metrics["gateway_migration_failures"].inc()
+            self._metrics.gateway_migration_failures.inc()
             raise unavailable(Reason.TARGET_LOST, f"the target was lost: {_why(end)}")
         if not full:
             self.totals.migrations += 1
-            self._metrics["gateway_migrations"].inc(_cause(end))
+            self._metrics.gateway_migrations[_cause(end)].inc()
         log.info("request goes on elsewhere", extra={"data": {"cause": _why(end)}})
         return None
 

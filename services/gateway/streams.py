@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, deadline
 from services.common.request.sampling import FinishReason
 from services.common.serving import logs
@@ -37,7 +37,7 @@ class Streams:
     """Serves generations; every interface of the gateway goes through it."""
 
     def __init__(
-        self, front: Front, admission: Admission, settings: GatewaySettings, metrics: Family, tracer: Tracer
+        self, front: Front, admission: Admission, settings: GatewaySettings, metrics: GatewayMetrics, tracer: Tracer
     ) -> None:
         """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
         self._front = front
@@ -74,8 +74,8 @@ class Streams:
             code = Code.CANCELLED
             raise
         finally:
-            self._metrics["gateway_requests"].inc(code.name)
-            self._metrics["request_seconds"].observe(time.monotonic() - began)
+            self._metrics.gateway_requests[code.name].inc()
+            self._metrics.request_seconds.observe(time.monotonic() - began)
 
     @contextmanager
     def admitted(self) -> Iterator[Ticket]:
@@ -86,12 +86,12 @@ class Streams:
         """
         with self._rejects():
             ticket = self._admission.enter(current_tenant())
-        self._metrics["gateway_inflight_requests"].set(self._admission.requests)
+        self._metrics.gateway_inflight_requests.set(self._admission.requests)
         try:
             yield ticket
         finally:
             ticket.close()
-            self._metrics["gateway_inflight_requests"].set(self._admission.requests)
+            self._metrics.gateway_inflight_requests.set(self._admission.requests)
 
     def queue(self, ticket: Ticket, prompt: Prompt) -> None:
         """Counts a prompt that is about to be tokenised.
@@ -107,7 +107,7 @@ class Streams:
         try:
             yield
         except PacelineError as error:
-            self._metrics["gateway_rejects"].inc(error.reason.value)
+            self._metrics.gateway_rejects[error.reason.value].inc()
             raise
 
     async def _run(self, query: Query, stream: "Stream", began: float) -> None:
@@ -128,7 +128,7 @@ class Streams:
         except asyncio.CancelledError:
             if not stream.overflowed:
                 raise
-            self._metrics["gateway_slow_clients"].inc()
+            self._metrics.gateway_slow_clients.inc()
             raise slow_client() from None
         finally:
             stream.close()
@@ -137,7 +137,7 @@ class Streams:
 class Stream:
     """One client's stream while it runs."""
 
-    def __init__(self, context: Context, ticket: Ticket, metrics: Family, began: float, encode: Encode) -> None:
+    def __init__(self, context: Context, ticket: Ticket, metrics: GatewayMetrics, began: float, encode: Encode) -> None:
         """Belongs to the present task."""
         self.request_id = secrets.token_hex(8)
         logs.request_id.set(self.request_id)
@@ -209,11 +209,11 @@ class Stream:
 
     def _observe(self, tokens: int) -> None:
         now = time.monotonic()
-        self._metrics["gateway_delivered_tokens"].inc(by=tokens)
+        self._metrics.gateway_delivered_tokens.inc(tokens)
         if self._begun:
-            self._metrics["inter_token_seconds"].observe((now - self._last) / max(tokens, 1))
+            self._metrics.inter_token_seconds.observe((now - self._last) / max(tokens, 1))
         else:
             self._begun = True
             self.ticket.started()
-            self._metrics["time_to_first_token_seconds"].observe(now - self._last)
+            self._metrics.time_to_first_token_seconds.observe(now - self._last)
         self._last = now

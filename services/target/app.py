@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics.catalogue import target_metrics
+from services.common.metrics.catalogue import TargetMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.serving.callers import Callers
@@ -42,7 +42,7 @@ class TargetApp:
         """Binds nothing yet."""
         self._settings = settings
         registry = CollectorRegistry()
-        self._metrics = target_metrics(registry, settings.model_name, settings.pair_id)
+        self._metrics = TargetMetrics(registry, settings.model_name, settings.pair_id)
         self._tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         credentials = server_credentials(self._tls) if self._tls else None
         callers = Callers(client_names(self._tls, settings.target_client_names), settings.session_secret)

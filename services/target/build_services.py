@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import TargetMetrics
 from services.common.serving import tracing
 from services.common.serving.tls import Peers, TlsFiles
 from services.target.build_device import Machine
@@ -67,7 +67,7 @@ class Works:
 def build_works(
     settings: TargetSettings,
     machine: Machine,
-    metrics: Family,
+    metrics: TargetMetrics,
     folder: Path,
     on_loop: OnLoop,
     failed: Callable[[BaseException], None],
@@ -87,7 +87,7 @@ def build_works(
     recorder = FlightRecorder()
     tracer = tracing.tracer("target")
     engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver), Spans(tracer))
-    offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics["handoff_seconds"].observe, failed)
+    offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics.handoff_seconds.observe, failed)
     describer = Describer(
         pair_id=settings.pair_id, machine=machine, engine=engine, recorder=recorder, attacher=attacher
     )
@@ -123,7 +123,7 @@ def build_works(
 
 
 def _engine(
-    machine: Machine, metrics: Family, recorder: FlightRecorder, deliver: Callable[..., None], spans: Spans
+    machine: Machine, metrics: TargetMetrics, recorder: FlightRecorder, deliver: Callable[..., None], spans: Spans
 ) -> Engine:
     ledger = TokenLedger()
     emitter, meter = Emitter(ledger), Meter(metrics, ledger, machine.pool, spans)

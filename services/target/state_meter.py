@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from prometheus_client import Counter
+
 from services.common.device.graph import CaptureCost, Counters
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import TargetMetrics
 from services.target.cache.blocks import BlockPool
 from services.target.drafting.attachment import LATE, LOST
 
@@ -34,7 +36,7 @@ class StateMeter:
 
     def __init__(
         self,
-        metrics: Family,
+        metrics: TargetMetrics,
         graphs: Callable[[], Counters],
         cost: CaptureCost,
         pool: BlockPool,
@@ -46,27 +48,27 @@ class StateMeter:
         self._graphs = graphs
         self._pool = pool
         self._attacher = attacher
-        self._seen: dict[tuple[str, ...], int] = {}
+        self._seen: dict[Counter, int] = {}
         self._handoff, self._mode = handoff, handoff.mode
-        metrics["handoff_wanted"].set(1, handoff.wanted)
-        metrics["graph_capture_seconds"].set(cost.seconds)
-        metrics["graph_held_bytes"].set(cost.held_bytes)
+        metrics.handoff_wanted[handoff.wanted].set(1)
+        metrics.graph_capture_seconds.set(cost.seconds)
+        metrics.graph_held_bytes.set(cost.held_bytes)
 
     def publish(self) -> None:
         """Brings every metric up to date."""
-        graphs = self._graphs()
-        self._grow(graphs.captures, "graph_captures")
-        self._grow(graphs.replays, "graph_replays")
-        self._grow(graphs.recaptures, "graph_recaptures")
-        self._grow(graphs.reallocations, "arena_reallocations")
-        self._grow(self._pool.evictions, "prefix_cache_evictions")
-        self._metrics["handoff_mode"].set(0, self._mode)
+        graphs, metrics = self._graphs(), self._metrics
+        self._grow(graphs.captures, metrics.graph_captures)
+        self._grow(graphs.replays, metrics.graph_replays)
+        self._grow(graphs.recaptures, metrics.graph_recaptures)
+        self._grow(graphs.reallocations, metrics.arena_reallocations)
+        self._grow(self._pool.evictions, metrics.prefix_cache_evictions)
+        metrics.handoff_mode[self._mode].set(0)
         self._mode = self._handoff.mode
-        self._metrics["handoff_mode"].set(1, self._mode)
+        metrics.handoff_mode[self._mode].set(1)
         if self._attacher is not None:
-            self._grow(self._attacher.attached, "drafter_attaches")
-            self._grow(self._attacher.quarantined, "drafter_quarantines", LATE)
-            self._grow(self._attacher.lost, "drafter_quarantines", LOST)
+            self._grow(self._attacher.attached, metrics.drafter_attaches)
+            self._grow(self._attacher.quarantined, metrics.drafter_quarantines[LATE])
+            self._grow(self._attacher.lost, metrics.drafter_quarantines[LOST])
 
     async def follow(self) -> None:
         """Publishes again and again until cancelled."""
@@ -74,7 +76,6 @@ class StateMeter:
             self.publish()
             await asyncio.sleep(_POLL_S)
 
-    def _grow(self, total: int, name: str, *labels: str) -> None:
-        key = (name, *labels)
-        self._metrics[name].inc(*labels, by=total - self._seen.get(key, 0))
-        self._seen[key] = total
+    def _grow(self, total: int, counter: Counter) -> None:
+        counter.inc(total - self._seen.get(counter, 0))
+        self._seen[counter] = total

@@ -12,7 +12,7 @@ import yaml
 
 from deploy.cluster.settings import ClusterSettings
 from deploy.grafana.boards import BOARDS
-from services.common.metrics.catalogue import CLUSTER, DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
+from services.common.metrics.catalogue import every_metric
 from services.gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def flags(text: str) -> set[str]:
 
 
 def catalogue() -> set[str]:
-    return {spec.full_name for spec in (*TARGET, *DRAFTER, *GATEWAY, *CLUSTER, *EVERY_SERVICE)}
+    return {spec.full_name for spec in every_metric()}
 
 
 def metric_names(expression: str) -> set[str]:

@@ -24,6 +24,7 @@ from tests.faults.rest import scrape
 from tests.integration.gateway_stack import harness, rich
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
+from tests.support.metrics import value_of
 
 PACE_S, ENDLESS, ROUNDS = 0.1, 8000, 40
 # A client with a window this small holds some dozens of messages that nobody has read.
@@ -145,15 +146,15 @@ async def test_f9_a_client_that_leaves_while_it_is_written_to_is_no_defect(tmp_p
     async with harness(tmp_path, [target], client_options=NARROW, outbox_tokens=1 << 20) as one:
         stalled = Slow(one.stub, 0.0)
         assert await stalled.take()
-        requests = one.app.metrics["gateway_requests"]
-        delivered = one.app.metrics["gateway_delivered_tokens"]
+        requests = one.app.metrics.gateway_requests
+        delivered = one.app.metrics.gateway_delivered_tokens
         before = -1.0
         async with asyncio.timeout(60):
-            while delivered.value() != before:
-                before = delivered.value()
+            while value_of(delivered) != before:
+                before = value_of(delivered)
                 await asyncio.sleep(0.5)
         stalled.leave()
         async with asyncio.timeout(30):
-            while not requests.value("CANCELLED"):
+            while not value_of(requests["CANCELLED"]):
                 await asyncio.sleep(0.05)
-        assert requests.value("INTERNAL") == 0
+        assert value_of(requests["INTERNAL"]) == 0

@@ -13,6 +13,7 @@ from services.common.request.limits import PROTOCOL_VERSION
 from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
+from tests.support.metrics import value_of
 
 TOKENS = 300
 
@@ -40,7 +41,7 @@ async def running(one: Harness, requests: int, **fields: Any) -> list[asyncio.Ta
 
 
 async def ready(one: Harness, targets: int) -> None:
-    await until(lambda: one.app.metrics["gateway_ready_targets"].value() == targets)
+    await until(lambda: value_of(one.app.metrics.gateway_ready_targets) == targets)
 
 
 async def test_streams_of_a_target_that_dies_go_on_with_the_same_text(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ async def test_streams_of_a_target_that_dies_go_on_with_the_same_text(tmp_path: 
         assert [answer.tokens for answer in answers] == wanted
         finals = [answer.final for answer in answers if answer.final is not None]
         assert sum(final.usage.migrations for final in finals) == moved > 0
-        assert one.app.metrics["gateway_migrations"].value("lost") == moved
+        assert value_of(one.app.metrics.gateway_migrations["lost"]) == moved
         for final in finals:
             histogram = final.speculation.accepted_histogram
             first_tokens = 1 + final.usage.migrations
@@ -72,9 +73,9 @@ async def test_streams_of_a_target_that_drains_move_with_the_same_text(tmp_path:
         one.targets[1].drain()
         answers = await asyncio.gather(*tasks)
         assert [answer.tokens for answer in answers] == wanted
-        assert one.app.metrics["gateway_migrations"].value("drain") == moved > 0
+        assert value_of(one.app.metrics.gateway_migrations["drain"]) == moved > 0
         await ready(one, 1)
-        delivered = one.app.metrics["gateway_delivered_tokens"].value()
+        delivered = value_of(one.app.metrics.gateway_delivered_tokens)
         assert delivered == sum(target.committed for target in one.targets)
 
 
@@ -154,7 +155,7 @@ async def test_overload_is_refused_with_the_time_to_retry(tmp_path: Path) -> Non
         error = rich(full.value)
         assert (error.code, error.reason) == (Code.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
         assert error.retry_after_s > 0
-        assert one.app.metrics["gateway_rejects"].value("OVERLOADED") == 1
+        assert value_of(one.app.metrics.gateway_rejects["OVERLOADED"]) == 1
         assert len(one.targets[0].starts) == 2
         await asyncio.gather(*tasks)
         assert (await one.ask(ask_for())).final is not None
@@ -205,12 +206,12 @@ async def test_a_client_that_does_not_read_costs_its_own_stream_only(tmp_path: P
         assert len(neighbour.tokens) == 300
         await until(lambda: target.cancels)
         assert target.cancels[0].reason == "slow_client"
-        assert one.app.metrics["gateway_slow_clients"].value() == 1
+        assert value_of(one.app.metrics.gateway_slow_clients) == 1
         with pytest.raises(grpc.aio.AioRpcError) as slow:
             while await stalled.read() is not grpc.aio.EOF:
                 pass
         assert rich(slow.value).reason is Reason.SLOW_CLIENT
-        await until(lambda: one.app.metrics["gateway_inflight_requests"].value() == 0)
+        await until(lambda: value_of(one.app.metrics.gateway_inflight_requests) == 0)
 
 
 class FleetFake(fleet_pb2_grpc.FleetServiceServicer):
@@ -250,7 +251,7 @@ async def test_pairs_come_and_go_by_watch_and_a_lost_controller_leaves_them(tmp_
         await one.ask(ask_for())
         assert not targets[0].starts
         await server.stop(0)
-        await until(lambda: one.app.metrics["gateway_fleet_sources"].value("stale") == 1)
+        await until(lambda: value_of(one.app.metrics.gateway_fleet_sources["stale"]) == 1)
         assert (await one.ask(ask_for())).final is not None
         assert len(targets[1].starts) == 2
     for target in targets:
@@ -263,9 +264,9 @@ async def test_a_name_and_a_list_that_lead_to_one_target_count_it_once(tmp_path:
     addresses = (f"127.0.0.1:{port}", f"localhost:{port}")
     async with harness(tmp_path, [], targets=addresses, dns=f"localhost:{port}") as one:
         await ready(one, 1)
-        assert one.app.metrics["gateway_known_pairs"].value() >= 2
+        assert value_of(one.app.metrics.gateway_known_pairs) >= 2
         assert (await one.ask(ask_for())).final is not None
-        assert one.app.metrics["gateway_ready_targets"].value() == 1
+        assert value_of(one.app.metrics.gateway_ready_targets) == 1
     await target.stop()
 
 

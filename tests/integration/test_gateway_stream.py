@@ -13,6 +13,7 @@ from services.common.request.errors import Code, Reason
 from services.gateway.tokenizer import load_tokenizer
 from tests.integration.gateway_stack import WAIT_S, ask_for, harness, rich
 from tests.support.fakes_target import FakeTarget
+from tests.support.metrics import value_of
 
 
 async def until(condition: Any) -> None:
@@ -26,7 +27,7 @@ async def test_a_stream_has_each_token_once_and_the_text_of_its_tokens(tmp_path:
     async with harness(tmp_path) as one:
         answers = await asyncio.gather(*(one.ask(ask_for(max_tokens=64, seed=seed)) for seed in range(6)))
         again = await one.ask(ask_for(max_tokens=64, seed=3))
-        delivered = one.app.metrics["gateway_delivered_tokens"].value()
+        delivered = value_of(one.app.metrics.gateway_delivered_tokens)
         assert delivered == one.targets[0].committed == 7 * 64
     tokenizer = load_tokenizer(tmp_path)
     for seed, answer in enumerate(answers):
@@ -114,7 +115,7 @@ async def test_cancellation_reaches_the_target_within_two_rounds(tmp_path: Path)
         assert not one.targets[0].active
         assert one.targets[0].cancels[0].reason == "cancel"
         assert one.targets[0].cancels[0].tokens_kept <= received
-        await until(lambda: one.app.metrics["gateway_inflight_requests"].value() == 0)
+        await until(lambda: value_of(one.app.metrics.gateway_inflight_requests) == 0)
 
 
 async def test_a_timeout_ends_the_stream_with_what_there_is(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ async def test_bad_input_is_refused_by_field_and_harms_no_neighbour(tmp_path: Pa
             await one.ask(ask_for(model="another"))
         assert rich(unknown.value).reason is Reason.UNKNOWN_MODEL
         assert (await neighbour).tokens == alone.tokens
-        assert one.app.metrics["gateway_inflight_requests"].value() == 0
+        assert value_of(one.app.metrics.gateway_inflight_requests) == 0
 
 
 async def test_a_frame_that_is_no_utf8_is_an_invalid_argument(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, ha
 from tests.integration.test_gateway_stream import until
 from tests.interop.envoy import envoy
 from tests.support.fakes_target import FakeTarget
+from tests.support.metrics import value_of
 from tests.unit.common.serving.certificates import Authority
 
 
@@ -74,5 +75,5 @@ async def test_a_full_gateways_refusal_is_retried_on_the_other(front: Front) -> 
     await until(lambda: into.tokens)
     for seed in range(6):
         assert len((await front.client.ask(ask_for(max_tokens=8, seed=seed))).tokens) == 8
-    assert sum(one.app.metrics["gateway_rejects"].value("OVERLOADED") for one in front.gateways) > 0
+    assert sum(value_of(one.app.metrics.gateway_rejects["OVERLOADED"]) for one in front.gateways) > 0
     assert len((await long).tokens) == 1500

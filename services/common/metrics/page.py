@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
-from services.common.metrics.catalogue import CLUSTER, DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
-from services.common.metrics.family import COMMON_LABELS, Spec
+from services.common.metrics.catalogue import SETS, every_metric
+from services.common.metrics.declare import COMMON_LABELS, Declared
 
 LABELS = " and ".join(f"`{label}`" for label in COMMON_LABELS)
 
@@ -22,36 +23,25 @@ LIBRARY = """Beside these every service has the `process_`, `python_info` and `p
 client, under its names and without our labels.
 """
 
-SECTIONS: tuple[tuple[str, tuple[Spec, ...]], ...] = (
-    ("Target", TARGET),
-    ("Drafter", DRAFTER),
-    ("Gateway", GATEWAY),
-    ("Controller", CLUSTER),
-    ("Every service", EVERY_SERVICE),
-)
 
-
-def scraped_name(spec: Spec) -> str:
+def scraped_name(spec: Declared[Any]) -> str:
     """The name to query: counters end in _total, histograms have _bucket, _sum and _count."""
     return f"{spec.full_name}_total" if spec.kind == "counter" else spec.full_name
 
 
-def table(specs: Iterable[Spec]) -> str:
+def table(specs: Iterable[Declared[Any]]) -> str:
     """One row for each metric."""
     rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
-    rows += [
-        f"| `{scraped_name(s)}` | {s.kind} | {', '.join(f'`{label}`' for label in s.labels)} | {meaning(s)} |"
-        for s in specs
-    ]
+    rows += [f"| `{scraped_name(s)}` | {s.kind} | {f'`{s.label}`' if s.label else ''} | {meaning(s)} |" for s in specs]
     return "\n".join(rows)
 
 
-def meaning(spec: Spec) -> str:
+def meaning(spec: Declared[Any]) -> str:
     """What it counts, and the values of its label that are there from the start."""
-    return " ".join([spec.help, *([f"From the start: {', '.join(spec.values)}."] if spec.values else [])])
+    return " ".join([spec.meaning, *([f"From the start: {', '.join(spec.values)}."] if spec.values else [])])
 
 
-def buckets(specs: Iterable[Spec]) -> str:
+def buckets(specs: Iterable[Declared[Any]]) -> str:
     """The bounds of histograms, those with equal bounds together."""
     by_bounds: dict[tuple[float, ...], list[str]] = {}
     for spec in specs:
@@ -66,9 +56,9 @@ def buckets(specs: Iterable[Spec]) -> str:
 def page() -> str:
     """The whole page."""
     parts = [HEAD]
-    parts += [f"## {title}\n\n{table(specs)}\n" for title, specs in SECTIONS]
+    parts += [f"## {title}\n\n{table(each.declared())}\n" for title, each in SETS.items()]
     parts.append(LIBRARY)
-    parts.append(f"## Bounds of histograms\n\n{buckets(spec for _, specs in SECTIONS for spec in specs)}\n")
+    parts.append(f"## Bounds of histograms\n\n{buckets(every_metric())}\n")
     return "\n".join(parts)
 
 

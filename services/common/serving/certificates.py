@@ -2,11 +2,11 @@
 
 import asyncio
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import ServiceMetrics
 from services.common.serving.tls import TlsFiles, expiry
 
 
-def observe_certificates(metrics: Family, files: TlsFiles) -> None:
+def observe_certificates(metrics: ServiceMetrics, files: TlsFiles) -> None:
     """Sets certificate_expiry_timestamp_seconds once for each certificate that can be read; 0 for one that cannot."""
     for path in (files.cert, files.ca):
         if path:
@@ -14,10 +14,10 @@ def observe_certificates(metrics: Family, files: TlsFiles) -> None:
                 seconds = expiry(path)
             except (OSError, ValueError):
                 seconds = 0.0
-            metrics["certificate_expiry_timestamp_seconds"].set(seconds, path)
+            metrics.certificate_expiry_timestamp_seconds[path].set(seconds)
 
 
-async def follow_certificates(metrics: Family, files: TlsFiles, interval_s: float = 60.0) -> None:
+async def follow_certificates(metrics: ServiceMetrics, files: TlsFiles, interval_s: float = 60.0) -> None:
     """Observes again and again, because the files may be rotated; runs until cancelled, or not at all without TLS."""
     while files:
         await asyncio.to_thread(observe_certificates, metrics, files)

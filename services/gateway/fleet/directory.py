@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import SOURCE_STATES, GatewayMetrics
 from services.gateway.fleet.pairs import PairEntry, SourceList, merge
 from services.gateway.fleet.sources import Source
 
@@ -16,7 +16,7 @@ RESTART_S = 1.0
 class Directory:
     """The merged fleet; `listener` gets the pairs by key whenever a source publishes."""
 
-    def __init__(self, sources: Sequence[Source], listener: Listener, metrics: Family) -> None:
+    def __init__(self, sources: Sequence[Source], listener: Listener, metrics: GatewayMetrics) -> None:
         """Takes sources that do not run yet."""
         self._seats = [Seat(source, self._gather) for source in sources]
         self._listener = listener
@@ -41,8 +41,8 @@ class Directory:
 
     def _gather(self, seat: "Seat", entries: Sequence[PairEntry] | None) -> None:
         live = sum(one.live for one in self._seats)
-        self._metrics["gateway_fleet_sources"].set(live, "live")
-        self._metrics["gateway_fleet_sources"].set(len(self._seats) - live, "stale")
+        for state, sources in zip(SOURCE_STATES, (live, len(self._seats) - live), strict=True):
+            self._metrics.gateway_fleet_sources[state].set(sources)
         if entries is not None:
             self._version += 1
             seat.listed = SourceList(self._version, tuple(entries))

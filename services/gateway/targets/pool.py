@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Reason, unavailable
 from services.gateway.fleet.pairs import PairEntry
 from services.gateway.job import Job
@@ -20,7 +20,7 @@ ASK_S = SILENT_AFTER * TICK_S
 class Pool:
     """Links by the key of their pair; a link whose pair left the list ends when its requests have."""
 
-    def __init__(self, dial: Dial, router: Router, metrics: Family) -> None:
+    def __init__(self, dial: Dial, router: Router, metrics: GatewayMetrics) -> None:
         """Starts empty."""
         self._dial = dial
         self._router = router
@@ -46,7 +46,7 @@ class Pool:
                 self._links[key].entry = entry
             else:
                 self._open(key, entry)
-        self._metrics["gateway_known_pairs"].set(len(pairs))
+        self._metrics.gateway_known_pairs.set(len(pairs))
         self._notify()
 
     async def place(
@@ -152,7 +152,7 @@ class Pool:
 
     def _notify(self) -> None:
         ready = self._candidates(None)
-        self._metrics["gateway_ready_targets"].set(len(ready))
+        self._metrics.gateway_ready_targets.set(len(ready))
         self._model = next((link.model for link in ready), self._model)
         self._changed.set()
         self._changed = asyncio.Event()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import KV_STATES, ROUND_FAILED, TargetMetrics
 from services.common.request.errors import PacelineError, Reason
 from services.target.cache.blocks import BlockPool
 from services.target.core.load import Load
@@ -16,87 +16,91 @@ from services.target.engine.spans import Spans
 class Meter:
     """Counts what the engine does; every method is called on the engine's thread."""
 
-    def __init__(self, metrics: Family, ledger: TokenLedger, pool: BlockPool, spans: Spans | None = None) -> None:
+    def __init__(
+        self, metrics: TargetMetrics, ledger: TokenLedger, pool: BlockPool, spans: Spans | None = None
+    ) -> None:
         """Counts from zero; ``spans`` is told of every round and every end."""
         self._spans = spans
         self._metrics = metrics
         self._ledger = ledger
         self._pool = pool
+        self._free, self._owned, self._cached = (metrics.kv_blocks[state] for state in KV_STATES)
         self._committed = self._emitted = 0
         self._discarded = dict.fromkeys(ledger.discarded, 0)
 
     def round(self, entry: RoundEntry, commit: Commit) -> None:
         """Counts one round."""
         metrics = self._metrics
-        metrics["rounds"].inc(str(entry.width))
-        metrics["adaptive_width"].set(entry.width)
+        metrics.rounds[entry.width].inc()
+        metrics.adaptive_width.set(entry.width)
         if entry.fallback:
-            metrics["fallback_rounds"].inc(entry.fallback)
+            metrics.fallback_rounds[entry.fallback].inc()
         if entry.width > 1:
             self._speculation(entry, commit)
-        metrics["verify_seconds"].observe(entry.verify_us / 1e6)
-        metrics["host_seconds"].observe(entry.host_us / 1e6)
-        metrics["round_seconds"].observe((entry.draft_us + entry.verify_us + entry.host_us) / 1e6)
+        metrics.verify_seconds.observe(entry.verify_us / 1e6)
+        metrics.host_seconds.observe(entry.host_us / 1e6)
+        metrics.round_seconds.observe((entry.draft_us + entry.verify_us + entry.host_us) / 1e6)
         if self._spans is not None:
             self._spans.round(entry, commit)
 
     def failed_round(self) -> None:
         """Counts a round that raised."""
-        self._metrics["fallback_rounds"].inc("failed")
+        self._metrics.fallback_rounds[ROUND_FAILED].inc()
 
     def ended(self, request: Request, reason: str) -> None:
         """Counts a request that left."""
         if self._spans is not None:
             self._spans.ended(request, reason)
         metrics = self._metrics
-        metrics["requests"].inc(reason)
+        metrics.requests[reason].inc()
         if reason == "error":
-            metrics["errors"].inc()
+            metrics.errors.inc()
         if request.admitted is None:
             return
-        metrics["prompt_tokens"].inc(by=request.spec.prompt_length)
-        metrics["cached_prompt_tokens"].inc(by=request.cached_tokens)
-        metrics["preemptions"].inc(by=request.preemptions)
-        metrics["queue_seconds"].observe(request.admitted - request.arrived)
+        metrics.prompt_tokens.inc(request.spec.prompt_length)
+        metrics.cached_prompt_tokens.inc(request.cached_tokens)
+        metrics.preemptions.inc(request.preemptions)
+        metrics.queue_seconds.observe(request.admitted - request.arrived)
         if request.first_token is not None:
-            metrics["prefill_seconds"].observe(request.first_token - request.admitted)
+            metrics.prefill_seconds.observe(request.first_token - request.admitted)
 
     def refused(self, error: PacelineError) -> None:
         """Counts a request that never ran."""
-        self._metrics["rejects"].inc(error.reason.value)
+        self._metrics.rejects[error.reason.value].inc()
         if error.reason is Reason.INTERNAL:
-            self._metrics["errors"].inc()
+            self._metrics.errors.inc()
 
     def levels(self, load: Load, generation: int) -> None:
         """Sets the gauges and brings the token counters up to date."""
         metrics = self._metrics
-        metrics["running_requests"].set(load.running)
-        metrics["waiting_requests"].set(load.waiting)
-        metrics["queued_tokens"].set(load.queued_tokens)
-        metrics["slots"].set(load.slots)
-        metrics["kv_blocks"].set(self._pool.free, "free")
-        metrics["kv_blocks"].set(self._pool.owned, "owned")
-        metrics["kv_blocks"].set(self._pool.idle, "cached")
-        metrics["drafter_attached"].set(generation > 0)
-        metrics["attachment_generation"].set(generation)
+        metrics.running_requests.set(load.running)
+        metrics.waiting_requests.set(load.waiting)
+        metrics.queued_tokens.set(load.queued_tokens)
+        metrics.slots.set(load.slots)
+        self._free.set(self._pool.free)
+        self._owned.set(self._pool.owned)
+        self._cached.set(self._pool.idle)
+        metrics.drafter_attached.set(generation > 0)
+        metrics.attachment_generation.set(generation)
         self._tokens()
 
     def _speculation(self, entry: RoundEntry, commit: Commit) -> None:
         metrics = self._metrics
-        metrics["spec_decode_num_drafts"].inc(by=entry.requests)
-        metrics["spec_decode_num_draft_tokens"].inc(by=entry.drafted)
+        metrics.spec_decode_num_drafts.inc(entry.requests)
+        metrics.spec_decode_num_draft_tokens.inc(entry.drafted)
         # What requests were told: drafts beyond the end of a request matched, but were not committed.
-        metrics["spec_decode_num_accepted_tokens"].inc(by=sum(progress.accepted for progress in commit.progress))
-        metrics["draft_wait_seconds"].observe(entry.draft_us / 1e6)
-        for progress in commit.progress:
-            for position in range(progress.accepted):
-                metrics["spec_decode_num_accepted_tokens_per_pos"].inc(str(position))
+        accepted = [progress.accepted for progress in commit.progress]
+        metrics.spec_decode_num_accepted_tokens.inc(sum(accepted))
+        metrics.draft_wait_seconds.observe(entry.draft_us / 1e6)
+        for position in range(max(accepted, default=0)):
+            metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(sum(one > position for one in accepted))
 
     def _tokens(self) -> None:
         ledger, metrics = self._ledger, self._metrics
-        metrics["committed_tokens"].inc(by=ledger.committed - self._committed)
-        metrics["emitted_tokens"].inc(by=ledger.emitted - self._emitted)
+        metrics.committed_tokens.inc(ledger.committed - self._committed)
+        metrics.emitted_tokens.inc(ledger.emitted - self._emitted)
         for reason, count in ledger.discarded.items():
-            metrics["discarded_tokens"].inc(reason, by=count - self._discarded[reason])
-            self._discarded[reason] = count
+            if count != self._discarded[reason]:
+                metrics.discarded_tokens[reason].inc(count - self._discarded[reason])
+                self._discarded[reason] = count
         self._committed, self._emitted = ledger.committed, ledger.emitted

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import TargetMetrics
 
 _POLL_S = 0.25
 _LOOKS = 3
@@ -55,7 +55,7 @@ class EngineWatch:
 
 
 async def keep_health(
-    watch: EngineWatch, ready: Callable[[], bool], set_serving: Setter, set_live: Setter, metrics: Family
+    watch: EngineWatch, ready: Callable[[], bool], set_serving: Setter, set_live: Setter, metrics: TargetMetrics
 ) -> None:
     """Sets the health services by the watch until cancelled: not live while stuck, not serving until ``ready``."""
     serving, live = False, True
@@ -64,9 +64,9 @@ async def keep_health(
         if (ready() and healthy) != serving:
             serving = not serving
             await set_serving(serving)
-            metrics["ready"].set(serving)
+            metrics.ready.set(serving)
         if healthy != live:
             live = healthy
             await set_live(live)
-            metrics["engine_stuck"].set(not live)
+            metrics.engine_stuck.set(not live)
         await asyncio.sleep(_POLL_S)

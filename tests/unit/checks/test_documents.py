@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.grafana.boards import BOARDS
-from services.common.metrics.catalogue import CLUSTER, DRAFTER, EVERY_SERVICE, GATEWAY, TARGET
+from services.common.metrics.catalogue import every_metric
 from services.common.pb.paceline.v1 import target_pb2
 from services.drafter.settings import DrafterSettings
 from services.gateway.settings import GatewaySettings
@@ -19,7 +19,7 @@ from services.target.settings import TargetSettings
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUNBOOKS = sorted((ROOT / "docs/operate").glob("*.md"))
-METRICS = {spec.full_name: spec for spec in (*TARGET, *DRAFTER, *GATEWAY, *CLUSTER, *EVERY_SERVICE)}
+METRICS = {spec.full_name: spec for spec in every_metric()}
 SETTINGS = {"gateway": GatewaySettings, "target": TargetSettings, "drafter": DrafterSettings}
 LOADERS = {"config", "print-config"}
 ENVIRONMENT = re.compile(r"\bos\.environ\b|\bgetenv\b")

@@ -16,11 +16,11 @@ from deploy.cluster.pair import PairSpec, PairStatus, PlacedPair, StraddledPairE
 from deploy.cluster.registry import Registry
 from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
-from services.common.metrics.catalogue import cluster_metrics
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import PairMetrics
 from services.common.serving.server import Bound
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
+from tests.support.metrics import value_of
 
 SPEC = PairSpec("pair-0", TargetSettings(model="m"), DrafterSettings(proposer="none"), "GPU", 0.7)
 WAIT_S = 30.0
@@ -87,8 +87,7 @@ async def test_a_pair_that_straddles_gpus_is_never_announced_and_placed_again(
 ) -> None:
     monkeypatch.setattr(controller, "PlacedPair", Straddling)
     settings = ClusterSettings(model="m", proposer="none", poll_s=0.01)
-    metrics: dict[str, Family]
-    _, metrics = cluster_metrics(CollectorRegistry(), "m", ["pair-0"])
+    metrics = PairMetrics.each(CollectorRegistry(), "m", ["pair-0"])
     meters = {name: PairMeter(family) for name, family in metrics.items()}
     registry = Registry()
     keeper = controller.Controller(settings, "GPU", tmp_path, registry, meters)
@@ -99,8 +98,8 @@ async def test_a_pair_that_straddles_gpus_is_never_announced_and_placed_again(
     (pair,) = keeper._pairs
     assert isinstance(pair, Straddling)
     assert pair.done == ["place", "drain", "place"]
-    assert metrics["pair-0"]["cluster_failures"].value("straddled") == 1
-    assert metrics["pair-0"]["cluster_placements"].value() == 2
+    assert value_of(metrics["pair-0"].cluster_failures["straddled"]) == 1
+    assert value_of(metrics["pair-0"].cluster_placements) == 2
 
 
 async def first_ready(registry: Registry) -> Any:

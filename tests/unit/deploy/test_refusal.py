@@ -19,7 +19,7 @@ from deploy.cluster.pair import PairSpec, PlacedPair
 from deploy.cluster.registry import PairEntry, Registry
 from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import news
-from services.common.metrics.catalogue import cluster_metrics
+from services.common.metrics.catalogue import PairMetrics
 from services.common.model import ModelError
 from services.common.pb.paceline.v1 import fleet_pb2
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field
@@ -137,7 +137,7 @@ class Scripted(PlacedPair):
 
 def keeper(tmp_path: Path, registry: Registry, pairs: int) -> controller.Controller:
     settings = ClusterSettings(model="m", proposer="none", pairs=pairs, poll_s=0.01)
-    _, metrics = cluster_metrics(CollectorRegistry(), "m", [f"pair-{index}" for index in range(pairs)])
+    metrics = PairMetrics.each(CollectorRegistry(), "m", [f"pair-{index}" for index in range(pairs)])
     meters = {name: PairMeter(family) for name, family in metrics.items()}
     return controller.Controller(settings, "paceline_pair", tmp_path, registry, meters)
 

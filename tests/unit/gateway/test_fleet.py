@@ -12,12 +12,13 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics.catalogue import gateway_metrics
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.serving.tls import Peers
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.outage import Outage
 from services.gateway.fleet.pairs import PairEntry, SourceList, merge
 from services.gateway.fleet.sources import DnsSource, Report, Source, StaticSource, WatchSource
+from tests.support.metrics import value_of
 
 
 def test_the_newest_list_that_names_a_pair_decides() -> None:
@@ -60,13 +61,13 @@ async def test_a_source_that_fails_is_begun_again_and_spares_the_others(monkeypa
     monkeypatch.setattr("services.gateway.fleet.directory.RESTART_S", 0.01)
     seen: list[Mapping[str, PairEntry]] = []
     sources: list[Source] = [Failing(), StaticSource(["h:1"])]
-    await Directory(sources, seen.append, gateway_metrics(CollectorRegistry(), "m")).run()
+    await Directory(sources, seen.append, GatewayMetrics(CollectorRegistry(), "m")).run()
     assert set(seen[-1]) == {"z", "@h:1"}
 
 
 def test_a_lost_source_keeps_its_last_list() -> None:
     seen: list[Mapping[str, PairEntry]] = []
-    metrics = gateway_metrics(CollectorRegistry(), "m")
+    metrics = GatewayMetrics(CollectorRegistry(), "m")
     directory = Directory([StaticSource([]), StaticSource([])], seen.append, metrics)
     first, second = directory._seats
     first.publish([PairEntry("h:1", "a")])
@@ -74,8 +75,8 @@ def test_a_lost_source_keeps_its_last_list() -> None:
     first.lost(OSError("gone"))
     second.publish([PairEntry("h:3", "c")])
     assert set(seen[-1]) == {"a", "c"}
-    assert metrics["gateway_fleet_sources"].value("live") == 1
-    assert metrics["gateway_fleet_sources"].value("stale") == 1
+    assert value_of(metrics.gateway_fleet_sources["live"]) == 1
+    assert value_of(metrics.gateway_fleet_sources["stale"]) == 1
     first.publish([])
     assert set(seen[-1]) == {"c"}
 
@@ -117,7 +118,7 @@ async def a_port_of_another_service() -> AsyncIterator[str]:
 
 
 async def first_warning(source: Source, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    directory = Directory([source], lambda pairs: None, gateway_metrics(CollectorRegistry(), "m"))
+    directory = Directory([source], lambda pairs: None, GatewayMetrics(CollectorRegistry(), "m"))
     running = asyncio.create_task(directory.run())
     async with asyncio.timeout(30):
         while not caplog.records:
@@ -159,7 +160,7 @@ async def test_a_name_is_all_targets_that_it_resolves_to_and_one_that_fails_keep
     directory = Directory(
         [DnsSource("targets:9", 0.005)],
         lambda pairs: seen.append([pair.address for pair in pairs.values()]),
-        gateway_metrics(CollectorRegistry(), "m"),
+        GatewayMetrics(CollectorRegistry(), "m"),
     )
     running = asyncio.create_task(directory.run())
     async with asyncio.timeout(30):

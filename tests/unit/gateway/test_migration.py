@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics.catalogue import gateway_metrics
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, overloaded
 from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import Tenant
@@ -72,7 +72,7 @@ class FakePool:
 
 
 def journey(pool: FakePool, job: Job = JOB, attempts: int = 4) -> Journey:
-    metrics = gateway_metrics(CollectorRegistry(), "m")
+    metrics = GatewayMetrics(CollectorRegistry(), "m")
     settings = JourneySettings(attempts=attempts, wait_target_s=1.0, outbox_tokens=1000)
     return Journey(job, cast("Pool", pool), settings, metrics, lambda: None)
 

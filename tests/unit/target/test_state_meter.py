@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from services.common.device.graph import CaptureCost, Counters
-from services.common.metrics.catalogue import target_metrics
+from services.common.metrics.catalogue import TargetMetrics
 from services.target.cache.blocks import BlockPool
 from services.target.state_meter import StateMeter
+from tests.support.metrics import value_of
 
 
 @dataclass
@@ -24,39 +25,45 @@ class Handing:
 
 
 def test_growth_is_published_once() -> None:
-    metrics = target_metrics(CollectorRegistry(), "m", "p")
+    metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     attaching, graphs, pool = Attaching(), [Counters(captures=4, replays=10)], BlockPool(8, 16)
     meter = StateMeter(
         metrics, lambda: graphs[0], CaptureCost(2.5, 7 << 20), pool, attaching, Handing("flags", "flags_mps")
     )
     meter.publish()
     meter.publish()
-    assert metrics["graph_captures"].value() == 4
-    assert metrics["graph_replays"].value() == 10
-    assert metrics["graph_capture_seconds"].value() == 2.5
-    assert metrics["graph_held_bytes"].value() == 7 << 20
-    assert metrics["handoff_mode"].value("flags_mps") == 1
-    assert metrics["handoff_wanted"].value("flags") == 1
+    assert value_of(metrics.graph_captures) == 4
+    assert value_of(metrics.graph_replays) == 10
+    assert value_of(metrics.graph_capture_seconds) == 2.5
+    assert value_of(metrics.graph_held_bytes) == 7 << 20
+    assert value_of(metrics.handoff_mode["flags_mps"]) == 1
+    assert value_of(metrics.handoff_wanted["flags"]) == 1
     graphs[0] = Counters(captures=4, replays=13, recaptures=1, reallocations=2)
     attaching.attached, attaching.quarantined, attaching.lost = 3, 1, 1
     pool.evictions = 5
     meter.publish()
-    names = ("graph_replays", "graph_recaptures", "arena_reallocations", "drafter_attaches", "prefix_cache_evictions")
-    assert [metrics[name].value() for name in names] == [13, 1, 2, 3, 5]
-    assert [metrics["drafter_quarantines"].value(reason) for reason in ("late", "lost")] == [1, 1]
+    grown = (
+        metrics.graph_replays,
+        metrics.graph_recaptures,
+        metrics.arena_reallocations,
+        metrics.drafter_attaches,
+        metrics.prefix_cache_evictions,
+    )
+    assert [value_of(counter) for counter in grown] == [13, 1, 2, 3, 5]
+    assert [value_of(metrics.drafter_quarantines[reason]) for reason in ("late", "lost")] == [1, 1]
 
 
 def test_without_a_drafter_nothing_is_attached() -> None:
-    metrics = target_metrics(CollectorRegistry(), "m", "p")
+    metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Handing("host", "host")).publish()
-    assert metrics["drafter_attaches"].value() == 0
+    assert value_of(metrics.drafter_attaches) == 0
 
 
 def test_a_hand_off_that_falls_back_is_seen() -> None:
-    metrics, handing = target_metrics(CollectorRegistry(), "m", "p"), Handing("socket", "socket")
+    metrics, handing = TargetMetrics(CollectorRegistry(), "m", "p"), Handing("socket", "socket")
     meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, handing)
     meter.publish()
     handing.mode = "host"
     meter.publish()
-    assert [metrics["handoff_mode"].value(mode) for mode in ("socket", "host")] == [0, 1]
-    assert metrics["handoff_wanted"].value("socket") == 1
+    assert [value_of(metrics.handoff_mode[mode]) for mode in ("socket", "host")] == [0, 1]
+    assert value_of(metrics.handoff_wanted["socket"]) == 1

@@ -1,34 +1,32 @@
 """The catalogue of metrics: one page, bounded labels, the names the field knows (I10)."""
 
+import ast
 import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import assert_type, get_args
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from deploy.cluster.registry import State
 from services.common.metrics.catalogue import (
     ATTACH_REFUSALS,
-    CLUSTER,
     DISCARDS,
-    DRAFTER,
     ENDS,
-    EVERY_SERVICE,
     FALLBACKS,
-    GATEWAY,
     PAIR_STATES,
     REJECTS,
     STATUSES,
-    TARGET,
-    cluster_metrics,
-    drafter_metrics,
-    gateway_metrics,
-    target_metrics,
+    DrafterMetrics,
+    GatewayMetrics,
+    PairMetrics,
+    ServiceMetrics,
+    TargetMetrics,
+    every_metric,
 )
-from services.common.metrics.family import Family
+from services.common.metrics.declare import ByLabel
 from services.common.metrics.page import page, scraped_name
 from services.common.metrics.version import VERSION
 from services.common.request.errors import Code, Reason
@@ -36,9 +34,10 @@ from services.common.request.sampling import FinishReason
 from services.target.core.drafts import NoDrafts
 from services.target.drafting.attachment import LATE, LOST
 from services.target.engine.ledger import DISCARD_REASONS
+from tests.support.metrics import value_of
 
 ROOT = Path(__file__).resolve().parents[4]
-EVERY = (*TARGET, *DRAFTER, *GATEWAY, *CLUSTER, *EVERY_SERVICE)
+EVERY = every_metric()
 # What a label may hold: each has few values, none of which a client chooses.
 BOUNDED = {
     "position",
@@ -55,9 +54,9 @@ BOUNDED = {
 }
 
 
-def target() -> tuple[CollectorRegistry, Family]:
+def target() -> tuple[CollectorRegistry, TargetMetrics]:
     registry = CollectorRegistry()
-    return registry, target_metrics(registry, "m", "p")
+    return registry, TargetMetrics(registry, "m", "p")
 
 
 def test_the_page_is_current() -> None:
@@ -74,12 +73,12 @@ def test_names_are_unique_and_plain() -> None:
 
 
 def test_labels_are_bounded() -> None:
-    assert {label for spec in EVERY for label in spec.labels} <= BOUNDED
+    assert {spec.label for spec in EVERY if spec.label} <= BOUNDED
 
 
 def test_the_four_counters_of_speculation_have_the_names_the_field_uses() -> None:
     registry, metrics = target()
-    metrics["spec_decode_num_accepted_tokens_per_pos"].inc("0")
+    metrics.spec_decode_num_accepted_tokens_per_pos["0"].inc()
     text = generate_latest(registry).decode()
     for name in ("drafts", "draft_tokens", "accepted_tokens"):
         assert f'paceline_spec_decode_num_{name}_total{{model_name="m",pair="p"}} 0.0' in text
@@ -90,23 +89,25 @@ def test_the_four_counters_of_speculation_have_the_names_the_field_uses() -> Non
 def test_counters_without_labels_exist_before_they_count() -> None:
     registry, _ = target()
     text = generate_latest(registry).decode()
-    silent = [s.name for s in (*TARGET, *EVERY_SERVICE) if s.kind == "counter" and not s.labels]
+    silent = [
+        s.name for s in (*TargetMetrics.declared(), *ServiceMetrics.declared()) if s.kind == "counter" and not s.label
+    ]
     assert silent
     assert all(f"paceline_{name}_total{{" in text for name in silent)
 
 
 def test_known_label_values_exist_before_they_count() -> None:
     registries = [CollectorRegistry() for _ in range(4)]
-    target_metrics(registries[0], "m", "p")
-    drafter_metrics(registries[1], "m", "p")
-    gateway_metrics(registries[2], "m")
-    cluster_metrics(registries[3], "m", ["p"])
+    TargetMetrics(registries[0], "m", "p")
+    DrafterMetrics(registries[1], "m", "p")
+    GatewayMetrics(registries[2], "m")
+    PairMetrics.each(registries[3], "m", ["p"])
+    ServiceMetrics(registries[3], "m")
     text = "".join(generate_latest(registry).decode() for registry in registries)
     known = [(spec, value) for spec in EVERY for value in spec.values]
     assert len(known) >= 40
     for spec, value in known:
-        assert len(spec.labels) == 1
-        assert re.search(rf'^{scraped_name(spec)}\{{.*{spec.labels[0]}="{value}".*\}} 0.0$', text, re.MULTILINE)
+        assert re.search(rf'^{scraped_name(spec)}\{{.*{spec.label}="{value}".*\}} 0.0$', text, re.MULTILINE)
 
 
 def test_known_label_values_are_those_that_the_services_use() -> None:
@@ -122,39 +123,42 @@ def test_histograms_resolve_below_a_millisecond() -> None:
     assert all(min(spec.buckets) <= 0.0005 for spec in EVERY if spec.kind == "histogram")
 
 
-def test_counters_gauges_and_histograms_take_only_their_own_verbs() -> None:
+def test_a_handle_is_a_metric_of_the_client_library_and_mypy_knows_which() -> None:
     _, metrics = target()
-    metrics["rounds"].inc("8", by=3)
-    metrics["ready"].set(1)
-    metrics["round_seconds"].observe(0.002)
-    assert (metrics["rounds"].value("8"), metrics["ready"].value()) == (3, 1)
-    with pytest.raises(TypeError):
-        metrics["rounds"].observe(1.0, "8")
-    with pytest.raises(TypeError):
-        metrics["rounds"].set(1.0, "8")
-    with pytest.raises(TypeError):
-        metrics["round_seconds"].inc()
-    with pytest.raises(TypeError):
-        metrics["round_seconds"].value()
-    with pytest.raises(KeyError):
-        metrics["no_such_metric"]
+    assert_type(metrics.errors, Counter)
+    assert_type(metrics.rounds, ByLabel[Counter])
+    assert_type(metrics.kv_blocks, ByLabel[Gauge])
+    assert_type(metrics.round_seconds, Histogram)
+    metrics.rounds[8].inc(3)
+    metrics.ready.set(1)
+    metrics.round_seconds.observe(0.002)
+    assert (value_of(metrics.rounds[8]), value_of(metrics.ready)) == (3, 1)
+    with pytest.raises(AttributeError):
+        _ = metrics.no_such_metric  # type: ignore[attr-defined]
+
+
+def test_a_handle_is_bound_once() -> None:
+    _, metrics = target()
+    assert vars(metrics)["errors"] is metrics.errors
+    assert metrics.rounds[8] is metrics.rounds[8]
+    assert set(vars(metrics)) == {one.name for one in (*TargetMetrics.declared(), *ServiceMetrics.declared())}
 
 
 def test_each_service_has_its_own_and_the_common_ones() -> None:
-    drafter = drafter_metrics(CollectorRegistry(), "m", "p")
-    gateway = gateway_metrics(CollectorRegistry(), "m")
-    drafter["drafter_rounds"].inc()
-    gateway["gateway_delivered_tokens"].inc(by=4)
-    for family in (drafter, gateway):
-        assert family["build_info"].value(VERSION) == 1
-    assert gateway["gateway_delivered_tokens"].value() == 4
+    drafter = DrafterMetrics(CollectorRegistry(), "m", "p")
+    gateway = GatewayMetrics(CollectorRegistry(), "m")
+    drafter.drafter_rounds.inc()
+    gateway.gateway_delivered_tokens.inc(4)
+    for metrics in (drafter, gateway):
+        assert value_of(metrics.build_info[VERSION]) == 1
+    assert value_of(gateway.gateway_delivered_tokens) == 4
 
 
 MAKERS: dict[str, Callable[[CollectorRegistry], object]] = {
-    "target": lambda registry: target_metrics(registry, "m", "p"),
-    "drafter": lambda registry: drafter_metrics(registry, "m", "p"),
-    "gateway": lambda registry: gateway_metrics(registry, "m"),
-    "controller": lambda registry: cluster_metrics(registry, "m", ["p"]),
+    "target": lambda registry: TargetMetrics(registry, "m", "p"),
+    "drafter": lambda registry: DrafterMetrics(registry, "m", "p"),
+    "gateway": lambda registry: GatewayMetrics(registry, "m"),
+    "controller": lambda registry: ServiceMetrics(registry, "m"),
 }
 
 
@@ -174,20 +178,43 @@ def test_every_service_tells_of_its_process_and_its_python(service: str) -> None
 
 def test_pairs_of_a_controller_share_its_metrics_and_nothing_else() -> None:
     registry = CollectorRegistry()
-    own, pairs = cluster_metrics(registry, "m", ["p-0", "p-1"])
-    pairs["p-1"]["cluster_placements"].inc()
+    pairs = PairMetrics.each(registry, "m", ["p-0", "p-1"])
+    pairs["p-1"].cluster_placements.inc()
     text = generate_latest(registry).decode()
     assert 'paceline_cluster_placements_total{model_name="m",pair="p-0"} 0.0' in text
     assert 'paceline_cluster_placements_total{model_name="m",pair="p-1"} 1.0' in text
-    assert own["build_info"].value(VERSION) == 1
 
 
 def test_the_version_is_that_of_the_project() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
+def sources() -> dict[Path, str]:
+    """The product's code that may count something."""
+    files = [*(ROOT / "services").rglob("*.py"), *(ROOT / "deploy").rglob("*.py")]
+    return {path: path.read_text() for path in files if path.name != "catalogue.py"}
+
+
 def test_every_metric_is_used() -> None:
-    files = [*(ROOT / "services").rglob("*.py"), *(ROOT / "deploy/cluster").rglob("*.py")]
-    sources = [path.read_text() for path in files if "catalogue" not in path.name]
-    unused = [spec.name for spec in EVERY if not any(f'"{spec.name}"' in text for text in sources)]
+    text = "\n".join(sources().values())
+    unused = [spec.name for spec in EVERY if not re.search(rf"etrics\.{spec.name}\b", text)]
     assert unused == ["build_info"], "the catalogue itself sets build_info, everything else is set where it happens"
+
+
+def strings_in_look_ups(source: str) -> list[str]:
+    """Look-ups of a metric, or of a value of its label, by a string that stands there."""
+    names = {"metrics", "_metrics", *(spec.name for spec in EVERY)}
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+        if ast.unparse(node.value).rpartition(".")[2] in names
+    ]
+
+
+def test_no_metric_is_looked_up_by_a_string() -> None:
+    planted = 'self._metrics["rounds"].inc(); metrics.kv_blocks["free"].set(1)'
+    assert len(strings_in_look_ups(planted)) == 2
+    assert not {path: found for path, text in sources().items() if (found := strings_in_look_ups(text))}

@@ -11,10 +11,11 @@ import pytest
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics.catalogue import gateway_metrics
+from services.common.metrics.catalogue import GatewayMetrics
 from services.common.serving.certificates import observe_certificates
 from services.common.serving.channel import connect
 from services.common.serving.tls import Peers, TlsFiles, channel_credentials, expiry, server_credentials
+from tests.support.metrics import value_of
 from tests.unit.common.serving.certificates import NOW, Authority
 from tests.unit.common.serving.fleet import server, watch
 
@@ -95,7 +96,7 @@ def test_files_are_true_when_tls_is_wanted() -> None:
 def test_expiry_is_read_and_published(tmp_path: Path) -> None:
     cert, key = Authority.make().issue(tmp_path / "server", "one", days=3)
     assert expiry(cert) == pytest.approx(NOW.timestamp() + 3 * 86_400, abs=2)
-    metrics = gateway_metrics(CollectorRegistry(), "m")
+    metrics = GatewayMetrics(CollectorRegistry(), "m")
     observe_certificates(metrics, TlsFiles(cert, key, str(tmp_path / "none.pem")))
-    assert metrics["certificate_expiry_timestamp_seconds"].value(cert) == expiry(cert)
-    assert metrics["certificate_expiry_timestamp_seconds"].value(str(tmp_path / "none.pem")) == 0
+    assert value_of(metrics.certificate_expiry_timestamp_seconds[cert]) == expiry(cert)
+    assert value_of(metrics.certificate_expiry_timestamp_seconds[str(tmp_path / "none.pem")]) == 0

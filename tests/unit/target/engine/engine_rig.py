@@ -8,8 +8,7 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics.catalogue import target_metrics
-from services.common.metrics.family import Family
+from services.common.metrics.catalogue import TargetMetrics
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.commands import Cancel, Command, Start
@@ -57,7 +56,7 @@ class Rig:
     ledger: TokenLedger
     recorder: FlightRecorder
     scheduler: Scheduler
-    metrics: Family
+    metrics: TargetMetrics
     news: list[RoundNews]
     clock: list[float]
     tokens: dict[tuple[int, str], list[int]] = field(default_factory=dict)
@@ -131,7 +130,7 @@ def rig(
     scheduler = Scheduler(settings, pool, PrefixCache(pool, b"model", b"drafter"), FixedWidth(width))
     ledger, recorder = TokenLedger(), FlightRecorder()
     emitter = Emitter(ledger)
-    metrics = target_metrics(CollectorRegistry(), "test", "pair-0")
+    metrics = TargetMetrics(CollectorRegistry(), "test", "pair-0")
     meter = Meter(metrics, ledger, pool)
     news: list[RoundNews] = []
     clock = [100.0]

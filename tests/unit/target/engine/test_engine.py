@@ -11,6 +11,7 @@ from services.target.core.commands import Attach, CloseSession, Detach, Drain, M
 from services.target.core.plan import Plan
 from services.target.engine.engine import EngineDeadError
 from tests.support.fakes_runner import FakeRunner, expected_output
+from tests.support.metrics import value_of
 from tests.unit.target.core.specs import prompt, request
 from tests.unit.target.engine.engine_rig import ScriptedDrafts, rig
 
@@ -40,7 +41,7 @@ def test_speculation_changes_rounds_not_tokens(accepted: int) -> None:
     totals = it.ends[1, "a"][0].totals
     assert totals.completion_tokens == 21
     assert totals.rounds == len(drafts.asked)
-    assert it.metrics["spec_decode_num_accepted_tokens"].value() == totals.accepted
+    assert value_of(it.metrics.spec_decode_num_accepted_tokens) == totals.accepted
 
 
 def test_a_late_drafter_costs_speed_only_and_the_next_one_speculates_for_the_same_request() -> None:
@@ -80,7 +81,7 @@ def test_cancel_splits_tokens_into_kept_and_discarded() -> None:
     assert it.ledger.emitted == 6
     assert it.ledger.discarded["stop_string"] == sent - 6
     assert it.reconciles()
-    assert it.metrics["discarded_tokens"].value("stop_string") == sent - 6
+    assert value_of(it.metrics.discarded_tokens["stop_string"]) == sent - 6
 
 
 def test_a_resumed_request_continues_at_its_position() -> None:

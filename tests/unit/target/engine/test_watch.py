@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics.catalogue import target_metrics
+from services.common.metrics.catalogue import TargetMetrics
 from services.common.request.errors import PacelineError
 from services.target.core.sync_points import SyncPointError, SyncPoints
 from services.target.engine.watch import EngineWatch, keep_health
 from services.target.settings import TargetSettings
+from tests.support.metrics import value_of
 
 
 @dataclass
@@ -97,12 +98,12 @@ async def test_health_follows_the_watch() -> None:
             while len(seen) < count:
                 await asyncio.sleep(0.01)
 
-    metrics = target_metrics(CollectorRegistry(), "m", "p")
+    metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     task = asyncio.create_task(keep_health(watch, lambda: True, serving, live, metrics))
     await told(1)
     clock[0] = 10.0
     await told(3)
-    assert metrics["engine_stuck"].value() == 1
+    assert value_of(metrics.engine_stuck) == 1
     pulse.turns += 1
     await told(5)
     task.cancel()
