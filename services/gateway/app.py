@@ -30,6 +30,7 @@ from services.gateway.methods import add_service
 from services.gateway.router import Router, RouterSettings
 from services.gateway.service import InferenceService
 from services.gateway.settings import GatewaySettings
+from services.gateway.status import StatusBoard
 from services.gateway.streams import Streams
 from services.gateway.targets.link import Dial
 from services.gateway.targets.pool import Pool
@@ -119,7 +120,8 @@ class GatewayApp:
         bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
         admitting = admission.Admission(bound, time.monotonic)
         streams = Streams(self._front, admitting, settings, self.metrics, self._tracer)
-        service = InferenceService(self._front, streams, settings.default_max_tokens)
+        board = StatusBoard(lambda: self._pool.links, time.monotonic)
+        service = InferenceService(self._front, streams, board, settings.default_max_tokens)
         add_service(server, SERVICE, service)
         if settings.vllm_engine:
             add_service(server, vllm_service(), VllmEngine(self._front, streams, self._pool, settings))

@@ -14,7 +14,8 @@ from services.common.request.validation import check_count, plain
 from services.gateway.chat_convert import chat_prompt, check_size
 from services.gateway.generation import Delta, Final
 from services.gateway.query import Prompt, Query, TextPrompt, TokenPrompt
-from services.gateway.targets.news import Model, PositionLogprobs, ScoredToken, Speculation
+from services.gateway.status import Pace, PairState, Status
+from services.gateway.targets.news import Load, Model, PositionLogprobs, ScoredToken, Speculation
 
 MOST_SECONDS = 315_576_000_000
 """The longest time that a Duration may state, some 10,000 years."""
@@ -156,4 +157,40 @@ def _speculation(found: Speculation) -> types_pb2.SpeculationStats:
         accepted=found.accepted,
         accepted_histogram=[found.histogram[accepted] for accepted in range(longest + 1)],
         rounds_by_width=dict(found.by_width),
+    )
+
+
+def status(found: Status, model: str, details: bool) -> inference_pb2.GetStatusResponse:
+    """How busy the pairs are; `details` tells them one by one."""
+    return inference_pb2.GetStatusResponse(
+        model=model,
+        pairs=len(found.pairs),
+        ready_pairs=sum(pair.ready for pair in found.pairs),
+        total=_activity(found.load, found.pace),
+        each=[_pair(pair) for pair in found.pairs] if details else (),
+    )
+
+
+def _pair(pair: PairState) -> inference_pb2.PairStatus:
+    load = pair.load or Load(slots=0)
+    return inference_pb2.PairStatus(
+        pair_id=pair.pair_id,
+        ready=pair.ready,
+        speculating=load.speculating,
+        proposer=pair.proposer,
+        activity=_activity(load, pair.pace),
+    )
+
+
+def _activity(load: Load, pace: Pace) -> inference_pb2.Activity:
+    return inference_pb2.Activity(
+        running=load.running,
+        waiting=load.waiting,
+        slots=load.slots,
+        queued_tokens=load.queued_tokens,
+        free_blocks=load.free_blocks,
+        total_blocks=load.total_blocks,
+        tokens_per_second=pace.tokens_per_second,
+        tokens_per_round=pace.tokens_per_round,
+        rounds_by_width=pace.by_width,
     )

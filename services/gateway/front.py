@@ -96,6 +96,11 @@ class Front:
         text = TextStream(self._tokenizer.token_bytes, stopping.stop, stopping.min_tokens)
         return Generation(job, journey, text, report_cached=self._report_cached)
 
+    @property
+    def served(self) -> str:
+        """Name of the model served; empty while no target has said it."""
+        return self._pool.served
+
     async def model(self, name: str) -> Model:
         """The model served, checked against the name asked for.
 

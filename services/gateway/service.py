@@ -2,20 +2,22 @@
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.gateway import convert
-from services.gateway.auth import current_tenant
+from services.gateway.auth import ANYBODY, current_tenant
 from services.gateway.front import Front
 from services.gateway.inlet import Messages
 from services.gateway.query import Query
+from services.gateway.status import StatusBoard
 from services.gateway.streams import Context, Streams
 
 
 class InferenceService:
     """The clients' edge; see `add_service`."""
 
-    def __init__(self, front: Front, streams: Streams, default_max_tokens: int) -> None:
+    def __init__(self, front: Front, streams: Streams, board: StatusBoard, default_max_tokens: int) -> None:
         """The default counts for requests that give no max_tokens."""
         self._front = front
         self._streams = streams
+        self._board = board
         self._default_max_tokens = default_max_tokens
 
     async def Generate(self, messages: Messages[inference_pb2.GenerateRequest], context: Context) -> None:
@@ -44,3 +46,11 @@ class InferenceService:
             self._streams.queue(ticket, prompt)
             ids = await self._front.tokens(prompt, await self._front.model(request.model), current_tenant())
         return inference_pb2.TokenizeResponse(tokens=types_pb2.TokenIds(ids=ids))
+
+    async def GetStatus(
+        self, messages: Messages[inference_pb2.GetStatusRequest], context: Context
+    ) -> inference_pb2.GetStatusResponse:
+        """Tells how busy the pairs are; tenants learn totals only."""
+        await messages.only()
+        found = await self._board.look()
+        return convert.status(found, self._front.served, details=current_tenant() is ANYBODY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -106,4 +107,5 @@ def _round_to_pb(entry: RoundEntry) -> pb.RoundRecord:
         verify_us=entry.verify_us,
         host_us=entry.host_us,
         fallback=entry.fallback,
+        age_us=int((time.monotonic() - entry.ended) * 1e6),
     )

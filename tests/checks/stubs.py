@@ -15,10 +15,13 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path("paceline/v1")
 STUBS = Path("services/common/pb")
+CLIENT = Path("paceline/v1")
+"""Where the client's own stubs lie, as protoc writes them; they hold the public contract only."""
+PUBLIC = ("types", "inference")
 
 
-def generate(folder: Path) -> dict[str, str]:
-    """Runs protoc into folder; returns the text of each generated file by its path below the stubs' folder."""
+def generate(folder: Path) -> dict[Path, str]:
+    """Runs protoc into folder; returns the text of each generated file by its path in the repository."""
     outputs = ("python_out=", "grpc_python_out=", "mypy_out=quiet:", "mypy_grpc_out=quiet:")
     includes = [ROOT / "proto", resources.files("grpc_tools") / "_proto"]
     sources = sorted(str(path) for path in (ROOT / "proto" / PACKAGE).glob("*.proto"))
@@ -26,7 +29,9 @@ def generate(folder: Path) -> dict[str, str]:
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     if protoc.main(["protoc", *arguments, *sources]) != 0:
         raise SystemExit("paceline: protoc failed")
-    return {str(path.relative_to(folder)): rewrite(path.read_text()) for path in sorted(folder.rglob("*.py*"))}
+    written = sorted(folder.rglob("*_pb2*.py*"))
+    services = {STUBS / path.relative_to(folder): rewrite(path.read_text()) for path in written}
+    return services | {CLIENT / path.name: path.read_text() for path in written if path.name.split("_pb2")[0] in PUBLIC}
 
 
 def rewrite(text: str) -> str:
@@ -39,17 +44,18 @@ def main(action: str) -> int:
     """Writes the stubs, or compares them; 1 when they differ."""
     with tempfile.TemporaryDirectory() as folder:
         wanted = generate(Path(folder))
-    present = {str(path.relative_to(ROOT / STUBS)) for path in (ROOT / STUBS / PACKAGE).glob("*_pb2*.py*")}
+    folders = (STUBS / PACKAGE, CLIENT)
+    present = {path.relative_to(ROOT) for one in folders for path in (ROOT / one).glob("*_pb2*.py*")}
     if action == "write":
         for name, text in wanted.items():
-            (ROOT / STUBS / name).write_text(text)
+            (ROOT / name).write_text(text)
         for name in present - wanted.keys():
-            (ROOT / STUBS / name).unlink()
+            (ROOT / name).unlink()
         return 0
-    stale = [name for name, text in wanted.items() if name not in present or (ROOT / STUBS / name).read_text() != text]
+    stale = [name for name, text in wanted.items() if name not in present or (ROOT / name).read_text() != text]
     stale += sorted(present - wanted.keys())
     for name in stale:
-        sys.stderr.write(f"stale stub: {STUBS / name}; run `make proto` and commit\n")
+        sys.stderr.write(f"stale stub: {name}; run `make proto` and commit\n")
     return 1 if stale else 0
 
 

@@ -42,6 +42,8 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.rounds = 0
         self.committed = 0
         self.lag_s = 0.0
+        self.past: list[target_pb2.RoundRecord] = []
+        self.described = 0
         self._running = asyncio.Event()
         self._running.set()
         self._draining = False
@@ -90,8 +92,11 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.lag_s = seconds
 
     async def Describe(self, request: Any, context: Any) -> target_pb2.TargetServiceDescribeResponse:
-        """Says as little as it knows."""
-        return target_pb2.TargetServiceDescribeResponse(protocol_version=1, pair_id=self.pair_id, model=self.info)
+        """Says as little as it knows, and the rounds that a test gave it."""
+        self.described += 1
+        return target_pb2.TargetServiceDescribeResponse(
+            protocol_version=1, pair_id=self.pair_id, model=self.info, rounds=self.past
+        )
 
     async def Session(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
         """Serves one gateway."""

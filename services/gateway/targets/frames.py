@@ -74,7 +74,15 @@ def update(message: target_pb2.RequestUpdate) -> Update:
 
 def load(message: target_pb2.Load) -> Load:
     """Load of a target."""
-    return Load(message.running, message.waiting, message.slots, message.queued_tokens, message.speculating)
+    return Load(
+        message.running,
+        message.waiting,
+        message.slots,
+        message.queued_tokens,
+        message.speculating,
+        message.free_blocks,
+        message.total_blocks,
+    )
 
 
 def model(message: types_pb2.ModelInfo) -> Model:

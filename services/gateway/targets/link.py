@@ -15,7 +15,7 @@ from services.gateway.outbox import Outbox
 from services.gateway.router import Candidate
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
-from services.gateway.targets.news import Model
+from services.gateway.targets.news import Load, Model, PastRound
 from services.gateway.targets.probes import reach
 from services.gateway.targets.session import Session, SessionLostError, cause, open_session
 
@@ -63,6 +63,17 @@ class Link:
         """What the target serves, while the session stands."""
         session = self._session
         return session.model if session else None
+
+    @property
+    def load(self) -> Load | None:
+        """What the target reported last, while the session stands."""
+        session = self._session
+        return session.load if session else None
+
+    async def rounds(self) -> tuple[PastRound, ...]:
+        """The target's latest rounds, oldest first; none when it gives no answer within a second."""
+        session = self._session
+        return await session.rounds() if session else ()
 
     def candidate(self) -> Candidate | None:
         """The target as the router sees it; None while it takes nothing new."""

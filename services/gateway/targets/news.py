@@ -100,6 +100,20 @@ class Load:
     slots: int = 1
     queued_tokens: int = 0
     speculating: bool = False
+    free_blocks: int = 0
+    total_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PastRound:
+    """One of a target's latest rounds: its width W, requests that decoded, tokens and drafts, seconds since its end."""
+
+    number: int
+    width: int
+    requests: int
+    committed: int
+    accepted: int
+    age_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,16 @@ class Pool:
         """A target takes work."""
         return bool(self._candidates(None))
 
+    @property
+    def served(self) -> str:
+        """Name of the model served; empty while no target was ever there."""
+        return self._model.name if self._model else ""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Links to all pairs of the list."""
+        return tuple(self._links.values())
+
     def listen(self, pairs: Mapping[str, PairEntry]) -> None:
         """Takes the merged list: opens links to pairs that are new or moved, retires those that left."""
         for key in [*self._links]:

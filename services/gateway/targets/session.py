@@ -15,9 +15,13 @@ from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.news import Load, Lost, Model
 from services.gateway.targets.probes import Reach, health
+from services.gateway.targets.rounds import Rounds, rounds
 
 WELCOME_S = 4.0
 """Longest wait for a target's first frame."""
+
+ROUNDS_S = 1.0
+"""Longest wait for what a target tells of its rounds."""
 
 Call = grpc.aio.StreamStreamCall[target_pb2.SessionRequest, target_pb2.SessionResponse]
 
@@ -30,7 +34,12 @@ class Session:
     """A session after its Welcome; `pair_id` and `model` are what the target stated."""
 
     def __init__(
-        self, call: Call, welcome: target_pb2.Welcome, on_drain: Callable[[], None], heartbeat: Heartbeat
+        self,
+        call: Call,
+        welcome: target_pb2.Welcome,
+        on_drain: Callable[[], None],
+        heartbeat: Heartbeat,
+        rounds: Rounds,
     ) -> None:
         """Made by `open_session`."""
         self.pair_id = welcome.pair_id
@@ -46,6 +55,7 @@ class Session:
         self._attempts: dict[str, Attempt] = {}
         self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
         self._heartbeat = heartbeat
+        self.rounds = rounds
 
     @property
     def busy(self) -> bool:
@@ -150,7 +160,7 @@ async def open_session(
         call.cancel()
         raise
     heartbeat = Heartbeat(health(channel, SILENT_AFTER * TICK_S), reach)
-    return Session(call, response.welcome, on_drain, heartbeat)
+    return Session(call, response.welcome, on_drain, heartbeat, rounds(channel, secret, ROUNDS_S))
 
 
 def _frame(read: object) -> target_pb2.SessionResponse | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.target.core.round import Round
 
@@ -13,7 +14,10 @@ CAPACITY = 256
 
 @dataclass(frozen=True, slots=True)
 class RoundEntry:
-    """One round; times in microseconds. ``fallback`` says why a speculative round had no drafts."""
+    """One round; times in microseconds. ``fallback`` says why a speculative round had no drafts.
+
+    ``ended`` is in seconds of the monotonic clock.
+    """
 
     number: int
     width: int
@@ -26,6 +30,7 @@ class RoundEntry:
     verify_us: int
     host_us: int
     fallback: str = ""
+    ended: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, round_: Round) -> RoundEntry:

@@ -39,6 +39,9 @@ class Echo(inference_pb2_grpc.InferenceServiceServicer):
     def Tokenize(self, request: inference_pb2.TokenizeRequest, context: Any) -> inference_pb2.TokenizeResponse:
         raise NotImplementedError
 
+    def GetStatus(self, request: inference_pb2.GetStatusRequest, context: Any) -> inference_pb2.GetStatusResponse:
+        raise NotImplementedError
+
     def Generate(
         self, request: inference_pb2.GenerateRequest, context: Any
     ) -> Iterator[inference_pb2.GenerateResponse]:

@@ -484,3 +484,159 @@ class TokenizeResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["tokens", b"tokens"]) -> None: ...
 
 global___TokenizeResponse = TokenizeResponse
+
+@typing.final
+class GetStatusRequest(google.protobuf.message.Message):
+    """Asks how busy the pairs are."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___GetStatusRequest = GetStatusRequest
+
+@typing.final
+class Activity(google.protobuf.message.Message):
+    """What a pair does, or all of them together."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class RoundsByWidthEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.int
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.int = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    RUNNING_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    QUEUED_TOKENS_FIELD_NUMBER: builtins.int
+    FREE_BLOCKS_FIELD_NUMBER: builtins.int
+    TOTAL_BLOCKS_FIELD_NUMBER: builtins.int
+    TOKENS_PER_SECOND_FIELD_NUMBER: builtins.int
+    TOKENS_PER_ROUND_FIELD_NUMBER: builtins.int
+    ROUNDS_BY_WIDTH_FIELD_NUMBER: builtins.int
+    running: builtins.int
+    """Requests that decode."""
+    waiting: builtins.int
+    """Requests that wait."""
+    slots: builtins.int
+    """Slots."""
+    queued_tokens: builtins.int
+    """Prompt tokens that wait for prefill."""
+    free_blocks: builtins.int
+    """Free and evictable K/V blocks."""
+    total_blocks: builtins.int
+    """All K/V blocks."""
+    tokens_per_second: builtins.float
+    """Tokens committed per second over the latest seconds."""
+    tokens_per_round: builtins.float
+    """Mean tokens that a request committed per round over the latest seconds; 0 without a round."""
+    @property
+    def rounds_by_width(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.int]:
+        """Rounds of the latest seconds by width: keys are span widths W (1 is plain)."""
+
+    def __init__(
+        self,
+        *,
+        running: builtins.int = ...,
+        waiting: builtins.int = ...,
+        slots: builtins.int = ...,
+        queued_tokens: builtins.int = ...,
+        free_blocks: builtins.int = ...,
+        total_blocks: builtins.int = ...,
+        tokens_per_second: builtins.float = ...,
+        tokens_per_round: builtins.float = ...,
+        rounds_by_width: collections.abc.Mapping[builtins.int, builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["free_blocks", b"free_blocks", "queued_tokens", b"queued_tokens", "rounds_by_width", b"rounds_by_width", "running", b"running", "slots", b"slots", "tokens_per_round", b"tokens_per_round", "tokens_per_second", b"tokens_per_second", "total_blocks", b"total_blocks", "waiting", b"waiting"]) -> None: ...
+
+global___Activity = Activity
+
+@typing.final
+class PairStatus(google.protobuf.message.Message):
+    """One pair of target and drafter."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAIR_ID_FIELD_NUMBER: builtins.int
+    READY_FIELD_NUMBER: builtins.int
+    SPECULATING_FIELD_NUMBER: builtins.int
+    PROPOSER_FIELD_NUMBER: builtins.int
+    ACTIVITY_FIELD_NUMBER: builtins.int
+    pair_id: builtins.str
+    """Stable id of the pair."""
+    ready: builtins.bool
+    """It takes new requests."""
+    speculating: builtins.bool
+    """The drafter is attached and healthy."""
+    proposer: builtins.str
+    """Proposer kind in use: dflash, ngram, none."""
+    @property
+    def activity(self) -> global___Activity:
+        """What it does; of a target that does not answer only what it reported last for routing."""
+
+    def __init__(
+        self,
+        *,
+        pair_id: builtins.str = ...,
+        ready: builtins.bool = ...,
+        speculating: builtins.bool = ...,
+        proposer: builtins.str = ...,
+        activity: global___Activity | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["activity", b"activity"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "pair_id", b"pair_id", "proposer", b"proposer", "ready", b"ready", "speculating", b"speculating"]) -> None: ...
+
+global___PairStatus = PairStatus
+
+@typing.final
+class GetStatusResponse(google.protobuf.message.Message):
+    """How busy the pairs are."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    PAIRS_FIELD_NUMBER: builtins.int
+    READY_PAIRS_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    EACH_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    """Name of the model served; empty while no pair was ever ready."""
+    pairs: builtins.int
+    """Pairs that the gateway knows."""
+    ready_pairs: builtins.int
+    """Pairs that take new requests."""
+    @property
+    def total(self) -> global___Activity:
+        """All pairs together."""
+
+    @property
+    def each(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PairStatus]:
+        """Each pair, by its id; none where the gateway has tenants."""
+
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        pairs: builtins.int = ...,
+        ready_pairs: builtins.int = ...,
+        total: global___Activity | None = ...,
+        each: collections.abc.Iterable[global___PairStatus] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["total", b"total"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["each", b"each", "model", b"model", "pairs", b"pairs", "ready_pairs", b"ready_pairs", "total", b"total"]) -> None: ...
+
+global___GetStatusResponse = GetStatusResponse

@@ -50,6 +50,11 @@ class InferenceServiceStub(object):
                 request_serializer=paceline_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
                 _registered_method=True)
+        self.GetStatus = channel.unary_unary(
+                '/paceline.v1.InferenceService/GetStatus',
+                request_serializer=paceline_dot_v1_dot_inference__pb2.GetStatusRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_inference__pb2.GetStatusResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer(object):
@@ -77,6 +82,13 @@ class InferenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStatus(self, request, context):
+        """Tells how busy the pairs are; a gateway with tenants tells totals only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Tokenize,
                     request_deserializer=paceline_dot_v1_dot_inference__pb2.TokenizeRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_inference__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'GetStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatus,
+                    request_deserializer=paceline_dot_v1_dot_inference__pb2.GetStatusRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_inference__pb2.GetStatusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class InferenceService(object):
             '/paceline.v1.InferenceService/Tokenize',
             paceline_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
             paceline_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.InferenceService/GetStatus',
+            paceline_dot_v1_dot_inference__pb2.GetStatusRequest.SerializeToString,
+            paceline_dot_v1_dot_inference__pb2.GetStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,12 @@ class InferenceServiceStub:
     ]
     """Turns a prompt into token ids as Generate would."""
 
+    GetStatus: grpc.UnaryUnaryMultiCallable[
+        services.common.pb.paceline.v1.inference_pb2.GetStatusRequest,
+        services.common.pb.paceline.v1.inference_pb2.GetStatusResponse,
+    ]
+    """Tells how busy the pairs are; a gateway with tenants tells totals only."""
+
 class InferenceServiceAsyncStub:
     """Text generation."""
 
@@ -59,6 +65,12 @@ class InferenceServiceAsyncStub:
         services.common.pb.paceline.v1.inference_pb2.TokenizeResponse,
     ]
     """Turns a prompt into token ids as Generate would."""
+
+    GetStatus: grpc.aio.UnaryUnaryMultiCallable[
+        services.common.pb.paceline.v1.inference_pb2.GetStatusRequest,
+        services.common.pb.paceline.v1.inference_pb2.GetStatusResponse,
+    ]
+    """Tells how busy the pairs are; a gateway with tenants tells totals only."""
 
 class InferenceServiceServicer(metaclass=abc.ABCMeta):
     """Text generation."""
@@ -86,5 +98,13 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[services.common.pb.paceline.v1.inference_pb2.TokenizeResponse, collections.abc.Awaitable[services.common.pb.paceline.v1.inference_pb2.TokenizeResponse]]:
         """Turns a prompt into token ids as Generate would."""
+
+    @abc.abstractmethod
+    def GetStatus(
+        self,
+        request: services.common.pb.paceline.v1.inference_pb2.GetStatusRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[services.common.pb.paceline.v1.inference_pb2.GetStatusResponse, collections.abc.Awaitable[services.common.pb.paceline.v1.inference_pb2.GetStatusResponse]]:
+        """Tells how busy the pairs are; a gateway with tenants tells totals only."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -702,6 +702,7 @@ class RoundRecord(google.protobuf.message.Message):
     VERIFY_US_FIELD_NUMBER: builtins.int
     HOST_US_FIELD_NUMBER: builtins.int
     FALLBACK_FIELD_NUMBER: builtins.int
+    AGE_US_FIELD_NUMBER: builtins.int
     number: builtins.int
     """Number of the round."""
     width: builtins.int
@@ -722,6 +723,8 @@ class RoundRecord(google.protobuf.message.Message):
     """Host time, microseconds."""
     fallback: builtins.str
     """Why the round had no drafts, if so; empty otherwise."""
+    age_us: builtins.int
+    """Time since it ended, microseconds."""
     def __init__(
         self,
         *,
@@ -735,8 +738,9 @@ class RoundRecord(google.protobuf.message.Message):
         verify_us: builtins.int = ...,
         host_us: builtins.int = ...,
         fallback: builtins.str = ...,
+        age_us: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "committed", b"committed", "draft_us", b"draft_us", "fallback", b"fallback", "host_us", b"host_us", "number", b"number", "prefilled", b"prefilled", "requests", b"requests", "verify_us", b"verify_us", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "age_us", b"age_us", "committed", b"committed", "draft_us", b"draft_us", "fallback", b"fallback", "host_us", b"host_us", "number", b"number", "prefilled", b"prefilled", "requests", b"requests", "verify_us", b"verify_us", "width", b"width"]) -> None: ...
 
 global___RoundRecord = RoundRecord
 

@@ -1,0 +1,1 @@
+"""Clients of paceline: typed, synchronous and asyncio, and the command `paceline`."""

@@ -1,0 +1,1 @@
+"""Messages and stubs of the public contract, as protoc writes them."""

@@ -1,0 +1,39 @@
+"""Asks a target what its latest rounds did, for people who watch."""
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import grpc
+
+from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
+from services.common.request.limits import PROTOCOL_VERSION
+from services.gateway.targets.news import PastRound
+
+Rounds = Callable[[], Awaitable[tuple[PastRound, ...]]]
+"""The latest rounds of a target, oldest first; none when it gives no answer."""
+
+
+def rounds(channel: grpc.aio.Channel, secret: str, within_s: float) -> Rounds:
+    """Asks over a connection that stands; `secret` is what the target wants to hear."""
+    stub = cast("target_pb2_grpc.TargetServiceAsyncStub", target_pb2_grpc.TargetServiceStub(channel))
+    request = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION, secret=secret)
+
+    async def ask() -> tuple[PastRound, ...]:
+        try:
+            answer = await stub.Describe(request, timeout=within_s)
+        except grpc.RpcError:
+            return ()
+        return tuple(_round(record) for record in answer.rounds)
+
+    return ask
+
+
+def _round(record: target_pb2.RoundRecord) -> PastRound:
+    return PastRound(
+        number=record.number,
+        width=record.width,
+        requests=record.requests,
+        committed=record.committed,
+        accepted=record.accepted,
+        age_s=record.age_us / 1e6,
+    )
