@@ -43,6 +43,7 @@ MODEL_POINTERS = frozenset(
         "mixed_ptr",
         "stream_ptr",
         "norm_ptr",
+        "bias_ptr",
         "scaled_ptr",
     ]
 )
@@ -96,9 +97,19 @@ HEADS = {
     "PDL": True,
 }
 ROW = {"WIDTH": 3, "PDL": True}
+HEAD_FLAGS: tuple[dict[str, Any], ...] = (
+    {"bias_ptr": None, "OFFSET": 0.0},
+    {"weight_ptr": None, "OFFSET": 0.0},
+    {"bias_ptr": None, "weight_ptr": None, "OFFSET": 0.0},
+    {"OFFSET": 1.0},
+)
+"""Qwen3's, Qwen2's, Llama's, and all at once."""
 
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
-    (rms_norm._rms_norm_kernel, {"WIDTH_PAD": 512, "WIDE": tl.float32, "PDL": True}, {}),
+    *(
+        (rms_norm._rms_norm_kernel, {"WIDTH_PAD": 512, "WIDE": tl.float32, "OFFSET": offset, "PDL": True}, {})
+        for offset in (0.0, 1.0)
+    ),
     (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32, "PDL": True}, {}),
     (embedding._embedding_kernel, {"WIDTH_PAD": 512, "PDL": True}, {}),
     (
@@ -106,10 +117,22 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {"HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "GROUP": 8},
         {},
     ),
-    (
-        store_qkv._store_qkv_kernel,
-        {"QUERIES": 8, "KV_HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "GROUP": 8, "PDL": True},
-        {},
+    *(
+        (
+            store_qkv._store_qkv_kernel,
+            {
+                "QUERIES": 8,
+                "KV_HEADS": 2,
+                "SIZE": 64,
+                "SIZE_PAD": 64,
+                "WIDE": tl.float32,
+                "GROUP": 8,
+                "PDL": True,
+                **flags,
+            },
+            {},
+        )
+        for flags in HEAD_FLAGS
     ),
     *(
         (
@@ -127,20 +150,25 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for block, tree, window in ((False, False, 0), (True, False, 0), (False, True, 64), (True, True, 64))
     ),
-    (
-        project_qkv.project_kernel,
-        {
-            "ROWS": 16,
-            "SIZE": 128,
-            "QUERIES": 8,
-            "KV_HEADS": 2,
-            "DEPTH": 128,
-            "EVEN": True,
-            "PARTS": 40,
-            "PARTS_PAD": 64,
-            "PDL": True,
-        },
-        {},
+    *(
+        (
+            project_qkv.project_kernel,
+            {
+                "ROWS": 16,
+                "SIZE": 128,
+                "QUERIES": 8,
+                "KV_HEADS": 2,
+                "DEPTH": 128,
+                "EVEN": True,
+                "PARTS": 40,
+                "PARTS_PAD": 64,
+                "PDL": True,
+                **({"norm_ptr": None} if "weight_ptr" in flags else {}),
+                **{name: value for name, value in flags.items() if name != "weight_ptr"},
+            },
+            {},
+        )
+        for flags in HEAD_FLAGS
     ),
     *(
         (
@@ -177,16 +205,18 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "PARTS_PAD": 64,
                 "GATED": gated,
                 "ADDED": added,
+                "OFFSET": offset,
                 "BULK": False,
                 "PDL": True,
             },
             {"counter_ptr": "*i32"},
         )
-        for rows, shares, even, parts, gated, added in (
-            (16, 1, True, 0, False, False),
-            (16, 4, True, 0, False, True),
-            (16, 2, False, 40, True, False),
-            (128, 1, True, 40, True, False),
+        for rows, shares, even, parts, gated, added, offset in (
+            (16, 1, True, 0, False, False, 0.0),
+            (16, 4, True, 0, False, True, 0.0),
+            (16, 4, True, 0, False, True, 1.0),
+            (16, 2, False, 40, True, False, 0.0),
+            (128, 1, True, 40, True, False, 0.0),
         )
     ),
     *(
@@ -202,6 +232,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "PARTS_PAD": 64,
                 "GATED": gated,
                 "ADDED": False,
+                "OFFSET": 0.0,
                 "BULK": True,
                 "PDL": True,
             },

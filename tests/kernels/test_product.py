@@ -43,3 +43,11 @@ def test_other_types_are_multiplied_as_they_are(dtype: torch.dtype) -> None:
     weight_FD = weight_of(torch.bfloat16).to(dtype)
     x_TD = torch.ones(4, 64, dtype=dtype)
     torch.testing.assert_close(product(weight_FD)(x_TD), x_TD @ weight_FD.t())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_bias_is_added(dtype: torch.dtype) -> None:
+    weight_FD, x_TD = weight_of(torch.bfloat16).to(dtype), torch.ones(4, 64, dtype=dtype)
+    bias_F = torch.arange(96, dtype=dtype)
+    got_TF = product(weight_FD, bias_F)(x_TD)
+    assert torch.equal(got_TF, product(weight_FD)(x_TD) + bias_F)

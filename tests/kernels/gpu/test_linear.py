@@ -47,6 +47,16 @@ def test_a_stream_through_both_halves_of_a_norm(
     close(kernel.linear_gated(normed, following, EPS, cut), reference.linear_gated(expected, following, EPS))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "cut"), [(16, CUTS[0]), (16, CUTS[1]), (200, None)])
+def test_a_norm_adds_its_offset_before_it_multiplies(rows: int, cut: Tiling | None, dtype: torch.dtype) -> None:
+    x, stream, norm = randn(rows, 300, dtype=dtype), randn(rows, 96, seed=2, dtype=dtype), 0.2 * randn(96, seed=3)
+    weight, following, norm = weights(96, 300, dtype), weights(64, 96, dtype), norm.to(dtype)
+    expected, _ = reference.linear_added(x, weight, stream, norm, EPS, 1.0)
+    normed, _ = kernel.linear_added(x, weight, stream, norm, EPS, offset=1.0, cut=cut)
+    close(kernel.linear_normed(normed, following, EPS, cut), reference.linear_normed(expected, following, EPS))
+
+
 def test_what_has_no_cut_goes_through_kernels_of_its_own() -> None:
     x, stream, norm = randn(200, 48), randn(200, 40, seed=2), randn(40, seed=3)
     weight, following = weights(40, 48, torch.float32), weights(64, 40, torch.float32)

@@ -21,6 +21,8 @@ from services.common.kernels.swiglu import reference as swiglu_reference
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
 
 EPS = 1e-6
+VARIANTS = ((False, True, 0.0), (True, False, 0.0), (False, False, 0.0), (True, True, 1.0))
+"""Bias, head norm and the norm's offset: Qwen3's, Qwen2's, Llama's, and all at once."""
 YARN = Yarn(factor=4.0, original_positions=4, attention_factor=1.2)
 
 
@@ -36,6 +38,15 @@ def test_a_poisoned_row_stays_alone() -> None:
     x[1] = float("nan")
     out = norm_kernel.rms_norm(x, weight, EPS)
     assert out.isfinite().all(1).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rms_norm_with_an_offset(dtype: torch.dtype) -> None:
+    """Zero-centred weights plus one, whole before they are multiplied."""
+    x, weight = randn(5, 48, dtype=dtype), 0.2 * randn(48, seed=2, dtype=dtype)
+    got = norm_kernel.rms_norm(x, weight, EPS, 1.0)
+    close(got, norm_reference.rms_norm(x, weight, EPS, 1.0))
+    close(got, norm_reference.rms_norm(x.float(), weight.float() + 1.0, EPS).to(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -69,37 +80,45 @@ def test_store_context(heads: int, size: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_store_qkv(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("biased", "normed", "offset"), VARIANTS)
+def test_store_qkv(biased: bool, normed: bool, offset: float, dtype: torch.dtype) -> None:
     rows, heads, kv_heads, size = 4, 4, 2, 16
-    mixed, weight = randn(rows, (heads + 2 * kv_heads) * size, dtype=dtype), randn(heads + kv_heads, size, dtype=dtype)
+    mixed = randn(rows, (heads + 2 * kv_heads) * size, dtype=dtype)
+    weight = randn(heads + kv_heads, size, dtype=dtype) if normed else None
+    bias = randn(mixed.shape[1], seed=3, dtype=dtype) if biased else None
     rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
         torch.arange(rows, device=DEVICE) + 5
     )
     slots = torch.tensor([9, 10, 30, 0], device=DEVICE)
     kv = randn(2, 8, 4, kv_heads, size, seed=9, dtype=dtype)
     expected_kv = kv.clone()
-    q = store_kernel.store_qkv(mixed, weight, rotation, kv, slots, EPS)
-    close(q, store_reference.store_qkv(mixed, weight, rotation, expected_kv, slots, EPS))
+    q = store_kernel.store_qkv(mixed, weight, rotation, kv, slots, EPS, bias, offset)
+    close(q, store_reference.store_qkv(mixed, weight, rotation, expected_kv, slots, EPS, bias, offset))
     close(kv, expected_kv)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [3, 11, 16, 17, 32, 33])
 @pytest.mark.parametrize("parts", [0, 3])
-def test_project_qkv(rows: int, parts: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("rows", "biased", "has_norm", "offset"),
+    [(rows, *VARIANTS[0]) for rows in (3, 11, 16, 17, 32, 33)]
+    + [(rows, *variant) for rows in (3, 17) for variant in VARIANTS[1:]],
+)
+def test_project_qkv(rows: int, parts: int, biased: bool, has_norm: bool, offset: float, dtype: torch.dtype) -> None:
     """Few rows in two launches, up to thirty-two fused with the product, more in two again."""
     heads, kv_heads, size, width = 4, 2, 16, 48
     x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
     squares = x.float().pow(2).view(rows, parts, -1).sum(-1) if parts else None
-    normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype)
+    normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype) if has_norm else None
+    bias = randn(len(weight), seed=3, dtype=dtype) if biased else None
     rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
         torch.arange(rows, device=DEVICE) + 5
     )
     slots = torch.arange(rows, device=DEVICE) * 3 % 40
     kv = randn(2, 10, 4, kv_heads, size, seed=9, dtype=dtype)
     expected_kv = kv.clone()
-    q = fused_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS)
-    close(q, store_reference.project_qkv(normed, weight, norm, rotation, expected_kv, slots, EPS))
+    q = fused_kernel.project_qkv(normed, weight, norm, rotation, kv, slots, EPS, bias, offset)
+    close(q, store_reference.project_qkv(normed, weight, norm, rotation, expected_kv, slots, EPS, bias, offset))
     close(kv, expected_kv)
 
 

@@ -37,11 +37,20 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
 
 
 def linear_added(
-    x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor, eps: float, keep: bool = False
+    x_TD: Tensor,
+    weight_FD: Tensor,
+    stream_TF: Tensor,
+    norm_F: Tensor,
+    eps: float,
+    keep: bool = False,
+    offset: float = 0.0,
 ) -> tuple[Normed, Tensor]:
-    """Return the norm of `stream + x @ weight.T`, and that sum; the stream may hold it from then on, unless `keep`."""
+    """Return the norm of `stream + x @ weight.T`, and that sum; the stream may hold it from then on, unless `keep`.
+
+    The norm multiplies by `norm + offset`.
+    """
     if on_kernel(x_TD):
         from services.common.kernels.linear import kernel
 
-        return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep)
-    return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps)
+        return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset)
+    return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset)

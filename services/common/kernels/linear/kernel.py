@@ -31,6 +31,7 @@ class _Sum:
 
     stream_TF: Tensor
     norm_F: Tensor
+    offset: float
 
 
 def linear(x_TD: Tensor, weight_FD: Tensor, cut: Tiling | None = None) -> Tensor:
@@ -62,6 +63,7 @@ def linear_added(
     norm_F: Tensor,
     eps: float,
     keep: bool = False,
+    offset: float = 0.0,
     cut: Tiling | None = None,
 ) -> tuple[Normed, Tensor]:
     """Return the norm of `stream + x @ weight.T`, and that sum, of many rows in the stream's memory unless `keep`."""
@@ -69,8 +71,8 @@ def linear_added(
     if cut is None:
         # The product adds to what is there: rows are written and read once less than by a sum of its own.
         total_TF = (stream_TF.clone() if keep else stream_TF).addmm_(x_TD, weight_FD.t())
-        return Normed(rms_norm(total_TF, norm_F, eps)), total_TF
-    total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=_Sum(stream_TF, norm_F))
+        return Normed(rms_norm(total_TF, norm_F, eps, offset)), total_TF
+    total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=_Sum(stream_TF, norm_F, offset))
     return normed, total_TF
 
 
@@ -116,7 +118,8 @@ def _launch(
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, SHARES=cut.shares,
         EVEN=depth % cut.depth == 0 and outputs % band == 0,
         PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), GATED=gated, ADDED=added is not None,
-        BULK=cut.bulk, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+        OFFSET=added.offset if added else 0.0, BULK=cut.bulk, PDL=PDL, num_warps=cut.warps, num_stages=cut.stages,
+        **LAUNCH,
     )  # fmt: skip
     return out_TF, Normed(scaled_TF, squares_TP)
 

@@ -33,12 +33,27 @@ class WideProduct(nn.Module):
         return torch.mm(x_TD, self.weight_DF)
 
 
-def product(weight_FD: Tensor) -> nn.Module:
-    """Return the quickest module that multiplies by a weight as its data type does.
+class BiasedProduct(nn.Module):
+    """A product whose outputs get something added, in their own data type."""
+
+    def __init__(self, product: nn.Module, bias_F: Tensor) -> None:
+        super().__init__()
+        self.product, self.bias_F = product, bias_F
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Return `x @ weight.T + bias`, [T, F]."""
+        product_TF: Tensor = self.product(x_TD)
+        return product_TF.add_(self.bias_F)
+
+
+def product(weight_FD: Tensor, bias_F: Tensor | None = None) -> nn.Module:
+    """Return the quickest module that multiplies by a weight, and adds a bias, as its data type does.
 
     The bfloat16 numbers of a checkpoint fit into float16, but for the last bits of those below 2^-17; a float32 weight
     made of such numbers is read in half the time, which is most of the time of a round.
     """
+    if bias_F is not None:
+        return BiasedProduct(product(weight_FD), bias_F)
     if weight_FD.dtype == torch.float32 and _fits_half(weight_FD):
         try:
             half = HalfProduct(weight_FD)

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.overlap import allow_next, await_previous
+from services.common.kernels.rms_norm.kernel import norm_weight
 
 
 @triton.jit
@@ -17,14 +18,15 @@ def linear_kernel(
     x_ptr, weight_ptr, out_ptr, sums_ptr, counter_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, parts_ptr,
     rows, outputs, depth, stride, eps,
     ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, SHARES: tl.constexpr, EVEN: tl.constexpr,
-    PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr, BULK: tl.constexpr,
-    PDL: tl.constexpr,
+    PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr, OFFSET: tl.constexpr,
+    BULK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply x [rows, depth] by a band of the weight's lines.
 
     GATED: half of a band's lines are the gate's, half those `outputs` further, and SwiGLU joins them. PARTS: x waits
-    for its norm, whose squares come in so many parts. ADDED: the result is added to a stream, and its norm begun.
-    BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole (tensor memory accelerator).
+    for its norm, whose squares come in so many parts. ADDED: the result is added to a stream, and its norm begun, whose
+    weight is the stored one plus OFFSET. BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole
+    (tensor memory accelerator).
     """
     band, row, lane = tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BAND)
     line = band * BAND + lane
@@ -40,6 +42,7 @@ def linear_kernel(
     squares, scale, residual, norm = 0.0, 1.0, 0.0, 0.0
     if ADDED:
         norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)[:, None]
+        norm = norm_weight(norm, OFFSET)
     await_previous(PDL)
     if PARTS > 0:
         squares = row_squares(squares_ptr, row, rows, PARTS, PARTS_PAD)

@@ -28,8 +28,8 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
 
 
 def linear_added(
-    x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor, eps: float
+    x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor, eps: float, offset: float = 0.0
 ) -> tuple[Normed, Tensor]:
     """Return the norm of `stream + x @ weight.T`, and that sum."""
-    normed_TF, total_TF = add_rms_norm(F.linear(x_TD, weight_FD), stream_TF, norm_F, eps)
+    normed_TF, total_TF = add_rms_norm(F.linear(x_TD, weight_FD), stream_TF, norm_F, eps, offset)
     return Normed(normed_TF), total_TF

@@ -11,13 +11,13 @@ from torch import Tensor
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 
 
-def rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-    """Return `x / rms(x) * weight` over the last dimension."""
+def rms_norm(x: Tensor, weight_D: Tensor, eps: float, offset: float = 0.0) -> Tensor:
+    """Return `x / rms(x) * (weight + offset)` over the last dimension."""
     assert x.is_contiguous(), "rows must be contiguous"
     width, out = x.shape[-1], torch.empty_like(x)
     _rms_norm_kernel[(x.numel() // width,)](
         x, weight_D, out, width, eps,
-        WIDTH_PAD=triton.next_power_of_2(width), WIDE=_wide(x), PDL=PDL, num_warps=8, **LAUNCH,
+        WIDTH_PAD=triton.next_power_of_2(width), WIDE=_wide(x), OFFSET=offset, PDL=PDL, num_warps=8, **LAUNCH,
     )  # fmt: skip
     return out
 
@@ -27,14 +27,23 @@ def _wide(x: Tensor) -> tl.dtype:
 
 
 @triton.jit
+def norm_weight(weight, OFFSET: tl.constexpr):
+    """Return what a norm multiplies by, of its stored weight in the wide type."""
+    if OFFSET != 0.0:
+        weight += OFFSET
+    return weight
+
+
+@triton.jit
 def _rms_norm_kernel(
-    x_ptr, weight_ptr, out_ptr, width, eps, WIDTH_PAD: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr
+    x_ptr, weight_ptr, out_ptr, width, eps,
+    WIDTH_PAD: tl.constexpr, WIDE: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH_PAD)
     inside = column < width
     allow_next(PDL)
-    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(WIDE)
+    weight = norm_weight(tl.load(weight_ptr + column, mask=inside, other=0.0).to(WIDE), OFFSET)
     await_previous(PDL)
     x = tl.load(x_ptr + row * width + column, mask=inside, other=0.0)
     wide = x.to(WIDE)

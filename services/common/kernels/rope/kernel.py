@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.rms_norm.kernel import norm_weight
 
 GROUP = 8
 """Heads of a program: with one each, launching the programs would take longer than their work."""
@@ -45,20 +46,39 @@ def _table_kernel(
 
 @triton.jit
 def turn_heads(
-    x_ptr, head, fits, stride_head, weight_ptr, cos_ptr, sin_ptr, eps,
-    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr,
+    x_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, eps,
+    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
-    """Load heads [G] of one row; return them normalised, scaled and rotated [G, SIZE_PAD], in the wide type."""
+    """Load heads [G] of one row; return them normalised, scaled and rotated [G, SIZE_PAD], in the wide type.
+
+    Without `bias_ptr` nothing is added first; without `weight_ptr` there is no norm; OFFSET is the norm's.
+    """
     column = tl.arange(0, SIZE_PAD)
     inside = column < SIZE
     other = tl.where(column < SIZE // 2, column + SIZE // 2, column - SIZE // 2)
     reads = fits[:, None] & inside[None, :]
-    from_, of = head[:, None] * stride_head, head[:, None] * SIZE
-    x = tl.load(x_ptr + from_ + column[None, :], mask=reads, other=0.0).to(WIDE)
-    scale = tl.rsqrt(tl.sum(x * x, 1) / SIZE + eps)
-    straight = x * tl.load(weight_ptr + of + column[None, :], mask=reads, other=0.0).to(WIDE)
-    crossed = tl.load(x_ptr + from_ + other[None, :], mask=reads, other=0.0).to(WIDE)
-    crossed *= tl.load(weight_ptr + of + other[None, :], mask=reads, other=0.0).to(WIDE)
+    of, scale = head[:, None] * SIZE, 1.0
+    straight = load_heads(x_ptr, bias_ptr, of, column, reads, WIDE)
+    if weight_ptr is not None:
+        scale = tl.rsqrt(tl.sum(straight * straight, 1) / SIZE + eps)[:, None]
+        straight *= norm_weight(tl.load(weight_ptr + of + column[None, :], mask=reads, other=0.0).to(WIDE), OFFSET)
+    crossed = load_heads(x_ptr, bias_ptr, of, other, reads, WIDE)
+    if weight_ptr is not None:
+        crossed *= norm_weight(tl.load(weight_ptr + of + other[None, :], mask=reads, other=0.0).to(WIDE), OFFSET)
     cos = tl.load(cos_ptr + column, mask=inside, other=0.0).to(WIDE)
     sin = tl.load(sin_ptr + column, mask=inside, other=0.0).to(WIDE)
-    return (straight * cos[None, :] + crossed * sin[None, :]) * scale[:, None]
+    turned = straight * cos[None, :] + crossed * sin[None, :]
+    if weight_ptr is not None:
+        turned *= scale
+    return turned
+
+
+@triton.jit
+def load_heads(x_ptr, bias_ptr, of, column, reads, WIDE: tl.constexpr):
+    """Return columns of the heads that begin at `of` [G, 1], with their bias where there is one, in the wide type."""
+    x = tl.load(x_ptr + of + column[None, :], mask=reads, other=0.0)
+    if bias_ptr is not None:
+        # Rounded as an addition of its own would leave it.
+        bias = tl.load(bias_ptr + of + column[None, :], mask=reads, other=0.0)
+        x = (x.to(WIDE) + bias.to(WIDE)).to(x.dtype)
+    return x.to(WIDE)

@@ -44,7 +44,7 @@ def _store_context_kernel(
         weight_ptr += half // 2 * HEADS * SIZE
         cos_ptr += row * SIZE
         sin_ptr += row * SIZE
-        turned = turn_heads(mixed_ptr, head, fits, SIZE, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE)
+        turned = turn_heads(mixed_ptr, head, fits, None, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE, 0.0)
         tl.store(target, turned.to(kv_ptr.dtype.element_ty), mask=takes)
     else:
         value = tl.load(mixed_ptr + head[:, None] * SIZE + column[None, :], mask=takes, other=0.0)

@@ -9,21 +9,31 @@ from services.common.kernels.store_qkv import reference
 
 
 def project_qkv(
-    normed: Normed, qkv_FD: Tensor, norm_HD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+    normed: Normed,
+    qkv_FD: Tensor,
+    norm_HD: Tensor | None,
+    rotation: Rotation,
+    kv_2NSHD: Tensor,
+    slots_T: Tensor,
+    eps: float,
+    bias_F: Tensor | None = None,
+    offset: float = 0.0,
 ) -> Tensor:
     """Return the rotated queries [T, Hq, D]; store the rotated keys and the values at the rows' flat slots.
 
     Args:
         normed: the rows, [T, F].
         qkv_FD: of queries, keys and values, (Hq + 2 Hkv) * D lines.
-        norm_HD: weights of the head norms, one row per query and key head.
+        norm_HD: weights of the head norms, one row per query and key head; None for a model without them.
         rotation: cosines and sines of the rows' positions.
         kv_2NSHD: K/V of one layer.
         slots_T: where each row goes, `block * S + offset`.
         eps: of the norms.
+        bias_F: what the projection adds to each line; None for a model without it.
+        offset: what the head norms add to their weights.
     """
     if on_kernel(qkv_FD):
         from services.common.kernels.store_qkv import fused
 
-        return fused.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps)
-    return reference.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps)
+        return fused.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
+    return reference.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)

@@ -1,4 +1,4 @@
-"""Projection, head norms, rotation and K/V store in one launch, for few rows: a band of the product is a whole head.
+"""Projection, bias, head norms, rotation and K/V store in one launch for few rows: a band of the product is a head.
 
 Bytes for T rows: (Hq + 2 Hkv) D F e of weights, once, and T (Hq + 2 Hkv) D e of results; a launch of its own for what
 follows the product would read and write those again.
@@ -22,24 +22,34 @@ _SHARED_BYTES = 227 * 1024
 
 
 def project_qkv(
-    normed: Normed, qkv_FD: Tensor, norm_HD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+    normed: Normed,
+    qkv_FD: Tensor,
+    norm_HD: Tensor | None,
+    rotation: Rotation,
+    kv_2NSHD: Tensor,
+    slots_T: Tensor,
+    eps: float,
+    bias_F: Tensor | None = None,
+    offset: float = 0.0,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
-    if not _fuses(normed.rows_TD, norm_HD.shape[1]):
-        return store_qkv(linear_normed(normed, qkv_FD, eps), norm_HD, rotation, kv_2NSHD, slots_T, eps)
+    kv_heads, size = kv_2NSHD.shape[3:]
+    if not _fuses(normed.rows_TD, size):
+        mixed_TF = linear_normed(normed, qkv_FD, eps)
+        return store_qkv(mixed_TF, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
     assert qkv_FD.stride(1) == 1, "the kernel reads a weight along its inputs"
-    x_TD, (turning, size), kv_heads = normed.rows_TD.contiguous(), norm_HD.shape, kv_2NSHD.shape[3]
+    x_TD, heads = normed.rows_TD.contiguous(), len(qkv_FD) // size
     rows, depth = x_TD.shape
-    q_THD = x_TD.new_empty((rows, turning - kv_heads, size))
+    q_THD = x_TD.new_empty((rows, heads - 2 * kv_heads, size))
     parts = 0 if normed.squares_TP is None else normed.squares_TP.shape[1]
-    project_kernel[(turning + kv_heads,)](
-        x_TD, qkv_FD, x_TD if normed.squares_TP is None else normed.squares_TP, norm_HD, rotation.cos_T1D,
+    project_kernel[(heads,)](
+        x_TD, qkv_FD, x_TD if normed.squares_TP is None else normed.squares_TP, bias_F, norm_HD, rotation.cos_T1D,
         rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, qkv_FD.stride(0),
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
-        ROWS=_row_tile(rows), SIZE=size, QUERIES=turning - kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,
-        EVEN=depth % _DEPTH == 0, PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), PDL=PDL, num_stages=_STAGES,
-        **LAUNCH,
+        ROWS=_row_tile(rows), SIZE=size, QUERIES=heads - 2 * kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,
+        EVEN=depth % _DEPTH == 0, PARTS=parts, PARTS_PAD=triton.next_power_of_2(parts), OFFSET=offset, PDL=PDL,
+        num_stages=_STAGES, **LAUNCH,
     )  # fmt: skip
     return q_THD
 

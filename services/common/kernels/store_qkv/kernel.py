@@ -1,4 +1,4 @@
-"""Head norms, rotation and K/V store in one pass on the GPU, one program per row and group of heads.
+"""Bias, head norms, rotation and K/V store in one pass on the GPU, one program per row and group of heads.
 
 Bytes for T rows: 2 T (Hq + 2 Hkv) D e, plus the tables' rows. Separate kernels would read keys and values twice and
 launch three times a layer instead of once.
@@ -11,34 +11,41 @@ from torch import Tensor
 
 from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
-from services.common.kernels.rope.kernel import GROUP, turn_heads
+from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads
 
 
 def store_qkv(
-    mixed_TF: Tensor, weight_HD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, eps: float
+    mixed_TF: Tensor,
+    weight_HD: Tensor | None,
+    rotation: Rotation,
+    kv_2NSHD: Tensor,
+    slots_T: Tensor,
+    eps: float,
+    bias_F: Tensor | None = None,
+    offset: float = 0.0,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     assert mixed_TF.is_contiguous(), "rows must be contiguous"
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
-    count, turning, size, kv_heads = len(mixed_TF), *weight_HD.shape, kv_2NSHD.shape[3]
-    queries = turning - kv_heads
+    (count, lines), (kv_heads, size) = mixed_TF.shape, kv_2NSHD.shape[3:]
+    queries = lines // size - 2 * kv_heads
     q_THD = torch.empty((count, queries, size), dtype=mixed_TF.dtype, device=mixed_TF.device)
     wide = tl.float64 if mixed_TF.dtype == torch.float64 else tl.float32
     kinds = [triton.cdiv(heads, GROUP) for heads in (queries, kv_heads, kv_heads)]
     _store_qkv_kernel[(count, sum(kinds))](
-        mixed_TF, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
+        mixed_TF, bias_F, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
         QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide, GROUP=GROUP,
-        PDL=PDL, **LAUNCH,
+        OFFSET=offset, PDL=PDL, **LAUNCH,
     )  # fmt: skip
     return q_THD
 
 
 @triton.jit
 def _store_qkv_kernel(
-    mixed_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, slots_ptr, places, eps,
+    mixed_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, slots_ptr, places, eps,
     QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr,
-    GROUP: tl.constexpr, PDL: tl.constexpr,
+    GROUP: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Groups of heads in the order queries, keys, values; none mixes two kinds."""
     allow_next(PDL)
@@ -56,7 +63,7 @@ def _store_qkv_kernel(
         head = group * GROUP + member
         fits = head < QUERIES
         turned = turn_heads(
-            mixed_ptr, head, fits, SIZE, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE
+            mixed_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE, OFFSET,
         )  # fmt: skip
         target = q_ptr + (row * QUERIES + head[:, None]) * SIZE + column[None, :]
         tl.store(target, turned.to(q_ptr.dtype.element_ty), mask=fits[:, None] & inside[None, :])
@@ -64,13 +71,15 @@ def _store_qkv_kernel(
         kv_head = (group - Q_GROUPS) * GROUP + member
         fits = kv_head < KV_HEADS
         turned = turn_heads(
-            mixed_ptr, QUERIES + kv_head, fits, SIZE, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE
+            mixed_ptr, QUERIES + kv_head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE,
+            OFFSET,
         )  # fmt: skip
         target = kv_ptr + (slot * KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
         tl.store(target, turned.to(kv_ptr.dtype.element_ty), mask=fits[:, None] & inside[None, :])
     else:
         kv_head = (group - Q_GROUPS - KV_GROUPS) * GROUP + member
         takes = (kv_head < KV_HEADS)[:, None] & inside[None, :]
-        source = mixed_ptr + (QUERIES + KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
+        of = (QUERIES + KV_HEADS + kv_head[:, None]) * SIZE
+        value = load_heads(mixed_ptr, bias_ptr, of, column, takes, WIDE)
         target = kv_ptr + ((places + slot) * KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
-        tl.store(target, tl.load(source, mask=takes, other=0.0), mask=takes)
+        tl.store(target, value.to(kv_ptr.dtype.element_ty), mask=takes)

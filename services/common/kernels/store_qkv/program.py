@@ -7,24 +7,30 @@ import triton.language as tl
 
 from services.common.kernels.linear.program import multiply, row_scale, row_squares
 from services.common.kernels.overlap import allow_next, await_previous
+from services.common.kernels.rms_norm.kernel import norm_weight
 
 
 @triton.jit
 def project_kernel(
-    x_ptr, weight_ptr, squares_ptr, norm_ptr, cos_ptr, sin_ptr, slots_ptr, q_ptr, kv_ptr,
+    x_ptr, weight_ptr, squares_ptr, bias_ptr, norm_ptr, cos_ptr, sin_ptr, slots_ptr, q_ptr, kv_ptr,
     rows, depth, stride, places, eps,
     ROWS: tl.constexpr, SIZE: tl.constexpr, QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, PDL: tl.constexpr,
+    EVEN: tl.constexpr, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr, OFFSET: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (Hq + 2 Hkv): a head each, in the order queries, keys, values."""
+    """Grid (Hq + 2 Hkv): a head each, in the order queries, keys, values; `bias_ptr` and `norm_ptr` may be None."""
     head, row = tl.program_id(0), tl.arange(0, ROWS)
     line, half = head * SIZE + tl.arange(0, SIZE), tl.arange(0, SIZE // 2)[:, None]
     known = (row < rows)[None, :]
     turns = head < QUERIES + KV_HEADS
     # What the end needs is asked for before the loop, which hides its latency; nothing in the chain writes it.
     slot = tl.load(slots_ptr + row, mask=row < rows, other=0).to(tl.int64)[None, :]
-    norm_low = tl.load(norm_ptr + head * SIZE + half, mask=turns, other=0.0).to(tl.float32)
-    norm_high = tl.load(norm_ptr + head * SIZE + SIZE // 2 + half, mask=turns, other=0.0).to(tl.float32)
+    if norm_ptr is not None:
+        norm_low = tl.load(norm_ptr + head * SIZE + half, mask=turns, other=0.0).to(tl.float32)
+        norm_high = tl.load(norm_ptr + head * SIZE + SIZE // 2 + half, mask=turns, other=0.0).to(tl.float32)
+        norm_low, norm_high = norm_weight(norm_low, OFFSET), norm_weight(norm_high, OFFSET)
+    if bias_ptr is not None:
+        bias = tl.load(bias_ptr + line).to(tl.float32)[:, None]
     angle = row[None, :] * SIZE + half
     cos, sin_low = tl.load(cos_ptr + angle, mask=known, other=0.0), tl.load(sin_ptr + angle, mask=known, other=0.0)
     await_previous(PDL)
@@ -39,11 +45,14 @@ def project_kernel(
     # Rounded as a product of its own would leave it.
     kind = q_ptr.dtype.element_ty
     mixed = (total * scale).to(kind).to(tl.float32)
+    if bias_ptr is not None:
+        mixed = (mixed + bias).to(kind).to(tl.float32)
     low, high = tl.split(tl.permute(tl.reshape(mixed, (2, SIZE // 2, ROWS)), (1, 2, 0)))
     target = q_ptr + (row * QUERIES + head)[None, :] * SIZE + half
     if turns:
-        root = tl.rsqrt(tl.sum(mixed * mixed, 0) / SIZE + eps)[None, :]
-        low, high = low * norm_low * root, high * norm_high * root
+        if norm_ptr is not None:
+            root = tl.rsqrt(tl.sum(mixed * mixed, 0) / SIZE + eps)[None, :]
+            low, high = low * norm_low * root, high * norm_high * root
         # The table's sine of a pair's first half is the negative of its second's.
         low, high = low * cos + high * sin_low, high * cos - low * sin_low
     if head >= QUERIES:
