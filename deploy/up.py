@@ -21,7 +21,7 @@ def arguments() -> argparse.Namespace:
     passed_on = "All other flags are the controller's and, behind a dot, those of its services: --target.widths 1,4"
     parser = argparse.ArgumentParser(prog="make up", description=__doc__, epilog=passed_on, allow_abbrev=False)
     defaults = StackSettings()
-    parser.add_argument("--model", default="", help="folder or hub id of a Qwen3 checkpoint; default: the embedded one")
+    parser.add_argument("--model", default="", help="folder or hub id of a checkpoint; default: the embedded one")
     parser.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; none: n-gram drafts")
     parser.add_argument("--proposer", default="", choices=["", "dflash", "ngram", "none"])
     parser.add_argument("--name", default="", help="public name of the model")

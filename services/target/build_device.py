@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from services.common.device.device import keep_no_stack
-from services.common.model import DflashContext, Qwen3, load_context, load_target
+from services.common.model import DflashContext, Target, load_context, load_target
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
 from services.common.request.errors import invalid_field
@@ -65,8 +65,8 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     widths = _widths(settings, context)
     budget = _plan(settings, pair_terms(settings, model, context, limit, widths), model.device, limit)
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
-    drafter = context.config if context is not None else None
-    arena = _arena(settings, arena_spec(model.config, drafter, shapes, model.dtype, model.device.type == "cpu"))
+    drafter = context.spec if context is not None else None
+    arena = _arena(settings, arena_spec(model.spec, drafter, shapes, model.dtype, model.device.type == "cpu"))
     handoff = make_handoff(settings.handoff, arena, model.device, settings.watchdog_s, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()
@@ -85,7 +85,7 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     )
 
 
-def _context(settings: TargetSettings, model: Qwen3) -> DflashContext | None:
+def _context(settings: TargetSettings, model: Target) -> DflashContext | None:
     if settings.drafter_model == "none":
         return None
     return load_context(settings.drafter_model, model, settings.random_weights)
@@ -99,8 +99,8 @@ def _arena(settings: TargetSettings, spec: ArenaSpec) -> Arena:
     return CudaArena.create(spec)
 
 
-def _context_limit(settings: TargetSettings, model: Qwen3) -> int:
-    most = model.config.max_position_embeddings
+def _context_limit(settings: TargetSettings, model: Target) -> int:
+    most = model.spec.max_positions
     if settings.context_limit > most:
         raise invalid_field("context_limit", f"the model has {most} positions")
     return settings.context_limit or most
@@ -110,7 +110,7 @@ def _widths(settings: TargetSettings, context: DflashContext | None) -> tuple[in
     """The widths that the drafter can fill."""
     if not settings.speculates:
         return (1,)
-    longest = context.config.block_size if context is not None else settings.draft_widths[-1]
+    longest = context.spec.block_size if context is not None else settings.draft_widths[-1]
     return tuple(width for width in settings.draft_widths if width <= longest)
 
 
@@ -125,7 +125,9 @@ def _plan(settings: TargetSettings, terms: Terms, device: torch.device, limit: i
     return budget
 
 
-def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, widths: tuple[int, ...]) -> RunnerSettings:
+def _shapes(
+    settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...]
+) -> RunnerSettings:
     return RunnerSettings(
         slots=settings.slots,
         blocks=blocks,
@@ -134,7 +136,7 @@ def _shapes(settings: TargetSettings, model: Qwen3, blocks: int, limit: int, wid
         widths=widths,
         buckets=buckets_of(settings.slots),
         prefill_chunks=chunks_of(settings.chunk_tokens),
-        eos_ids=tuple(model.config.eos_token_ids),
+        eos_ids=tuple(model.spec.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
         eager=settings.eager,
@@ -151,7 +153,7 @@ def _policy(
 
 
 def _cache(
-    settings: TargetSettings, pool: BlockPool, model: Qwen3, context: DflashContext | None
+    settings: TargetSettings, pool: BlockPool, model: Target, context: DflashContext | None
 ) -> PrefixCache | None:
     if not settings.prefix_cache:
         return None
@@ -180,16 +182,16 @@ def _scheduler(
     return Scheduler(limits, pool, cache, policy)
 
 
-def _served(settings: TargetSettings, model: Qwen3, limit: int, widths: tuple[int, ...]) -> ServedModel:
+def _served(settings: TargetSettings, model: Target, limit: int, widths: tuple[int, ...]) -> ServedModel:
     return ServedModel(
         name=settings.model_name,
         revision=model.revision,
         context_limit=limit,
-        vocab_size=model.config.vocab_size,
-        eos_token_ids=tuple(model.config.eos_token_ids),
+        vocab_size=model.spec.vocab_size,
+        eos_token_ids=tuple(model.spec.eos_token_ids),
         dtype=settings.dtype,
         max_draft=widths[-1] - 1,
-        recommended_sampling=model.config.recommended_sampling,
+        recommended_sampling=model.spec.recommended_sampling,
     )
 
 

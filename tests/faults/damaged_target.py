@@ -3,7 +3,7 @@
 import sys
 from unittest import mock
 
-from services.common.model import Qwen3
+from services.common.model import Target
 from services.common.pair.arena import Arena
 from services.target.__main__ import main as target_main
 from services.target.drafting.shared_weights import SharedWeights
@@ -13,7 +13,7 @@ def main() -> int:
     """Runs until it ends by itself; returns the exit code."""
     share = SharedWeights.__init__
 
-    def damaged(weights: SharedWeights, model: Qwen3, arena: Arena) -> None:
+    def damaged(weights: SharedWeights, model: Target, arena: Arena) -> None:
         share(weights, model, arena)
         model.embed_VD[3, 0] += 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.common.model import ModelError, load_target, read_drafter_config, read_target_config
+from services.common.model import ModelError, load_target, read_drafter_spec, read_target_spec
 from services.common.model.manifest import MANIFEST_FILE
 from tests.faults.answers import judge
 from tests.faults.conftest import Size
@@ -151,7 +151,7 @@ def test_f11_a_description_of_any_text_ends_in_an_error_of_ours_or_loads(
     for _ in range(count):
         (folder / name).write_text(with_junk(whole, rng))
         try:
-            read_target_config(folder)
+            read_target_spec(folder)
         except ModelError as error:
             assert name in str(error)
             assert len(str(error)) < 1000
@@ -169,7 +169,7 @@ def test_f11_a_drafters_description_of_any_text_ends_in_an_error_of_ours_or_load
     for _ in range(count):
         (drafter / "config.json").write_text(with_junk(whole, rng))
         try:
-            read_drafter_config(drafter)
+            read_drafter_spec(drafter)
         except ModelError as error:
             assert "config.json" in str(error)
             assert len(str(error)) < 1000

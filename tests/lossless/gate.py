@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
-from services.common.model import read_target_config
+from services.common.model import read_target_spec
 from services.common.request.sampling import SamplingParams, StopParams
 from services.target.core.request import RequestSpec
 from tests.lossless.oracle import Oracle
@@ -87,7 +87,7 @@ def make_specs(vocab: int, prompts: int, tokens: int, temperature: float, seed: 
 
 def run_part(pair: Pair, dtype: str, temperature: float, prompts: int, tokens: int, seed: int) -> Tally:
     """All cases of one data type and temperature: what one process of the whole gate does."""
-    specs = make_specs(read_target_config(pair.target).vocab_size, prompts, tokens, temperature, seed)
+    specs = make_specs(read_target_spec(pair.target).vocab_size, prompts, tokens, temperature, seed)
     return run_gate(pair, list(arms(dtype, temperature, PROPOSERS, (4, 8))), lambda _: specs, seed)
 
 

@@ -53,7 +53,7 @@ class Adversarial:
     def __init__(self, rig: Rig, truth: Mapping[str, Sequence[int]], seed: int) -> None:
         self._perfect, self._mailbox = Perfect(rig, truth), Mailbox(rig)
         self._random = random.Random(seed)
-        self._vocab = rig.model.config.vocab_size
+        self._vocab = rig.model.spec.vocab_size
 
     def draft(self, plan: Plan) -> bool:
         """Writes something else for every row of every round."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from services.common.model import DflashContext, Qwen3, load_context, load_target
+from services.common.model import DflashContext, Target, load_context, load_target
 from services.common.pair import attach
 from services.common.pair.arena import Arena, MemfdArena
 from services.common.request.sampling import FinishReason
@@ -91,7 +91,7 @@ class Rig:
         self, target: Path, drafter: Path | None, settings: RigSettings, propose: ProposerFactory | None = None
     ) -> None:
         self.settings = settings
-        self.model: Qwen3 = load_target(target, dtype=settings.dtype, device="cpu")
+        self.model: Target = load_target(target, dtype=settings.dtype, device="cpu")
         self.context: DflashContext | None = None if drafter is None else load_context(drafter, self.model)
         self.shapes = RunnerSettings(
             slots=settings.slots,
@@ -102,9 +102,9 @@ class Rig:
             prefill_chunks=settings.prefill_chunks,
             eos_ids=settings.eos_ids,
         )
-        config = None if self.context is None else self.context.config
+        draft = None if self.context is None else self.context.spec
         self.arena: Arena = MemfdArena.create(
-            arena_spec(self.model.config, config, self.shapes, settings.dtype, with_noise=True), attach.DRAFTER_WRITES
+            arena_spec(self.model.spec, draft, self.shapes, settings.dtype, with_noise=True), attach.DRAFTER_WRITES
         )
         self.runner = Runner(self.model, self.context, self.arena, self.shapes, _handoff(settings, self.arena))
         self.runner.warm_up()

@@ -111,9 +111,9 @@ class Liar:
         elif kind == 3:
             draft.token_ids.extend(tokens)
         elif kind == 4:
-            draft.token_ids[pick.randrange(count)] = pick.choice((self._rig.model.config.vocab_size, 2**31, 2**32 - 1))
+            draft.token_ids[pick.randrange(count)] = pick.choice((self._rig.model.spec.vocab_size, 2**31, 2**32 - 1))
         elif kind == 5:
-            draft.token_ids[pick.randrange(count)] = pick.randrange(self._rig.model.config.vocab_size)
+            draft.token_ids[pick.randrange(count)] = pick.randrange(self._rig.model.spec.vocab_size)
         return draft
 
 

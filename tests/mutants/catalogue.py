@@ -8,7 +8,7 @@ ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
 TAKE = "services.common.kernels.take_drafts.reference"
 NOISE = "services.common.device.noise"
-QWEN3 = "services.common.model.qwen3"
+TARGET = "services.common.model.target"
 HOST = "services.common.model.host"
 STATE = "services.target.device.state"
 VERIFY = "services.target.device.verify"
@@ -21,7 +21,7 @@ PUBLISHER = "services.target.device.publish"
 _LOSSLESS = "tests/unit/target/device/test_runner_lossless.py::"
 _REQUESTS = "tests/unit/target/device/test_runner_requests.py::"
 _STEPS = "tests/unit/target/device/test_runner_steps.py::"
-_KERNELS = "tests/unit/common/kernels/"
+_KERNELS = "tests/kernels/"
 
 TRANSFORMERS = f"{_LOSSLESS}test_greedy_equals_transformers"
 SPECULATION = f"{_LOSSLESS}test_speculation_changes_nothing"
@@ -65,7 +65,7 @@ FORWARD = (
     ),
     Mutant(
         "positions-start-anew-in-every-span",
-        QWEN3,
+        TARGET,
         "self._table.at(span.positions_BW.flatten())",
         "self._table.at((span.positions_BW - span.lengths_B[:, None]).flatten())",
         TRANSFORMERS,
@@ -110,9 +110,9 @@ FORWARD = (
     Mutant("last-tap-before-the-final-norm", HOST, "        streams[-1] = normed_TD\n", "", PUBLISHED_DFLASH),
     Mutant(
         "draft-context-ends-with-the-drafters-own-length",
-        "services.common.model.dflash",
-        "positions = target.config.max_position_embeddings",
-        "positions = config.max_position_embeddings",
+        "services.common.model.dflash.context",
+        "positions = target.spec.max_positions",
+        "positions = spec.max_positions",
         PUBLISHED_DFLASH,
     ),
     Mutant(

@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import save_file
 
 from services.common.model.checkpoint import SINGLE_FILE
-from services.common.model.config import read_drafter_config, read_target_config
-from services.common.model.layers import layer_shapes
+from services.common.model.dflash.spec import drafter_shapes, read_drafter_spec
+from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
+from services.common.model.weights import model_shapes
 
 EOS_ID = 0
 MASK_ID = 1
@@ -72,7 +73,8 @@ def write_made_up(
     pair = write_configs(folder, shape)
     generator = torch.Generator().manual_seed(seed)
     write_tokenizer(pair.target, shape.vocab)
-    for path, shapes in ((pair.target, _target_shapes(pair.target)), (pair.drafter, _drafter_shapes(pair.drafter))):
+    target, drafter = read_target_spec(pair.target), read_drafter_spec(pair.drafter)
+    for path, shapes in ((pair.target, model_shapes(target)), (pair.drafter, drafter_shapes(drafter))):
         tensors = {}
         for name, size in shapes.items():
             noise = torch.randn(size, generator=generator)
@@ -136,25 +138,3 @@ def _drafter_config(shape: MadeUpShape) -> dict[str, Any]:
         "block_size": shape.block_size,
         "dflash_config": {"mask_token_id": MASK_ID, "target_layer_ids": list(shape.taps)},
     }
-
-
-def _target_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    config = read_target_config(folder)
-    table = (config.vocab_size, config.hidden_size)
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": table, "model.norm.weight": table[1:]}
-    for index in range(config.num_hidden_layers):
-        shapes.update(layer_shapes(config, f"model.layers.{index}"))
-    return shapes if config.tie_word_embeddings else shapes | {"lm_head.weight": table}
-
-
-def _drafter_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    config = read_drafter_config(folder)
-    width = config.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "fc.weight": (width, len(config.target_layer_ids) * width),
-        "hidden_norm.weight": (width,),
-        "norm.weight": (width,),
-    }
-    for index in range(config.num_hidden_layers):
-        shapes.update(layer_shapes(config, f"layers.{index}"))
-    return shapes

@@ -1,20 +1,23 @@
 """Model shapes, checkpoints and forwards; no requests, no scheduling, no wire."""
 
-from services.common.model.config import DrafterConfig, TargetConfig, read_drafter_config, read_target_config
-from services.common.model.dflash import DflashBlock, DflashContext, load_block, load_context
+from services.common.model.dflash.block import DflashBlock, load_block
+from services.common.model.dflash.context import DflashContext, load_context
+from services.common.model.dflash.spec import DrafterSpec, read_drafter_spec
 from services.common.model.errors import ModelError
-from services.common.model.qwen3 import Qwen3, load_target
+from services.common.model.families import read_target_spec
+from services.common.model.spec import ModelSpec
+from services.common.model.target import Target, load_target
 
 __all__ = [
     "DflashBlock",
     "DflashContext",
-    "DrafterConfig",
+    "DrafterSpec",
     "ModelError",
-    "Qwen3",
-    "TargetConfig",
+    "ModelSpec",
+    "Target",
     "load_block",
     "load_context",
     "load_target",
-    "read_drafter_config",
-    "read_target_config",
+    "read_drafter_spec",
+    "read_target_spec",
 ]

@@ -39,6 +39,7 @@ def resolve_folder(name: str | Path) -> Path:
 class TensorSource(Protocol):
     """Where a model's tensors come from."""
 
+    folder: Path
     revision: str
 
     @property

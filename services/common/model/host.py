@@ -15,20 +15,23 @@ from services.common.kernels.span_attention.reference import attend, gathered, r
 from services.common.kernels.store_context.reference import store_context
 from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.swiglu.reference import swiglu
-from services.common.model.config import BackboneConfig
-from services.common.model.layers import LayerWeights
+from services.common.model.spec import StackSpec
+from services.common.model.weights import LayerWeights
 
 
 class HostBlock(nn.Module):
     """One block, with the norm that comes after it; `qkv` maps rows to queries, keys and values."""
 
-    def __init__(self, layer: LayerWeights, next_norm_D: Tensor, config: BackboneConfig) -> None:
+    def __init__(self, layer: LayerWeights, next_norm_D: Tensor, spec: StackSpec) -> None:
         super().__init__()
-        self.qkv, self.o = product(layer.qkv_FD), product(layer.o_DF)
-        self.gate_up, self.down = product(layer.gate_up_FD), product(layer.down_DF)
-        self.head_norm_HD, self.post_norm_D, self.next_norm_D = layer.head_norm_HD, layer.post_norm_D, next_norm_D
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim, self.eps = config.head_dim, config.rms_norm_eps
+        self.qkv, self.o = product(layer.mixer.qkv_FD), product(layer.mixer.o_DF)
+        self.gate_up, self.down = product(layer.ffn.gate_up_FD), product(layer.ffn.down_DF)
+        assert layer.mixer.head_norm_HD is not None
+        self.head_norm_HD, self.post_norm_D = layer.mixer.head_norm_HD, layer.post_norm_D
+        self.next_norm_D = next_norm_D
+        attention = spec.attention
+        self.heads, self.kv_heads = attention.heads, attention.kv_heads
+        self.head_dim, self.eps = attention.head_dim, spec.norm_eps
 
     def finish(self, attended_BWF: Tensor, stream_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Apply the output projection and the feed-forward half; return normed rows and residual stream."""
@@ -74,13 +77,11 @@ class DraftBlock(HostBlock):
 class HostTarget(nn.Module):
     """A target's blocks and head."""
 
-    def __init__(
-        self, layers: Sequence[LayerWeights], norm_D: Tensor, lm_head_VD: Tensor, config: BackboneConfig
-    ) -> None:
+    def __init__(self, layers: Sequence[LayerWeights], norm_D: Tensor, lm_head_VD: Tensor, spec: StackSpec) -> None:
         super().__init__()
-        self.first_norm_D, self.eps = layers[0].input_norm_D, config.rms_norm_eps
+        self.first_norm_D, self.eps = layers[0].input_norm_D, spec.norm_eps
         norms = [layer.input_norm_D for layer in layers[1:]] + [norm_D]
-        self.blocks = nn.ModuleList(TargetBlock(layer, norm, config) for layer, norm in zip(layers, norms, strict=True))
+        self.blocks = nn.ModuleList(TargetBlock(layer, norm, spec) for layer, norm in zip(layers, norms, strict=True))
         self.head = product(lm_head_VD)
 
     def forward(
@@ -115,11 +116,11 @@ class HostTarget(nn.Module):
 class HostDraft(nn.Module):
     """A drafter's blocks."""
 
-    def __init__(self, layers: Sequence[LayerWeights], norm_D: Tensor, config: BackboneConfig) -> None:
+    def __init__(self, layers: Sequence[LayerWeights], norm_D: Tensor, spec: StackSpec) -> None:
         super().__init__()
-        self.first_norm_D, self.eps = layers[0].input_norm_D, config.rms_norm_eps
+        self.first_norm_D, self.eps = layers[0].input_norm_D, spec.norm_eps
         norms = [layer.input_norm_D for layer in layers[1:]] + [norm_D]
-        self.blocks = nn.ModuleList(DraftBlock(layer, norm, config) for layer, norm in zip(layers, norms, strict=True))
+        self.blocks = nn.ModuleList(DraftBlock(layer, norm, spec) for layer, norm in zip(layers, norms, strict=True))
 
     def forward(
         self, ids_T: Tensor, embed_VD: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, read_BT: Tensor,
@@ -138,11 +139,11 @@ class HostContext(nn.Module):
     """The target's half of a drafter: features to context K/V."""
 
     def __init__(
-        self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_LHD: Tensor, config: BackboneConfig
+        self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_LHD: Tensor, spec: StackSpec
     ) -> None:
         super().__init__()
         self.fc, self.kv = product(fc_DF), product(kv_FD)
-        self.hidden_norm_D, self.key_norm_LHD, self.eps = hidden_norm_D, key_norm_LHD, config.rms_norm_eps
+        self.hidden_norm_D, self.key_norm_LHD, self.eps = hidden_norm_D, key_norm_LHD, spec.norm_eps
 
     def forward(self, features_TF: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor) -> None:
         """Write the context K/V of rows at their slots."""

@@ -1,27 +1,18 @@
 """The rotary part of config.json: theta, and how frequencies are stretched, as old and new writers say it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from services.common.kernels.rope.frequencies import Llama3, Scaling, Yarn, attention_factor
 from services.common.model.fields import Fields
+from services.common.model.spec import Rope
 
 _THETA = 10000.0
 _MOST_POSITIONS = 1 << 22
 """Tables of more would take gigabytes; no published model has them."""
 
 
-@dataclass(frozen=True)
-class Rope:
-    """What the frequencies follow from, and how many positions the model is meant for."""
-
-    theta: float
-    scaling: Scaling | None
-    positions: int
-
-
-def read_rope(fields: Fields) -> Rope:
-    """Read `rope_theta`, the object in `rope_scaling` or `rope_parameters`, and the lengths.
+def read_rope(fields: Fields) -> tuple[Rope, int]:
+    """Read `rope_theta` and the object in `rope_scaling` or `rope_parameters`; return also the positions meant for.
 
     YaRN means `factor` times the original length, also where `max_position_embeddings` was left as it was.
 
@@ -42,7 +33,7 @@ def read_rope(fields: Fields) -> Rope:
         positions = max(positions, int(min(scaling.factor * scaling.original_positions, _MOST_POSITIONS + 1)))
         if positions > _MOST_POSITIONS:
             raise inner.error("factor", f"makes more than {_MOST_POSITIONS} positions")
-    return Rope(theta, scaling, positions)
+    return Rope(theta, scaling), positions
 
 
 def _object(fields: Fields) -> Fields:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from services.common.kernels.seat_rows import seat_block
 from services.common.model import DflashBlock
-from services.common.model.dflash import Coupling
+from services.common.model.dflash.block import Coupling
 from services.drafter.shared import Shared
 
 _SHARPNESS = 1.3
@@ -32,7 +32,7 @@ class DflashProposer:
     @property
     def max_draft(self) -> int | None:
         """The trained block less the anchor."""
-        return self._block.config.block_size - 1
+        return self._block.spec.block_size - 1
 
     def check(self, shared: Shared) -> None:
         """Needs the embedding and a draft context made for this checkpoint; from then on serves its whole length.
@@ -40,14 +40,14 @@ class DflashProposer:
         Raises:
             ValueError: names the tensor that is missing or does not fit.
         """
-        config = self._block.config
+        spec = self._block.spec
         if shared.embed_VD is None or shared.draft_kv is None:
             raise ValueError("the arena holds no embedding or no draft context, which dflash needs")
-        if shared.embed_VD.shape[1] != config.hidden_size:
-            raise ValueError(f"embed is {shared.embed_VD.shape[1]} wide, the drafter {config.hidden_size}")
+        if shared.embed_VD.shape[1] != spec.hidden_size:
+            raise ValueError(f"embed is {shared.embed_VD.shape[1]} wide, the drafter {spec.hidden_size}")
         if shared.embed_VD.dtype != self._dtype or shared.draft_kv.dtype != self._dtype:
             raise ValueError(f"embed and draft_kv are {shared.embed_VD.dtype}, the drafter {self._dtype}")
-        layers, heads, head_dim = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
+        layers, heads, head_dim = len(spec.layers), spec.attention.kv_heads, spec.attention.head_dim
         found = tuple(shared.draft_kv.shape)
         if len(found) != 6 or (found[0], found[4], found[5]) != (layers, heads, head_dim):
             raise ValueError(f"draft_kv has shape {found}, the drafter needs {layers} layers, {heads} x {head_dim}")
@@ -57,8 +57,8 @@ class DflashProposer:
         """[B, width - 1] tokens: the head's best per position."""
         assert shared.embed_VD is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
-        config = self._block.config
-        block = width if self._short_blocks else config.block_size
+        spec = self._block.spec
+        block = width if self._short_blocks else spec.block_size
         ids_BW, span = seat_block(
             rows_B,
             shared.anchor_S,
@@ -66,7 +66,7 @@ class DflashProposer:
             shared.block_table_SN,
             block,
             shared.block_size,
-            config.mask_token_id,
+            spec.mask_token_id,
         )
         head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
         coupling = _coupling(shared, rows_B, span.lengths_B, width - 1)

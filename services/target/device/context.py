@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.publish_slots import Mapped
-from services.common.model import DflashContext, Qwen3
+from services.common.model import DflashContext, Target
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.device.shapes import RunnerSettings
@@ -26,7 +26,7 @@ class Pool:
     kept theirs would hold gigabytes.
     """
 
-    model: Qwen3
+    model: Target
     context: DflashContext | None
     state: DeviceState
     settings: RunnerSettings
@@ -41,7 +41,7 @@ class Pool:
     @classmethod
     def build(
         cls,
-        model: Qwen3,
+        model: Target,
         context: DflashContext | None,
         state: DeviceState,
         arena: Arena,
@@ -52,7 +52,7 @@ class Pool:
         # First, so that what a sealed arena takes the place of is gone when the K/V comes.
         weights = SharedWeights(model, arena) if context is not None else None
         kv = model.new_kv(settings.blocks + 1, settings.block_size)
-        most = settings.buckets[-1] * settings.widths[-1], model.config.vocab_size
+        most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
         return cls(
             model=model,
             context=context,

@@ -24,7 +24,7 @@ class PrefillInputs:
         self.start_B = torch.zeros(1, dtype=torch.int64, device=device)
         self.valid_B = torch.ones(1, dtype=torch.int64, device=device)
         self.last_B = torch.zeros(1, dtype=torch.int64, device=device)
-        self.hidden_BWD = torch.zeros(1, 1, pool.model.config.hidden_size, dtype=pool.model.dtype, device=device)
+        self.hidden_BWD = torch.zeros(1, 1, pool.model.spec.hidden_size, dtype=pool.model.dtype, device=device)
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -8,7 +8,7 @@ draft context K/V, which decide no output, and in a sealed arena the embedding, 
 import torch
 
 from services.common.kernels.publish_slots import publish_slots
-from services.common.model import DrafterConfig, TargetConfig
+from services.common.model import DrafterSpec, ModelSpec
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec
 from services.target.device.context import Pool
@@ -18,8 +18,8 @@ from services.target.device.verify import RoundInputs
 
 
 def arena_spec(
-    target: TargetConfig,
-    drafter: DrafterConfig | None,
+    target: ModelSpec,
+    drafter: DrafterSpec | None,
     settings: RunnerSettings,
     dtype: torch.dtype,
     with_noise: bool = False,
@@ -44,10 +44,11 @@ def arena_spec(
         return spec
     table = (target.vocab_size, target.hidden_size)
     spec[attach.EMBED] = (table, dtype)
-    if not target.tie_word_embeddings:
+    if not target.tied:
         spec[attach.LM_HEAD] = (table, dtype)
-    heads = (drafter.num_key_value_heads, drafter.head_dim)
-    pool = (drafter.num_hidden_layers, 2, settings.blocks + 1, settings.block_size, *heads)
+    attention = drafter.attention
+    heads = (attention.kv_heads, attention.head_dim)
+    pool = (len(drafter.layers), 2, settings.blocks + 1, settings.block_size, *heads)
     spec[attach.DRAFT_KV] = (pool, dtype)
     if with_noise:
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -12,7 +12,7 @@ import torch
 from services.common.device import device
 from services.common.device.graph import CaptureCost, Counters
 from services.common.device.threads import use_threads
-from services.common.model import DflashContext, Qwen3
+from services.common.model import DflashContext, Target
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.core.plan import Chunk, Plan
@@ -32,7 +32,7 @@ class Runner:
 
     def __init__(
         self,
-        model: Qwen3,
+        model: Target,
         context: DflashContext | None,
         arena: Arena,
         settings: RunnerSettings,
@@ -40,7 +40,7 @@ class Runner:
     ) -> None:
         if model.device.type == "cpu" and settings.threads > 0:
             use_threads(settings.threads)
-        vocab = model.config.vocab_size
+        vocab = model.spec.vocab_size
         self._settings = settings
         self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
         self.handoff = handoff or HostHandoff(model.device)
@@ -175,10 +175,10 @@ class Runner:
         return [Head(slot, seat.spec.sampling.seed, seat.length + 1) for slot, seat in seats]
 
 
-def _ring(model: Qwen3, settings: RunnerSettings, arena: Arena) -> NoiseRing | KernelNoise:
+def _ring(model: Target, settings: RunnerSettings, arena: Arena) -> NoiseRing | KernelNoise:
     if model.device.type == "cuda":
         return KernelNoise()
     dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
-    shape = ring_shape(settings.slots, model.config.vocab_size, settings.widths[-1])
+    shape = ring_shape(settings.slots, model.spec.vocab_size, settings.widths[-1])
     copy_TV = arena.tensor(attach.NOISE) if attach.NOISE in arena else None
     return NoiseRing(settings.slots, settings.widths[-1], torch.zeros(shape, dtype=dtype), copy_TV)

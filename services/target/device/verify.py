@@ -116,7 +116,7 @@ class VerifyStep:
             self._rows_B,
             pool.state.epoch_S,
             inputs.expected_2,
-            pool.model.config.vocab_size,
+            pool.model.spec.vocab_size,
             self._drafts_BK,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from services.common.model import Qwen3
+from services.common.model import Target
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 
@@ -20,11 +20,11 @@ class SharedWeights:
     which a GPU's is, they are the drafter's copy, and the target keeps its own.
     """
 
-    def __init__(self, model: Qwen3, arena: Arena) -> None:
+    def __init__(self, model: Target, arena: Arena) -> None:
         """Fills the arena; a sealed one takes the place of the model's own."""
         self._model = model
         self._embed_VD = arena.tensor(attach.EMBED)
-        self._head_VD = None if model.config.tie_word_embeddings else arena.tensor(attach.LM_HEAD)
+        self._head_VD = None if model.spec.tied else arena.tensor(attach.LM_HEAD)
         self.sha256 = self._own_sha256()
         self._send()
         if arena.sealed:

@@ -12,9 +12,10 @@ import torch
 
 from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.best_token import columns_at_once
-from services.common.model import DflashContext, Qwen3
-from services.common.model.config import BackboneConfig
-from services.common.model.sizes import block_elements, context_elements, table_elements, target_elements
+from services.common.model import DflashContext, Target
+from services.common.model.dflash.spec import block_shapes, context_shapes
+from services.common.model.spec import StackSpec
+from services.common.model.weights import elements, table_elements
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.device.noise_ring import bytes_per_slot
 from services.target.device.shapes import buckets_of, chunks_of
@@ -71,34 +72,33 @@ class SizingSettings(Protocol):
 
 
 def pair_terms(
-    settings: SizingSettings, model: Qwen3, context: DflashContext | None, limit: int, widths: Sequence[int]
+    settings: SizingSettings, model: Target, context: DflashContext | None, limit: int, widths: Sequence[int]
 ) -> Terms:
     """The terms of a target at this context limit, and of its drafter."""
-    config, size = model.config, model.dtype.itemsize
+    spec, size = model.spec, model.dtype.itemsize
     on_gpu = model.device.type == "cuda"
-    fixed = {"target_weights": size * target_elements(config)}
-    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * config.vocab_size + 4 * limit}
-    per_token = {
-        "target_kv": kv_token_bytes(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, size)
-    }
+    fixed = {"target_weights": size * model.elements}
+    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit}
+    per_token = {"target_kv": _kv_bytes(spec, size)}
     if context is not None:
-        draft = context.config
-        fixed |= {"context_weights": size * context_elements(draft), _DRAFTER: size * block_elements(draft)}
-        per_token["draft_kv"] = kv_token_bytes(draft.num_hidden_layers, draft.num_key_value_heads, draft.head_dim, size)
+        draft = context.spec
+        fixed["context_weights"] = size * elements(context_shapes(draft))
+        fixed[_DRAFTER] = size * elements(block_shapes(draft))
+        per_token["draft_kv"] = _kv_bytes(draft, size)
     if on_gpu:
-        graphs = _target_steps(settings, widths) * config.num_hidden_layers * _GRAPH_LAYER_BYTES
-        rotation = _rotation_bytes(config, config.max_position_embeddings)
+        graphs = _target_steps(settings, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
+        rotation = _rotation_bytes(spec, spec.max_positions)
         fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
         if settings.speculates:
             fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _DRAFTER_BYTES
         if context is not None:
-            fixed[_PROCESS] += _rotation_bytes(context.config, config.max_position_embeddings)
-            fixed[_DRAFTER] += _draft_bytes(settings, context, widths) + _rotation_bytes(context.config, limit)
+            fixed[_PROCESS] += _rotation_bytes(context.spec, spec.max_positions)
+            fixed[_DRAFTER] += _draft_bytes(settings, context, widths) + _rotation_bytes(context.spec, limit)
             # Whoever maps a GPU's memory can write it: the target keeps its own embedding and head to itself.
-            fixed["drafter_tables"] = size * table_elements(config)
+            fixed["drafter_tables"] = size * table_elements(spec)
     else:
         noise = torch.float64 if model.dtype == torch.float64 else torch.float32
-        per_slot["noise"] = bytes_per_slot(config.vocab_size, widths[-1], noise)
+        per_slot["noise"] = bytes_per_slot(spec.vocab_size, widths[-1], noise)
         if context is not None:
             per_slot["drafter_noise"] = per_slot["noise"]
     return Terms(fixed, per_slot, per_token)
@@ -131,9 +131,9 @@ def check_free(budget: MemoryBudget, device: torch.device) -> None:
         raise PacelineError(Code.FAILED_PRECONDITION, Reason.INVALID_FIELD, message, "memory_fraction")
 
 
-def _step_bytes(settings: SizingSettings, model: Qwen3, widths: Sequence[int]) -> int:
+def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
     """What the largest step holds between its kernels; a chunk has logits of one row."""
-    vocab, row = model.config.vocab_size, _row_elements(model.config)
+    vocab, row = model.spec.vocab_size, _row_elements(model.spec)
     rows = settings.slots * widths[-1]
     forward = max(rows * (row + vocab), settings.chunk_tokens * row)
     return model.dtype.itemsize * forward + scratch_bytes(rows, vocab)
@@ -142,15 +142,15 @@ def _step_bytes(settings: SizingSettings, model: Qwen3, widths: Sequence[int]) -
 def _draft_bytes(settings: SizingSettings, context: DflashContext, widths: Sequence[int]) -> int:
     """The same of a drafter, which has the scores of some tokens at a time, with its graphs."""
     rows = settings.slots * widths[-1]
-    logits = rows * columns_at_once(rows, context.config.vocab_size)
-    held = context.dtype.itemsize * (int(_DRAFT_ROWS * rows * _row_elements(context.config)) + logits)
+    logits = rows * columns_at_once(rows, context.spec.vocab_size)
+    held = context.dtype.itemsize * (int(_DRAFT_ROWS * rows * _row_elements(context.spec)) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
-    return held + graphs * context.config.num_hidden_layers * _GRAPH_LAYER_BYTES
+    return held + graphs * len(context.spec.layers) * _GRAPH_LAYER_BYTES
 
 
-def _rotation_bytes(config: BackboneConfig, positions: int) -> int:
+def _rotation_bytes(spec: StackSpec, positions: int) -> int:
     """What rotary tables of a GPU hold over the measured ones: half a cosine's and half a sine's row a position."""
-    return 4 * config.head_dim * max(0, positions - _MEASURED_POSITIONS)
+    return 4 * spec.attention.head_dim * max(0, positions - _MEASURED_POSITIONS)
 
 
 def _target_steps(settings: SizingSettings, widths: Sequence[int]) -> int:
@@ -161,6 +161,12 @@ def _target_steps(settings: SizingSettings, widths: Sequence[int]) -> int:
     return len(MODES) * (rounds + 1) + len(chunks_of(settings.chunk_tokens))
 
 
-def _row_elements(config: BackboneConfig) -> int:
-    heads = (2 * config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
-    return 6 * config.hidden_size + heads + 3 * config.intermediate_size
+def _row_elements(spec: StackSpec) -> int:
+    attention = spec.attention
+    heads = 2 * (attention.heads + attention.kv_heads) * attention.head_dim
+    return 6 * spec.hidden_size + heads + 3 * max(layer.ffn.inner for layer in spec.layers)
+
+
+def _kv_bytes(spec: StackSpec, size: int) -> int:
+    attention = spec.attention
+    return kv_token_bytes(len(spec.layers), attention.kv_heads, attention.head_dim, size)

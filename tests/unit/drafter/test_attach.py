@@ -73,9 +73,9 @@ async def test_another_nonce_in_the_arena_is_refused(folder: Path, fake: FakeAre
 async def test_checksums_decide(folder: Path) -> None:
     pair = write_made_up(folder / "pair", seed=2)
     block = load_block(pair.drafter)
-    config, size = block.config, torch.Generator().manual_seed(2)
-    embed_VD = torch.randn(320, config.hidden_size, generator=size)
-    context = torch.zeros(config.num_hidden_layers, 2, 9, 16, config.num_key_value_heads, config.head_dim)
+    spec, size = block.spec, torch.Generator().manual_seed(2)
+    embed_VD = torch.randn(320, spec.hidden_size, generator=size)
+    context = torch.zeros(len(spec.layers), 2, 9, 16, spec.attention.kv_heads, spec.attention.head_dim)
     with fake_arena(folder / "side", embed_VD, context, block.revision) as fake:
         async with running(folder, proposer="dflash", model=str(pair.drafter)) as drafter:
             *_, message = await _refusal(drafter.attach(fake.offer, drafter_sha256="0" * 64))

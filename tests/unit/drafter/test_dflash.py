@@ -34,9 +34,9 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> DflashBlock:
 
 @pytest.fixture
 def weighted(folder: Path, block: DflashBlock) -> Iterator[FakeArena]:
-    config, random = block.config, torch.Generator().manual_seed(SEED)
-    embed_VD = torch.randn(320, config.hidden_size, generator=random, dtype=torch.float64)
-    shape = (config.num_hidden_layers, 2, BLOCKS, BLOCK_SIZE, config.num_key_value_heads, config.head_dim)
+    spec, random = block.spec, torch.Generator().manual_seed(SEED)
+    embed_VD = torch.randn(320, spec.hidden_size, generator=random, dtype=torch.float64)
+    shape = (len(spec.layers), 2, BLOCKS, BLOCK_SIZE, spec.attention.kv_heads, spec.attention.head_dim)
     context = torch.randn(shape, generator=random, dtype=torch.float64)
     with fake_arena(folder / "side", embed_VD, context, block.revision) as fake:
         for slot, length in enumerate((3, 17, 40, 64)):
@@ -58,7 +58,7 @@ def _alone(fake: FakeArena, block: DflashBlock, slot: int, context: Tensor) -> l
     """The block over private copies of one slot's state."""
     table_1N = fake.arena[attach.BLOCK_TABLE][slot : slot + 1].clone()
     length_1 = fake.arena[attach.LENGTH][slot : slot + 1].clone()
-    span = plan_context(table_1N, length_1, block.config.block_size, BLOCK_SIZE)
+    span = plan_context(table_1N, length_1, block.spec.block_size, BLOCK_SIZE)
     embed_VD = fake.arena[attach.EMBED].clone()
     anchor_1 = fake.arena[attach.ANCHOR][slot : slot + 1].clone()
     ids_1W = block_ids(block, anchor_1)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.span_attention import Span, plan_context, plan_span
-from services.common.model import DflashBlock, DflashContext, Qwen3, load_block, load_context, load_target
+from services.common.model import DflashBlock, DflashContext, Target, load_block, load_context, load_target
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 
 BLOCK_SIZE = 4
@@ -15,7 +15,7 @@ BLOCK_SIZE = 4
 
 def load_pair(
     folder: Path, shape: MadeUpShape | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
-) -> tuple[Qwen3, DflashContext, DflashBlock]:
+) -> tuple[Target, DflashContext, DflashBlock]:
     """Write a made-up pair and load its three parts."""
     pair = write_made_up(folder, seed, shape, std=0.25)
     target = load_target(pair.target, dtype)
@@ -40,7 +40,7 @@ def span_at(table_BN: Tensor, lengths: list[int], width: int, valid: list[int] |
 
 def block_ids(block: DflashBlock, anchors_B: Tensor) -> Tensor:
     """Ids [B, W] of a drafter's block: anchors, and masks after them."""
-    return F.pad(anchors_B[:, None], (0, block.config.block_size - 1), value=block.config.mask_token_id)
+    return F.pad(anchors_B[:, None], (0, block.spec.block_size - 1), value=block.spec.mask_token_id)
 
 
 def context_at(table_BN: Tensor, lengths: list[int], width: int) -> Span:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from services.common.kernels.rope import Yarn
-from services.common.model import ModelError, read_drafter_config, read_target_config
-from services.common.model.config import default_layer_ids
+from services.common.model import ModelError, read_drafter_spec, read_target_spec
+from services.common.model.dflash.spec import default_layer_ids
+from services.common.model.spec import Rope
 from tests.support.tiny_checkpoints import write_made_up
 
 # As published for a 4 B target and its 16-token drafter.
@@ -39,21 +40,21 @@ def write(folder: Path, values: object) -> Path:
 
 
 def test_the_published_drafter_layout_is_read(tmp_path: Path) -> None:
-    config = read_drafter_config(write(tmp_path, PUBLISHED_DRAFTER))
-    assert (config.block_size, config.mask_token_id) == (16, 151669)
-    assert config.target_layer_ids == (1, 9, 17, 25, 33)
-    assert config.rope_theta == 1e6
+    spec = read_drafter_spec(write(tmp_path, PUBLISHED_DRAFTER))
+    assert (spec.block_size, spec.mask_token_id) == (16, 151669)
+    assert spec.target_layer_ids == (1, 9, 17, 25, 33)
+    assert spec.attention.rope == Rope(1e6)
 
 
 def test_block_size_may_stand_inside(tmp_path: Path) -> None:
     values = {name: value for name, value in PUBLISHED_DRAFTER.items() if name != "block_size"}
     values["dflash_config"] = {**values["dflash_config"], "block_size": 8}
-    assert read_drafter_config(write(tmp_path, values)).block_size == 8
+    assert read_drafter_spec(write(tmp_path, values)).block_size == 8
 
 
 def test_layers_that_are_not_named_follow_the_published_rule(tmp_path: Path) -> None:
     values = PUBLISHED_DRAFTER | {"dflash_config": {"mask_token_id": 1}}
-    assert read_drafter_config(write(tmp_path, values)).target_layer_ids == (1, 9, 17, 25, 33)
+    assert read_drafter_spec(write(tmp_path, values)).target_layer_ids == (1, 9, 17, 25, 33)
     assert default_layer_ids(8, 1) == (4,)
     assert default_layer_ids(8, 3) == (1, 3, 5)
 
@@ -77,7 +78,7 @@ def test_layers_that_are_not_named_follow_the_published_rule(tmp_path: Path) -> 
 )
 def test_a_drafter_that_asks_for_more_is_refused(change: dict[str, Any], named: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"config\.json: {named}:"):
-        read_drafter_config(write(tmp_path, PUBLISHED_DRAFTER | change))
+        read_drafter_spec(write(tmp_path, PUBLISHED_DRAFTER | change))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_a_target_that_asks_for_more_is_refused(
     change: dict[str, Any], named: str, base: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(ModelError, match=rf"config\.json: {named}:"):
-        read_target_config(write(tmp_path, base | change))
+        read_target_spec(write(tmp_path, base | change))
 
 
 def test_what_newer_writers_add_is_read(base: dict[str, Any], tmp_path: Path) -> None:
@@ -134,9 +135,9 @@ def test_what_newer_writers_add_is_read(base: dict[str, Any], tmp_path: Path) ->
         "eos_token_id": [0, 5],
         "dtype": "float32",
     }
-    config = read_target_config(write(tmp_path, nested))
-    assert config.rope_theta == 5e5
-    assert config.eos_token_ids == (0, 5)
+    spec = read_target_spec(write(tmp_path, nested))
+    assert spec.attention.rope == Rope(5e5)
+    assert spec.eos_token_ids == (0, 5)
 
 
 HARMLESS: dict[str, Any] = {
@@ -149,8 +150,8 @@ def test_keys_that_change_nothing_load_and_are_told_once(
     base: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        config = read_target_config(write(tmp_path, base | HARMLESS))
-    assert config == read_target_config(write(tmp_path, base))
+        spec = read_target_spec(write(tmp_path, base | HARMLESS))
+    assert spec == read_target_spec(write(tmp_path, base))
     (record,) = (record for record in caplog.records if "no effect" in record.getMessage())
     told = record.getMessage()
     assert str(tmp_path / "config.json") in told
@@ -161,24 +162,25 @@ def test_keys_that_change_nothing_load_and_are_told_once(
 def test_yarn_is_read_as_model_cards_write_it(base: dict[str, Any], tmp_path: Path) -> None:
     """The edit that Qwen3's card recommends leaves `max_position_embeddings` at 40,960."""
     edit = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-    config = read_target_config(write(tmp_path, base | {"max_position_embeddings": 40960, "rope_scaling": edit}))
-    assert config.max_position_embeddings == 131072
-    assert isinstance(config.rope_scaling, Yarn)
-    assert config.rope_scaling.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
-    assert (config.rope_scaling.beta_fast, config.rope_scaling.beta_slow) == (32, 1)
+    spec = read_target_spec(write(tmp_path, base | {"max_position_embeddings": 40960, "rope_scaling": edit}))
+    assert spec.max_positions == 131072
+    scaling = spec.attention.rope.scaling
+    assert isinstance(scaling, Yarn)
+    assert scaling.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
+    assert (scaling.beta_fast, scaling.beta_slow) == (32, 1)
     newer = {name: value for name, value in base.items() if name != "rope_theta"}
     said = edit | {"rope_theta": 10000.0, "attention_factor": None, "beta_fast": None, "mscale": None}
     newer |= {"max_position_embeddings": 40960, "rope_parameters": said}
-    assert read_target_config(write(tmp_path, newer)) == config
+    assert read_target_spec(write(tmp_path, newer)) == spec
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "\udcff", "[" * 200_000, '{"a":' * 200_000])
 def test_a_malformed_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ModelError, match=r"config\.json"):
-        read_target_config(tmp_path)
+        read_target_spec(tmp_path)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
-        read_target_config(tmp_path)
+        read_target_spec(tmp_path)

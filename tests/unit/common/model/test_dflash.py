@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from services.common.model import DflashBlock, DflashContext, ModelError, Qwen3, load_context, load_target
+from services.common.model import DflashBlock, DflashContext, ModelError, Target, load_context, load_target
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 from tests.unit.common.model.pairs import block_ids, context_at, ids_like, load_pair, poisoned, span_at, tables
 from tests.unit.common.model.plain_dflash import PlainDflash
 
 BLOCK = 8
-Pair = tuple[Qwen3, DflashContext, DflashBlock, PlainDflash]
+Pair = tuple[Target, DflashContext, DflashBlock, PlainDflash]
 
 
 @pytest.fixture(scope="module", params=[MadeUpShape(), MadeUpShape(tied=False, heads=6, kv_heads=3, draft_layers=3)])
@@ -21,7 +21,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return *load_pair(folder, request.param, torch.float64), PlainDflash(folder / "drafter", torch.float64)
 
 
-def features_of(target: Qwen3, taps: tuple[int, ...], ids: torch.Tensor) -> torch.Tensor:
+def features_of(target: Target, taps: tuple[int, ...], ids: torch.Tensor) -> torch.Tensor:
     kv = target.new_kv(40, 4)
     features = target.forward_span(ids, span_at(tables([20], 20), [0], ids.shape[1]), kv, taps)[1]
     assert features is not None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from services.common.model import DflashBlock, DflashContext, Qwen3, load_block, load_context, load_target
+from services.common.model import DflashBlock, DflashContext, Target, load_block, load_context, load_target
 from tests.unit.common.model.pairs import block_ids, context_at, poisoned, span_at, tables
 
 FOLDER = Path(__file__).parent / "published"
@@ -21,18 +21,18 @@ COLUMNS = 60
 
 
 @pytest.fixture(scope="module")
-def target() -> Qwen3:
+def target() -> Target:
     return load_target(FOLDER / "target")
 
 
-def drafter_of(name: str, target: Qwen3) -> tuple[DflashContext, DflashBlock]:
+def drafter_of(name: str, target: Target) -> tuple[DflashContext, DflashBlock]:
     block = load_block(FOLDER / name)
-    block.reach(target.config.max_position_embeddings)
+    block.reach(target.spec.max_positions)
     return load_context(FOLDER / name, target), block
 
 
 @pytest.mark.parametrize(("name", "length"), CASES)
-def test_blocks_are_those_of_the_published_code(name: str, length: int, target: Qwen3) -> None:
+def test_blocks_are_those_of_the_published_code(name: str, length: int, target: Target) -> None:
     (expected,) = (block for block in EXPECTED[name]["blocks"] if block["length"] == length)
     context, block = drafter_of(name, target)
     ids, table = torch.tensor([EXPECTED[name]["ids"][:length]]), tables([COLUMNS - 2], COLUMNS)
@@ -41,13 +41,13 @@ def test_blocks_are_those_of_the_published_code(name: str, length: int, target: 
     features = target.forward_span(ids, span, kv, context.taps)[1]
     assert features is not None
     context.write(features, span, draft_kv)
-    own = context_at(table, [length], block.config.block_size), draft_kv, target.embed_VD
+    own = context_at(table, [length], block.spec.block_size), draft_kv, target.embed_VD
     drafts = block_ids(block, torch.tensor([expected["anchor"]]))
     torch.testing.assert_close(block.hidden(drafts, *own)[0], torch.tensor(expected["hidden"]), atol=1e-4, rtol=1e-4)
     assert block.propose(drafts, *own, target.lm_head_VD)[0].tolist() == expected["proposed"]
 
 
-def test_a_target_longer_than_its_drafter_is_told_once(target: Qwen3, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_target_longer_than_its_drafter_is_told_once(target: Target, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         drafter_of("long", target)
     (record,) = caplog.records

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from services.common.model import Qwen3
+from services.common.model import Target
 from services.common.pair import attach
 from services.common.request.sampling import SamplingParams, SpeculationParams
 from services.target.core.plan import Plan
@@ -119,14 +119,14 @@ def test_one_forward_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = made_up_pair()
     specs = [request(f"r{i}", prompt(i, 8), 16) for i in range(3)]
     spans: list[int] = []
-    forward_span = Qwen3.forward_span
+    forward_span = Target.forward_span
 
-    def counted(model: Qwen3, ids_BW: torch.Tensor, *rest: Any) -> Any:
+    def counted(model: Target, ids_BW: torch.Tensor, *rest: Any) -> Any:
         spans.append(ids_BW.shape[1])
         return forward_span(model, ids_BW, *rest)
 
     with Rig(pair.target, pair.drafter, FLOAT64) as rig:
-        monkeypatch.setattr(Qwen3, "forward_span", counted)
+        monkeypatch.setattr(Target, "forward_span", counted)
         rig.run(specs)
         assert spans.count(1) == max(done.rounds for done in rig.done.values()) == 15
         assert len(spans) == 15 + len(specs)

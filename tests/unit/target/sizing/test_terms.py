@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
 from safetensors import safe_open
 
 from deploy.stack import EMBEDDED
-from services.common.model import DflashContext, Qwen3
-from services.common.model.config import DrafterConfig, TargetConfig, read_drafter_config, read_target_config
-from services.common.model.sizes import block_elements, context_elements, target_elements
+from services.common.model import DflashContext, Target
+from services.common.model.dflash.spec import DrafterSpec, block_shapes, context_shapes, read_drafter_spec
+from services.common.model.families import read_target_spec
+from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, Rope
+from services.common.model.weights import elements, model_shapes
 from services.common.request.errors import PacelineError
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import plan_memory
@@ -19,15 +21,12 @@ from services.target.sizing.terms import available_bytes, check_free, pair_terms
 
 GIB, MIB = 1 << 30, 1 << 20
 LIMIT = 40_960
-QWEN3_4B = TargetConfig(
-    vocab_size=151_936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32,
-    num_key_value_heads=8, head_dim=128, max_position_embeddings=LIMIT, rms_norm_eps=1e-6, rope_theta=1e6,
-    tie_word_embeddings=True, eos_token_ids=(0,),
-)  # fmt: skip
-B16 = DrafterConfig(
-    vocab_size=151_936, hidden_size=2560, intermediate_size=9728, num_hidden_layers=5, num_attention_heads=32,
-    num_key_value_heads=8, head_dim=128, max_position_embeddings=LIMIT, rms_norm_eps=1e-6, rope_theta=1e6,
-    block_size=16, mask_token_id=1, target_layer_ids=(1, 9, 17, 25, 33), num_target_layers=36,
+LAYER = LayerSpec(Attention(heads=32, kv_heads=8, head_dim=128, rope=Rope(1e6)), Dense(9728))
+STACK: dict[str, Any] = {"vocab_size": 151_936, "hidden_size": 2560, "max_positions": LIMIT, "norm_eps": 1e-6}
+QWEN3_4B = ModelSpec(**STACK, layers=(LAYER,) * 36, tied=True, eos_token_ids=(0,))
+B16 = DrafterSpec(
+    **STACK, layers=(LAYER,) * 5, block_size=16, mask_token_id=1, target_layer_ids=(1, 9, 17, 25, 33),
+    num_target_layers=36,
 )  # fmt: skip
 ON_GPU = TargetSettings(model="m", drafter_address="unix:/d", device="cuda", dtype="bfloat16", slots=16)
 
@@ -36,12 +35,17 @@ ON_GPU = TargetSettings(model="m", drafter_address="unix:/d", device="cuda", dty
 class Loaded:
     """As much of a model as terms are made of."""
 
-    config: TargetConfig | DrafterConfig
+    spec: ModelSpec | DrafterSpec
     device: torch.device = torch.device("cuda")
     dtype: torch.dtype = torch.bfloat16
 
+    @property
+    def elements(self) -> int:
+        assert isinstance(self.spec, ModelSpec)
+        return elements(model_shapes(self.spec))
 
-MODEL, CONTEXT = cast("Qwen3", Loaded(QWEN3_4B)), cast("DflashContext", Loaded(B16))
+
+MODEL, CONTEXT = cast("Target", Loaded(QWEN3_4B)), cast("DflashContext", Loaded(B16))
 
 
 def stored(folder: Path) -> dict[str, int]:
@@ -51,10 +55,11 @@ def stored(folder: Path) -> dict[str, int]:
 
 
 def test_weights_are_those_of_the_checkpoints() -> None:
-    assert target_elements(read_target_config(EMBEDDED / "target")) == sum(stored(EMBEDDED / "target").values())
-    drafter, tensors = read_drafter_config(EMBEDDED / "drafter"), stored(EMBEDDED / "drafter")
+    assert elements(model_shapes(read_target_spec(EMBEDDED / "target"))) == sum(stored(EMBEDDED / "target").values())
+    drafter, tensors = read_drafter_spec(EMBEDDED / "drafter"), stored(EMBEDDED / "drafter")
     both = sum(count for name, count in tensors.items() if any(part in name for part in ("k_proj", "v_proj", "k_norm")))
-    assert context_elements(drafter) + block_elements(drafter) == sum(tensors.values()) + both
+    halves = elements(context_shapes(drafter)) + elements(block_shapes(drafter))
+    assert halves == sum(tensors.values()) + both
 
 
 def test_a_gpus_terms_for_a_model_of_four_billion() -> None:
@@ -80,12 +85,12 @@ def test_processes_are_planned_as_they_were_measured(
     """
     terms = pair_terms(replace(ON_GPU, slots=slots), MODEL, CONTEXT, LIMIT, widths)
     assert terms.fixed["process"] / MIB == pytest.approx(target_mib, abs=24)
-    assert terms.fixed["drafter"] / MIB - 2 * block_elements(B16) / MIB == pytest.approx(drafter_mib, abs=24)
+    assert terms.fixed["drafter"] / MIB - 2 * elements(block_shapes(B16)) / MIB == pytest.approx(drafter_mib, abs=24)
 
 
 def test_longer_rotary_tables_are_planned() -> None:
     """A target has its own and the drafter's, a drafter one: 4 bytes for each position and dimension."""
-    longer = cast("Qwen3", Loaded(replace(QWEN3_4B, max_position_embeddings=262_144)))
+    longer = cast("Target", Loaded(replace(QWEN3_4B, max_positions=262_144)))
     short, long = (pair_terms(ON_GPU, *pair, (1, 16)) for pair in ((MODEL, CONTEXT, LIMIT), (longer, CONTEXT, 262_144)))
     more = 4 * 128 * (262_144 - LIMIT)
     assert long.fixed["process"] - short.fixed["process"] == 2 * more
@@ -129,7 +134,7 @@ def test_a_gpu_that_others_hold_is_refused_rather_than_served_from_a_small_pool(
 
 
 def test_a_cpu_has_its_weights_and_half_a_gibibyte() -> None:
-    model = cast("Qwen3", Loaded(QWEN3_4B, torch.device("cpu"), torch.float32))
+    model = cast("Target", Loaded(QWEN3_4B, torch.device("cpu"), torch.float32))
     settings = TargetSettings(model="m")
     terms = pair_terms(settings, model, None, 2048, (1,))
     assert available_bytes(settings, terms, model.device) == terms.fixed_bytes + GIB // 2

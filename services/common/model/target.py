@@ -1,4 +1,4 @@
-"""The target: a dense Qwen3 over spans of rows with paged K/V (Qwen3 technical report, 2025)."""
+"""The target: a model of any family over spans of rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,46 +15,28 @@ from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, attend_span
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
-from services.common.model.config import TargetConfig, read_target_config
-from services.common.model.errors import ModelError
+from services.common.model.families import open_family
 from services.common.model.host import HostTarget
-from services.common.model.layers import (
-    LayerWeights,
-    finish_block,
-    layer_shapes,
-    read_layer,
-    rotation_table,
-    store_projected,
-)
+from services.common.model.layers import finish_block, rotation_table, store_projected
 from services.common.model.random_weights import RandomCheckpoint
-
-_EMBED = "model.embed_tokens.weight"
-_NORM = "model.norm.weight"
-_HEAD = "lm_head.weight"
+from services.common.model.spec import ModelSpec
+from services.common.model.weights import LayerWeights, ModelWeights
 
 
-class Qwen3:
-    """Weights and forward of a target; holds no request state. `lm_head_VD` is `embed_VD` itself when tied."""
+class Target:
+    """Weights and forward of a model; holds no request state. `lm_head_VD` is `embed_VD` itself when tied."""
 
-    def __init__(
-        self,
-        config: TargetConfig,
-        layers: Sequence[LayerWeights],
-        embed_VD: Tensor,
-        norm_D: Tensor,
-        lm_head_VD: Tensor,
-        revision: str,
-    ) -> None:
-        self.config = config
-        self.revision = revision
-        self.embed_VD = embed_VD
-        self.lm_head_VD = lm_head_VD
-        self._layers, self._norm_D = tuple(layers), norm_D
+    def __init__(self, spec: ModelSpec, weights: ModelWeights) -> None:
+        self.spec = spec
+        self.revision, self.elements = weights.revision, weights.elements
+        self.embed_VD, self.lm_head_VD = weights.embed_VD, weights.lm_head_VD
+        self._layers: tuple[LayerWeights, ...] = weights.layers
+        self._norm_D = weights.norm_D
         self._host: HostTarget | None = None
-        if not on_kernel(embed_VD):
-            self._host = compiled(HostTarget(layers, norm_D, lm_head_VD, config))
+        if not on_kernel(self.embed_VD):
+            self._host = compiled(HostTarget(weights.layers, weights.norm_D, weights.lm_head_VD, spec))
             self._layers = ()
-        self._table = rotation_table(config, config.max_position_embeddings, embed_VD.dtype, embed_VD.device)
+        self._table = rotation_table(spec, spec.max_positions, self.dtype, self.device)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -74,8 +56,8 @@ class Qwen3:
 
     def new_kv(self, blocks: int, block_size: int) -> Tensor:
         """Return zeroed K/V [L, 2, N, S, Hkv, Dh]; block 0 is the pad block."""
-        config = self.config
-        shape = (config.num_hidden_layers, 2, blocks, block_size, config.num_key_value_heads, config.head_dim)
+        attention = self.spec.attention
+        shape = (len(self.spec.layers), 2, blocks, block_size, attention.kv_heads, attention.head_dim)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     @torch.no_grad()
@@ -113,7 +95,7 @@ class Qwen3:
     def _by_kernels(
         self, ids_BW: Tensor, span: Span, rotation: Rotation, kv_L2NSHD: Tensor, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
-        eps = self.config.rms_norm_eps
+        eps = self.spec.norm_eps
         stream_TD = embedding(ids_BW.flatten(), self.embed_VD)
         normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
@@ -139,28 +121,13 @@ def load_target(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     random_weights: bool = False,
-) -> Qwen3:
-    """Read a Qwen3 checkpoint in the Hugging Face layout, or only its configuration with `random_weights`.
+) -> Target:
+    """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
     folder, where = resolve_folder(path), torch.device(device)
-    config = read_target_config(folder)
+    family, spec = open_family(folder)
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else Checkpoint(folder)
-    prefixes = [f"model.layers.{index}" for index in range(config.num_hidden_layers)]
-    table = (config.vocab_size, config.hidden_size)
-    shapes = {_EMBED: table, _NORM: (config.hidden_size,)}
-    for prefix in prefixes:
-        shapes.update(layer_shapes(config, prefix))
-    has_head = not config.tie_word_embeddings or _HEAD in checkpoint.names
-    checkpoint.refuse_other_than([*shapes, *([_HEAD] if has_head else [])])
-    embed_VD = checkpoint.read(_EMBED, table, dtype)
-    head_VD = checkpoint.read(_HEAD, table, dtype) if has_head else embed_VD
-    if config.tie_word_embeddings and not torch.equal(embed_VD, head_VD):
-        raise ModelError(f"{folder}: tensor {_HEAD} differs from {_EMBED}, though config.json has tie_word_embeddings")
-    embed_VD = embed_VD.to(where)
-    head_VD = embed_VD if config.tie_word_embeddings else head_VD.to(where)
-    layers = [read_layer(checkpoint, config, prefix, dtype, where) for prefix in prefixes]
-    norm_D = checkpoint.read(_NORM, (config.hidden_size,), dtype).to(where)
-    return Qwen3(config, layers, embed_VD, norm_D, head_VD, checkpoint.revision)
+    return Target(spec, family.read_weights(spec, checkpoint, dtype, where))

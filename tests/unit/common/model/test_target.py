@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from services.common.model import Qwen3, load_target
+from services.common.model import Target, load_target
 from services.common.model.manifest import write_manifest
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at, tables
@@ -68,18 +68,18 @@ def test_stretched_frequencies_are_those_of_transformers_beyond_the_original_len
     assert float((got - expected)[:, ORIGINAL:].abs().max()) <= 1e-5 * scale
 
 
-def run_whole(target: Qwen3, ids: torch.Tensor) -> torch.Tensor:
+def run_whole(target: Target, ids: torch.Tensor) -> torch.Tensor:
     length = ids.shape[1]
     kv = poisoned(target.new_kv(40, 4))
     return target.forward_span(ids, span_at(tables([20], 20), [0], length), kv)[0]
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Qwen3:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
     return load_target(write_made_up(tmp_path_factory.mktemp("pair"), 5, std=0.25).target, torch.float64)
 
 
-def test_chunks_and_single_steps_equal_one_pass(target: Qwen3) -> None:
+def test_chunks_and_single_steps_equal_one_pass(target: Target) -> None:
     ids = ids_like(1, 40)
     whole, kv, table = run_whole(target, ids), poisoned(target.new_kv(40, 4)), tables([12], 20)
     start = 0
@@ -89,7 +89,7 @@ def test_chunks_and_single_steps_equal_one_pass(target: Qwen3) -> None:
         start += width
 
 
-def test_padded_chunk_writes_only_its_valid_rows(target: Qwen3) -> None:
+def test_padded_chunk_writes_only_its_valid_rows(target: Target) -> None:
     ids, table = ids_like(1, 30), tables([5], 20)
     whole, kv = run_whole(target, ids), poisoned(target.new_kv(40, 4))
     padded = torch.cat((ids[:, :17], torch.zeros(1, 15, dtype=torch.int64)), 1)
@@ -101,7 +101,7 @@ def test_padded_chunk_writes_only_its_valid_rows(target: Qwen3) -> None:
     assert bool(kv[:, :, int(table[0, 4]), 1:].isnan().all())
 
 
-def test_rejected_rows_are_overwritten_and_never_seen(target: Qwen3) -> None:
+def test_rejected_rows_are_overwritten_and_never_seen(target: Target) -> None:
     ids, wrong = ids_like(1, 20), ids_like(1, 8, seed=9)
     whole, kv, table = run_whole(target, ids), poisoned(target.new_kv(40, 4)), tables([9], 20)
     target.forward_span(ids[:, :11], span_at(table, [0], 11), kv)
@@ -111,7 +111,7 @@ def test_rejected_rows_are_overwritten_and_never_seen(target: Qwen3) -> None:
         torch.testing.assert_close(hidden[0, 0], whole[0, position], atol=1e-12, rtol=1e-12)
 
 
-def test_neighbours_pad_rows_and_stale_blocks_never_reach_a_row(target: Qwen3) -> None:
+def test_neighbours_pad_rows_and_stale_blocks_never_reach_a_row(target: Target) -> None:
     ids, kv = ids_like(1, 30), poisoned(target.new_kv(40, 4))
     whole = run_whole(target, ids)
     table = torch.cat((tables([9, 4], 20), torch.zeros(2, 20, dtype=torch.int32)))
@@ -124,7 +124,7 @@ def test_neighbours_pad_rows_and_stale_blocks_never_reach_a_row(target: Qwen3) -
     assert bool(hidden[1].isfinite().all())
 
 
-def test_positions_past_the_block_table_write_to_the_pad_block(target: Qwen3) -> None:
+def test_positions_past_the_block_table_write_to_the_pad_block(target: Target) -> None:
     kv, table = poisoned(target.new_kv(5, 4)), torch.tensor([[3, 1]], dtype=torch.int32)
     target.forward_span(ids_like(1, 6), span_at(table, [0], 6), kv)
     before = kv[:, :, 1:].clone()
@@ -135,7 +135,7 @@ def test_positions_past_the_block_table_write_to_the_pad_block(target: Qwen3) ->
     assert bool(kv[:, :, [2, 4]].isnan().all())
 
 
-def test_rows_without_a_block_never_poison_the_rows_before_them(target: Qwen3) -> None:
+def test_rows_without_a_block_never_poison_the_rows_before_them(target: Target) -> None:
     ids, kv = ids_like(1, 12), poisoned(target.new_kv(40, 4))
     whole, table = run_whole(target, ids), tables([3], 20)
     target.forward_span(ids[:, :9], span_at(table, [0], 9), kv)
@@ -147,7 +147,7 @@ def test_rows_without_a_block_never_poison_the_rows_before_them(target: Qwen3) -
     torch.testing.assert_close(hidden[0, :3], whole[0, 9:], atol=1e-12, rtol=1e-12)
 
 
-def test_an_off_by_one_in_positions_is_noticed(target: Qwen3) -> None:
+def test_an_off_by_one_in_positions_is_noticed(target: Target) -> None:
     ids = ids_like(1, 12)
     whole, kv, table = run_whole(target, ids), target.new_kv(40, 4), tables([6], 20)
     target.forward_span(ids[:, :10], span_at(table, [0], 10), kv)
@@ -165,7 +165,7 @@ def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
     assert narrow.logits(run_whole(narrow, ids)).dtype == torch.float32
 
 
-def test_shared_embeddings_replace_the_own_ones(target: Qwen3, tmp_path: Path) -> None:
+def test_shared_embeddings_replace_the_own_ones(target: Target, tmp_path: Path) -> None:
     own = load_target(write_made_up(tmp_path, 5, std=0.25).target, torch.float64)
     own.use_shared(own.embed_VD.clone(), None)
     assert own.lm_head_VD is own.embed_VD

@@ -1,0 +1,103 @@
+"""Reads what families share of config.json, and refuses every key that nobody understands.
+
+A key that changes the arithmetic and is not implemented must not be ignored: the model would still run, and be wrong.
+"""
+
+import logging
+import reprlib
+from collections.abc import Iterable, Set
+from pathlib import Path
+
+from services.common.model.checkpoint import CONFIG_FILE
+from services.common.model.fields import Fields, read_object
+from services.common.model.generation import eos_token_ids, read_generation
+from services.common.model.known_keys import IGNORED, NEUTRAL
+from services.common.model.rope import read_rope
+from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, StackSpec
+
+_LOG = logging.getLogger(__name__)
+MOST_LAYERS = 1 << 12
+"""More would take a minute and gigabytes only to be compared with the file's tensors."""
+
+
+def open_config(folder: Path, architectures: Iterable[str]) -> tuple[str, Fields]:
+    """Return which of `architectures` a folder's config.json names, and its keys.
+
+    Raises:
+        ModelError: the file is missing or malformed, or names none of them.
+    """
+    path = folder / CONFIG_FILE
+    fields = Fields(path, read_object(path))
+    named, known = fields.take("architectures", (list,)), sorted(architectures)
+    for name in named:
+        if name in known:
+            return str(name), fields
+    raise fields.error("architectures", f"{reprlib.repr(named)} is not supported, only {known}")
+
+
+def read_stack(fields: Fields, *, bias: bool, qk_norm: bool) -> StackSpec:
+    """Read a stack of equal blocks: attention over all tokens before, with or without bias and head norms, and SwiGLU.
+
+    Raises:
+        ModelError: a size is missing or inconsistent, or a key asks for what is not implemented.
+    """
+    count = fields.positive("num_hidden_layers", most=MOST_LAYERS)
+    kinds = fields.take("layer_types", (list, type(None)), default=None)
+    if kinds is not None and kinds != ["full_attention"] * count:
+        raise fields.error("layer_types", f"only {count} x full_attention is supported, is {reprlib.repr(kinds)}")
+    hidden = fields.positive("hidden_size")
+    attention, positions = _read_attention(fields, hidden, bias=bias, qk_norm=qk_norm)
+    for name, allowed in NEUTRAL.items():
+        fields.neutral(name, allowed)
+    return StackSpec(
+        vocab_size=fields.positive("vocab_size"),
+        hidden_size=hidden,
+        layers=(LayerSpec(attention, Dense(fields.positive("intermediate_size"))),) * count,
+        max_positions=positions,
+        norm_eps=fields.number("rms_norm_eps", default=1e-6),
+    )
+
+
+def read_causal(fields: Fields, folder: Path, stack: StackSpec) -> ModelSpec:
+    """Read what makes a stack a model for causal language modelling, and refuse all keys that nobody has read.
+
+    Of generation_config.json come more tokens that end a text, and how to sample.
+
+    Raises:
+        ModelError: a value is malformed, or a key is not understood.
+    """
+    generation = read_generation(folder, stack.vocab_size)
+    own = eos_token_ids(fields, stack.vocab_size)
+    tied = fields.take("tie_word_embeddings", (bool,), default=False)
+    finish(fields, IGNORED - {"num_target_layers"})
+    return ModelSpec(
+        **vars(stack),
+        tied=tied,
+        eos_token_ids=tuple(dict.fromkeys(own + generation.eos_token_ids)),
+        recommended_sampling=generation.sampling,
+    )
+
+
+def finish(fields: Fields, ignored: Set[str]) -> None:
+    """Refuse what is not understood, and tell once what has no effect.
+
+    Raises:
+        ModelError: a key was neither read nor is known to be harmless.
+    """
+    unused = fields.finish(ignored)
+    if unused:
+        _LOG.info("%s: these keys have no effect: %s", fields.source, ", ".join(unused))
+
+
+def _read_attention(fields: Fields, hidden: int, *, bias: bool, qk_norm: bool) -> tuple[Attention, int]:
+    """Return the attention of every layer, and how many positions the model is meant for."""
+    heads = fields.positive("num_attention_heads")
+    kv_heads = fields.positive("num_key_value_heads", default=heads)
+    if heads % kv_heads:
+        raise fields.error("num_key_value_heads", f"{kv_heads} does not divide num_attention_heads {heads}")
+    head_dim = fields.positive("head_dim", default=hidden // heads)
+    if head_dim % 2:
+        raise fields.error("head_dim", f"must be even for rotary embeddings, is {head_dim}")
+    rope, positions = read_rope(fields)
+    size = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    return Attention(**size, rope=rope, bias=bias, qk_norm=qk_norm), positions
