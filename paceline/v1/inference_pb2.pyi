@@ -109,6 +109,7 @@ class ChatMessage(google.protobuf.message.Message):
     TOOL_CALLS_FIELD_NUMBER: builtins.int
     TOOL_CALL_ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
+    REASONING_CONTENT_FIELD_NUMBER: builtins.int
     role: builtins.str
     """Role: system, user, assistant or tool."""
     content: builtins.str
@@ -117,6 +118,8 @@ class ChatMessage(google.protobuf.message.Message):
     """The call that this message answers, one of an earlier message; only with role tool."""
     name: builtins.str
     """Name of the tool that answers; only with role tool."""
+    reasoning_content: builtins.str
+    """What the assistant thought before it answered; only with role assistant."""
     @property
     def tool_calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ToolCall]:
         """Calls that the assistant asked for; only with role assistant."""
@@ -129,8 +132,9 @@ class ChatMessage(google.protobuf.message.Message):
         tool_calls: collections.abc.Iterable[global___ToolCall] | None = ...,
         tool_call_id: builtins.str = ...,
         name: builtins.str = ...,
+        reasoning_content: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["content", b"content", "name", b"name", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "name", b"name", "reasoning_content", b"reasoning_content", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]) -> None: ...
 
 global___ChatMessage = ChatMessage
 
@@ -305,10 +309,16 @@ class Delta(google.protobuf.message.Message):
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     LOGPROBS_FIELD_NUMBER: builtins.int
+    DRAFTED_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
     position: builtins.int
     """Index of the first token in the output, counted from 0."""
     text: builtins.str
     """Text that became final with them; may be empty while a character or a stop string is incomplete."""
+    drafted: builtins.int
+    """Draft tokens proposed in the rounds that committed these tokens."""
+    accepted: builtins.int
+    """Draft tokens accepted in these rounds."""
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Tokens committed."""
@@ -324,8 +334,10 @@ class Delta(google.protobuf.message.Message):
         token_ids: collections.abc.Iterable[builtins.int] | None = ...,
         text: builtins.str = ...,
         logprobs: collections.abc.Iterable[paceline.v1.types_pb2.PositionLogprobs] | None = ...,
+        drafted: builtins.int = ...,
+        accepted: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["logprobs", b"logprobs", "position", b"position", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "drafted", b"drafted", "logprobs", b"logprobs", "position", b"position", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
 
 global___Delta = Delta
 

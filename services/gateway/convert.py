@@ -11,7 +11,8 @@ from services.common.request.sampling_convert import (
     stopping_from_pb,
 )
 from services.common.request.validation import check_count, plain
-from services.gateway.chat_convert import chat_prompt, check_size
+from services.gateway.chat_check import check_size
+from services.gateway.chat_convert import chat_prompt
 from services.gateway.generation import Delta, Final
 from services.gateway.query import Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.status import Pace, PairState, Status
@@ -83,6 +84,8 @@ def delta(request_id: str, event: Delta) -> inference_pb2.GenerateResponse:
             token_ids=event.token_ids,
             text=event.text,
             logprobs=[_position(one) for one in event.logprobs],
+            drafted=event.drafted,
+            accepted=event.accepted,
         ),
     )
 

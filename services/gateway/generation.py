@@ -11,12 +11,17 @@ from services.gateway.text import TextStream
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Tokens from `position` of the output on, and the text that became final with them."""
+    """Tokens from `position` of the output on, and the text that became final with them.
+
+    In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken.
+    """
 
     position: int
     token_ids: tuple[int, ...]
     text: str
     logprobs: tuple[PositionLogprobs, ...] = ()
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Generation:
         position, self._position = self._position, self._position + piece.kept
         token_ids = update.token_ids[: piece.kept]
         self._last_token = token_ids[-1] if token_ids else self._last_token
-        return Delta(position, token_ids, piece.text, update.logprobs[: piece.kept])
+        return Delta(position, token_ids, piece.text, update.logprobs[: piece.kept], update.drafted, update.accepted)
 
     def _final(self, reason: FinishReason) -> Final:
         totals = self._journey.totals

@@ -52,4 +52,6 @@ def _joined(updates: list[Update]) -> Update:
         token_ids=tuple(token for one in updates for token in one.token_ids),
         logprobs=tuple(position for one in updates for position in one.logprobs),
         end=updates[-1].end,
+        drafted=sum(one.drafted for one in updates),
+        accepted=sum(one.accepted for one in updates),
     )

@@ -41,6 +41,8 @@ class FakeRequest:
             position=position,
             token_ids=tokens,
             logprobs=self._logprobs(tokens),
+            drafted=0 if first else burst - 1,
+            accepted=0 if first else len(tokens) - 1,
         )
         if reason != types_pb2.FINISH_REASON_UNSPECIFIED:
             update.end.CopyFrom(self._end(reason))

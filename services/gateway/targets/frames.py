@@ -69,7 +69,7 @@ def update(message: target_pb2.RequestUpdate) -> Update:
     """News of one request."""
     logprobs = tuple(_position(one) for one in message.logprobs) if message.logprobs else ()
     end = _end(message.end) if message.HasField("end") else None
-    return Update(message.position, tuple(message.token_ids), logprobs, end)
+    return Update(message.position, tuple(message.token_ids), logprobs, end, message.drafted, message.accepted)
 
 
 def load(message: target_pb2.Load) -> Load:

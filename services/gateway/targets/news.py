@@ -83,12 +83,17 @@ End = Finished | Moved | Refused | Lost
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """News of one request: tokens from `position` of the output on, and the end if it came."""
+    """News of one request: tokens from `position` of the output on, and the end if it came.
+
+    In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken.
+    """
 
     position: int
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[PositionLogprobs, ...] = ()
     end: End | None = None
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,10 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """News of one request; ``position`` is the index of the first token in the output."""
+    """News of one request; ``position`` is the index of the first token in the output.
+
+    Of this round's ``drafted`` draft tokens ``accepted`` are the first ones of ``tokens``.
+    """
 
     request_id: str
     epoch: int = 0
@@ -47,6 +50,8 @@ class Update:
     tokens: tuple[int, ...] = ()
     logprobs: tuple[PositionLogprobs, ...] = ()
     end: End | None = None
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

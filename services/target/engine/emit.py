@@ -122,7 +122,16 @@ class Emitter:
         self.ledger.commit(len(progress.tokens))
         end = None if progress.end is None else End(reason=progress.end, totals=totals(request))
         name, logprobs = request.spec.request_id, progress.logprobs or ()
-        update = Update(name, request.epoch, progress.position, progress.tokens, logprobs, end)
+        update = Update(
+            name,
+            request.epoch,
+            progress.position,
+            progress.tokens,
+            logprobs,
+            end,
+            progress.drafted,
+            progress.accepted,
+        )
         self._append(_key(request)[0], update)
         if end is None:
             return False

@@ -103,6 +103,8 @@ def _update_to_pb(update: Update) -> pb.RequestUpdate:
         token_ids=update.tokens,
         logprobs=[_logprobs_to_pb(*pair) for pair in zip(update.tokens, update.logprobs, strict=False)],
         end=None if update.end is None else _end_to_pb(update.end),
+        drafted=update.drafted,
+        accepted=update.accepted,
     )
 
 

@@ -343,12 +343,18 @@ class RequestUpdate(google.protobuf.message.Message):
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     LOGPROBS_FIELD_NUMBER: builtins.int
     END_FIELD_NUMBER: builtins.int
+    DRAFTED_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request."""
     epoch: builtins.int
     """Increases whenever its slot changes hands."""
     position: builtins.int
     """Index of the first token in the output."""
+    drafted: builtins.int
+    """Draft tokens proposed for this round."""
+    accepted: builtins.int
+    """Draft tokens accepted in this round, the first ones of token_ids."""
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Tokens committed in this round."""
@@ -370,9 +376,11 @@ class RequestUpdate(google.protobuf.message.Message):
         token_ids: collections.abc.Iterable[builtins.int] | None = ...,
         logprobs: collections.abc.Iterable[services.common.pb.paceline.v1.types_pb2.PositionLogprobs] | None = ...,
         end: global___RequestEnd | None = ...,
+        drafted: builtins.int = ...,
+        accepted: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["end", b"end"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["end", b"end", "epoch", b"epoch", "logprobs", b"logprobs", "position", b"position", "request_id", b"request_id", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "drafted", b"drafted", "end", b"end", "epoch", b"epoch", "logprobs", b"logprobs", "position", b"position", "request_id", b"request_id", "token_ids", b"token_ids"]) -> None: ...
 
 global___RequestUpdate = RequestUpdate
 
