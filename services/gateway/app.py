@@ -25,7 +25,7 @@ from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
 from services.gateway.front import Front
-from services.gateway.inlet import InletInterceptor
+from services.gateway.inlet import Gates, InletInterceptor
 from services.gateway.methods import add_service
 from services.gateway.router import Router, RouterSettings
 from services.gateway.service import InferenceService
@@ -67,6 +67,7 @@ class GatewayApp:
         tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))
         self._front = Front(settings, tokenizer, self._pool, self.metrics)
         self._tenants = TenantsFile(Path(settings.tenants)) if settings.tenants else None
+        self._gates = Gates()
         keys = [AuthInterceptor(self._tenants.find)] if self._tenants else []
         self._server = Server(
             "gateway",
@@ -75,7 +76,7 @@ class GatewayApp:
             (SERVICE.full_name,),
             registry,
             server_credentials(tls) if tls else None,
-            [*keys, InletInterceptor()],
+            [*keys, InletInterceptor(self._gates)],
             EDGE_OPTIONS,
         )
         self._tracer = tracing.tracer("gateway")

@@ -24,6 +24,11 @@ def current_tenant() -> Tenant:
     return _current.get()
 
 
+def set_tenant(tenant: Tenant) -> None:
+    """Says who calls, for the present task and those that it starts."""
+    _current.set(tenant)
+
+
 class AuthInterceptor(grpc.aio.ServerInterceptor):
     """Sets the tenant of each call from `authorization: Bearer KEY`, and refuses every method without a known key."""
 
@@ -37,7 +42,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         tenant = self._find(_bearer(details))
         if tenant is None:
             return handler if handler is None else _refusing(handler)
-        _current.set(tenant)
+        set_tenant(tenant)
         return handler
 
 

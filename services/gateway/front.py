@@ -131,6 +131,10 @@ class Front:
         check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
         return ids
 
+    def token(self, token_id: int) -> tuple[str, bytes]:
+        """A token as text and as bytes; special ones by their names, which are no part of any output."""
+        return self._tokenizer.token(token_id)
+
     def limits(self, tenant: Tenant) -> dict[str, int]:
         """Every limit of a tenant's requests by name."""
         return LIMITS.as_mapping() | {

@@ -53,6 +53,11 @@ class Generation:
         self._tail = ""
         self._last_token: int | None = None
 
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Token ids of the prompt."""
+        return self._job.prompt
+
     async def next(self) -> Delta | Final:
         """The next event; asking for it says that the one before was delivered.
 

@@ -88,6 +88,19 @@ class Gate:
             _hurry(limit)
 
 
+class Gates:
+    """The places of every tenant, whatever listener its messages come through."""
+
+    def __init__(self) -> None:
+        """Nothing is under way."""
+        guard = GrowthGuard()
+        self._gates: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard))
+
+    def present(self) -> Gate:
+        """Those of the present tenant."""
+        return self._gates[current_tenant().name]
+
+
 class Messages(Generic[Message]):
     """The messages of one call, each taken in when it is asked for."""
 
@@ -130,10 +143,9 @@ class Messages(Generic[Message]):
 class InletInterceptor(grpc.aio.ServerInterceptor):
     """Hands every method its messages by Messages; one that takes a single message gets it when it is whole."""
 
-    def __init__(self) -> None:
-        """Nothing is under way."""
-        guard = GrowthGuard()
-        self._gates: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard))
+    def __init__(self, gates: Gates) -> None:
+        """Takes the places that messages need."""
+        self._gates = gates
 
     async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Handler | None:
         """Replaces the handler by one of stream arity with the same answers."""
@@ -168,7 +180,7 @@ class InletInterceptor(grpc.aio.ServerInterceptor):
         return serve
 
     async def _taken(self, context: Any, whole: bool) -> Any:
-        messages: Messages[Any] = Messages(self._gates[current_tenant().name], context)
+        messages: Messages[Any] = Messages(self._gates.present(), context)
         return await messages.only() if whole else messages
 
 

@@ -39,7 +39,10 @@ Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One call of Generate; `seed_given` tells a seed of 0 from none, `timeout_s` is None without one."""
+    """One call; `seed_given` tells a seed of 0 from none, `timeout_s` is None without one.
+
+    `choices` are answers to the same prompt, each with noise of its own.
+    """
 
     model: str
     prompt: Prompt
@@ -52,6 +55,7 @@ class Query:
     timeout_s: float | None
     key: str
     migration: bool
+    choices: int = 1
 
 
 def prompt_cost(prompt: Prompt) -> int:

@@ -4,8 +4,8 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import grpc
 
@@ -14,6 +14,7 @@ from services.common.request.errors import Code, PacelineError, Reason, deadline
 from services.common.request.sampling import FinishReason
 from services.common.serving import logs
 from services.common.serving.tracing import Tracer, from_metadata
+from services.gateway import request_id
 from services.gateway.admission import Admission, Ticket
 from services.gateway.auth import current_tenant
 from services.gateway.front import Front
@@ -28,9 +29,24 @@ DEADLINE_GRACE_S = 0.2
 
 LAST_WRITE_S = 1.0
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Encode = Callable[[str, Delta | Final], Iterable[object]]
 """Messages of an event, given the id of the request."""
+
+
+class Context(Protocol):
+    """One call as its listener knows it: what came with it, and where its answer goes."""
+
+    def invocation_metadata(self) -> Any:
+        """Pairs of names and values that the client sent, names in lower case."""
+
+    def time_remaining(self) -> Any:
+        """Seconds up to the client's deadline; None without one."""
+
+    async def send_initial_metadata(self, initial_metadata: Any) -> None:
+        """Sends pairs of names and values before the first message."""
+
+    async def write(self, message: Any) -> None:
+        """Sends a message; waits while the client does not read."""
 
 
 class Streams:
@@ -58,14 +74,19 @@ class Streams:
         Raises:
             PacelineError: the request was refused or failed.
         """
+        with self.counted() as began, self.admitted() as ticket:
+            query = await ask()
+            with self.claimed(query):
+                self.queue(ticket, query.prompt)
+                await self.run(query, self.stream(context, ticket, began, encode), began)
+
+    @contextmanager
+    def counted(self) -> Iterator[float]:
+        """Counts the call that the block serves by how it ends; yields when it began, by the monotonic clock."""
         code = Code.INTERNAL
         began = time.monotonic()
         try:
-            with self.admitted() as ticket:
-                query = await ask()
-                with self._keys.held(current_tenant().name, query.key):
-                    self.queue(ticket, query.prompt)
-                    await self._run(query, Stream(context, ticket, self._metrics, began, encode), began)
+            yield began
             code = Code.OK
         except PacelineError as error:
             code = error.code
@@ -110,7 +131,28 @@ class Streams:
             self._metrics.gateway_rejects[error.reason.value].inc()
             raise
 
-    async def _run(self, query: Query, stream: "Stream", began: float) -> None:
+    def claimed(self, query: Query) -> AbstractContextManager[None]:
+        """Holds the query's idempotency key while the block runs.
+
+        Raises:
+            PacelineError: DUPLICATE.
+        """
+        return self._keys.held(current_tenant().name, query.key)
+
+    def stream(self, context: Context, ticket: Ticket, began: float, encode: Encode) -> "Stream":
+        """A stream of the present task.
+
+        Raises:
+            PacelineError: the id that the client gives its request is none.
+        """
+        return Stream(context, ticket, self._metrics, began, encode)
+
+    async def run(self, query: Query, stream: "Stream", began: float) -> None:
+        """Generates, writes and ends one stream.
+
+        Raises:
+            PacelineError: the request was refused or failed.
+        """
         until = began + min(query.timeout_s or self._settings.max_request_s, self._settings.max_request_s)
         left_s = stream.context.time_remaining()
         if left_s is not None:
@@ -119,9 +161,11 @@ class Streams:
         try:
             async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
                 with self._tracer.span("paceline.generate", parent, {"request_id": stream.request_id}) as traceparent:
+                    # Keys are owned by a name that no client can choose.
                     stream.generation = await self._front.generation(
-                        stream.request_id, query, current_tenant(), stream.ticket, until, traceparent, stream.overflow
+                        secrets.token_hex(8), query, current_tenant(), stream.ticket, until, traceparent, stream.overflow
                     )
+                    stream.begun(stream.generation)
                     await stream.pump()
         except TimeoutError:
             await stream.expire()
@@ -139,16 +183,17 @@ class Stream:
 
     def __init__(self, context: Context, ticket: Ticket, metrics: GatewayMetrics, began: float, encode: Encode) -> None:
         """Belongs to the present task."""
-        self.request_id = secrets.token_hex(8)
+        self.request_id = request_id.from_metadata(context.invocation_metadata())
         logs.request_id.set(self.request_id)
         self.generation: Generation | None = None
+        self.begun: Callable[[Generation], None] = lambda generation: None
         self.overflowed = False
         self.context = context
         self.ticket = ticket
         self._encode = encode
         self._metrics = metrics
         self._last = began
-        self._begun = self._ended = False
+        self._begun = self._ended = self._told = False
         self._task = asyncio.current_task()
 
     def overflow(self) -> None:
@@ -198,9 +243,16 @@ class Stream:
         """
         for message in self._encode(self.request_id, event):
             try:
+                await self._tell()
                 await self.context.write(message)
             except grpc.aio.InternalError as error:
                 raise asyncio.CancelledError from error
+
+    async def _tell(self) -> None:
+        """Names the request before its first message; earlier a client could not repeat a refused call by itself."""
+        if not self._told:
+            self._told = True
+            await self.context.send_initial_metadata(((request_id.HEADER, self.request_id),))
 
     def _running(self) -> Generation:
         if self.generation is None:

@@ -76,6 +76,14 @@ class Tokenizer:
         ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)[0].ids
         return ids
 
+    def token(self, token_id: int) -> tuple[str, bytes]:
+        """A token as text and as bytes; special ones by their names."""
+        piece = self.token_bytes.of(token_id)
+        if piece:
+            return piece.decode(errors="replace"), piece
+        name = self._tokenizer.id_to_token(token_id) or ""
+        return name, name.encode()
+
     def close(self) -> None:
         """Ends the chat template's processes."""
         if self._chats is not None:

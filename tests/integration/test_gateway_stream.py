@@ -224,3 +224,29 @@ async def test_model_and_tokens_are_told_as_generate_uses_them(tmp_path: Path) -
         )
         assert by_text.tokens == by_ids.tokens
         assert [*one.targets[0].starts[0].token_ids] == [*tokens.ids]
+
+
+async def test_each_delta_tells_of_its_drafts_and_the_sums_are_the_final_ones(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one:
+        deltas, final = [], None
+        async for response in one.stub.Generate(ask_for(max_tokens=64), timeout=WAIT_S):
+            deltas.append(response.delta)
+            final = response.final
+        assert final is not None and final.speculation.accepted > 0
+        assert sum(delta.drafted for delta in deltas) == final.speculation.drafted
+        assert sum(delta.accepted for delta in deltas) == final.speculation.accepted
+        assert all(delta.accepted <= delta.drafted for delta in deltas)
+
+
+async def test_the_id_of_a_request_comes_back_before_its_first_message(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one:
+        for metadata in ((("x-request-id", "mine-7"),), ()):
+            call = one.stub.Generate(ask_for(), timeout=WAIT_S, metadata=metadata)
+            told: dict[Any, Any] = dict(await call.initial_metadata())
+            names = {response.request_id async for response in call}
+            assert names == {told["x-request-id"]}
+            assert not metadata or names == {"mine-7"}
+        for wrong in ("x" * 129, "two words", " "):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await one.ask(ask_for(), metadata=(("x-request-id", wrong),))
+            assert (rich(refused.value).code, rich(refused.value).field) == (Code.INVALID_ARGUMENT, "x-request-id")

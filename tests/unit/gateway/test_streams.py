@@ -30,6 +30,12 @@ class SlowContext:
     def __init__(self) -> None:
         self.written: list[object] = []
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    async def send_initial_metadata(self, initial_metadata: Any) -> None:
+        return
+
     async def write(self, message: object) -> None:
         self.written.append(message)
         await asyncio.sleep(0.2)
