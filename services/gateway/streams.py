@@ -163,7 +163,13 @@ class Streams:
                 with self._tracer.span("paceline.generate", parent, {"request_id": stream.request_id}) as traceparent:
                     # Keys are owned by a name that no client can choose.
                     stream.generation = await self._front.generation(
-                        secrets.token_hex(8), query, current_tenant(), stream.ticket, until, traceparent, stream.overflow
+                        secrets.token_hex(8),
+                        query,
+                        current_tenant(),
+                        stream.ticket,
+                        until,
+                        traceparent,
+                        stream.overflow,
                     )
                     stream.begun(stream.generation)
                     await stream.pump()

@@ -35,6 +35,8 @@ TOKENS = "mailbox.tokens"
 TAG = "mailbox.tag"
 
 DRAFTER_WRITES = (TOKENS, TAG)
+FOLLOWED = (ROWS, LENGTH, ANCHOR, EPOCH, BLOCK_TABLE, HISTORY_LENGTH)
+"""Where a drafter's step looks further; zeros lead to the pad block."""
 
 _HASH_CHUNK_BYTES = 16 << 20
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import torch
 
 from services.common.pair.arena import Arena, MemfdArena
-from services.common.pair.attach import NONCE, AttachOffer, new_nonce
+from services.common.pair.attach import FOLLOWED, NONCE, AttachOffer, new_nonce
 from services.common.pair.side_socket import DescriptorListener
 
 if TYPE_CHECKING:
@@ -117,8 +117,14 @@ class CudaOffers:
 
     @contextlib.contextmanager
     def offer(self, generation: int) -> Iterator[AttachOffer]:
-        """Puts the nonce into the arena."""
+        """Puts the nonce into the arena.
+
+        What a drafter's steps follow is blank until the engine publishes it: a drafter that is gone may have left
+        numbers there that lead out of the arena, and the next one captures its steps before it is attached.
+        """
         nonce = new_nonce()
+        for name in FOLLOWED:
+            self._arena.tensor(name).zero_()
         self._arena.tensor(NONCE)[0] = nonce
         torch.cuda.synchronize()
         plain = _offer(generation, nonce, self._arena, self._terms)
