@@ -3,6 +3,7 @@ between them would cost more than they do. Composed of the operators' references
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -22,23 +23,24 @@ from services.common.model.weights import LayerWeights
 class HostBlock(nn.Module):
     """One block, with the norm that comes after it; `qkv` maps rows to queries, keys and values."""
 
+    offset: Final[float]
+
     def __init__(self, layer: LayerWeights, next_norm_D: Tensor, spec: StackSpec) -> None:
         super().__init__()
-        self.qkv, self.o = product(layer.mixer.qkv_FD), product(layer.mixer.o_DF)
+        self.qkv, self.o = product(layer.mixer.qkv_FD, layer.mixer.bias_F), product(layer.mixer.o_DF)
         self.gate_up, self.down = product(layer.ffn.gate_up_FD), product(layer.ffn.down_DF)
-        assert layer.mixer.head_norm_HD is not None
-        self.head_norm_HD, self.post_norm_D = layer.mixer.head_norm_HD, layer.post_norm_D
-        self.next_norm_D = next_norm_D
+        self.head_norm_HD = layer.mixer.head_norm_HD
+        self.post_norm_D, self.next_norm_D = layer.post_norm_D, next_norm_D
         attention = spec.attention
         self.heads, self.kv_heads = attention.heads, attention.kv_heads
-        self.head_dim, self.eps = attention.head_dim, spec.norm_eps
+        self.head_dim, self.eps, self.offset = attention.head_dim, spec.norm_eps, spec.norm_offset
 
     def finish(self, attended_BWF: Tensor, stream_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Apply the output projection and the feed-forward half; return normed rows and residual stream."""
         mixed_TD = self.o(attended_BWF.flatten(0, 1))
-        normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps)
+        normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps, self.offset)
         branch_TD = self.down(swiglu(self.gate_up(normed_TD)))
-        return add_rms_norm(branch_TD, stream_TD, self.next_norm_D, self.eps)
+        return add_rms_norm(branch_TD, stream_TD, self.next_norm_D, self.eps, self.offset)
 
 
 class TargetBlock(HostBlock):
@@ -49,7 +51,8 @@ class TargetBlock(HostBlock):
         read_BT: Tensor, room_2BTHD: Tensor, bias_B1WT: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return normed rows and residual stream after the block, both [T, D]."""
-        q_THD = store_qkv(self.qkv(normed_TD), self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps)
+        mixed_TF = self.qkv(normed_TD)
+        q_THD = store_qkv(mixed_TF, self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
         keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, room_2BTHD)
         q_BWHD = q_THD.unflatten(0, [read_BT.shape[0], -1])
         return self.finish(attend(q_BWHD, keys_BTHD, values_BTHD, bias_B1WT), stream_TD)
@@ -77,9 +80,11 @@ class DraftBlock(HostBlock):
 class HostTarget(nn.Module):
     """A target's blocks and head."""
 
+    offset: Final[float]
+
     def __init__(self, layers: Sequence[LayerWeights], norm_D: Tensor, lm_head_VD: Tensor, spec: StackSpec) -> None:
         super().__init__()
-        self.first_norm_D, self.eps = layers[0].input_norm_D, spec.norm_eps
+        self.first_norm_D, self.eps, self.offset = layers[0].input_norm_D, spec.norm_eps, spec.norm_offset
         norms = [layer.input_norm_D for layer in layers[1:]] + [norm_D]
         self.blocks = nn.ModuleList(TargetBlock(layer, norm, spec) for layer, norm in zip(layers, norms, strict=True))
         self.head = product(lm_head_VD)
@@ -93,7 +98,7 @@ class HostTarget(nn.Module):
         The last block's is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
         """
         stream_TD = embed_VD.index_select(0, ids_T)
-        normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps)
+        normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps, self.offset)
         room = room_for(kv_L2NSHD, read_BT)
         streams: list[Tensor] = []
         for index, block in enumerate(self.blocks):

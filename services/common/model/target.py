@@ -95,20 +95,21 @@ class Target:
     def _by_kernels(
         self, ids_BW: Tensor, span: Span, rotation: Rotation, kv_L2NSHD: Tensor, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
-        eps = self.spec.norm_eps
+        spec = self.spec
+        eps, offset = spec.norm_eps, spec.norm_offset
         stream_TD = embedding(ids_BW.flatten(), self.embed_VD)
-        normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
+        normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps, offset))
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
         tapped: dict[int, Tensor] = {}
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
-            q_THD = store_projected(normed, layer, rotation, kv_L2NSHD[index], span.slots_T, eps)
+            q_THD = store_projected(normed, layer, rotation, kv_L2NSHD[index], span.slots_T, spec)
             attended_BWF = attend_span(q_THD.view(*ids_BW.shape, *q_THD.shape[1:]), kv_L2NSHD[index], span)
             # A tapped stream is read again at the end.
             keep = index - 1 in tapped
-            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps, keep)
+            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, spec, keep)
             if index in taps:
                 tapped[index] = stream_TD
-        hidden_TD = rms_norm(stream_TD, self._norm_D, eps)
+        hidden_TD = rms_norm(stream_TD, self._norm_D, eps, offset)
         hidden_BWD = hidden_TD.view(*ids_BW.shape, -1)
         if not taps:
             return hidden_BWD, None

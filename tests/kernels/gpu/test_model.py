@@ -9,7 +9,7 @@ from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_block, load_context, load_target
 from tests.kernels.gpu.devices import DEVICE, close
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
-from tests.unit.common.model.pairs import block_ids
+from tests.unit.common.model.pairs import block_ids, zero_centred
 
 OPERATORS = (
     "rms_norm", "swiglu", "embedding", "store_qkv", "store_context", "linear", "span_attention", "best_token",
@@ -52,6 +52,16 @@ def run_taps(folder: Path, device: str) -> torch.Tensor:
     _, features = target.forward_span(ids, plan_span(table, start, 170, 4), target.new_kv(45, 4), (0, 1))
     assert features is not None
     return features
+
+
+def test_zero_centred_norms_by_kernels(tmp_path: Path) -> None:
+    folder = write_made_up(tmp_path, 3, SHAPE, std=0.25).target
+    table, zero = torch.tensor([[3, 5, 1, 0]], dtype=torch.int32, device=DEVICE), torch.zeros(1, dtype=torch.int64)
+    ids, outs = torch.arange(3, 3 + 9, device=DEVICE)[None], []
+    for target in (load_target(folder, device=DEVICE), zero_centred(folder, torch.float32, DEVICE)):
+        span = plan_span(table, zero.to(DEVICE), 9, 4)
+        outs.append(target.logits(target.forward_span(ids, span, target.new_kv(6, 4))[0]))
+    close(outs[1], outs[0])
 
 
 def as_references(monkeypatch: pytest.MonkeyPatch) -> None:

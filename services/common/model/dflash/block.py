@@ -105,7 +105,8 @@ class DflashBlock:
     def _by_kernels(
         self, ids_BW: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor, embed_VD: Tensor
     ) -> Tensor:
-        attention, eps, shape = self.spec.attention, self.spec.norm_eps, span.positions_BW.shape
+        spec, shape = self.spec, span.positions_BW.shape
+        attention, eps = spec.attention, spec.norm_eps
         stream_TD = embedding(ids_BW.flatten(), embed_VD)
         normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
         norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
@@ -113,10 +114,10 @@ class DflashBlock:
         own_2T1HD = stream_TD.new_empty((2, len(stream_TD), 1, attention.kv_heads, attention.head_dim))
         k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *own_2T1HD.shape[3:])
         for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
-            q_THD = store_projected(normed, layer, rotation, own_2T1HD, span.slots_T, eps)
+            q_THD = store_projected(normed, layer, rotation, own_2T1HD, span.slots_T, spec)
             q_BWHD = q_THD.view(*shape, *q_THD.shape[1:])
             attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
-            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, eps)
+            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, spec)
         return rms_norm(stream_TD, self._norm_D, eps).view(*shape, -1)
 
 

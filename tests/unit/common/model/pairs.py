@@ -1,5 +1,6 @@
 """Made-up checkpoints and small helpers that the model tests share."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 
 from services.common.kernels.span_attention import Span, plan_context, plan_span
 from services.common.model import DflashBlock, DflashContext, Target, load_block, load_context, load_target
+from services.common.model.checkpoint import Checkpoint
+from services.common.model.families import open_family
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 
 BLOCK_SIZE = 4
@@ -56,3 +59,19 @@ def poisoned(kv: Tensor) -> Tensor:
 def ids_like(*shape: int, vocab: int = 320, seed: int = 3) -> Tensor:
     """Return random ordinary token ids."""
     return torch.randint(2, vocab, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def zero_centred(folder: Path, dtype: torch.dtype, device: str) -> Target:
+    """Load a target whose norms keep their weights less one, and add it when they multiply."""
+    family, spec = open_family(folder)
+    weights = family.read_weights(spec, Checkpoint(folder), dtype, torch.device(device))
+    layers = tuple(
+        replace(
+            layer,
+            input_norm_D=layer.input_norm_D - 1,
+            post_norm_D=layer.post_norm_D - 1,
+            mixer=replace(layer.mixer, head_norm_HD=None if (norm := layer.mixer.head_norm_HD) is None else norm - 1),
+        )
+        for layer in weights.layers
+    )
+    return Target(replace(spec, norm_offset=1.0), replace(weights, layers=layers, norm_D=weights.norm_D - 1))

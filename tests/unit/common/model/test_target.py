@@ -11,7 +11,7 @@ import transformers
 from services.common.model import Target, load_target
 from services.common.model.manifest import write_manifest
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
-from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at, tables
+from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at, tables, zero_centred
 
 SHAPES = {
     "tied": MadeUpShape(),
@@ -163,6 +163,11 @@ def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
         narrow.logits(run_whole(narrow, ids)), wide.logits(run_whole(wide, ids)), atol=0.6, rtol=0.1
     )
     assert narrow.logits(run_whole(narrow, ids)).dtype == torch.float32
+
+
+def test_zero_centred_norms_say_the_same(target: Target, tmp_path: Path) -> None:
+    other = zero_centred(write_made_up(tmp_path, 5, std=0.25).target, torch.float64, "cpu")
+    torch.testing.assert_close(run_whole(other, ids_like(1, 9)), run_whole(target, ids_like(1, 9)), atol=1e-12, rtol=0)
 
 
 def test_shared_embeddings_replace_the_own_ones(target: Target, tmp_path: Path) -> None:
