@@ -20,8 +20,8 @@ from services.common.serving.callers import Callers
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.server import Bound, Listeners, Server
 from services.common.serving.tls import TlsFiles, client_names, server_credentials
-from services.target.build_device import Machine, assemble
-from services.target.build_services import Works, build_works
+from services.target.build_device import Worker, build_worker
+from services.target.build_services import Services, build_services
 from services.target.drain import DrainParts, drain
 from services.target.engine.watch import keep_health
 from services.target.sessions.service import TargetService
@@ -51,7 +51,7 @@ class TargetApp:
         address = settings.grpc or f"unix:{self._side_folder() / 'target.sock'}"
         listeners = Listeners(address, settings.health, settings.metrics)
         self._server = Server("target", listeners, self._register, [_SERVICE], registry, credentials)
-        self._works: Works | None = None
+        self._services: Services | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = self._dead = False
         self.fatal: asyncio.Future[None] | None = None
@@ -59,10 +59,10 @@ class TargetApp:
     @property
     def ready(self) -> bool:
         """Warm, and the drafter has been attached or is not required."""
-        works = self._works
-        if works is None or self._draining:
+        services = self._services
+        if services is None or self._draining:
             return False
-        return works.attacher is None or not self._settings.require_drafter or works.attacher.first.is_set()
+        return services.attacher is None or not self._settings.require_drafter or services.attacher.first.is_set()
 
     async def start(self) -> Bound:
         """Binds the listeners and begins to load.
@@ -90,14 +90,14 @@ class TargetApp:
     async def drain(self) -> None:
         """Finishes or moves what runs, then ends everything; safe to call after a failure."""
         self._draining = True
-        works = self._works
-        if works is not None and not self._dead:
+        services = self._services
+        if services is not None and not self._dead:
             await drain(
                 DrainParts(
                     set_serving=self._server.set_serving,
-                    submit=works.thread.submit,
-                    engine=works.thread.engine,
-                    sessions=works.sessions,
+                    submit=services.thread.submit,
+                    engine=services.thread.engine,
+                    sessions=services.sessions,
                     propagation_s=self._settings.propagation_s,
                     grace_s=self._settings.drain_grace_s,
                 )
@@ -107,8 +107,8 @@ class TargetApp:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._server.stop(_STOP_GRACE_S)
-        if works is not None:
-            await asyncio.to_thread(works.close)
+        if services is not None:
+            await asyncio.to_thread(services.close)
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -122,23 +122,23 @@ class TargetApp:
         """Loads, warms up and starts the engine; whatever goes wrong is fatal."""
         loop = asyncio.get_running_loop()
         try:
-            machine = await asyncio.to_thread(assemble, self._settings, os.getpid())
-            self._works = self._build(machine, loop)
+            worker = await asyncio.to_thread(build_worker, self._settings, os.getpid())
+            self._services = self._build(worker, loop)
         except Exception as error:
             _LOG.error("the target cannot start: %s", error)
             self._fail(error)
             return
-        self._service.open(self._works.service)
-        self._works.start()
-        self._go(self._works.state.follow())
-        watch = self._works.watch
+        self._service.open(self._services.service)
+        self._services.start()
+        self._go(self._services.state.follow())
+        watch = self._services.watch
         self._go(keep_health(watch, lambda: self.ready, self._server.set_serving, self._server.set_live, self._metrics))
 
-    def _build(self, machine: Machine, loop: asyncio.AbstractEventLoop) -> Works:
+    def _build(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> Services:
         def on_loop(call: Callable[..., None]) -> Callable[..., None]:
             return lambda *values: _post(loop, call, *values)
 
-        return build_works(self._settings, machine, self._metrics, self._side_folder(), on_loop, on_loop(self._fail))
+        return build_services(self._settings, worker, self._metrics, self._side_folder(), on_loop, on_loop(self._fail))
 
     def _side_folder(self) -> Path:
         """A folder for sockets that only this user may enter."""
@@ -149,8 +149,8 @@ class TargetApp:
 
     def _fail(self, error: BaseException) -> None:
         self._dead = True
-        if self._works is not None:
-            self._works.sessions.close_all()
+        if self._services is not None:
+            self._services.sessions.close_all()
         if self.fatal is not None and not self.fatal.done():
             self.fatal.set_exception(error)
 

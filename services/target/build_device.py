@@ -9,16 +9,20 @@ from dataclasses import asdict, dataclass
 import torch
 
 from services.common.device.device import keep_no_stack
+from services.common.device.graph import CaptureCost, Counters
 from services.common.model import DflashContext, Target, load_context, load_target
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
+from services.common.pair.handoff import HandoffMode
+from services.common.pair.mps import Sharing, sharing
 from services.common.request.errors import invalid_field
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
-from services.target.drafting.handoff import make_handoff
+from services.target.drafting.handoff.build import build_handoff
+from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferTerms
 from services.target.drafting.shared_weights import SharedWeights
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
@@ -34,24 +38,38 @@ Costs = Callable[[], Mapping[tuple[int, int], float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Worker:
     """A target without its services; ``costs`` reads the present cost table in microseconds."""
 
     model: ServedModel
     scheduler: Scheduler
     runner: Runner
+    handoff: Handoff
     arena: Arena
     pool: BlockPool
     budget: MemoryBudget
+    weights: SharedWeights | None
     terms: OfferTerms
     costs: Costs
+    gpu_sharing: Sharing
+    synthetic_acceptance: tuple[float, ...]
+
+    @property
+    def graphs(self) -> Counters:
+        """Captures and replays so far."""
+        return self.runner.graphs()
+
+    @property
+    def capture_cost(self) -> CaptureCost:
+        """What capturing every step took and holds."""
+        return self.runner.capture_cost
 
     def close(self) -> None:
         """Frees the arena."""
         self.arena.close()
 
 
-def assemble(settings: TargetSettings, pid: int) -> Machine:
+def build_worker(settings: TargetSettings, pid: int) -> Worker:
     """Loads the checkpoints, plans the memory and captures every step; takes seconds.
 
     Raises:
@@ -67,21 +85,27 @@ def assemble(settings: TargetSettings, pid: int) -> Machine:
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     drafter = context.spec if context is not None else None
     arena = _arena(settings, arena_spec(model.spec, drafter, shapes, model.dtype, model.device.type == "cpu"))
-    handoff = make_handoff(settings.handoff, arena, model.device, settings.watchdog_s, settings.shares_memory)
+    handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros)
     pool = BlockPool(budget.blocks, settings.block_size)
-    return Machine(
+    return Worker(
         model=_served(settings, model, limit, widths),
-        scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, model, context), runner.look_ahead),
+        scheduler=_scheduler(
+            settings, shapes, pool, policy, _cache(settings, pool, model, context), handoff.look_ahead
+        ),
         runner=runner,
+        handoff=handoff,
         arena=arena,
         pool=pool,
         budget=budget,
+        weights=runner.pool.weights,
         terms=_terms(shapes, context, runner.pool.weights, pid, handoff.wanted),
         costs=costs,
+        gpu_sharing=sharing(settings.device),
+        synthetic_acceptance=settings.synthetic_acceptance,
     )
 
 
@@ -196,7 +220,7 @@ def _served(settings: TargetSettings, model: Target, limit: int, widths: tuple[i
 
 
 def _terms(
-    shapes: RunnerSettings, context: DflashContext | None, weights: SharedWeights | None, pid: int, handoff: str
+    shapes: RunnerSettings, context: DflashContext | None, weights: SharedWeights | None, pid: int, handoff: HandoffMode
 ) -> OfferTerms:
     """What every drafter is offered."""
     return OfferTerms(

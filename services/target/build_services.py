@@ -9,7 +9,7 @@ from pathlib import Path
 from services.common.metrics.catalogue import TargetMetrics
 from services.common.serving import tracing
 from services.common.serving.tls import Peers, TlsFiles
-from services.target.build_device import Machine
+from services.target.build_device import Worker
 from services.target.core.commands import Command, Inbox
 from services.target.core.sync_points import SyncPoints
 from services.target.describe import Describer
@@ -34,10 +34,10 @@ OnLoop = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Works:
+class Services:
     """A target's moving parts."""
 
-    machine: Machine
+    worker: Worker
     thread: EngineThread
     sessions: Sessions
     service: ServiceParts
@@ -60,23 +60,23 @@ class Works:
         if self.offers is not None:
             self.offers.close()
         if self.thread.stop():
-            self.machine.close()
+            self.worker.close()
         self.tracer.close()
 
 
-def build_works(
+def build_services(
     settings: TargetSettings,
-    machine: Machine,
+    worker: Worker,
     metrics: TargetMetrics,
     folder: Path,
     on_loop: OnLoop,
     failed: Callable[[BaseException], None],
-) -> Works:
-    """Builds everything around a machine; starts nothing.
+) -> Services:
+    """Builds everything around a worker; starts nothing.
 
     Args:
         settings: The target's.
-        machine: The device side and the scheduler.
+        worker: The device side and the scheduler.
         metrics: The target's.
         folder: Where the side socket may be.
         on_loop: Wraps a call so that any thread can ask the event loop for it.
@@ -86,36 +86,27 @@ def build_works(
     sessions = Sessions(inbox.put, settings.outbox_frames)
     recorder = FlightRecorder()
     tracer = tracing.tracer("target")
-    engine = _engine(machine, metrics, recorder, on_loop(sessions.deliver), Spans(tracer))
-    offers, attacher = _attacher(settings, machine, folder, inbox.put, metrics.handoff_seconds.observe, failed)
-    describer = Describer(
-        pair_id=settings.pair_id, machine=machine, engine=engine, recorder=recorder, attacher=attacher
-    )
+    engine = _engine(worker, metrics, recorder, on_loop(sessions.deliver), Spans(tracer))
+    offers, attacher = _attacher(settings, worker, folder, inbox.put, metrics.handoff_seconds.observe, failed)
+    describer = Describer(pair_id=settings.pair_id, worker=worker, engine=engine, recorder=recorder, attacher=attacher)
     service = ServiceParts(
         sessions=sessions,
         submit=inbox.put,
         describe=describer.describe,
-        model=machine.model,
+        model=worker.model,
         load=describer.load,
         proposer=lambda: describer.proposer,
         pair_id=settings.pair_id,
         default_max_tokens=settings.default_max_tokens,
         max_request_s=settings.max_request_s,
     )
-    return Works(
-        machine=machine,
+    return Services(
+        worker=worker,
         thread=EngineThread(engine, inbox, failed, settings.core),
         sessions=sessions,
         service=service,
         watch=EngineWatch(engine, settings.stall_s),
-        state=StateMeter(
-            metrics,
-            machine.runner.graphs,
-            machine.runner.capture_cost,
-            machine.pool,
-            attacher,
-            machine.runner.handoff,
-        ),
+        state=StateMeter(metrics, worker.runner.graphs, worker.capture_cost, worker.pool, attacher, worker.handoff),
         attacher=attacher,
         offers=offers,
         tracer=tracer,
@@ -123,15 +114,15 @@ def build_works(
 
 
 def _engine(
-    machine: Machine, metrics: TargetMetrics, recorder: FlightRecorder, deliver: Callable[..., None], spans: Spans
+    worker: Worker, metrics: TargetMetrics, recorder: FlightRecorder, deliver: Callable[..., None], spans: Spans
 ) -> Engine:
     ledger = TokenLedger()
-    emitter, meter = Emitter(ledger), Meter(metrics, ledger, machine.pool, spans)
+    emitter, meter = Emitter(ledger), Meter(metrics, ledger, worker.pool, spans)
     parts = EngineParts(
-        scheduler=machine.scheduler,
-        runner=machine.runner,
+        scheduler=worker.scheduler,
+        runner=worker.runner,
         emitter=emitter,
-        requests=RequestHandler(machine.scheduler, emitter, KeyStore(), meter),
+        requests=RequestHandler(worker.scheduler, emitter, KeyStore(), meter),
         meter=meter,
         recorder=recorder,
         deliver=deliver,
@@ -142,17 +133,16 @@ def _engine(
 
 def _attacher(
     settings: TargetSettings,
-    machine: Machine,
+    worker: Worker,
     folder: Path,
     submit: Callable[[Command], None],
     observe: Callable[[float], object],
     failed: Callable[[BaseException], None],
 ) -> tuple[Offers | None, Attacher | None]:
-    if not settings.speculates or not machine.terms.widths:
+    if not settings.speculates or not worker.terms.widths:
         return None, None
-    offers = make_offers(machine.arena, machine.terms, folder, settings.shares_memory)
+    offers = make_offers(worker.arena, worker.terms, folder, settings.shares_memory)
     files = TlsFiles(settings.drafter_tls_cert, settings.drafter_tls_key, settings.drafter_tls_ca)
     peers = Peers(files, settings.drafter_tls_name)
     where = AttacherSettings(settings.drafter_address, settings.watchdog, settings.kill_quarantined, peers)
-    pool = machine.runner.pool
-    return offers, Attacher(where, offers, submit, machine.runner.handoff, failed, pool.weights, observe)
+    return offers, Attacher(where, offers, submit, worker.handoff, failed, worker.weights, observe)

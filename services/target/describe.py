@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.common.pair.attach_convert import info_to_pb
-from services.common.pair.mps import sharing
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.request.limits import PROTOCOL_VERSION
-from services.target.build_device import Machine
+from services.target.build_device import Worker
 from services.target.drafting.attacher import Attacher
 from services.target.engine.engine import Engine
 from services.target.engine.recorder import FlightRecorder, RoundEntry
@@ -25,7 +24,7 @@ class Describer:
     """Reads the state of everything; safe on any thread."""
 
     pair_id: str
-    machine: Machine
+    worker: Worker
     engine: Engine
     recorder: FlightRecorder
     attacher: Attacher | None
@@ -42,19 +41,19 @@ class Describer:
 
     def describe(self) -> pb.TargetServiceDescribeResponse:
         """The state now."""
-        attacher, graphs, cost = self.attacher, self.machine.runner.graphs(), self.machine.runner.capture_cost
+        attacher, graphs, cost = self.attacher, self.worker.graphs, self.worker.capture_cost
         return pb.TargetServiceDescribeResponse(
             protocol_version=PROTOCOL_VERSION,
             pair_id=self.pair_id,
-            model=self.machine.model.to_pb(self.proposer),
+            model=self.worker.model.to_pb(self.proposer),
             load=self.load(),
             attachment="none" if attacher is None else attacher.state.value,
             generation=0 if attacher is None else attacher.generation,
-            handoff_mode=self.machine.runner.handoff.mode,
-            gpu_sharing=sharing(self.machine.runner.pool.kv.device.type),
-            budget=_budget_to_pb(self.machine.budget),
+            handoff_mode=self.worker.handoff.in_use,
+            gpu_sharing=self.worker.gpu_sharing,
+            budget=_budget_to_pb(self.worker.budget),
             rounds=[_round_to_pb(entry) for entry in self.recorder.entries()],
-            costs=_costs_to_pb(self.machine.costs()),
+            costs=_costs_to_pb(self.worker.costs()),
             graphs=pb.GraphCounters(
                 captures=graphs.captures,
                 replays=graphs.replays,
@@ -63,10 +62,10 @@ class Describer:
                 capture_seconds=cost.seconds,
                 held_bytes=cost.held_bytes,
             ),
-            synthetic_acceptance=self.machine.runner.pool.settings.synthetic_acceptance,
+            synthetic_acceptance=self.worker.synthetic_acceptance,
             features=FEATURES,
             drafter=None if attacher is None or attacher.info is None else info_to_pb(attacher.info),
-            recommended_sampling=_sampling_to_pb(self.machine.model),
+            recommended_sampling=_sampling_to_pb(self.worker.model),
         )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import invalid_field
 from services.common.serving.callers import guarded
 
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")
-_HANDOFFS = ("auto", "flags", "host", "wire")
+_AUTO = "auto"
+_HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
 _SECRET = 16
 _SHORT = f"must have at least {_SECRET} characters"
@@ -77,7 +79,7 @@ class TargetSettings:
     eager: bool = False
     require_drafter: bool = True
     kill_quarantined: bool = True
-    handoff: str = "auto"
+    handoff: str = _AUTO
     drafter_memory: str = "shared"
     watchdog_s: float = 0.0
     outbox_frames: int = 1024
@@ -111,9 +113,13 @@ class TargetSettings:
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
         on_gpu = self.device == "cuda"
-        _require(on_gpu or self.handoff != "flags", "handoff", "flags order the streams of a GPU")
+        _require(on_gpu or self.handoff != HandoffMode.FLAGS, "handoff", "flags order the streams of a GPU")
         _require(self.drafter_memory in _MEMORIES, "drafter_memory", f"must be one of {', '.join(_MEMORIES)}")
-        _require(self.shares_memory or self.handoff in ("auto", "wire"), "handoff", "without shared memory only wire")
+        _require(
+            self.shares_memory or self.handoff in (_AUTO, HandoffMode.WIRE),
+            "handoff",
+            "without shared memory only wire",
+        )
         _require(
             self.shares_memory or self.drafter_model == "none",
             "drafter_memory",
@@ -144,6 +150,15 @@ class TargetSettings:
     def shares_memory(self) -> bool:
         """Whether the drafter maps the arena."""
         return self.drafter_memory == "shared"
+
+    @property
+    def handoff_mode(self) -> HandoffMode:
+        """What drafters are offered: unless one is asked for, flags on a GPU and the side socket on a CPU."""
+        if not self.shares_memory:
+            return HandoffMode.WIRE
+        if self.handoff != _AUTO:
+            return HandoffMode(self.handoff)
+        return HandoffMode.FLAGS if self.device == "cuda" else HandoffMode.SOCKET
 
     @property
     def draft_widths(self) -> tuple[int, ...]:

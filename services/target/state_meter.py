@@ -10,6 +10,7 @@ from prometheus_client import Counter
 
 from services.common.device.graph import CaptureCost, Counters
 from services.common.metrics.catalogue import TargetMetrics
+from services.common.pair.handoff import HandoffMode
 from services.target.cache.blocks import BlockPool
 from services.target.drafting.attachment import LATE, LOST
 
@@ -27,8 +28,8 @@ class Attaching(Protocol):
 class Handing(Protocol):
     """The hand-off that is wanted and the one in use."""
 
-    wanted: str
-    mode: str
+    wanted: HandoffMode
+    in_use: str
 
 
 class StateMeter:
@@ -49,7 +50,7 @@ class StateMeter:
         self._pool = pool
         self._attacher = attacher
         self._seen: dict[Counter, int] = {}
-        self._handoff, self._mode = handoff, handoff.mode
+        self._handoff, self._mode = handoff, handoff.in_use
         metrics.handoff_wanted[handoff.wanted].set(1)
         metrics.graph_capture_seconds.set(cost.seconds)
         metrics.graph_held_bytes.set(cost.held_bytes)
@@ -63,7 +64,7 @@ class StateMeter:
         self._grow(graphs.reallocations, metrics.arena_reallocations)
         self._grow(self._pool.evictions, metrics.prefix_cache_evictions)
         metrics.handoff_mode[self._mode].set(0)
-        self._mode = self._handoff.mode
+        self._mode = self._handoff.in_use
         metrics.handoff_mode[self._mode].set(1)
         if self._attacher is not None:
             self._grow(self._attacher.attached, metrics.drafter_attaches)

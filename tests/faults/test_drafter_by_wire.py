@@ -145,6 +145,7 @@ async def test_f3_lies_in_answers_change_nothing(
                         for received in client.requests.values():
                             accepted += (await received.ended()).speculation.accepted
                         assert {each: got.tokens for each, got in client.requests.items()} == expected
+                await asyncio.to_thread(pair.wait_attached, lying.giants + 1)
                 state = await asyncio.to_thread(pair.describe)
                 assert state.handoff_mode == "wire"
                 assert accepted > 0, "what is right among the lies is believed"

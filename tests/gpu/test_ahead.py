@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from services.common.request.sampling import StopParams
-from services.target.build_device import Machine, assemble
+from services.target.build_device import Worker, build_worker
 from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
@@ -28,10 +28,10 @@ TOKENS = 40
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
+def worker() -> Iterator[Worker]:
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         pair = write_configs(Path(folder), TINY)
-        made = assemble(
+        made = build_worker(
             TargetSettings(
                 model=str(pair.target),
                 drafter_model=str(pair.drafter),
@@ -77,8 +77,8 @@ def requests() -> list[RequestSpec]:
     ]
 
 
-def test_no_launch_waits_for_the_device(machine: Machine) -> None:
-    runner, scheduler = machine.runner, machine.scheduler
+def test_no_launch_waits_for_the_device(worker: Worker) -> None:
+    runner, scheduler = worker.runner, worker.scheduler
     for spec in requests():
         scheduler.add(spec, None, 0.0)
     flights: deque[tuple[Plan, RoundOutput]] = deque()

@@ -17,7 +17,7 @@ from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.channel import connect_sync
-from services.target.build_device import Machine, assemble
+from services.target.build_device import Worker, build_worker
 from services.target.drafting.offer import Offers, make_offers
 from services.target.settings import TargetSettings
 from tests.gpu.memory import used_bytes
@@ -36,9 +36,9 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def machine_of(models: MadeUpPair) -> Machine:
+def worker_of(models: MadeUpPair) -> Worker:
     """A target's device side in this process: the owner of the arena."""
-    return assemble(
+    return build_worker(
         TargetSettings(
             model=str(models.target),
             drafter_model=str(models.drafter),
@@ -68,8 +68,8 @@ def host_bytes(pid: int) -> int:
 
 def test_attaching_two_hundred_times_takes_no_memory(folder: Path) -> None:
     models = write_made_up(folder)
-    machine = machine_of(models)
-    offers = make_offers(machine.arena, machine.terms, folder / "side")
+    worker = worker_of(models)
+    offers = make_offers(worker.arena, worker.terms, folder / "side")
     address = f"unix:{folder}/d"
     command = ["services.drafter", "--model", str(models.drafter), "--grpc", address, "--device", DEVICE]
     drafter = ServiceProcess("drafter", command, folder, ENVIRONMENT)
@@ -93,7 +93,7 @@ def test_attaching_two_hundred_times_takes_no_memory(folder: Path) -> None:
     finally:
         drafter.stop(0.0)
         offers.close()
-        machine.close()
+        worker.close()
 
 
 def _wait_loaded(stub: rpc.DrafterServiceStub) -> None:

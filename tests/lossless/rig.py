@@ -12,20 +12,29 @@ import torch
 from services.common.model import DflashContext, Target, load_context, load_target
 from services.common.pair import attach
 from services.common.pair.arena import Arena, MemfdArena
+from services.common.pair.handoff import HandoffMode
 from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan, PositionLogprobs
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings
-from services.target.drafting.handoff import Handoff, make_handoff
+from services.target.drafting.handoff.build import build_handoff
+from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
 from services.target.scheduling.width.width import FixedWidth
 
 GENERATION = 7
+
+
+class DirectDrafts(NoDrafts):
+    """Drafts that a proposer writes without being asked by a message."""
+
+    generation = GENERATION
 
 
 class Proposer(Protocol):
@@ -106,9 +115,10 @@ class Rig:
         self.arena: Arena = MemfdArena.create(
             arena_spec(self.model.spec, draft, self.shapes, settings.dtype, with_noise=True), attach.DRAFTER_WRITES
         )
-        self.runner = Runner(self.model, self.context, self.arena, self.shapes, _handoff(settings, self.arena))
+        self.handoff = _handoff(settings, self.arena)
+        self.runner = Runner(self.model, self.context, self.arena, self.shapes, self.handoff)
         self.runner.warm_up()
-        self.runner.set_generation(GENERATION)
+        self.runner.use(DirectDrafts())
         self.arena.tensor(attach.TAG).fill_(-1)
         pool = BlockPool(settings.blocks, self.shapes.block_size)
         self.cache = PrefixCache(pool, b"model", b"drafter") if settings.prefix_cache else None
@@ -180,10 +190,9 @@ class Rig:
             done.drafted += progress.drafted
 
 
-def _handoff(settings: RigSettings, arena: Arena) -> Handoff | None:
-    if not settings.drafter_memory:
-        return None
-    return make_handoff("wire", arena, torch.device("cpu"), 1.0, settings.drafter_memory == "shared")
+def _handoff(settings: RigSettings, arena: Arena) -> Handoff:
+    mode = HandoffMode.WIRE if settings.drafter_memory else HandoffMode.HOST
+    return build_handoff(mode, arena, torch.device("cpu"), 1.0, settings.drafter_memory != "none")
 
 
 def _scheduler(settings: RigSettings, pool: BlockPool, cache: PrefixCache | None) -> Scheduler:

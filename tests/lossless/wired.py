@@ -4,13 +4,12 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block
-from services.common.pair.turns import Ask
+from services.common.pair.handoff import HandoffMode
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.handshake import Mapped
@@ -24,38 +23,42 @@ from services.target.core.plan import Plan
 from services.target.drafting.offer import BareOffers, OfferTerms
 from tests.lossless.proposers import Perfect
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
+from tests.support.fakes_attachment import FakeAttachment
 
 CPU = torch.device("cpu")
 Reply = Callable[[pb.PaceRequest], pb.PaceResponse | None]
 
 
 class Loop:
-    """A Pace stream whose other end is a function."""
+    """A Pace stream whose other end is a function; what it answers to another round is followed by an empty answer."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self._answers: deque[bytes] = deque()
 
     def put(self, message: pb.PaceRequest) -> None:
+        self._answers.clear()
         answer = self._reply(pb.PaceRequest.FromString(message.SerializeToString()))
         if answer is not None:
-            self._answers.append(answer.SerializeToString())
+            empty = pb.PaceResponse(generation=message.generation, round=message.round)
+            self._answers.extend((answer.SerializeToString(), empty.SerializeToString()))
 
     def take(self, timeout_s: float) -> pb.PaceResponse:
         return pb.PaceResponse.FromString(self._answers.popleft())
 
 
 class Wired:
-    """Asks each round as an attachment does."""
+    """Asks each round as the engine does."""
 
     def __init__(self, rig: Rig, reply: Reply) -> None:
-        stream: Any = Loop(reply)
-        self._pace = rig.runner.handoff.pace(stream)
+        attachment = FakeAttachment(GENERATION, stream=Loop(reply))
+        self._drafts = rig.handoff.open(attachment, lambda: None)
+        rig.runner.use(self._drafts)
 
     def draft(self, plan: Plan) -> bool:
         """Brings the drafts to the target's mailbox."""
-        self._pace.send(Ask(GENERATION, plan.number, plan.bucket, plan.width, len(plan.rows)))
-        return self._pace.receive(0.0) is not None
+        self._drafts.ask(plan)
+        return self._drafts.wait(plan)
 
 
 def wired(drafter: Path | None) -> ProposerFactory:
@@ -146,6 +149,6 @@ def _terms(rig: Rig) -> OfferTerms:
         widths=shapes.widths[1:],
         block_size=shapes.block_size,
         target_pid=0,
-        handoff="wire",
+        handoff=HandoffMode.WIRE,
         context_limit=shapes.context_limit,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from services.common.request.sampling import FinishReason
+from services.target.core.drafts import Drafts
 from services.target.core.plan import Outcome, Plan
 from services.target.core.request import RequestSpec
 
@@ -71,10 +72,10 @@ class FakeRunner:
     sound: bool = True
     in_flight: list[int] = field(default_factory=list)
 
-    def set_generation(self, generation: int) -> None:
+    def use(self, drafts: Drafts) -> None:
         """Remembers the generation."""
         assert not self.in_flight, "a round in flight belongs to the generation before"
-        self.generation = generation
+        self.generation = drafts.generation
 
     def prepare(self, plan: Plan) -> None:
         """Applies releases and admissions."""

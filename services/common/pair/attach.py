@@ -14,6 +14,7 @@ from torch import Tensor
 
 from services.common.pair.arena import Layout
 from services.common.pair.arena.flags import FLAG_PAIRS
+from services.common.pair.handoff import HandoffMode
 
 PROTOCOL_VERSION = 1
 
@@ -90,7 +91,7 @@ class AttachOffer:
     side_socket: str = ""
     cuda_handle: bytes = b""
     gpu_uuid: str = ""
-    handoff: str = "host"
+    handoff: HandoffMode = HandoffMode.HOST
     target_pid: int = 0
     context_limit: int = 0
     protocol_version: int = PROTOCOL_VERSION

@@ -3,7 +3,9 @@
 from services.common.pair.arena import Layout, TensorEntry
 from services.common.pair.arena.layout import ArenaKind
 from services.common.pair.attach import AttachOffer, DrafterInfo
+from services.common.pair.handoff import HandoffMode
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.common.request.errors import Code, PacelineError, Reason
 
 
 def offer_to_pb(offer: AttachOffer) -> pb.AttachRequest:
@@ -29,6 +31,7 @@ def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
     """The offer that a drafter received.
 
     Raises:
+        PacelineError: ATTACH_REFUSED: the hand-off has a name that is not known here.
         ValueError: an arena has no segments, or some by descriptors out of order, or some of each kind.
     """
     arena = message.arena
@@ -45,7 +48,7 @@ def offer_from_pb(message: pb.AttachRequest) -> AttachOffer:
         side_socket=arena.side_socket,
         cuda_handle=arena.segments[0].cuda_ipc if arena.segments else b"",
         gpu_uuid=arena.gpu_uuid,
-        handoff=message.handoff,
+        handoff=_handoff(message.handoff),
         target_pid=message.target_pid,
         context_limit=message.context_limit,
         protocol_version=message.protocol_version,
@@ -90,6 +93,14 @@ def _arena_to_pb(offer: AttachOffer, layout: Layout) -> pb.ArenaLayout:
         for entry in layout.tensors
     ]
     return pb.ArenaLayout(segments=segments, tensors=tensors, side_socket=offer.side_socket, gpu_uuid=offer.gpu_uuid)
+
+
+def _handoff(name: str) -> HandoffMode:
+    try:
+        return HandoffMode(name)
+    except ValueError:
+        message = f"hand-off {name!r} is not supported; supported: {', '.join(HandoffMode)}"
+        raise PacelineError(Code.FAILED_PRECONDITION, Reason.ATTACH_REFUSED, message) from None
 
 
 def _layout_from_pb(arena: pb.ArenaLayout) -> Layout:

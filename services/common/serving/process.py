@@ -1,5 +1,6 @@
 """Small truths about processes: leaving early, ending a family, dying with the parent, watching another by pidfd."""
 
+import contextlib
 import ctypes
 import os
 import select
@@ -105,14 +106,13 @@ class Watched:
         ready, _, _ = select.select([self._descriptor], [], [], timeout_s)
         return bool(ready)
 
-    def kill(self) -> None:
-        """SIGKILL; nothing when the process has ended or is no longer watched."""
+    def kill(self) -> bool:
+        """SIGKILL; nothing more when the process has ended. False when it is no longer watched."""
         if self._descriptor < 0:
-            return
-        try:
+            return False
+        with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        return True
 
     def close(self) -> None:
         """Gives the descriptor back, once: a second close could end a stranger's descriptor of the same number."""

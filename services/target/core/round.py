@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from services.target.core.drafts import Drafts
 from services.target.core.plan import Commit, Outcome, Plan
 
 
@@ -28,17 +29,15 @@ class RoundOutput(Protocol):
 class RoundRunner(Protocol):
     """The device side of a round. One thread may call it, in the order prepare, overlap, launch, land."""
 
-    @property
-    def look_ahead(self) -> int:
-        """Rounds that may be launched before the one ahead of them has landed."""
-        ...
+    look_ahead: int
+    """Rounds that may be launched before the one ahead of them has landed."""
 
     @property
     def sound(self) -> bool:
         """Whether the device still works; after a fatal fault of it no round can."""
         ...
 
-    def set_generation(self, generation: int) -> None:
+    def use(self, drafts: Drafts) -> None:
         """Drafts of this attachment count from now on."""
         ...
 

@@ -12,7 +12,7 @@ from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState
-from services.target.drafting.mailbox import Mailbox
+from services.target.drafting.handoff.mailbox import Mailbox
 from services.target.drafting.shared_weights import SharedWeights
 
 

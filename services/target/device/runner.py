@@ -15,6 +15,7 @@ from services.common.device.threads import use_threads
 from services.common.model import DflashContext, Target
 from services.common.pair import attach
 from services.common.pair.arena import Arena
+from services.target.core.drafts import Drafts, NoDrafts
 from services.target.core.plan import Chunk, Plan
 from services.target.device.context import Pool
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
@@ -24,7 +25,7 @@ from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState
 from services.target.device.steps import Steps, mode_of
 from services.target.device.warm_up import warm_up
-from services.target.drafting.handoff import Handoff, HostHandoff
+from services.target.drafting.handoff.protocol import Handoff
 
 
 class Runner:
@@ -36,26 +37,22 @@ class Runner:
         context: DflashContext | None,
         arena: Arena,
         settings: RunnerSettings,
-        handoff: Handoff | None = None,
+        handoff: Handoff,
     ) -> None:
         if model.device.type == "cpu" and settings.threads > 0:
             use_threads(settings.threads)
         vocab = model.spec.vocab_size
         self._settings = settings
         self._state = DeviceState(settings, vocab, arena.tensor(attach.HISTORY), model.device)
-        self.handoff = handoff or HostHandoff(model.device)
-        self.pool = Pool.build(model, context, self._state, arena, self.handoff.mailbox(arena), settings)
+        self.look_ahead = handoff.look_ahead
+        self.pool = Pool.build(model, context, self._state, arena, handoff.mailbox, settings)
         self._ring = _ring(model, settings, arena)
-        self.steps = Steps(self.pool, self._ring, self.handoff.gate)
+        self.steps = Steps(self.pool, self._ring, handoff.gate)
         self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device
+        self._drafts: Drafts = NoDrafts()
         self._overlapped = -1
         self._output = self._next = self._new_output()
-
-    @property
-    def look_ahead(self) -> int:
-        """Rounds that may be launched before the one ahead of them has landed."""
-        return self.handoff.look_ahead
 
     @property
     def sound(self) -> bool:
@@ -78,11 +75,11 @@ class Runner:
         self.publish()
         return costs
 
-    def set_generation(self, generation: int) -> None:
+    def use(self, drafts: Drafts) -> None:
         """Drafts of this attachment count from now on; those of any other do not."""
-        self.steps.round.set_generation(generation)
+        self._drafts = drafts
+        self.steps.round.set_generation(drafts.generation)
         self._publisher.forget()
-        self.handoff.set_generation(generation)
 
     @torch.inference_mode()
     def prepare(self, plan: Plan) -> None:
@@ -99,7 +96,7 @@ class Runner:
         inputs.set_rows(plan.rows, self._settings.pad_slot)
         if plan.speculative:
             self._publisher.update()
-            self.handoff.published(plan)
+            self._drafts.publish(plan)
             # Behind the flag, where the stream waits for the drafter anyway; a plain round looks at no tag.
             inputs.set_round(plan.number)
         self._output.fetch()
@@ -130,7 +127,7 @@ class Runner:
         output = self._output = self._next
         if plan.rows:
             self._verify(plan, drafted)
-        output.launched(micros(start), partial(self.handoff.wait, plan))
+        output.launched(micros(start), partial(self._drafts.watch, plan))
         return output
 
     def _verify(self, plan: Plan, drafted: bool) -> None:
@@ -140,7 +137,7 @@ class Runner:
         if mode == "full":
             self._ring.point(step.noise_index_T, self._heads(rows), width)
         if drafted:
-            self.handoff.before_verify(plan)
+            self._drafts.hold(plan)
         self.steps.run_verify(bucket, width, mode)
         self._next.leave(self._seated(rows), step.result, step.logits_BWV)
 

@@ -10,22 +10,19 @@ from enum import StrEnum
 
 import grpc
 
-from services.common.pair.arena.flags import FLAG_PAIRS
 from services.common.pair.attach import PROTOCOL_VERSION, DrafterInfo
 from services.common.pair.attach_convert import info_from_pb, offer_to_pb
-from services.common.pair.turns import Answer, Ask, TurnSocket, asking_end
 from services.common.pair.wire import MAX_ANSWER_BYTES
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.common.request.errors import PacelineError
-from services.common.serving.process import Watched
 from services.common.serving.tls import Peers
 from services.target.core.commands import Attach, Command, Detach
+from services.target.core.drafts import Drafts
 from services.target.drafting.attachment import LATE, Attachment
-from services.target.drafting.generations import Generations
-from services.target.drafting.handoff import Handoff
+from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import ArenaOffers
-from services.target.drafting.peer import listener_pid
+from services.target.drafting.peer import listener_pid, watched_process
 from services.target.drafting.shared_weights import DamagedWeightsError, SharedWeights
 
 _LOG = logging.getLogger(__name__)
@@ -88,7 +85,6 @@ class Attacher:
         self._failed = failed
         self._weights = weights
         self._observe = observe
-        self._generations = Generations(FLAG_PAIRS)
         self._closing = threading.Event()
         self._attachment: Attachment | None = None
         self._thread = threading.Thread(target=self._run, name="attacher", daemon=True)
@@ -142,27 +138,20 @@ class Attacher:
         with self._settings.peers.connect_sync(self._settings.address, _OPTIONS) as channel:
             _connect(channel, self._closing)
             stub = rpc.DrafterServiceStub(channel)
-            generation = self._generations.take(self._handoff.wanted == "flags")
+            generation = self._handoff.generations.take()
             try:
-                info, pid, turns = self._handshake(stub, generation)
+                attachment, drafts = self._handshake(stub, generation)
             except grpc.RpcError as error:
                 if _is(error, *_SAID_NO):
-                    self._generations.free(generation)
+                    self._handoff.generations.free(generation)
                 raise
-            attachment = Attachment(
-                generation, info, stub, self._settings.watchdog_s, _watched(pid),
-                self._observe, self._handoff, turns,
-            )  # fmt: skip
-            self._handoff.join(generation, attachment)
-            self._begin(attachment)
+            self._begin(attachment, drafts)
             try:
                 attachment.wait_over()
             finally:
                 self._end(attachment)
 
-    def _handshake(
-        self, stub: rpc.DrafterServiceStub, generation: int
-    ) -> tuple[DrafterInfo, int, TurnSocket[Ask, Answer] | None]:
+    def _handshake(self, stub: rpc.DrafterServiceStub, generation: int) -> tuple[Attachment, Drafts]:
         with self._offers.offer(generation) as offer:
             answer = self._ask(stub, offer_to_pb(offer))
             if answer.protocol_version != PROTOCOL_VERSION:
@@ -171,9 +160,9 @@ class Attacher:
                 raise AttachError("the drafter does not see this arena")
             info = info_from_pb(answer.drafter)
             known = (self._offers.claimed_by, listener_pid(self._settings.address))
-            connection = self._offers.take_connection() if self._handoff.wanted == "socket" else None
-            turns = None if connection is None else asking_end(connection)
-            return info, info.pid if info.pid in known else 0, turns
+            process = watched_process(info.pid if info.pid in known else 0)
+            attachment = Attachment(generation, info, stub, self._settings.watchdog_s, process, self._observe)
+            return attachment, self._handoff.open(attachment, self._offers.take_connection)
 
     def _ask(self, stub: rpc.DrafterServiceStub, request: pb.AttachRequest) -> pb.AttachResponse:
         """Asks once more when the drafter has found its copy of the weights damaged."""
@@ -186,17 +175,17 @@ class Attacher:
         self._weights.send_again()
         return stub.Attach(request, timeout=_ATTACH_TIMEOUT_S)
 
-    def _begin(self, attachment: Attachment) -> None:
+    def _begin(self, attachment: Attachment, drafts: Drafts) -> None:
         self.generation, self.info = attachment.generation, attachment.info
         self.attached += 1
         self.state = AttachState.ATTACHED
         self._attachment = attachment
-        self._submit(Attach(attachment))
+        self._submit(Attach(drafts))
         self.first.set()
         if self._closing.is_set():
             attachment.close()
         extra = {"generation": attachment.generation, "proposer": attachment.info.proposer}
-        _LOG.info("drafter attached", extra={**extra, "handoff": self._handoff.mode})
+        _LOG.info("drafter attached", extra={**extra, "handoff": self._handoff.in_use})
 
     def _end(self, attachment: Attachment) -> None:
         self._submit(Detach(attachment.generation, attachment.fallback))
@@ -207,8 +196,7 @@ class Attacher:
         self.generation = 0
         if late and self._settings.kill_quarantined:
             _LOG.warning("drafter is late: killed" if attachment.kill() else "drafter is late: left alone, pid unknown")
-        if self._handoff.wanted == "flags" and attachment.gone():
-            self._generations.free(attachment.generation)
+        self._handoff.generations.end(attachment.generation, attachment.gone)
         attachment.close()
         self._attachment = None
 
@@ -223,13 +211,6 @@ def _connect(channel: grpc.Channel, closing: threading.Event) -> None:
             if closing.is_set():
                 break
     raise AttachError("nothing answers at its address")
-
-
-def _watched(pid: int) -> Watched | None:
-    try:
-        return Watched(pid) if pid > 0 else None
-    except OSError:
-        return None
 
 
 def _is(error: Exception, *codes: grpc.StatusCode) -> bool:

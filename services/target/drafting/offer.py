@@ -16,6 +16,7 @@ import torch
 
 from services.common.pair.arena import Arena, MemfdArena
 from services.common.pair.attach import FOLLOWED, NONCE, AttachOffer, new_nonce
+from services.common.pair.handoff import HandoffMode
 from services.common.pair.side_socket import DescriptorListener
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class OfferTerms:
     widths: tuple[int, ...]
     block_size: int
     target_pid: int
-    handoff: str = "host"
+    handoff: HandoffMode = HandoffMode.HOST
     context_limit: int = 0
 
 

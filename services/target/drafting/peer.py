@@ -1,12 +1,54 @@
-"""Who listens on a Unix socket, as the kernel says it."""
+"""The process of a drafter, as far as it can be known."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from typing import Protocol
+
+from services.common.serving.process import Watched
 
 _CREDENTIALS = struct.Struct("=iII")
 _TIMEOUT_S = 1.0
+
+
+class DrafterProcess(Protocol):
+    """The process at the other end of an attachment."""
+
+    def kill(self) -> bool:
+        """Kills it; False when it is not known which one it is."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until it ends; False when it still runs, or is not known."""
+        ...
+
+    def close(self) -> None:
+        """Watches it no longer; doing so twice is harmless."""
+        ...
+
+
+class UnknownProcess:
+    """One that cannot be seen from here."""
+
+    def kill(self) -> bool:
+        """Nobody knows whom."""
+        return False
+
+    def wait(self, timeout_s: float) -> bool:
+        """It is never known to have ended."""
+        return False
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def watched_process(pid: int) -> DrafterProcess:
+    """The process of this pid; unknown where the pid is 0, or it cannot be watched."""
+    try:
+        return Watched(pid) if pid > 0 else UnknownProcess()
+    except OSError:
+        return UnknownProcess()
 
 
 def listener_pid(address: str) -> int:

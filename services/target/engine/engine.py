@@ -135,7 +135,7 @@ class Engine:
         """Turns to another attachment; a round in flight waits for drafts of the one before."""
         self.land()
         self._drafts = drafts
-        self._parts.runner.set_generation(drafts.generation)
+        self._parts.runner.use(drafts)
 
     def _plan(self) -> Round:
         self._parts.points.visit("plan")

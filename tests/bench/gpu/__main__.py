@@ -130,7 +130,7 @@ def _steps(chosen: argparse.Namespace) -> list[Row]:
         counts = sorted({1, 16, *(bucket * chosen.widths[-1] for bucket in buckets)})
         rows += steps.product_rows(rig, counts)
         rows += against_products(rows, rig.settings.shape)
-        graphs = rig.machine.runner.graphs()
+        graphs = rig.worker.runner.graphs()
         rows.append({"step": "graphs", "captures": graphs.captures, "recaptures": graphs.recaptures})
         return rows
 

@@ -17,7 +17,7 @@ from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
 from services.drafter.turn import HostTurn
-from services.target.build_device import Machine, assemble
+from services.target.build_device import Worker, build_worker
 from services.target.settings import TargetSettings
 from tests.support.tiny_checkpoints import MadeUpShape, write_configs
 
@@ -45,7 +45,7 @@ class Rig:
         """Loads and captures; takes a minute or two."""
         self.settings = settings
         pair = write_configs(folder, settings.shape)
-        self.machine: Machine = assemble(
+        self.worker: Worker = build_worker(
             TargetSettings(
                 model=str(pair.target),
                 drafter_model=str(pair.drafter),
@@ -65,8 +65,8 @@ class Rig:
         )
         self._dtype: torch.dtype = getattr(torch, settings.dtype)
         self._drafter = pair.drafter
-        self.steps = self.machine.runner.steps
-        self.pool = self.machine.runner.pool
+        self.steps = self.worker.runner.steps
+        self.pool = self.worker.runner.pool
         self.slots = self.pool.state.slots
         self.device = self.pool.kv.device
 
@@ -74,10 +74,10 @@ class Rig:
         """Captured drafts by (bucket, width)."""
         block = load_block(self._drafter, self._dtype, self.settings.device, random_weights=True)
         proposer, graphs = DflashProposer(block, self._dtype), StepGraphs(self.device)
-        shared = Shared.of(self.machine.arena, 16)
+        shared = Shared.of(self.worker.arena, 16)
         proposer.check(shared)
         pacer = Pacer(shared, proposer, 1, graphs, HostTurn(self.device))
-        pacer.warm_up(self.machine.terms.buckets, (self.settings.widths[-1],))
+        pacer.warm_up(self.worker.terms.buckets, (self.settings.widths[-1],))
         return graphs
 
     def seat(self, rows: int, context: int) -> None:

@@ -59,7 +59,7 @@ def draft_rows(rig: Rig, buckets: tuple[int, ...], contexts: tuple[int, ...], ba
     for bucket in buckets:
         for context in contexts:
             rig.seat(bucket, context)
-            rig.machine.runner.publish()
+            rig.worker.runner.publish()
             micros = rig.micros(lambda bucket=bucket: graphs.replay((bucket, width)))  # type: ignore[misc]
             floor = draft_bytes(rig.settings.shape, bucket, context) / bandwidth * 1e6
             rows.append(_row("draft", bucket, context, width, micros, floor))

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from services.common.pair.attach import AttachOffer
+from services.common.pair.handoff import HandoffMode
 from services.common.pair.wire import MAX_TEXT_TOKENS
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from tests.support.fakes_arena import SLOTS, FakeArena
@@ -21,7 +22,7 @@ def bare(**changes: Any) -> AttachOffer:
     """An offer without memory."""
     offer = AttachOffer(
         generation=1, nonce=41, layout=None, embedding_sha256="", drafter_sha256="", slots=SLOTS, buckets=(1, 2, 4),
-        widths=(4, 8), block_size=16, handoff="wire", context_limit=64,
+        widths=(4, 8), block_size=16, handoff=HandoffMode.WIRE, context_limit=64,
     )  # fmt: skip
     return replace(offer, **changes)
 

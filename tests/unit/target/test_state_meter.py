@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from services.common.device.graph import CaptureCost, Counters
 from services.common.metrics.catalogue import TargetMetrics
+from services.common.pair.handoff import HandoffMode
 from services.target.cache.blocks import BlockPool
 from services.target.state_meter import StateMeter
 from tests.support.metrics import value_of
@@ -20,15 +21,15 @@ class Attaching:
 
 @dataclass
 class Handing:
-    wanted: str
-    mode: str
+    wanted: HandoffMode
+    in_use: str
 
 
 def test_growth_is_published_once() -> None:
     metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     attaching, graphs, pool = Attaching(), [Counters(captures=4, replays=10)], BlockPool(8, 16)
     meter = StateMeter(
-        metrics, lambda: graphs[0], CaptureCost(2.5, 7 << 20), pool, attaching, Handing("flags", "flags_mps")
+        metrics, lambda: graphs[0], CaptureCost(2.5, 7 << 20), pool, attaching, Handing(HandoffMode.FLAGS, "flags_mps")
     )
     meter.publish()
     meter.publish()
@@ -55,15 +56,15 @@ def test_growth_is_published_once() -> None:
 
 def test_without_a_drafter_nothing_is_attached() -> None:
     metrics = TargetMetrics(CollectorRegistry(), "m", "p")
-    StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Handing("host", "host")).publish()
+    StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Handing(HandoffMode.HOST, "host")).publish()
     assert value_of(metrics.drafter_attaches) == 0
 
 
 def test_a_hand_off_that_falls_back_is_seen() -> None:
-    metrics, handing = TargetMetrics(CollectorRegistry(), "m", "p"), Handing("socket", "socket")
+    metrics, handing = TargetMetrics(CollectorRegistry(), "m", "p"), Handing(HandoffMode.SOCKET, "socket")
     meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, handing)
     meter.publish()
-    handing.mode = "host"
+    handing.in_use = "host"
     meter.publish()
     assert [value_of(metrics.handoff_mode[mode]) for mode in ("socket", "host")] == [0, 1]
     assert value_of(metrics.handoff_wanted["socket"]) == 1

@@ -9,6 +9,7 @@ from services.common.pair import attach
 from services.common.pair.arena import plan_layout
 from services.common.pair.attach import AttachOffer, ControlShape, DrafterInfo
 from services.common.pair.attach_convert import info_from_pb, info_to_pb, offer_from_pb, offer_to_pb
+from services.common.pair.handoff import HandoffMode
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 
 SHAPE = ControlShape(slots=3, max_blocks=5, context=70, max_bucket=4, max_draft=7)
@@ -48,7 +49,7 @@ def test_offer_survives_the_wire(handle: bytes) -> None:
 
 
 def test_an_offer_without_memory_survives_the_wire() -> None:
-    offer = replace(_offer(), layout=None, side_socket="", handoff="wire", context_limit=40_960)
+    offer = replace(_offer(), layout=None, side_socket="", handoff=HandoffMode.WIRE, context_limit=40_960)
     message = pb.AttachRequest.FromString(offer_to_pb(offer).SerializeToString())
     assert not message.HasField("arena")
     assert offer_from_pb(message) == offer

@@ -17,22 +17,27 @@ from typing import cast
 import pytest
 import torch
 
-from services.common.pair.arena import Layout
+from services.common.pair import attach
+from services.common.pair.arena import Layout, MemfdArena
 from services.common.pair.attach import AttachOffer
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.target.core.commands import Attach, Command, Detach
 from services.target.core.drafts import Drafts
 from services.target.core.plan import Plan
-from services.target.drafting import attacher as attacher_module
 from services.target.drafting.attacher import Attacher, AttacherSettings, AttachState
 from services.target.drafting.attachment import Attachment
-from services.target.drafting.handoff import FlagHandoff, Handoff, HostHandoff
-from services.target.drafting.pace import PaceStream
+from services.target.drafting.handoff import flags as flags_module
+from services.target.drafting.handoff.flags import FlagHandoff
+from services.target.drafting.handoff.host import HostHandoff
+from services.target.drafting.handoff.pace import PaceStream
+from services.target.drafting.handoff.protocol import AttachedDrafts, Handoff
 from services.target.drafting.peer import listener_pid
 from services.target.drafting.shared_weights import DamagedWeightsError, SharedWeights
+from tests.support.fakes_arena import SHAPE
 from tests.support.fakes_drafter import Behaviour, FakeDrafter
 
 WAIT_S = 30.0
+ARENA = MemfdArena.create(attach.control_tensors(SHAPE))
 
 
 class FakeOffers:
@@ -90,7 +95,7 @@ class Bench:
         settings = AttacherSettings(self.drafter.address, watchdog_s, kill_quarantined=True)
         self.failures: queue.Queue[BaseException] = queue.Queue()
         self.attacher = Attacher(
-            settings, FakeOffers(), self.commands.put, handoff or HostHandoff(torch.device("cpu")),
+            settings, FakeOffers(), self.commands.put, handoff or HostHandoff(ARENA, torch.device("cpu")),
             self.failures.put, cast("SharedWeights | None", weights),
         )  # fmt: skip
 
@@ -151,8 +156,8 @@ def test_a_late_drafter_is_quarantined_and_the_next_generation_attaches(bench: C
     it = bench()
     drafts = it.attached()
     assert rounds(drafts, range(1, 3)) == [True] * 2
-    assert isinstance(drafts, Attachment)
-    drafts.watchdog_s = 0.2
+    assert isinstance(drafts, AttachedDrafts)
+    drafts.attachment.watchdog_s = 0.2
     it.drafter.behaviour.hang.set()
     assert rounds(drafts, range(3, 6)) == [False] * 3
     assert not drafts.speculating
@@ -255,14 +260,14 @@ def test_damage_of_the_targets_own_weights_ends_it(
 def test_flags_of_a_drafter_that_may_live_are_not_given_away(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ended: bool
 ) -> None:
-    monkeypatch.setattr(attacher_module, "FLAG_PAIRS", 2)
+    monkeypatch.setattr(flags_module, "FlagPair", lambda flags, generation: NoFlags())
     monkeypatch.setattr(Attachment, "gone", lambda attachment: ended)
     caplog.set_level("INFO")
-    it = bench(handoff=FlagHandoff(lambda generation: NoFlags()))
+    it = bench(handoff=FlagHandoff(ARENA, watchdog_s=20.0, pairs=2))
     for _ in range(2):
         given_up = it.attached()
-        assert isinstance(given_up, Attachment)
-        given_up.give_up()
+        assert isinstance(given_up, AttachedDrafts)
+        given_up.attachment.give_up()
         it.detached()
     if ended:
         assert it.attached().generation == 3

@@ -12,6 +12,7 @@ from services.common.metrics.catalogue import TargetMetrics
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.commands import Cancel, Command, Start
+from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
 from services.target.core.sync_points import SyncPoints
@@ -28,13 +29,13 @@ from services.target.scheduling.width.width import FixedWidth
 from tests.support.fakes_runner import FakeRunner
 
 
-class ScriptedDrafts:
+class ScriptedDrafts(NoDrafts):
     """Drafts that arrive as a test says; a round in ``late`` ends them like a watchdog would."""
 
     def __init__(self, generation: int = 1, late: frozenset[int] = frozenset()) -> None:
+        super().__init__(fallback="")
         self.generation = generation
         self.speculating = True
-        self.fallback = ""
         self.asked: list[int] = []
         self._late = late
 

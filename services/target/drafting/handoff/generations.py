@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count, islice
 
 from services.common.request.errors import Code, PacelineError, Reason
 
 
 class Generations:
-    """Ascending numbers; one whose flags a drafter of an earlier attachment may still write is left out.
+    """Ascending numbers from 1; each is used once."""
+
+    def __init__(self) -> None:
+        """Nothing is taken yet."""
+        self._numbers = count(1)
+
+    def take(self) -> int:
+        """The next number."""
+        return next(self._numbers)
+
+    def free(self, generation: int) -> None:
+        """Nobody has heard of this one."""
+
+    def end(self, generation: int, gone: Callable[[], bool]) -> None:
+        """The attachment is over; `gone` tells whether its drafter's process is known to have ended."""
+
+
+class FlagGenerations(Generations):
+    """Leaves numbers out whose flags a drafter of an earlier attachment may still write.
 
     A drafter that was given up and not killed can wake at any time and write an old round into its flags.
     """
 
     def __init__(self, pairs: int) -> None:
         """Generations that are equal modulo `pairs` have the same flags."""
+        super().__init__()
         self._pairs = pairs
-        self._numbers = count(1)
         self._owned: set[int] = set()
 
-    def take(self, by_flags: bool) -> int:
-        """The next number; with `by_flags` it owns its flags until `free`.
+    def take(self) -> int:
+        """The next number; it owns its flags until `free`.
 
         Raises:
             PacelineError: every pair of flags has an owner.
         """
         for generation in islice(self._numbers, self._pairs):
             if generation % self._pairs not in self._owned:
-                if by_flags:
-                    self._owned.add(generation % self._pairs)
+                self._owned.add(generation % self._pairs)
                 return generation
         message = f"{self._pairs} drafters were given up and may live on: no flags are left for another one"
         raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.ATTACH_REFUSED, message)
@@ -36,3 +54,8 @@ class Generations:
     def free(self, generation: int) -> None:
         """Nobody writes the flags of this one any more."""
         self._owned.discard(generation % self._pairs)
+
+    def end(self, generation: int, gone: Callable[[], bool]) -> None:
+        """Frees the flags if their writer is gone."""
+        if gone():
+            self.free(generation)

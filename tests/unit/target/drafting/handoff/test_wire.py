@@ -10,14 +10,15 @@ import torch
 from services.common.kernels.take_drafts import ABSENT, take_drafts
 from services.common.pair import attach
 from services.common.pair.arena import MemfdArena
-from services.common.pair.turns import Ask
 from services.common.pair.wire import MAX_ANSWER_BYTES, Text
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.target.core.plan import Plan
-from services.target.drafting.handoff import make_handoff
-from services.target.drafting.mailbox import Mailbox
-from services.target.drafting.wire import Post, Texts, WireHandoff, split
+from services.target.drafting.handoff.answers import AnswerPost
+from services.target.drafting.handoff.mailbox import Mailbox
+from services.target.drafting.handoff.texts import Texts, split
+from services.target.drafting.handoff.wire import WireHandoff
 from tests.support.fakes_arena import SHAPE, SLOTS, VOCAB
+from tests.support.fakes_attachment import FakeAttachment
 
 ROUND, GENERATION, EPOCH, COUNT = 9, 3, 5, 3
 RIGHT = [7, 8, 9]
@@ -35,7 +36,7 @@ class Filled:
 
     def __init__(self, arena: MemfdArena) -> None:
         self.mailbox = Mailbox.private(Mailbox.shared(arena))
-        self.post = Post(self.mailbox)
+        self.post = AnswerPost(self.mailbox)
 
     def take(self, *answers: pb.PaceResponse) -> list[list[int]]:
         for answer in answers:
@@ -109,15 +110,9 @@ def test_the_largest_answer_of_the_largest_target_is_taken() -> None:
 
 
 def test_no_drafter_can_write_what_verify_reads(arena: MemfdArena) -> None:
-    handoff = make_handoff("wire", arena, torch.device("cpu"), 1.0)
-    mailbox = handoff.mailbox(arena)
+    handoff = WireHandoff(arena, torch.device("cpu"), shares_memory=True)
     arena.tensor(attach.TOKENS).fill_(7)
-    assert int(mailbox.tokens_SK.abs().sum()) == 0
-    assert (handoff.wanted, handoff.mode, handoff.look_ahead) == ("wire", "wire", 0)
-
-
-def test_without_shared_memory_it_is_by_wire(arena: MemfdArena) -> None:
-    assert isinstance(make_handoff("auto", arena, torch.device("cpu"), 1.0, shares_memory=False), WireHandoff)
+    assert int(handoff.mailbox.tokens_SK.abs().sum()) == 0
 
 
 def publish(arena: MemfdArena, slot: int, tokens: list[int], epoch: int) -> None:
@@ -162,11 +157,12 @@ class Stream:
 def test_only_a_drafter_without_the_memory_is_told_texts(arena: MemfdArena, shares_memory: bool) -> None:
     publish(arena, 2, [7, 8], epoch=6)
     arena[attach.ROWS][:1] = 2
-    handoff = make_handoff("wire", arena, torch.device("cpu"), 1.0, shares_memory)
+    handoff = WireHandoff(arena, torch.device("cpu"), shares_memory)
     stream = Stream()
-    pace = handoff.pace(stream)  # type: ignore[arg-type]
-    handoff.published(Plan(1, 4, (2,), 1, (), (), (), ()))
-    pace.send(Ask(GENERATION, ROUND, 1, 4, 1))
+    drafts = handoff.open(FakeAttachment(GENERATION, stream=stream), lambda: None)
+    plan = Plan(ROUND, 4, (2,), 1, (), (), (), ())
+    drafts.publish(plan)
+    drafts.ask(plan)
     (sent,) = stream.sent
     assert (sent.generation, sent.round, sent.bucket, sent.width, sent.rows) == (GENERATION, ROUND, 1, 4, 1)
     told = [pb.SlotText(slot=2, epoch=6, start=0, token_ids=[7, 8])]

@@ -1,0 +1,42 @@
+"""Fills a mailbox of the target's own with the drafts that answers bring.
+
+Suffixes: S slots + 1, K draft tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from services.common.pair.wire_convert import drafts_from_pb
+from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.target.drafting.handoff.mailbox import Mailbox
+
+
+class AnswerPost:
+    """Writes answers into a mailbox, which is judged by tags and ids like any other (I6)."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        """On a GPU answers gather in pinned memory first."""
+        self._mailbox = mailbox
+        self._on_gpu = mailbox.tokens_SK.is_cuda
+        self._tokens_SK, self._tag_S3 = mailbox.tokens_SK, mailbox.tag_S3
+        if self._on_gpu:
+            self._tokens_SK, self._tag_S3 = (each.cpu().pin_memory() for each in (self._tokens_SK, self._tag_S3))
+
+    def fill(self, reply: pb.PaceResponse, count: int) -> None:
+        """Keeps rows of `count` tokens; a message with more rows than there are slots says nothing."""
+        slots = len(self._tag_S3) - 1
+        if len(reply.drafts) > slots:
+            return
+        tokens_SK, tag_S3 = self._tokens_SK.numpy(), self._tag_S3.numpy()
+        for draft in drafts_from_pb(reply):
+            if draft.slot < slots and len(draft.token_ids) == count:
+                # Numbers beyond the signed range become negative: out of range as an id, foreign as a tag.
+                tokens_SK[draft.slot, :count] = np.array(draft.token_ids, np.uint32).view(np.int32)
+                tag_S3[draft.slot] = np.array((reply.round, draft.epoch, reply.generation), np.uint64).view(np.int64)
+
+    def deliver(self) -> None:
+        """Enqueues the copy to the device; the round is over before the next answer is written."""
+        if self._on_gpu:
+            self._mailbox.tokens_SK.copy_(self._tokens_SK, non_blocking=True)
+            self._mailbox.tag_S3.copy_(self._tag_S3, non_blocking=True)

@@ -1,0 +1,118 @@
+"""Hand-off by flags: the target's stream and the drafter's write and wait for words of the arena.
+
+By flags no host and no message stands between a commit and the next draft: while a verify runs, the target's host
+enqueues the next round behind it, and asks for its drafts. When the verify is done the target's stream publishes what
+it committed, the drafter's stream, or under MPS its next step, has been waiting for that, and the target's waits for
+the drafts.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from services.common.pair import attach
+from services.common.pair.arena import Arena
+from services.common.pair.arena.flags import FLAG_PAIRS, FlagPair
+from services.common.pair.gate import Gate
+from services.common.pair.handoff import HandoffMode
+from services.common.pair.mps import sharing
+from services.common.pair.turns import Ask
+from services.target.core.drafts import Mark
+from services.target.core.plan import Plan
+from services.target.drafting.handoff.generations import FlagGenerations, Generations
+from services.target.drafting.handoff.mailbox import Mailbox
+from services.target.drafting.handoff.protocol import Attached, AttachedDrafts
+
+_FIRST_ROUND_S = 2.0
+"""Patience with the first draft of an attachment: drivers load what they have put off."""
+_POLL_S = 50e-6
+
+
+class Flags(Protocol):
+    """The target's side of a generation's flags."""
+
+    def publish(self, number: int) -> None:
+        """The stream tells that a round's inputs are published."""
+        ...
+
+    def await_drafted(self, number: int) -> None:
+        """The stream waits for a round's drafts."""
+        ...
+
+    def release_target(self, number: int) -> None:
+        """Meets that wait from outside."""
+        ...
+
+
+class FlagHandoff:
+    """For an arena on a GPU: the host reads the results of a round while the next one runs."""
+
+    wanted = HandoffMode.FLAGS
+    look_ahead = 1
+
+    def __init__(self, arena: Arena, watchdog_s: float, pairs: int = FLAG_PAIRS) -> None:
+        """`watchdog_s` is the patience with a drafter; under MPS small rounds wait for drafts within their steps."""
+        shared = sharing("cuda")
+        self.in_use = self.wanted.in_use(shared)
+        self.mailbox = Mailbox.shared(arena)
+        self.generations: Generations = FlagGenerations(pairs)
+        self._flags = arena.tensor(attach.FLAGS)
+        # Longer than any patience of the host, which must be the one that gives a late drafter up.
+        limit_s = 2 * max(watchdog_s, _FIRST_ROUND_S)
+        self.gate = Gate(self._flags, "drafted", limit_s) if shared == "mps" else None
+
+    def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> FlagDrafts:
+        """Makes the flags of the attachment."""
+        return FlagDrafts(attachment, FlagPair(self._flags, attachment.generation), self.gate)
+
+
+class FlagDrafts(AttachedDrafts):
+    """Drafts of one attachment; the host only watches that the drafter is alive and in time."""
+
+    def __init__(self, attachment: Attached, flags: Flags, gate: Gate | None) -> None:
+        """`gate` is that of the captured steps, if they have one."""
+        super().__init__(attachment)
+        self._flags = flags
+        self._gate = gate
+        self._held: set[int] = set()
+        self._fresh = True
+
+    def publish(self, plan: Plan) -> None:
+        """Writes the flag behind the copies."""
+        self._flags.publish(plan.number)
+
+    def ask(self, plan: Plan) -> None:
+        """Lets the drafter's host enqueue the draft."""
+        ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows))
+        self.attachment.stream.send(ask)
+
+    def wait(self, plan: Plan) -> bool:
+        """Returns at once: the stream waits, or the step does."""
+        self.attachment.stream.drop_replies()
+        return self.speculating
+
+    def hold(self, plan: Plan) -> None:
+        """Lets the stream wait for the drafter's flag, unless the step does."""
+        if self._gate is None or not self._gate.serves(plan.bucket):
+            self._flags.await_drafted(plan.number)
+        self._held.add(plan.number)
+
+    def watch(self, plan: Plan, done: Mark | None) -> None:
+        """Waits until the verify is done; releases it from a drafter that is late or lost: it then has no drafts."""
+        assert done is not None, "a GPU's rounds end with a mark"
+        if plan.number not in self._held:
+            done.synchronize()
+            return
+        self._held.discard(plan.number)
+        watchdog_s = self.attachment.watchdog_s
+        patience_s, self._fresh = max(watchdog_s, _FIRST_ROUND_S) if self._fresh else watchdog_s, False
+        deadline = time.monotonic() + patience_s
+        while not done.query():
+            if not self.speculating or time.monotonic() > deadline:
+                self._flags.release_target(plan.number)
+                self.attachment.give_up()
+                done.synchronize()
+            time.sleep(_POLL_S)

@@ -1,0 +1,51 @@
+"""Hand-off by the hosts: Pace asks for a round and answers when the mailbox is filled."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import torch
+
+from services.common.pair.arena import Arena
+from services.common.pair.gate import Gate
+from services.common.pair.handoff import HandoffMode
+from services.target.core.plan import Plan
+from services.target.drafting.handoff.generations import Generations
+from services.target.drafting.handoff.mailbox import Mailbox
+from services.target.drafting.handoff.messages import MessageDrafts
+from services.target.drafting.handoff.pace import Pace
+from services.target.drafting.handoff.protocol import Attached
+
+
+class HostHandoff:
+    """For any device: the portable fallback."""
+
+    wanted = HandoffMode.HOST
+    look_ahead = 0
+    gate: Gate | None = None
+
+    def __init__(self, arena: Arena, device: torch.device) -> None:
+        """The drafter fills the arena's mailbox."""
+        self.in_use = str(self.wanted)
+        self.mailbox = Mailbox.shared(arena)
+        self.generations = Generations()
+        self._device = device
+
+    def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> HostDrafts:
+        """Asks over the attachment's stream."""
+        return HostDrafts(attachment, attachment.stream, self._device)
+
+
+class HostDrafts(MessageDrafts):
+    """Drafts of one attachment, asked for by its Pace stream."""
+
+    def __init__(self, attachment: Attached, pace: Pace, device: torch.device) -> None:
+        """`device` is the target's."""
+        super().__init__(attachment, pace)
+        self._device = device
+
+    def publish(self, plan: Plan) -> None:
+        """Waits for the copies on a GPU: the message must not overtake them."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()

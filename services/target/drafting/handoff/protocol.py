@@ -1,0 +1,83 @@
+"""A hand-off as the target sees it, and an attachment as a hand-off sees it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from services.common.pair.gate import Gate
+from services.common.pair.handoff import HandoffMode
+from services.target.core.drafts import Drafts
+from services.target.drafting.handoff.generations import Generations
+from services.target.drafting.handoff.mailbox import Mailbox
+from services.target.drafting.handoff.pace import PaceStream
+
+
+class Attached(Protocol):
+    """One attachment: who drafts, over which stream, and whether it is still in time."""
+
+    generation: int
+    watchdog_s: float
+    stream: PaceStream
+    speculating: bool
+    fallback: str
+
+    def observe(self, seconds: float) -> object:
+        """Takes the time that an answered round spent on its way."""
+        ...
+
+    def give_up(self) -> None:
+        """Quarantines the drafter: it is late."""
+        ...
+
+    def lose(self) -> None:
+        """Ends the attachment: the drafter is gone."""
+        ...
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Calls when the attachment is over, at once if it is."""
+        ...
+
+
+class Handoff(Protocol):
+    """One mode for the life of a target; makes the drafts of each attachment."""
+
+    wanted: HandoffMode
+    """What attachments are offered."""
+    in_use: str
+    """What the last attachment uses; before the first one, what is wanted."""
+    look_ahead: int
+    """Rounds that may be launched before the one ahead of them is read."""
+    gate: Gate | None
+    """Stands at the head of captured steps that read drafts and that it serves; before others the stream waits."""
+    mailbox: Mailbox
+    """What verify copies drafts from."""
+    generations: Generations
+    """Numbers the attachments."""
+
+    def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> Drafts:
+        """The drafts of an attachment; any thread may call this.
+
+        `take_connection` returns the connection that the drafter keeps from the side socket, None when it keeps none.
+        """
+        ...
+
+
+class AttachedDrafts:
+    """What the drafts of every mode say of their attachment."""
+
+    def __init__(self, attachment: Attached) -> None:
+        """Drafts of one attachment."""
+        self.attachment = attachment
+        self.generation = attachment.generation
+
+    @property
+    def speculating(self) -> bool:
+        """Whether the drafter is alive and in time so far."""
+        return self.attachment.speculating
+
+    @property
+    def fallback(self) -> str:
+        """Why there are no drafts; empty while there are."""
+        return self.attachment.fallback

@@ -1,0 +1,57 @@
+"""Hand-off by the side socket: two short messages a round between the two threads that work on it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import torch
+
+from services.common.pair.arena import Arena
+from services.common.pair.gate import Gate
+from services.common.pair.handoff import HandoffMode
+from services.common.pair.turns import asking_end
+from services.target.core.drafts import Drafts
+from services.target.core.plan import Plan
+from services.target.drafting.handoff.generations import Generations
+from services.target.drafting.handoff.host import HostDrafts
+from services.target.drafting.handoff.mailbox import Mailbox
+from services.target.drafting.handoff.messages import MessageDrafts
+from services.target.drafting.handoff.protocol import Attached
+
+_CPU = torch.device("cpu")
+
+
+class SocketHandoff:
+    """For an arena in host memory; a drafter that keeps no connection is asked by Pace, which `in_use` then says."""
+
+    wanted = HandoffMode.SOCKET
+    look_ahead = 0
+    gate: Gate | None = None
+
+    def __init__(self, arena: Arena) -> None:
+        """The drafter fills the arena's mailbox."""
+        self.in_use = str(self.wanted)
+        self.mailbox = Mailbox.shared(arena)
+        self.generations = Generations()
+
+    def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> Drafts:
+        """Asks over the connection that the arena was fetched by."""
+        connection = take_connection()
+        self.in_use = str(HandoffMode.HOST if connection is None else HandoffMode.SOCKET)
+        if connection is None:
+            return HostDrafts(attachment, attachment.stream, _CPU)
+        return SocketDrafts(attachment, connection)
+
+
+class SocketDrafts(MessageDrafts):
+    """Drafts of one attachment, asked for by its connection; the Pace stream only tells when it is over."""
+
+    def __init__(self, attachment: Attached, connection: socket.socket) -> None:
+        """Owns the connection and ends it with the attachment."""
+        turns = asking_end(connection)
+        super().__init__(attachment, turns)
+        attachment.at_end(turns.close)
+
+    def publish(self, plan: Plan) -> None:
+        """The inputs are in host memory already."""
