@@ -1,6 +1,7 @@
 """Tiny random checkpoints in the published layouts, for tests and for trying things without weights."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from services.common.model.checkpoint import SINGLE_FILE
 from services.common.model.dflash.spec import drafter_shapes, read_drafter_spec
 from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
-from services.common.model.weights import model_shapes
+from services.common.model.weights import Shapes, model_shapes
 
 EOS_ID = 0
 MASK_ID = 1
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+"""By `model_type`."""
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
@@ -73,15 +76,34 @@ def write_made_up(
     pair = write_configs(folder, shape)
     generator = torch.Generator().manual_seed(seed)
     write_tokenizer(pair.target, shape.vocab)
-    target, drafter = read_target_spec(pair.target), read_drafter_spec(pair.drafter)
-    for path, shapes in ((pair.target, model_shapes(target)), (pair.drafter, drafter_shapes(drafter))):
-        tensors = {}
-        for name, size in shapes.items():
-            noise = torch.randn(size, generator=generator)
-            tensors[name] = (noise * std if len(size) == 2 else 1.0 + 0.2 * noise).to(dtype)
-        save_file(tensors, path / SINGLE_FILE, metadata={"format": "pt"})
-        write_manifest(path)
+    _write_tensors(pair.target, model_shapes(read_target_spec(pair.target)), generator, std, dtype)
+    _write_tensors(pair.drafter, drafter_shapes(read_drafter_spec(pair.drafter)), generator, std, dtype)
     return pair
+
+
+def write_family(
+    folder: Path,
+    family: str,
+    seed: int = 0,
+    shape: MadeUpShape | None = None,
+    *,
+    std: float = 0.3,
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a random target of a family, by its `model_type`, with its tokenizer; return its folder.
+
+    `changes` are keys of its config.json.
+    """
+    shape = shape or MadeUpShape()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = _target_config(shape) | {"model_type": family, "architectures": [ARCHITECTURES[family]]}
+    # No other family's published files say it.
+    del config["attention_bias"]
+    (folder / "config.json").write_text(json.dumps(config | dict(changes or {}), indent=1), encoding="utf-8")
+    write_tokenizer(folder, shape.vocab)
+    generator = torch.Generator().manual_seed(seed)
+    _write_tensors(folder, model_shapes(read_target_spec(folder)), generator, std, torch.float32)
+    return folder
 
 
 def write_tokenizer(folder: Path, vocab: int) -> None:
@@ -105,6 +127,17 @@ def write_tokenizer(folder: Path, vocab: int) -> None:
         "chat_template": _CHAT_TEMPLATE,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+
+def _write_tensors(folder: Path, shapes: Shapes, generator: torch.Generator, std: float, dtype: torch.dtype) -> None:
+    """Random matrices and biases around 0, norms around 1; the manifest last."""
+    tensors = {}
+    for name, size in shapes.items():
+        noise = torch.randn(size, generator=generator)
+        centred = len(size) == 2 or name.endswith(".bias")
+        tensors[name] = (noise * std if centred else 1.0 + 0.2 * noise).to(dtype)
+    save_file(tensors, folder / SINGLE_FILE, metadata={"format": "pt"})
+    write_manifest(folder)
 
 
 def _backbone(shape: MadeUpShape, layers: int) -> dict[str, Any]:

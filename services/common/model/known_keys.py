@@ -25,7 +25,7 @@ _LIBRARY = frozenset({
     "auto_map", "chunk_size_feed_forward", "dtype", "finetuning_task", "id2label", "label2id", "model_name",
     "model_type", "name_or_path", "output_attentions", "output_hidden_states", "output_scores", "problem_type",
     "return_dict", "return_dict_in_generate", "task_specific_params", "tf_legacy_loss", "tie_encoder_decoder",
-    "torch_dtype", "torchscript", "transformers_version", "use_bfloat16", "use_cache",
+    "torch_dtype", "torchscript", "transformers.js_config", "transformers_version", "use_bfloat16", "use_cache",
 })  # fmt: skip
 _UNUSED = frozenset({"max_window_layers", "num_target_layers", "original_max_position_embeddings", "sliding_window"})
 

@@ -1,13 +1,14 @@
 """Families of models: each is one file that turns a configuration into a spec, and names of tensors into weights."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from pkgutil import iter_modules
+from typing import Protocol, cast
 
 import torch
 
 from services.common.model.checkpoint import TensorSource
-from services.common.model.families import qwen3
 from services.common.model.fields import Fields
 from services.common.model.reading import open_config
 from services.common.model.spec import ModelSpec
@@ -31,8 +32,13 @@ class Family(Protocol):
         ...
 
 
-_FILES: tuple[Family, ...] = (qwen3,)
-FAMILIES: Mapping[str, Family] = {family.ARCHITECTURE: family for family in _FILES}
+def _files() -> Iterator[Family]:
+    """Every file of this folder: one that is added needs no entry elsewhere."""
+    for file in iter_modules(__path__):
+        yield cast(Family, import_module(f"{__name__}.{file.name}"))
+
+
+FAMILIES: Mapping[str, Family] = {family.ARCHITECTURE: family for family in _files()}
 
 
 def open_family(folder: Path) -> tuple[Family, ModelSpec]:

@@ -1,12 +1,14 @@
 """A family is found by its architecture; a spec says what its layers are and which tensors they ask for."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from inspect import Signature, signature
 from pathlib import Path
 
 import pytest
 
-from services.common.model import ModelError, ModelSpec, read_target_spec
-from services.common.model.families import FAMILIES, open_family
+from services.common.model import ModelError, ModelSpec, families, read_target_spec
+from services.common.model.families import FAMILIES, Family, open_family
 from services.common.model.spec import Attention, Dense, LayerSpec, Rope
 from services.common.model.weights import elements, layer_shapes, model_shapes
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
@@ -29,6 +31,21 @@ def test_a_configuration_becomes_a_spec(folder: Path) -> None:
 def test_a_family_is_found_by_its_architecture(folder: Path) -> None:
     family, _ = open_family(folder)
     assert FAMILIES[family.ARCHITECTURE] is family
+
+
+def test_every_file_of_the_folder_is_a_family() -> None:
+    files = {file.stem for file in Path(families.__path__[0]).glob("*.py")} - {"__init__"}
+    assert {family.__name__.rpartition(".")[2] for family in FAMILIES.values()} == files  # type: ignore[attr-defined]
+    for architecture, family in FAMILIES.items():
+        assert architecture.endswith("ForCausalLM")
+        for name in ("read_spec", "read_weights"):
+            assert signature(getattr(family, name)) == _without_self(getattr(Family, name))
+
+
+def _without_self(method: Callable[..., object]) -> Signature:
+    first, *rest = signature(method).parameters.values()
+    assert first.name == "self"
+    return signature(method).replace(parameters=rest)
 
 
 def test_an_unknown_architecture_is_refused_with_those_that_are_known(folder: Path, tmp_path: Path) -> None:
