@@ -1,0 +1,34 @@
+"""Qwen2 and Qwen2.5, dense (arXiv:2407.10671): queries, keys and values have a bias, heads are not normalised."""
+
+from pathlib import Path
+
+import torch
+
+from services.common.model.checkpoint import TensorSource
+from services.common.model.fields import Fields
+from services.common.model.reading import read_causal, read_stack
+from services.common.model.spec import ModelSpec
+from services.common.model.weights import ModelWeights, read_model
+
+ARCHITECTURE = "Qwen2ForCausalLM"
+
+
+def read_spec(fields: Fields, folder: Path) -> ModelSpec:
+    """Read config.json.
+
+    Raises:
+        ModelError: a value is inconsistent, or a key asks for what is not implemented.
+    """
+    # The architecture has the bias, whether the key is there or not.
+    fields.neutral("attention_bias", (True, None))
+    fields.neutral("use_mrope", (False, None))
+    return read_causal(fields, folder, read_stack(fields, bias=True, qk_norm=False))
+
+
+def read_weights(spec: ModelSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ModelWeights:
+    """Read the tensors, which have the common names.
+
+    Raises:
+        ModelError: a tensor is missing, foreign, mis-shaped or not finite.
+    """
+    return read_model(spec, checkpoint, dtype, device)
