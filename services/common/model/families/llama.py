@@ -1,0 +1,34 @@
+"""Llama 2 and 3, dense (arXiv:2407.21783): no bias, and heads are not normalised."""
+
+from pathlib import Path
+
+import torch
+
+from services.common.model.checkpoint import TensorSource
+from services.common.model.fields import Fields
+from services.common.model.reading import read_causal, read_stack
+from services.common.model.spec import ModelSpec
+from services.common.model.weights import ModelWeights, read_model
+
+ARCHITECTURE = "LlamaForCausalLM"
+
+
+def read_spec(fields: Fields, folder: Path) -> ModelSpec:
+    """Read config.json.
+
+    Raises:
+        ModelError: a value is inconsistent, or a key asks for what is not implemented.
+    """
+    # Written by makers of small models.
+    fields.neutral("is_llama_config", (True, None))
+    fields.neutral("rope_interleaved", (False, None))
+    return read_causal(fields, folder, read_stack(fields, bias=False, qk_norm=False))
+
+
+def read_weights(spec: ModelSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ModelWeights:
+    """Read the tensors, which have the common names.
+
+    Raises:
+        ModelError: a tensor is missing, foreign, mis-shaped or not finite.
+    """
+    return read_model(spec, checkpoint, dtype, device)
