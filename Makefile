@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-interop soak bench \
+.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-interop soak bench pictures \
         bench-gpu train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format lock proto proto-baseline
 
@@ -106,6 +106,9 @@ soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one 
 
 bench: .venv/.bench  ## load curves of the embedded pair on this machine
 	@$(PY) -m tests.bench.load $(ARGS)
+
+pictures: .venv/.bench  ## tables and plots of the pages, out of saved results
+	@$(PY) -m tests.bench.pages
 
 bench-gpu: setup  ## needs a GPU: shapes of Qwen3-4B; BENCH=quick|full; what build/bench-gpu holds of this commit is skipped
 	@$(PY) -m tests.bench.gpu --size $(or $(BENCH),quick) --save build/bench-gpu $(ARGS)

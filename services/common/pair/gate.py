@@ -9,7 +9,7 @@ from services.common.kernels.await_flag import await_flag
 Word = Literal["published", "drafted"]
 MOST_SEQUENCES = 8
 """Of a round whose steps wait themselves. One that polls takes room from the other's products: of 32 sequences a round
-loses more by that than it saves, of 128 by a twentieth (docs/performance.md)."""
+loses more by that than it saves, of 128 by a twentieth (docs/log/2026-11.md)."""
 
 
 class Gate:

@@ -2,7 +2,7 @@
 
 The pool is sized before a step is captured, so what steps hold is estimated: the widest verify or the longest chunk
 with its logits, and for each process what CUDA, its libraries and the captured graphs take beside tensors. The latter
-were measured on an H200 with 1, 8 and 128 slots, 10, 38 and 70 captured steps (docs/performance.md).
+were measured on an H200 with 1, 8 and 128 slots, 10, 38 and 70 captured steps (docs/log/2026-11.md).
 """
 
 from collections.abc import Sequence

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.bench import pages
 from tests.bench.race import newest, table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,10 +27,18 @@ def race() -> dict[str, Any]:
     return found
 
 
-def test_readme_shows_the_newest_result_to_the_figure(race: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", pages.PAGES)
+def test_a_page_shows_the_saved_results_to_the_figure(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert "<!-- table: " in text
+    assert pages.filled(text) == text, "make pictures writes the tables"
+
+
+def test_readme_names_the_newest_race_and_its_plot() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert table(race["rows"]) in readme, "python -m tests.bench.race prints README's table"
     assert f"tests/bench/results/{newest().name}" in readme
+    assert f"({pages.PLOT.relative_to(ROOT)})" in readme
+    assert newest().name.encode() in pages.PLOT.read_bytes(), "make pictures draws the newest race"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
