@@ -116,5 +116,5 @@ class DrafterApp:
         proposer: Proposer | None = self._service.proposer
         assert proposer is not None, "attached before the proposer was loaded"
         attachment = open_attachment(offer, proposer, self._device)
-        attachment.take_turns(self._service.drafted, self._settings.core)
+        attachment.serve(self._service.drafted, self._settings.core)
         return attachment

@@ -8,16 +8,16 @@ import torch
 
 from services.common.device.device import end_if_lost
 from services.common.device.graph import StepGraphs
-from services.common.pair import attach
 from services.common.pair.attach import AttachOffer
 from services.common.pair.wire import Draft, Text
 from services.common.request.errors import invalid_field
-from services.drafter.handshake import Mapped, check_arena, check_terms, map_arena, refused
+from services.drafter.errors import refused
+from services.drafter.handoff.build import build_handoff
+from services.drafter.handoff.protocol import Handoff
+from services.drafter.handshake import check_arena, check_terms
+from services.drafter.mapping import Mapped, map_arena
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
-from services.drafter.turn import make_turn
-from services.drafter.turn_thread import TurnThread
-from services.drafter.wire import WireTurn
 
 logger = logging.getLogger(__name__)
 
@@ -29,23 +29,15 @@ class Attachment:
     """
 
     def __init__(
-        self,
-        offer: AttachOffer,
-        mapped: Mapped,
-        pacer: Pacer,
-        max_draft: int,
-        device: torch.device,
-        wire: WireTurn | None = None,
+        self, offer: AttachOffer, mapped: Mapped, pacer: Pacer, handoff: Handoff, max_draft: int, device: torch.device
     ) -> None:
-        """`wire` is the pacer's turn where drafts go back in answers."""
-        self._device = device
         self.offer = offer
         self.max_draft = max_draft
         self.rounds = 0
         self._mapped = mapped
         self._pacer: Pacer | None = pacer
-        self._wire = wire
-        self._thread: TurnThread | None = None
+        self._handoff = handoff
+        self._device = device
 
     @property
     def watched_pid(self) -> int:
@@ -66,14 +58,11 @@ class Attachment:
         if not texts and not slots:
             return
         self._check(generation)
-        if self._wire is None or not self._wire.keeps_texts:
-            raise invalid_field("texts", "this attachment shares memory: texts and rows are read there")
-        self._wire.learn(texts)
-        self._wire.seat(slots)
+        self._handoff.learn(texts, slots)
 
     def drafts(self, rows: int, width: int) -> Sequence[Draft]:
         """What the answer carries of the round that was just drafted; nothing where the target reads the mailbox."""
-        return () if self._wire is None else self._wire.drafts(rows, width)
+        return self._handoff.drafts(rows, width)
 
     def draft(self, generation: int, number: int, bucket: int, width: int, rows: int) -> None:
         """Fills the mailbox for round `number`; the first `rows` of the bucket are real.
@@ -95,25 +84,23 @@ class Attachment:
             raise
         self.rounds += 1
 
-    def _check(self, generation: int) -> Pacer:
-        if self._pacer is None or generation != self.offer.generation:
-            raise refused(f"generation {generation} is not attached")
-        return self._pacer
-
-    def take_turns(self, observe: Callable[[float], object], core: int) -> None:
+    def serve(self, observe: Callable[[float], object], core: int) -> None:
         """Drafts what is asked past gRPC from now on, if that is offered; `observe` is told each draft's seconds."""
-        if self._mapped.turns is not None:
-            self._thread = TurnThread(self._mapped.turns, self.draft, observe, core)
+        self._handoff.serve(self.draft, observe, core)
 
     def close(self) -> None:
         """Frees the mapping, once nothing drafts into it any more; closing twice is harmless."""
         end_if_lost(self._device)
-        if self._thread is not None:
-            self._thread.stop()
-        pacer, self._pacer = self._pacer, None
-        if pacer is not None:
-            pacer.close()
-        self._mapped.close()
+        if self.live:
+            self._handoff.close()
+            # Steps keep memory of the arena and of the GPU, and whoever still holds the attachment must not.
+            self._pacer = None
+            self._mapped.close()
+
+    def _check(self, generation: int) -> Pacer:
+        if self._pacer is None or generation != self.offer.generation:
+            raise refused(f"generation {generation} is not attached")
+        return self._pacer
 
 
 def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device) -> Attachment:
@@ -127,13 +114,12 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
     mapped = map_arena(offer, device)
     try:
         shared = check_arena(mapped.arena, offer, proposer)
-        wire = WireTurn(shared, keeps_texts=offer.layout is None) if offer.handoff == "wire" else None
-        turn = wire or make_turn(offer.handoff, mapped.arena.tensor(attach.FLAGS), offer.generation)
-        pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device), turn)
+        handoff = build_handoff(offer, mapped, shared)
+        pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device), handoff)
         pacer.warm_up(offer.buckets, offer.widths)
         logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
     except BaseException:
         mapped.close()
         raise
     limit = shared.tokens_SK.shape[1] if proposer.max_draft is None else proposer.max_draft
-    return Attachment(offer, mapped, pacer, limit, device, wire)
+    return Attachment(offer, mapped, pacer, handoff, limit, device)

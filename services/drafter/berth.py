@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from services.common.pair.attach import AttachOffer
 from services.drafter.attachment import Attachment
-from services.drafter.handshake import refused
+from services.drafter.errors import refused
 from services.drafter.target_watch import TargetWatch
 
 logger = logging.getLogger(__name__)

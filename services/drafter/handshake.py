@@ -1,27 +1,16 @@
 """Checks of an attach request: its terms, the mapped arena, and whether this drafter belongs to it."""
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor
 
 from services.common.pair import attach
-from services.common.pair.arena import Arena, Layout, MemfdArena
+from services.common.pair.arena import Arena
 from services.common.pair.attach import AttachOffer
-from services.common.pair.side_socket import fetch_descriptors
-from services.common.pair.turns import Answer, Ask, TurnSocket, answering_end
+from services.common.pair.handoff import HandoffMode
 from services.common.pair.wire import MAX_TEXT_TOKENS
 from services.common.request.errors import Code, PacelineError, Reason
+from services.drafter.errors import refused
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
-from services.drafter.wire import own_arena
-
-HANDOFFS = ("host", "socket", "flags", "wire")
-
-
-def refused(message: str) -> PacelineError:
-    """The attachment is refused or gone."""
-    return PacelineError(Code.FAILED_PRECONDITION, Reason.ATTACH_REFUSED, message)
 
 
 def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
@@ -30,11 +19,9 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
     Raises:
         PacelineError: ATTACH_REFUSED with the reason.
     """
-    if offer.handoff not in HANDOFFS:
-        raise refused(f"hand-off {offer.handoff!r} is not supported; supported: {', '.join(HANDOFFS)}")
-    if offer.handoff == "flags" and not offer.cuda_handle:
+    if offer.handoff is HandoffMode.FLAGS and not offer.cuda_handle:
         raise refused("hand-off by flags needs an arena on a GPU; this one is in host memory")
-    if offer.handoff == "socket" and offer.cuda_handle:
+    if offer.handoff is HandoffMode.SOCKET and offer.cuda_handle:
         raise refused("hand-off by socket needs an arena in host memory; this one is on a GPU")
     if not (offer.generation and offer.slots and offer.block_size):
         raise refused("generation, slots and block size must be positive")
@@ -51,8 +38,8 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
 
 
 def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
-    if offer.handoff != "wire":
-        raise refused(f"hand-off {offer.handoff!r} needs shared memory; without an arena only 'wire' is possible")
+    if offer.handoff is not HandoffMode.WIRE:
+        raise refused(f"hand-off '{offer.handoff}' needs shared memory; without an arena only 'wire' is possible")
     if proposer.reads_memory:
         raise refused(f"proposer {proposer.kind} reads the target's memory, and this target shares none; ngram can")
     if not offer.context_limit:
@@ -62,39 +49,6 @@ def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
         raise refused(
             f"texts of {offer.slots} slots with {offer.context_limit} tokens are more than this drafter keeps"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """The arena, the pid of the process that shares it (0 when it is not visible), the connection for turns if any."""
-
-    arena: Arena
-    peer_pid: int
-    turns: TurnSocket[Answer, Ask] | None = None
-
-    def close(self) -> None:
-        """Gives everything back."""
-        if self.turns is not None:
-            self.turns.close()
-        self.arena.close()
-
-
-def map_arena(offer: AttachOffer, device: torch.device) -> Mapped:
-    """Maps the arena, and keeps the connection that it came by when turns are to be taken over it.
-
-    Where no memory is shared the drafter's own stands in its place.
-
-    Raises:
-        PacelineError: ATTACH_REFUSED; internal names and paths stay out of the message.
-    """
-    try:
-        if offer.layout is None:
-            return Mapped(own_arena(offer, device), 0)
-        if device.type == "cuda":
-            return Mapped(_map_cuda(offer, offer.layout), offer.target_pid)
-        return _map_memfd(offer, offer.layout)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise refused("the arena cannot be mapped: its handle or its layout is not as offered") from error
 
 
 def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
@@ -118,29 +72,6 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
     if shared.embed_VD is not None:
         _check_embedding(shared.embed_VD, shared.lm_head_VD, offer.embedding_sha256)
     return shared
-
-
-def _map_memfd(offer: AttachOffer, layout: Layout) -> Mapped:
-    if offer.cuda_handle:
-        raise refused("the arena is in device memory, this drafter runs on the CPU")
-    fetched = fetch_descriptors(offer.side_socket, offer.generation, offer.nonce, len(layout.segments))
-    try:
-        arena = MemfdArena.map(layout, fetched.descriptors, attach.DRAFTER_WRITES)
-    except BaseException:
-        fetched.close()
-        raise
-    if offer.handoff == "socket":
-        return Mapped(arena, fetched.peer_pid, answering_end(fetched.connection))
-    fetched.connection.close()
-    return Mapped(arena, fetched.peer_pid)
-
-
-def _map_cuda(offer: AttachOffer, layout: Layout) -> Arena:
-    if not offer.cuda_handle:
-        raise refused("the arena is in host memory, this drafter runs on a GPU")
-    from services.common.pair.arena.cuda import CudaArena
-
-    return CudaArena.map(layout, offer.cuda_handle, offer.gpu_uuid)
 
 
 def _check_shapes(arena: Arena, offer: AttachOffer) -> None:

@@ -11,19 +11,21 @@ from torch import Tensor
 
 from services.common.device.graph import CaptureCost, Counters, StepGraphs
 from services.common.kernels.post_drafts import post_drafts
+from services.drafter.handoff.protocol import Handoff
 from services.drafter.proposers import Proposer
 from services.drafter.shared import Shared
-from services.drafter.turn import Turn
 
 
 class Pacer:
     """One step per (bucket, width), captured once; a round only changes what the step's inputs hold (I3, I4)."""
 
-    def __init__(self, shared: Shared, proposer: Proposer, generation: int, graphs: StepGraphs, turn: Turn) -> None:
+    def __init__(
+        self, shared: Shared, proposer: Proposer, generation: int, graphs: StepGraphs, handoff: Handoff
+    ) -> None:
         self._shared = shared
         self._proposer = proposer
         self._graphs = graphs
-        self._turn = turn
+        self._handoff = handoff
         self._stamp_2 = torch.tensor([0, generation], dtype=torch.int64, device=shared.tag_S3.device)
 
     @property
@@ -42,7 +44,7 @@ class Pacer:
         tensors = [*self._shared.tensors(), self._stamp_2]
         for width in sorted(widths, reverse=True):
             for bucket in sorted(buckets, reverse=True):
-                step = partial(_draft_round, self._shared, self._proposer, self._turn, self._stamp_2, bucket, width)
+                step = partial(_draft_round, self._shared, self._proposer, self._handoff, self._stamp_2, bucket, width)
                 self._graphs.capture((bucket, width), step, tensors)
                 self._graphs.replay((bucket, width))
         self._graphs.settle()
@@ -55,20 +57,18 @@ class Pacer:
         Raises:
             KeyError: no step was captured for this bucket and width.
         """
-        self._turn.begin(number, bucket)
+        self._handoff.begin(number, bucket)
         # Behind the wait: where processes take turns, a kernel that could run at once would be let in while the target
         # verifies, two switches for nothing. Assigning would wait until the round before is drafted, which reads it.
         self._stamp_2[0].fill_(number)
         self._graphs.replay((bucket, width))
-        self._turn.end(number)
-
-    def close(self) -> None:
-        """No draft comes any more."""
-        self._turn.close()
+        self._handoff.end(number)
 
 
-def _draft_round(shared: Shared, proposer: Proposer, turn: Turn, stamp_2: Tensor, bucket: int, width: int) -> None:
-    turn.hold(stamp_2, bucket)
+def _draft_round(
+    shared: Shared, proposer: Proposer, handoff: Handoff, stamp_2: Tensor, bucket: int, width: int
+) -> None:
+    handoff.hold(stamp_2, bucket)
     rows_B = shared.rows_B[:bucket]
     drafts_BK = proposer.propose(shared, rows_B, width)
     post_drafts(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)

@@ -6,12 +6,12 @@ import torch
 
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block
+from services.drafter.handoff.host import HostHandoff
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer as DrafterProposer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.shared import Shared
-from services.drafter.turn import HostTurn
 from services.target.core.plan import Plan
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 
@@ -22,7 +22,7 @@ class Served:
     def __init__(self, rig: Rig, proposer: DrafterProposer) -> None:
         shared = Shared.of(rig.arena, rig.shapes.block_size)
         proposer.check(shared)
-        self._pacer = Pacer(shared, proposer, GENERATION, StepGraphs("cpu"), HostTurn(torch.device("cpu")))
+        self._pacer = Pacer(shared, proposer, GENERATION, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
         self._pacer.warm_up(rig.shapes.buckets, [width for width in rig.shapes.widths if width > 1])
 
     @torch.inference_mode()

@@ -12,13 +12,13 @@ from services.common.model import load_block
 from services.common.pair.handoff import HandoffMode
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.drafter.attachment import Attachment, open_attachment
-from services.drafter.handshake import Mapped
+from services.drafter.handoff.wire import WireHandoff
+from services.drafter.mapping import Mapped
 from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.service import paced
 from services.drafter.shared import Shared
-from services.drafter.wire import WireTurn
 from services.target.core.plan import Plan
 from services.target.drafting.offer import BareOffers, OfferTerms
 from tests.lossless.proposers import Perfect
@@ -131,12 +131,12 @@ def _beside(rig: Rig, drafter: Path) -> Attachment:
     """A DFlash drafter on the rig's arena."""
     block = DflashProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype)
     shared = Shared.of(rig.arena, rig.shapes.block_size)
-    turn = WireTurn(shared, keeps_texts=False)
-    pacer = Pacer(shared, block, GENERATION, StepGraphs("cpu"), turn)
+    handoff = WireHandoff(shared)
+    pacer = Pacer(shared, block, GENERATION, StepGraphs("cpu"), handoff)
     terms = _terms(rig)
     pacer.warm_up(terms.buckets, terms.widths)
     with BareOffers(terms).offer(GENERATION) as offer:
-        return Attachment(offer, Mapped(rig.arena, 0), pacer, rig.shapes.max_draft, CPU, turn)
+        return Attachment(offer, Mapped(rig.arena, 0), pacer, handoff, rig.shapes.max_draft, CPU)
 
 
 def _terms(rig: Rig) -> OfferTerms:

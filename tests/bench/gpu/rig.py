@@ -13,10 +13,10 @@ import torch
 
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block
+from services.drafter.handoff.host import HostHandoff
 from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
-from services.drafter.turn import HostTurn
 from services.target.build_device import Worker, build_worker
 from services.target.settings import TargetSettings
 from tests.support.tiny_checkpoints import MadeUpShape, write_configs
@@ -76,7 +76,7 @@ class Rig:
         proposer, graphs = DflashProposer(block, self._dtype), StepGraphs(self.device)
         shared = Shared.of(self.worker.arena, 16)
         proposer.check(shared)
-        pacer = Pacer(shared, proposer, 1, graphs, HostTurn(self.device))
+        pacer = Pacer(shared, proposer, 1, graphs, HostHandoff(self.device))
         pacer.warm_up(self.worker.terms.buckets, (self.settings.widths[-1],))
         return graphs
 

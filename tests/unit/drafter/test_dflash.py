@@ -13,10 +13,10 @@ from services.common.kernels.span_attention import plan_context
 from services.common.model import DflashBlock, load_block
 from services.common.model.manifest import write_manifest
 from services.common.pair import attach
+from services.drafter.handoff.host import HostHandoff
 from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
-from services.drafter.turn import HostTurn
 from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
 from tests.support.tiny_checkpoints import write_made_up
 from tests.unit.common.model.pairs import block_ids
@@ -49,7 +49,7 @@ def _pacer(fake: FakeArena, block: DflashBlock) -> Pacer:
     shared = Shared.of(fake.arena, BLOCK_SIZE)
     proposer = DflashProposer(block, torch.float64)
     proposer.check(shared)
-    pacer = Pacer(shared, proposer, 1, StepGraphs("cpu"), HostTurn(torch.device("cpu")))
+    pacer = Pacer(shared, proposer, 1, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
     pacer.warm_up((1, 2, 4), (4, 8))
     return pacer
 

@@ -5,19 +5,19 @@ from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.pair import attach
+from services.drafter.handoff.host import HostHandoff
 from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.proposers.none import NoneProposer
 from services.drafter.shared import Shared
-from services.drafter.turn import HostTurn
 from tests.support.fakes_arena import SLOTS, FakeArena
 
 GENERATION = 6
 
 
 def _pacer(fake: FakeArena, proposer: Proposer) -> Pacer:
-    pacer = Pacer(Shared.of(fake.arena, 16), proposer, GENERATION, StepGraphs("cpu"), HostTurn(torch.device("cpu")))
+    pacer = Pacer(Shared.of(fake.arena, 16), proposer, GENERATION, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
     pacer.warm_up((1, 2, 4), (4, 8))
     return pacer
 
@@ -69,7 +69,7 @@ def test_none_leaves_every_draft_empty(fake: FakeArena) -> None:
     assert fake.tag(0) == (1, 1, GENERATION)
 
 
-class WatchedTurn(HostTurn):
+class WatchedHandoff(HostHandoff):
     """Notes what the stamp holds when the stream is told to wait."""
 
     def __init__(self) -> None:
@@ -85,14 +85,14 @@ class WatchedTurn(HostTurn):
 
 
 def test_nothing_stands_before_the_wait_for_a_round(fake: FakeArena) -> None:
-    turn = WatchedTurn()
-    pacer = Pacer(Shared.of(fake.arena, 16), NgramProposer(), GENERATION, StepGraphs("cpu"), turn)
+    handoff = WatchedHandoff()
+    pacer = Pacer(Shared.of(fake.arena, 16), NgramProposer(), GENERATION, StepGraphs("cpu"), handoff)
     pacer.warm_up((1,), (4,))
     fake.put(0, [7, 8, 7], epoch=1)
     fake.rows([0], bucket=1)
     for number in (5, 6):
         pacer.draft(number, bucket=1, width=4)
-    assert turn.found == [0, 5], "the stamp is written behind the wait"
+    assert handoff.found == [0, 5], "the stamp is written behind the wait"
     assert fake.tag(0) == (6, 1, GENERATION)
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 import torch
 
-from services.drafter import turn as module
-from services.drafter.turn import FlagTurn, HostTurn, make_turn
+from services.drafter.handoff import flags as module
+from services.drafter.handoff.flags import FlagHandoff
 
 
 class Flags:
@@ -52,18 +52,18 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
     return made
 
 
-def flag_turn(monkeypatch: pytest.MonkeyPatch, mps: bool) -> tuple[FlagTurn, torch.Tensor]:
+def flag_handoff(monkeypatch: pytest.MonkeyPatch, mps: bool) -> tuple[FlagHandoff, torch.Tensor]:
     monkeypatch.setattr(module, "mps_serves", lambda: mps)
     memory = torch.zeros(16, dtype=torch.int64)
-    return FlagTurn(memory, 3), memory
+    return FlagHandoff(memory, 3), memory
 
 
 @pytest.mark.usefixtures("stream")
 def test_by_time_slices_the_stream_waits(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, _ = flag_turn(monkeypatch, mps=False)
-    turn.hold(torch.tensor([7, 3]), 8)
-    turn.begin(7, 8)
-    turn.end(7)
+    handoff, _ = flag_handoff(monkeypatch, mps=False)
+    handoff.hold(torch.tensor([7, 3]), 8)
+    handoff.begin(7, 8)
+    handoff.end(7)
     assert flags.log == ["wait T=7", "D=7"]
 
 
@@ -72,22 +72,22 @@ def test_under_mps_the_stream_waits_before_a_draft_of_many_sequences(
     flags: Flags, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the draft does not: its gate would hold it for a second, for the flag never comes here."""
-    turn, _ = flag_turn(monkeypatch, mps=True)
+    handoff, _ = flag_handoff(monkeypatch, mps=True)
     start = time.monotonic()
-    turn.hold(torch.tensor([7, 3]), 16)
+    handoff.hold(torch.tensor([7, 3]), 16)
     assert time.monotonic() - start < 0.5
-    turn.begin(7, 16)
-    turn.end(7)
+    handoff.begin(7, 16)
+    handoff.end(7)
     assert flags.log == ["wait T=7", "D=7"]
 
 
 @pytest.mark.usefixtures("stream")
 def test_under_mps_a_draft_of_few_sequences_waits_itself(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, memory = flag_turn(monkeypatch, mps=True)
+    handoff, memory = flag_handoff(monkeypatch, mps=True)
     memory[2 * 3] = 7
-    turn.hold(torch.tensor([7, 3]), 8)
-    turn.begin(7, 8)
-    turn.end(7)
+    handoff.hold(torch.tensor([7, 3]), 8)
+    handoff.begin(7, 8)
+    handoff.end(7)
     assert flags.log == ["D=7"]
 
 
@@ -95,15 +95,15 @@ def test_under_mps_a_draft_of_few_sequences_waits_itself(flags: Flags, monkeypat
 @pytest.mark.parametrize("mps", [False, True])
 def test_letting_go_releases_the_stream(flags: Flags, mps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """And writes no flag of its own: a target may have released itself by a higher number."""
-    turn, _ = flag_turn(monkeypatch, mps)
-    turn.begin(9, 8)
+    handoff, _ = flag_handoff(monkeypatch, mps)
+    handoff.begin(9, 8)
     flags.log.clear()
-    turn.close()
+    handoff.close()
     assert flags.log == ["release drafter 9"]
 
 
 def test_a_stream_that_hangs_ends_the_process(flags: Flags, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    turn, _ = flag_turn(monkeypatch, mps=True)
+    handoff, _ = flag_handoff(monkeypatch, mps=True)
     codes: list[int] = []
 
     def end(code: int) -> None:
@@ -113,11 +113,6 @@ def test_a_stream_that_hangs_ends_the_process(flags: Flags, stream: Stream, monk
     monkeypatch.setattr(os, "_exit", end)
     monkeypatch.setattr(module, "_RELEASE_S", 0.01)
     stream.hangs = True
-    turn.close()
+    handoff.close()
     assert codes == [70]
     assert flags.log
-
-
-def test_messages_order_all_but_flags() -> None:
-    assert isinstance(make_turn("host", torch.zeros(16, dtype=torch.int64), 1), HostTurn)
-    assert isinstance(make_turn("socket", torch.zeros(16, dtype=torch.int64), 1), HostTurn)

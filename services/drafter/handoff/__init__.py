@@ -1,0 +1,1 @@
+"""The drafter's side of a hand-off: one file a mode."""

@@ -1,0 +1,52 @@
+"""Hand-off by flags: the streams of target and drafter wait for one another."""
+
+import logging
+import os
+import time
+
+import torch
+from torch import Tensor
+
+from services.common.pair.arena.flags import FlagPair
+from services.common.pair.gate import Gate
+from services.common.pair.mps import mps_serves
+from services.drafter.handoff.protocol import SharedMemory
+
+logger = logging.getLogger(__name__)
+_RELEASE_S = 1.0
+_STUCK = 70
+
+
+class FlagHandoff(SharedMemory):
+    """For an arena on a GPU; asking and answering only keep the two hosts in step."""
+
+    def __init__(self, flags: Tensor, generation: int) -> None:
+        self._flags = FlagPair(flags, generation)
+        self._stream = torch.cuda.current_stream(flags.device)
+        self._gate = Gate(flags, "published", _RELEASE_S) if mps_serves() else None
+        self._last = 0
+
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
+        """Where processes share the GPU a draft of few sequences itself waits for the round's inputs."""
+        if self._gate is not None and self._gate.serves(bucket):
+            self._gate.hold(stamp_2)
+
+    def begin(self, number: int, bucket: int) -> None:
+        """Lets the stream wait for them, unless the draft does."""
+        self._last = number
+        if self._gate is None or not self._gate.serves(bucket):
+            self._flags.await_published(number)
+
+    def end(self, number: int) -> None:
+        """Lets the stream tell the target's."""
+        self._flags.draft(number)
+
+    def close(self) -> None:
+        """Releases the stream from a target that is gone; a stream that stays stuck ends the process."""
+        self._flags.release_drafter(self._last)
+        deadline = time.monotonic() + _RELEASE_S
+        while not self._stream.query():
+            if time.monotonic() > deadline:
+                logger.critical("the stream hangs on a target that is gone")
+                os._exit(_STUCK)
+            time.sleep(0.001)

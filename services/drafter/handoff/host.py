@@ -1,0 +1,24 @@
+"""Hand-off by the hosts: asking says that the inputs are there, answering that the mailbox is filled."""
+
+import torch
+from torch import Tensor
+
+from services.drafter.handoff.protocol import SharedMemory
+
+
+class HostHandoff(SharedMemory):
+    """The portable fallback, on any device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
+        """The inputs are there."""
+
+    def begin(self, number: int, bucket: int) -> None:
+        """The inputs are there."""
+
+    def end(self, number: int) -> None:
+        """Waits for the device."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()

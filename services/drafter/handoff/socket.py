@@ -1,0 +1,64 @@
+"""Hand-off by the side socket: rounds are asked for there, and answered on a thread that does nothing else."""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from torch import Tensor
+
+from services.common.device.threads import stay_on_core
+from services.common.pair.turns import Answer, Ask, answering_end
+from services.common.request.errors import PacelineError
+from services.drafter.handoff.protocol import Fill, SharedMemory
+
+logger = logging.getLogger(__name__)
+
+
+class SocketHandoff(SharedMemory):
+    """For an arena in host memory. A round that was not agreed on ends the connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Owns the connection."""
+        self._turns = answering_end(connection)
+        self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
+
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
+        """The inputs are there: the message says so."""
+
+    def begin(self, number: int, bucket: int) -> None:
+        """The inputs are there."""
+
+    def end(self, number: int) -> None:
+        """The mailbox is filled: it is host memory."""
+
+    def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
+        """Starts the thread, on that core."""
+        self._fill, self._observe, self._core = fill, observe, core
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the connection and waits for a draft that is being made."""
+        self._turns.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        stay_on_core(self._core)
+        try:
+            while (ask := self._turns.receive(None)) is not None:
+                self._answer(ask)
+        except PacelineError as error:
+            logger.warning("a round was not agreed on: %s", error)
+        except Exception:
+            logger.exception("drafting failed")
+        finally:
+            self._turns.close()
+
+    def _answer(self, ask: Ask) -> None:
+        started = time.perf_counter_ns()
+        self._fill(*ask)
+        micros = (time.perf_counter_ns() - started) // 1000
+        self._turns.send(Answer(ask.generation, ask.round, micros))
+        self._observe(micros / 1e6)

@@ -1,0 +1,35 @@
+"""Hand-off by wire: the message that asks says that the inputs are there, and the answer carries the drafts.
+
+Suffixes: S slots + 1 (the last is the pad slot), B rows of the bucket, K draft tokens.
+"""
+
+from torch import Tensor
+
+from services.common.pair.wire import Draft
+from services.drafter.handoff.protocol import SharedMemory
+from services.drafter.shared import Shared
+
+
+class WireHandoff(SharedMemory):
+    """For a drafter that reads the target's memory; see texts.py for one that cannot."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._pad_slot = len(shared.tag_S3) - 1
+
+    def hold(self, stamp_2: Tensor, bucket: int) -> None:
+        """The inputs are there."""
+
+    def begin(self, number: int, bucket: int) -> None:
+        """The inputs are there."""
+
+    def end(self, number: int) -> None:
+        """Reading the drafts waits for the device."""
+
+    def drafts(self, rows: int, width: int) -> list[Draft]:
+        """What the mailbox holds for the first `rows` rows; one without a draft is left out."""
+        slots_B = self._shared.rows_B[:rows]
+        tokens_BK = self._shared.tokens_SK.index_select(0, slots_B)[:, : width - 1]
+        epochs_B = self._shared.tag_S3.index_select(0, slots_B)[:, 1]
+        found = zip(slots_B.tolist(), epochs_B.tolist(), tokens_BK.tolist(), strict=True)
+        return [Draft(*row) for row in found if row[0] < self._pad_slot and min(row[2]) >= 0]
