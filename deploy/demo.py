@@ -41,8 +41,10 @@ def main() -> int:
     """Runs the demo; 0 when every text was the same with speculation and without."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--prompts", default="", help="file with one prompt per line; default: held-out prompts")
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--setup-s", type=float, default=0.0, help="time that the set-up took, for the report")
+    parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer; default: %(default)s")
+    parser.add_argument(
+        "--setup-s", type=float, default=0.0, help="seconds that the set-up took, for the report; default: %(default)s"
+    )
     chosen = parser.parse_args()
     prompts = read_prompts(chosen.prompts)
     started = time.monotonic()

@@ -1,5 +1,6 @@
 """python -m deploy.doctor: says what this machine has, what is missing and what to do."""
 
+import argparse
 import os
 import platform
 import shutil
@@ -117,6 +118,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 
 def main() -> int:
     """Prints every finding; 1 when one of them is fatal."""
+    argparse.ArgumentParser(prog="make doctor", description=__doc__).parse_args()
     findings = [check() for check in CHECKS]
     for finding in findings:
         mark = "ok  " if not finding.advice else "FAIL" if finding.fatal else "warn"

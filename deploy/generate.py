@@ -13,11 +13,11 @@ ADDRESS = "127.0.0.1:50051"
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="make generate", description=__doc__)
-    parser.add_argument("--prompt", required=True)
+    parser.add_argument("--prompt", required=True, help="what the text begins with; needed")
     parser.add_argument("--address", default="", help=f"gateway, as make up prints it; default: {ADDRESS}")
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-tokens", type=int, default=128, help="most tokens of the answer; default: %(default)s")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the best token; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the noise; default: %(default)s")
     parsed = parser.parse_args()
     parsed.address = parsed.address or ADDRESS
     return parsed

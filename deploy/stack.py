@@ -43,17 +43,29 @@ class StackSettings:
     """What to start."""
 
     model: str = str(EMBEDDED / "target")
+    """Folder of the target's checkpoint."""
     drafter: str = str(EMBEDDED / "drafter")
+    """Folder of the drafter's checkpoint; empty for n-gram drafts."""
     proposer: str = "dflash"
+    """What drafts: dflash, ngram or none."""
     model_name: str = "paceline-embedded"
+    """Public name of the model."""
     pairs: int = 1
+    """Pairs of target and drafter."""
     gateways: int = 1
+    """Gateways before them."""
     gateway_address: str = "127.0.0.1:0"
+    """Address of the first gateway."""
     ready_s: float = 180.0
+    """Seconds in which every pair must serve."""
     stop_s: float = 30.0
+    """Seconds that processes have to end."""
     cluster_flags: Sequence[str] = ()
+    """Further flags of the controller."""
     gateway_flags: Sequence[str] = ()
+    """Further flags of every gateway."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of all processes, beside those of this one."""
 
 
 class ServiceProcess:
@@ -67,10 +79,8 @@ class ServiceProcess:
         environment: Mapping[str, str],
         foreign: Collection[str] = (),
     ) -> None:
-        self.name = name
-        self._asked = False
-        self.log = run_dir / f"{name}.log"
-        self._lines = run_dir / f"{name}.out"
+        self.name, self._asked = name, False
+        self.log, self._lines = run_dir / f"{name}.log", run_dir / f"{name}.out"
         with self.log.open("ab") as errors, self._lines.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *command],

@@ -18,16 +18,21 @@ LOOK_S = 0.2
 
 def arguments() -> argparse.Namespace:
     """The command line; empty values take the embedded pair."""
-    passed_on = "All other flags are the controller's and, behind a dot, those of its services: --target.widths 1,4"
+    passed_on = "All other flags are those that python -m deploy.cluster --help lists, such as --target.widths 1,4."
     parser = argparse.ArgumentParser(prog="make up", description=__doc__, epilog=passed_on, allow_abbrev=False)
     defaults = StackSettings()
     parser.add_argument("--model", default="", help="folder or hub id of a checkpoint; default: the embedded one")
-    parser.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; none: n-gram drafts")
-    parser.add_argument("--proposer", default="", choices=["", "dflash", "ngram", "none"])
-    parser.add_argument("--name", default="", help="public name of the model")
-    parser.add_argument("--pairs", type=int, default=1)
-    parser.add_argument("--address", default="127.0.0.1:50051", help="address of the gateway")
-    parser.add_argument("--slots", type=int, default=16)
+    parser.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; default: n-gram drafts")
+    parser.add_argument(
+        "--proposer",
+        default="",
+        choices=["", "dflash", "ngram", "none"],
+        help="what drafts; default: dflash with a drafter, else ngram",
+    )
+    parser.add_argument("--name", default="", help="public name of the model; default: that of its folder")
+    parser.add_argument("--pairs", type=int, default=1, help="pairs of target and drafter; default: %(default)s")
+    parser.add_argument("--address", default="127.0.0.1:50051", help="address of the gateway; default: %(default)s")
+    parser.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
     parsed, rest = parser.parse_known_args()
     parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]
     if not parsed.model:

@@ -1,5 +1,6 @@
 """python -m deploy.cluster.leave RUN_DIR SECONDS: drains what this node serves; for the preStop hook of a Ray pod."""
 
+import argparse
 import asyncio
 import sys
 from pathlib import Path
@@ -9,8 +10,11 @@ from deploy.cluster import node
 
 def main() -> int:
     """0 when all had finished in time."""
-    run_dir, seconds = sys.argv[1:]
-    return 0 if asyncio.run(node.leave(Path(run_dir), float(seconds))) else 1
+    parser = argparse.ArgumentParser(prog="python -m deploy.cluster.leave", description=__doc__)
+    parser.add_argument("run_dir", type=Path, help="run folder of the node's services; needed")
+    parser.add_argument("seconds", type=float, help="longest time that running requests have; needed")
+    asked = parser.parse_args()
+    return 0 if asyncio.run(node.leave(asked.run_dir, asked.seconds)) else 1
 
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ Placement = Literal["auto", "gpu", "cpu"]
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What to place and where to announce it.
+    """Settings of the controller: what to place and where to announce it.
 
     Raises:
         ValueError: from construction, when a value is out of range.
     """
 
+    # Model
     model: str
     """Folder of the target's checkpoint."""
     drafter: str = ""
@@ -28,6 +29,8 @@ class ClusterSettings:
     """Proposer of the drafter: dflash, ngram or none."""
     model_name: str = "paceline-embedded"
     """Public name of the model."""
+
+    # Pairs
     pairs: int = 1
     """Pairs to keep running."""
     pairs_per_gpu: int = 1
@@ -38,6 +41,8 @@ class ClusterSettings:
     """gpu asks Ray for whole GPUs, cpu for a stand-in resource, auto takes GPUs when Ray finds any."""
     target_share: float = 0.7
     """Part of a pair's bundle that the target takes; the drafter takes the rest."""
+
+    # Services of a pair
     device: str = ""
     """torch device of both services; empty: cuda when placed on GPUs, else cpu."""
     dtype: str = ""
@@ -50,6 +55,8 @@ class ClusterSettings:
     """Most tokens of a prompt and its answer; 0 takes the model's."""
     memory_fraction: float = 0.9
     """Part of a GPU that a pair may fill: weights, K/V and all else."""
+
+    # Listeners
     listen: str = "127.0.0.1:0"
     """Address of FleetService."""
     health: str = "127.0.0.1:0"
@@ -62,19 +69,23 @@ class ClusterSettings:
     base_port: int = 0
     """First port of the pairs, three each (target, its metrics, the drafter's metrics); 0 lets the system choose.
     With host auto they are numbered by GPU on every node."""
+
+    # Running
     ray_address: str = ""
     """Ray cluster to join; empty starts one inside this process."""
     run_dir: str = ""
     """Folder of sockets, logs and the Ray token, mode 0700; empty makes a temporary one."""
     restart_backoff_s: float = 0.5
-    """Wait before a pair is looked at again after its process died."""
+    """Seconds before a pair is looked at again after its process died."""
     poll_s: float = 0.25
-    """Interval between looks at each pair."""
+    """Seconds between two looks at each pair."""
     drain_s: float = 20.0
-    """Time that targets have when the controller stops; running requests have all but the end of it, then they move."""
+    """Seconds that targets have when the controller stops; running requests have most of it, then they move."""
     mps: Wanted = "auto"
     """Runs a CUDA MPS daemon for the pairs: the fastest hand-off, but a CUDA fault of a drafter ends its target too.
     auto does so where the driver has it and nobody else's daemon runs."""
+
+    # Access
     tls_cert: str = ""
     """Certificate of FleetService and of the targets; empty serves plaintext."""
     tls_key: str = ""
@@ -87,8 +98,10 @@ class ClusterSettings:
     """What gateways must send to a target; with a host this or tls_ca is needed."""
     insecure: bool = False
     """Lets anybody who reaches a target use it."""
+
+    # Drafters
     watchdog_s: float = 0.0
-    """Time without drafts after which a target drops its drafter; 0 takes the device's default."""
+    """Seconds without drafts after which a target drops its drafter; 0 takes the device's default."""
     target_settings: Mapping[str, Any] = field(default_factory=dict, metadata={GROUP: TARGET})
     """Every other setting of a target, under its own name: --target.widths 1,4."""
     drafter_settings: Mapping[str, Any] = field(default_factory=dict, metadata={GROUP: DRAFTER})

@@ -69,8 +69,8 @@ class _Link:
 
 def main() -> int:
     """Writes, or checks, every dashboard; 1 when one is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
+    parser = argparse.ArgumentParser(prog="python -m deploy.grafana.build", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say which are old")
     check = parser.parse_args().check
     stale = [board for board in BOARDS if _write(board, check)]
     for board in stale:

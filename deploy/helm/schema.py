@@ -1,14 +1,21 @@
-"""python -m deploy.helm.schema: writes the settings of target and drafter into the schema of the chart's values."""
+"""python -m deploy.helm.schema [--check]: writes what settings say into the schema of the chart's values.
 
+These are the settings of target and drafter, and what is said of values that are passed on unchanged.
+"""
+
+import argparse
 import dataclasses
 import json
 import re
+import sys
 import typing
 from pathlib import Path
 from typing import Any
 
 from deploy.cluster.groups import DRAFTER, TARGET
+from deploy.helm.readme import uncommented
 from services.common.serving.settings import Group
+from services.common.serving.settings_help import EMPTY, Setting, settings_of
 
 CHART = Path(__file__).parent / "paceline"
 SCHEMA = CHART / "values.schema.json"
@@ -31,7 +38,7 @@ def _definition(group: Group, taken: set[str]) -> dict[str, Any]:
     hints = typing.get_type_hints(group.of)
     names = [field.name for field in dataclasses.fields(group.of) if field.name not in group.decided]
     free = [name for name in names if group.own.get(name) not in taken]
-    properties = {name: _kind(hints[name]) for name in free}
+    properties = {one.name: _kind(hints[one.name]) | _said(one) for one in settings_of(group.of, free)}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -41,11 +48,34 @@ def _kind(hint: Any) -> dict[str, Any]:
     return {"type": _TYPES[hint]}
 
 
+def _said(setting: Setting) -> dict[str, str]:
+    """What the setting says of itself, and its default."""
+    default = f" Default: {setting.default}." if setting.default not in ("", EMPTY) else ""
+    return {"description": setting.meaning + default}
+
+
 def text() -> str:
-    """The schema: what a person wrote, and the definitions."""
+    """The schema: what a person wrote, the sentences, and the definitions."""
     written = json.loads(SCHEMA.read_text())
+    for path, sentence in uncommented().items():
+        value = written
+        for name in path.split("."):
+            value = value["properties"][name]
+        value["description"] = sentence
     return json.dumps({**written, "definitions": definitions()}, indent=2) + "\n"
 
 
+def main() -> int:
+    """1 when asked to check and the schema is stale."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.helm.schema", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether the schema is old")
+    if not parser.parse_args().check:
+        SCHEMA.write_text(text())
+    elif SCHEMA.read_text() != text():
+        sys.stdout.write("the chart's schema is stale: python -m deploy.helm.schema\n")
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    SCHEMA.write_text(text())
+    sys.exit(main())

@@ -10,10 +10,11 @@ def main() -> int:
     leave_when_asked()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
     from services.common.serving import lifecycle, settings
-    from services.drafter.app import DrafterApp
     from services.drafter.settings import DrafterSettings
 
     loaded = settings.load(DrafterSettings, sys.argv[1:])
+    from services.drafter.app import DrafterApp
+
     return lifecycle.run("drafter", DrafterApp(loaded), loaded.log_level)
 
 

@@ -12,6 +12,7 @@ DTYPES = ("float32", "float64", "bfloat16")
 class DrafterSettings:
     """Settings of one drafter process."""
 
+    # Model
     model: str = ""
     """Folder of the drafter checkpoint; needed by the dflash proposer, unused by the others."""
     random_weights: bool = False
@@ -28,16 +29,19 @@ class DrafterSettings:
     """Core that drafting stays on; -1 leaves it to the system."""
     short_blocks: bool = False
     """Runs blocks of the round's width instead of the trained size: only for checkpoints trained for it."""
+    # Drafts
     ngram_max: int = 4
     """Longest suffix that the ngram proposer looks up."""
     ngram_min: int = 1
     """Shortest suffix that the ngram proposer looks up."""
     pace_timeout_s: float = 30.0
-    """An attachment whose target opens no Pace stream within this time is freed."""
+    """Seconds within which the target of an attachment opens its Pace stream, else the attachment is freed."""
+    # Names
     model_name: str = "paceline-embedded"
     """Public model name, for metrics."""
     pair_id: str = "pair-0"
     """Pair, for metrics."""
+    # Listeners and access
     grpc: str = ""
     """Address of the gRPC listener; unix:/path beside a target. Empty makes a Unix socket in a folder of its own."""
     health: str = "127.0.0.1:0"
@@ -47,13 +51,14 @@ class DrafterSettings:
     tls_cert: str = ""
     """PEM certificate of the gRPC listener, for a target on another host; plaintext without."""
     tls_key: str = ""
-    """Its key."""
+    """Key of tls_cert."""
     tls_ca: str = ""
     """Targets must present a certificate that this one signed; needed over TCP."""
     insecure: bool = False
     """Lets anybody who reaches a TCP listener attach."""
+    # Running
     propagation_s: float = 0.0
-    """Time between NOT_SERVING and the end, for watchers to notice."""
+    """Seconds between NOT_SERVING and the end, for watchers to notice."""
     log_level: str = "info"
     """Lowest level that is logged."""
 

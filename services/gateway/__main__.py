@@ -10,10 +10,11 @@ def main() -> int:
     leave_when_asked()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
     from services.common.serving import lifecycle, settings
-    from services.gateway.app import GatewayApp
     from services.gateway.settings import GatewaySettings
 
     loaded = settings.load(GatewaySettings, sys.argv[1:])
+    from services.gateway.app import GatewayApp
+
     return lifecycle.run("gateway", GatewayApp(loaded), loaded.log_level)
 
 

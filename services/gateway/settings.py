@@ -17,56 +17,83 @@ POSITIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """Settings of one gateway; times are seconds.
-
-    Pairs come from any of `watch` (addresses of fleet controllers), `watch_dns` (a host:port that resolves to all
-    controllers), `targets` (addresses of targets) and `dns` (a host:port that resolves to all targets). `model` empty
-    serves whatever the first target does. `tenants` is a TOML file of tenants; empty means that everybody may call. The
-    `tls` files are the gateway's own, with a `tls_ca` clients must present certificates; the `target_tls` files are for
-    its connections to targets and controllers, whose certificates state `target_tls_name` if that is not their address.
-    `target_secret` is the `session_secret` of the targets.
-
-    `Usage.cached_tokens` tells what others asked where all share one prefix cache: without tenants it is 0 unless
-    `report_cached_tokens` asks for it.
-
-    `vllm_engine` also serves the contract vllm.grpc.engine.VllmEngine, for public gateways that speak it; it needs the
-    package smg-grpc-proto.
+    """Settings of one gateway.
 
     Raises:
         PacelineError: a value is out of range; the field is named.
     """
 
+    # Model and targets
     tokenizer: str
-    watch: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    watch_dns: str = ""
-    dns: str = ""
-    dns_interval_s: float = 5.0
+    """Folder with tokenizer.json."""
     model: str = ""
-    tenants: str = ""
-    tls_cert: str = ""
-    tls_key: str = field(default="", metadata={"secret": True})
-    tls_ca: str = ""
-    target_tls_cert: str = ""
-    target_tls_key: str = field(default="", metadata={"secret": True})
-    target_tls_ca: str = ""
-    target_tls_name: str = ""
-    target_secret: str = field(default="", repr=False, metadata={"secret": True})
-    max_requests: int = 512
-    max_queued_tokens: int = 1 << 19
-    max_request_s: float = 600.0
-    default_max_tokens: int = 256
-    wait_target_s: float = 30.0
-    attempts: int = 8
-    outbox_tokens: int = 4096
-    vllm_engine: bool = False
-    report_cached_tokens: bool = False
-    drain_grace_s: float = 30.0
-    propagation_s: float = 0.5
+    """Public name of the model; empty serves whatever the first target does."""
+    watch: tuple[str, ...] = ()
+    """Addresses of fleet controllers that announce pairs; a gateway needs this, watch_dns, targets or dns."""
+    watch_dns: str = ""
+    """host:port that resolves to all fleet controllers."""
+    targets: tuple[str, ...] = ()
+    """Addresses of targets."""
+    dns: str = ""
+    """host:port that resolves to all targets."""
+    dns_interval_s: float = 5.0
+    """Seconds between two resolutions of such a name."""
+
+    # Listeners
     grpc: str = "127.0.0.1:0"
+    """Address on which clients are served."""
     health: str = "127.0.0.1:0"
+    """Address of the plaintext health service."""
     metrics: str = "127.0.0.1:0"
+    """Address of the page of metrics."""
+    vllm_engine: bool = False
+    """Also serves vllm.grpc.engine.VllmEngine, for public gateways that speak it; needs the package smg-grpc-proto."""
+
+    # Requests
+    max_requests: int = 512
+    """Requests in hand at once; more are refused."""
+    max_queued_tokens: int = 1 << 19
+    """Prompt tokens in hand at once; more are refused."""
+    max_request_s: float = 600.0
+    """Longest time of one request."""
+    default_max_tokens: int = 256
+    """Tokens generated for a request that names no limit."""
+    wait_target_s: float = 30.0
+    """Seconds that a request waits for a target that takes work."""
+    attempts: int = 8
+    """Targets that one request is given to, one after the other, before it fails."""
+    outbox_tokens: int = 4096
+    """Tokens kept for a client that does not read; beyond them its stream ends."""
+    report_cached_tokens: bool = False
+    """Reports Usage.cached_tokens without tenants too: it tells what others asked, who share the prefix cache."""
+
+    # Access
+    tenants: str = ""
+    """TOML file of tenants; empty lets everybody call."""
+    tls_cert: str = ""
+    """PEM certificate of the listener for clients; empty serves plaintext."""
+    tls_key: str = field(default="", metadata={"secret": True})
+    """Key of tls_cert."""
+    tls_ca: str = ""
+    """PEM certificate that must have signed those of clients; empty asks them for none."""
+    target_tls_cert: str = ""
+    """PEM certificate shown to targets and controllers."""
+    target_tls_key: str = field(default="", metadata={"secret": True})
+    """Key of target_tls_cert."""
+    target_tls_ca: str = ""
+    """PEM certificate that signed those of targets and controllers; this or target_tls_cert turns TLS on."""
+    target_tls_name: str = ""
+    """Name that their certificates state, if that is not their address."""
+    target_secret: str = field(default="", repr=False, metadata={"secret": True})
+    """The session_secret of the targets."""
+
+    # Running
+    drain_grace_s: float = 30.0
+    """Seconds that running streams have when the gateway is told to end."""
+    propagation_s: float = 0.5
+    """Seconds between NOT_SERVING and the refusal of new requests, for watchers to notice."""
     log_level: str = "info"
+    """Lowest level that is logged."""
 
     def __post_init__(self) -> None:
         """Refuses values that no gateway can run with."""

@@ -10,10 +10,11 @@ def main() -> int:
     leave_when_asked()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
     from services.common.serving import lifecycle, settings
-    from services.target.app import TargetApp
     from services.target.settings import TargetSettings
 
     loaded = settings.load(TargetSettings, sys.argv[1:])
+    from services.target.app import TargetApp
+
     return lifecycle.run("target", TargetApp(loaded), loaded.log_level)
 
 

@@ -31,76 +31,127 @@ _NOT_NEGATIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings:
-    """Settings of one target; sizes are tokens, blocks or bytes as named, times are seconds.
-
-    Zero or nothing means "derive it": ``threads`` from the machine, ``context_limit`` from the model, ``blocks``
-    from the memory, ``widths``, ``prefill_chunk``, ``max_queued_tokens`` and ``watchdog_s`` from the device.
-    ``memory_bytes`` is for all that the pair holds, weights included; without it ``memory_fraction`` of a GPU is
-    taken, or 512 MiB beside a CPU's weights. ``eager`` runs every step without a CUDA graph. With ``tls_cert`` and
-    ``tls_key`` the gRPC listener speaks TLS, and with ``tls_ca`` gateways must present a certificate that it
-    signed. ``drafter_memory`` "none" is for a drafter in another container or on another host: nothing is shared with
-    it, hand-off is by wire, and only drafts that need no memory are possible. The ``drafter_tls`` files are for the
-    connection to such a drafter, whose certificate states ``drafter_tls_name`` if that is not its address.
-
-    ``grpc`` empty listens on a Unix socket below ``run_dir``, which only this user can reach. Over TCP gateways must
-    prove that they are some: by a certificate that ``tls_ca`` signed and that states one of ``target_client_names`` (by
-    default the DNS names of ``tls_cert``), or by ``session_secret``, or by both. ``insecure`` takes anybody.
+    """Settings of one target.
 
     Raises:
         PacelineError: A value is out of range; the field is named.
     """
 
+    # Model
     model: str
-    drafter_model: str = "none"
-    random_weights: bool = False
-    synthetic_acceptance: tuple[float, ...] = ()
-    drafter_address: str = ""
-    pair_id: str = "pair-0"
+    """Folder of the checkpoint."""
     model_name: str = "paceline-embedded"
+    """Public name of the model."""
+    drafter_model: str = "none"
+    """Folder of the drafter's checkpoint, whose context the target holds; none for drafts that read no memory."""
+    random_weights: bool = False
+    """Reads the checkpoint's configuration only and draws the weights: for measurements."""
+    synthetic_acceptance: tuple[float, ...] = ()
+    """Rates by position at which drafts are accepted, falling, with random_weights only: for measurements."""
     device: str = "cpu"
+    """cpu or cuda."""
     dtype: str = "float32"
+    """Type of the weights: float32, float64 or bfloat16."""
     threads: int = 1
+    """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
-    slots: int = 8
-    context_limit: int = 0
-    blocks: int = 0
-    memory_bytes: int = 0
-    memory_fraction: float = 0.9
-    block_size: int = 16
-    widths: tuple[int, ...] = ()
-    prefill_chunk: int = 0
-    max_waiting: int = 256
-    max_queued_tokens: int = 0
-    default_max_tokens: int = 256
-    max_request_s: float = 600.0
-    prefix_cache: bool = True
-    preemption: bool = False
-    adaptive: bool = True
+    """Core that the engine's thread stays on; -1 leaves it to the system."""
     eager: bool = False
-    require_drafter: bool = True
-    kill_quarantined: bool = True
-    handoff: str = _AUTO
-    drafter_memory: str = "shared"
-    watchdog_s: float = 0.0
+    """Runs every step without a CUDA graph."""
+
+    # Memory
+    slots: int = 8
+    """Requests that run at once."""
+    context_limit: int = 0
+    """Most tokens of a prompt and its output; 0 takes the model's."""
+    blocks: int = 0
+    """Blocks of K/V; 0 derives them from the memory."""
+    block_size: int = 16
+    """Tokens of a block."""
+    memory_bytes: int = 0
+    """Bytes for all that the pair holds, weights included; 0 takes memory_fraction, on a CPU 512 MiB beside weights."""
+    memory_fraction: float = 0.9
+    """Part of a GPU that the pair may fill."""
+    prefix_cache: bool = True
+    """Keeps the K/V of prompts for later ones that begin alike."""
+
+    # Scheduling
+    widths: tuple[int, ...] = ()
+    """Widths of rounds in tokens, ascending from 1; empty takes 1,4,8 on a CPU and 1,4,8,16 on a GPU."""
+    adaptive: bool = True
+    """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
+    prefill_chunk: int = 0
+    """Most prompt tokens of a round; 0 takes 128 on a CPU and 2,048 on a GPU."""
+    preemption: bool = False
+    """Lets a request of higher priority take the place of one that runs."""
+    max_waiting: int = 256
+    """Requests in the queue; more are refused."""
+    max_queued_tokens: int = 0
+    """Prompt tokens in the queue; 0 takes what some ten seconds can prefill."""
+    default_max_tokens: int = 256
+    """Tokens generated for a request that names no limit."""
+    max_request_s: float = 600.0
+    """Longest time of one request."""
     outbox_frames: int = 1024
-    drain_grace_s: float = 10.0
-    propagation_s: float = 0.5
-    stall_s: float = 3.0
-    run_dir: str = ""
-    grpc: str = ""
-    health: str = "127.0.0.1:0"
-    metrics: str = "127.0.0.1:0"
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_ca: str = ""
-    target_client_names: tuple[str, ...] = ()
-    session_secret: str = field(default="", repr=False, metadata={"secret": True})
-    insecure: bool = False
+    """Frames kept for a gateway that does not read; beyond them its session ends."""
+
+    # Drafter
+    drafter_address: str = ""
+    """Address of the drafter; empty runs without speculation."""
+    require_drafter: bool = True
+    """Takes no work before the first drafter is attached."""
+    kill_quarantined: bool = True
+    """Kills a drafter on this host whose drafts are late, so that it is started again."""
+    handoff: str = _AUTO
+    """How drafts are asked for: flags of a GPU, host, wire, or auto: flags on a GPU, the side socket on a CPU."""
+    drafter_memory: str = "shared"
+    """shared maps the arena into the drafter; none is for one elsewhere, by wire, with drafts that read no memory."""
+    watchdog_s: float = 0.0
+    """Seconds without drafts after which the drafter is dropped; 0 takes 1 on a CPU and 0.25 on a GPU."""
     drafter_tls_cert: str = ""
+    """PEM certificate shown to a drafter on another host."""
     drafter_tls_key: str = ""
+    """Key of drafter_tls_cert."""
     drafter_tls_ca: str = ""
+    """PEM certificate that signed the drafter's."""
     drafter_tls_name: str = ""
+    """Name that the drafter's certificate states, if that is not its address."""
+
+    # Listeners
+    grpc: str = ""
+    """Address for gateways; empty makes a Unix socket below run_dir, which only this user can reach."""
+    health: str = "127.0.0.1:0"
+    """Address of the plaintext health service."""
+    metrics: str = "127.0.0.1:0"
+    """Address of the page of metrics."""
+    run_dir: str = ""
+    """Folder of sockets; empty makes a temporary one."""
+
+    # Access
+    tls_cert: str = ""
+    """PEM certificate of the gRPC listener; empty serves plaintext."""
+    tls_key: str = ""
+    """Key of tls_cert."""
+    tls_ca: str = ""
+    """PEM certificate that must have signed those of gateways; over TCP this, session_secret or insecure is needed."""
+    target_client_names: tuple[str, ...] = ()
+    """DNS names of which a gateway's certificate must state one; empty: those of tls_cert."""
+    session_secret: str = field(default="", repr=False, metadata={"secret": True})
+    """What gateways must send, at least 16 characters."""
+    insecure: bool = False
+    """Lets anybody who reaches a TCP listener use the target."""
+
+    # Running
+    pair_id: str = "pair-0"
+    """Name of the pair."""
+    drain_grace_s: float = 10.0
+    """Seconds that running requests have when the target is told to end; then they move to another one."""
+    propagation_s: float = 0.5
+    """Seconds between NOT_SERVING and the refusal of new requests, for watchers to notice."""
+    stall_s: float = 3.0
+    """Seconds without a step, while there is work, after which the target is not live."""
     log_level: str = "info"
+    """Lowest level that is logged."""
 
     def __post_init__(self) -> None:
         """Refuses values that no target can run with."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from services.common.request.errors import PacelineError, invalid_field
+from services.common.serving.settings_help import settings_of, usage
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -54,30 +55,64 @@ def load(
 ) -> T:
     """Builds cls from --config FILE, the environment and flags; the later of these wins.
 
-    --print-config prints the result as JSON and exits; values of fields with metadata secret are hidden. A field can be
-    read from a file by appending "-file" to its flag or "_FILE" to its variable. check refuses what cls alone cannot
-    judge by raising PacelineError or ValueError.
+    --help lists every setting. --print-config prints the result as JSON, even one that is refused, which it then says;
+    values of fields with metadata secret are hidden. A field can be read from a file by appending "-file" to its flag
+    or "_FILE" to its variable. check refuses what cls alone cannot judge by raising PacelineError or ValueError.
 
     Raises:
-        SystemExit: with code 2 and one line, for an unknown key or a bad value.
+        SystemExit: with code 0 after --help and --print-config; with 2 and one line for an unknown key or a bad value.
     """
     try:
-        flags, config, show = _flags(argv)
-        given = (_toml(config), _environment(os.environ if environ is None else environ), flags)
-        built = _build(cls, {name: value for source in given for name, value in _renamed(cls, source)})
+        flags, asked = _flags(argv)
+        if asked.help:
+            print(help_text(cls), end="")
+            raise SystemExit(0)
+        given = (_toml(asked.config), _environment(os.environ if environ is None else environ), flags)
+        chosen = _chosen(cls, {name: value for source in given for name, value in _renamed(cls, source)})
+    except (PacelineError, ValueError, OSError, TypeError) as error:
+        raise _refusal(error, 2) from None
+    if asked.print_config:
+        print(describe(cls, chosen))
+    try:
+        _require(cls, chosen)
+        built = cls(**chosen)
         check(built)
     except (PacelineError, ValueError, OSError, TypeError) as error:
-        print(f"settings: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    if show:
-        print(describe(built))
+        raise _refusal(error, 0 if asked.print_config else 2) from None
+    if asked.print_config:
         raise SystemExit(0)
     return built
 
 
-def describe(settings: "DataclassInstance") -> str:
-    """The settings as JSON; secrets are hidden."""
-    return json.dumps(_shown(type(settings), dataclasses.asdict(settings)), indent=2)
+def _refusal(error: Exception, code: int) -> SystemExit:
+    """Prints what is wrong; what ends the process."""
+    print(f"settings: {error}", file=sys.stderr)
+    return SystemExit(code)
+
+
+def help_text(cls: type["DataclassInstance"]) -> str:
+    """Every setting with its sentence and default, those that are passed on included."""
+    passed_on = {prefix: settings_of(group.of, group.free) for prefix, (_, group) in groups(cls).items()}
+    return usage(cls, own(cls), passed_on)
+
+
+def describe(cls: type["DataclassInstance"], chosen: Mapping[str, Any]) -> str:
+    """The chosen values, and the defaults of all others, as JSON; secrets are hidden, null is needed and missing."""
+    return json.dumps(_shown(cls, {**_defaults(cls), **chosen}), indent=2)
+
+
+def _defaults(cls: type["DataclassInstance"]) -> dict[str, Any]:
+    fields = dataclasses.fields(cls)
+    fixed = {field.name: None if field.default is dataclasses.MISSING else field.default for field in fields}
+    made = {field.name: field.default_factory for field in fields if field.default_factory is not dataclasses.MISSING}
+    return fixed | {name: make() for name, make in made.items()}
+
+
+def _require(cls: type["DataclassInstance"], chosen: Mapping[str, Any]) -> None:
+    """Names the first setting that is needed and missing, and says what it is."""
+    for one in settings_of(cls, own(cls)):
+        if not one.default and one.name not in chosen:
+            raise invalid_field(one.name, f"is needed ({one.flag}): {one.meaning} --help lists every setting.")
 
 
 def _shown(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,11 +132,13 @@ def unknown(cls: type["DataclassInstance"], environ: Mapping[str, str]) -> set[s
     return {variable for variable, key in named.items() if key not in takes}
 
 
-def _flags(argv: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
+def _flags(argv: Sequence[str]) -> tuple[dict[str, Any], argparse.Namespace]:
+    """The settings among the flags, and what is asked of the loader itself."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--config", default="")
     parser.add_argument("--print-config", action="store_true")
-    known, rest = parser.parse_known_args(list(argv))
+    parser.add_argument("-h", "--help", action="store_true")
+    asked, rest = parser.parse_known_args(list(argv))
     values: dict[str, Any] = {}
     words = iter(rest)
     for word in words:
@@ -109,7 +146,7 @@ def _flags(argv: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
             raise invalid_field(word, "flags start with --")
         name, equals, value = word[2:].partition("=")
         values[name.replace("-", "_")] = value if equals else next(words, "")
-    return values, known.config, known.print_config
+    return values, asked
 
 
 def _toml(path: str) -> dict[str, Any]:
@@ -144,7 +181,13 @@ def _renamed(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> Itera
         yield own.get(name, files.get(name, key)), value
 
 
-def _build(cls: type[T], values: Mapping[str, Any]) -> T:
+def own(cls: type["DataclassInstance"]) -> set[str]:
+    """Names of the settings that are not those of another service."""
+    return {field.name for field in dataclasses.fields(cls) if GROUP not in field.metadata}
+
+
+def _chosen(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values in the types of their fields; those of a group as one mapping."""
     known = groups(cls)
     chosen: dict[str, Any] = {}
     for key, value in values.items():
@@ -159,12 +202,12 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
             if setting in group.decided:
                 raise invalid_field(key, f"is derived from {group.decided[setting]}")
             chosen.setdefault(field, {})[setting] = converted
-    return cls(**chosen)
+    return chosen
 
 
 def _setting(cls: type["DataclassInstance"], name: str, value: Any, key: str) -> tuple[str, Any]:
     """One field of cls and its value; key is what errors name."""
-    names = {field.name for field in dataclasses.fields(cls) if GROUP not in field.metadata}
+    names = own(cls)
     if name not in names and name.endswith("_file") and name.removesuffix("_file") in names:
         name, value = name.removesuffix("_file"), Path(str(value)).read_text().strip()
     if name not in names:

@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 RUNBOOKS = sorted((ROOT / "docs/operate").glob("*.md"))
 METRICS = {spec.full_name: spec for spec in every_metric()}
 SETTINGS = {"gateway": GatewaySettings, "target": TargetSettings, "drafter": DrafterSettings}
-LOADERS = {"config", "print-config"}
+LOADERS = {"config", "help", "print-config"}
 ENVIRONMENT = re.compile(r"\bos\.environ\b|\bgetenv\b")
 PROTOBUF = re.compile(r"^\s*(?:from|import) (?:services\.common\.pb|google\.protobuf)", re.MULTILINE)
 

@@ -164,3 +164,82 @@ def test_variables_of_other_services_are_told_apart() -> None:
     ours = {"PACELINE_SLOTS": "1", "PACELINE_WORKER__WIDTHS": "1", "PACELINE_API_KEY_FILE": "f", "HOME": "/"}
     assert settings.unknown(Holder, ours) == {"PACELINE_API_KEY_FILE"}
     assert settings.unknown(Example, ours) == {"PACELINE_WORKER__WIDTHS"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documented:
+    """Settings that say what they are.
+
+    Raises:
+        ValueError: there is nothing to watch.
+    """
+
+    # Model
+    tokenizer: str
+    """Folder with
+    tokenizer.json."""
+
+    # Limits
+    wait_s: float = 0.5
+    """Longest wait."""
+    watch: tuple[str, ...] = ()
+    """Addresses to watch."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where it runs."""
+    key: str = field(default="", repr=False, metadata={"secret": True})
+    """What callers must know."""
+
+    def __post_init__(self) -> None:
+        if not self.watch:
+            raise ValueError("watch: nothing to watch")
+
+
+def ended(cls: type[Any], *argv: str) -> int:
+    with pytest.raises(SystemExit) as raised:
+        settings.load(cls, argv, {})
+    assert isinstance(raised.value.code, int)
+    return raised.value.code
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_every_setting_in_its_group(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(Documented, "--no-such", "1", flag) == 0
+    told = capsys.readouterr()
+    assert "Settings that say what they are." in told.out and "Raises" not in told.out
+    assert told.out.endswith(
+        """
+Model:
+  --tokenizer TEXT  (needed)
+        Folder with tokenizer.json.
+
+Limits:
+  --wait-s SECONDS  [0.5]
+        Longest wait.
+  --watch TEXT,...  [empty]
+        Addresses to watch.
+  --device cpu|cuda  [cpu]
+        Where it runs.
+  --key TEXT  [empty]
+        What callers must know.
+"""
+    )
+
+
+def test_what_is_needed_and_missing_is_named_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(Documented, "--watch", "a:1") == 2
+    said = "settings: tokenizer: is needed (--tokenizer): Folder with tokenizer.json. --help lists every setting.\n"
+    assert capsys.readouterr().err == said
+
+
+def test_the_configuration_is_printed_even_when_it_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(Documented, "--print-config", "--tokenizer", "folder", "--key", KEY) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"tokenizer": "folder", "wait_s": 0.5, "watch": [], "device": "cpu", "key": "***"}
+    assert told.err == "settings: watch: nothing to watch\n"
+    assert ended(Documented, "--print-config") == 0
+    assert json.loads(capsys.readouterr().out)["tokenizer"] is None
+
+
+def test_a_value_of_the_wrong_type_is_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(Documented, "--print-config", "--wait-s", "long") == 2
+    assert capsys.readouterr() == ("", "settings: wait_s: must be float, not 'long'\n")
