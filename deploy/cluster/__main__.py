@@ -12,13 +12,14 @@ from deploy.cluster.mps import MpsError
 from deploy.cluster.settings import ClusterSettings
 from services.common.request.errors import PacelineError
 from services.common.serving import lifecycle, settings
-from services.common.serving.process import end_descendants, leave, leave_when_asked
+from services.common.serving.process import adopt_orphans, end_descendants, leave_now, leave_when_asked
 from services.common.serving.server import BindError
 
 
 def main() -> int:
     """Runs the controller; returns its exit code."""
     leave_when_asked()
+    adopt_orphans()
     chosen = settings.load(ClusterSettings, sys.argv[1:], check=derived.check)
     # Ours to remove; a folder that was given is its owner's.
     folder = "" if chosen.run_dir else tempfile.mkdtemp(prefix="paceline-")
@@ -47,9 +48,10 @@ def run(chosen: ClusterSettings) -> int:
         sys.stderr.write(f"cluster: {error}\n")
         return 1
     finally:
-        # A start of Ray that was broken off leaves processes.
+        # A start of Ray that was broken off leaves processes, and so does a raylet that was killed.
         end_descendants()
 
 
 if __name__ == "__main__":
-    leave(main())
+    # Ray's own hook would wait for a raylet that may be gone.
+    leave_now(main())

@@ -4,15 +4,15 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import ray
 
-from deploy.cluster import node
+from deploy.cluster import node, output
 from deploy.cluster.failure import Failure, failure_of
+from deploy.cluster.report import ActorReport
 from services.common.pair.mps import sharing
 from services.common.serving.server import Bound
 from services.drafter.settings import DrafterSettings
@@ -21,18 +21,6 @@ from services.target.settings import TargetSettings
 logger = logging.getLogger(__name__)
 # How long a process that failed lives on, so that the controller hears why.
 TELL_S = 2.0
-
-
-@dataclass(frozen=True)
-class ActorReport:
-    """What an actor says of itself."""
-
-    pid: int
-    bound: Bound
-    ready: bool
-    gpu_uuids: tuple[str, ...]
-    gpu_sharing: str
-    failure: Failure | None = None
 
 
 class App(Protocol):
@@ -92,7 +80,8 @@ class ServiceHost:
     async def report(self) -> ActorReport:
         """Addresses and readiness now, or why there is none."""
         ready = self._app is not None and self._failure is None and self._app.ready
-        return ActorReport(os.getpid(), self._bound, ready, self._uuids, self._sharing, self._failure)
+        still_s: float = getattr(self._app, "still_s", 0.0)
+        return ActorReport(os.getpid(), self._bound, ready, self._uuids, self._sharing, self._failure, still_s)
 
     async def drain(self) -> None:
         """Finishes running work and ends the service."""
@@ -104,11 +93,9 @@ class TargetHost(ServiceHost):
     """Hosts a target."""
 
     async def __init__(self, settings: TargetSettings) -> None:  # type: ignore[misc]  # Ray awaits it
-        # Imported where it runs: the controller needs no torch.
-        from services.target.app import TargetApp
-
         settings = node.localised(settings, *here())
-        await super().__init__("target", partial(TargetApp, settings), settings.device)
+        output.speak(Path(settings.run_dir), "target", settings.log_level, settings.pair_id)
+        await super().__init__("target", partial(_target, settings), settings.device)
         self._leaving = asyncio.create_task(node.drain_when_asked(Path(settings.run_dir), self.drain))
 
 
@@ -116,10 +103,23 @@ class DrafterHost(ServiceHost):
     """Hosts a drafter."""
 
     async def __init__(self, settings: DrafterSettings) -> None:  # type: ignore[misc]  # Ray awaits it
-        from services.drafter.app import DrafterApp
-
         settings = node.localised(settings, *here())
-        await super().__init__("drafter", partial(DrafterApp, settings), settings.device)
+        folder = Path(settings.grpc.removeprefix("unix:")).parent
+        output.speak(folder, "drafter", settings.log_level, settings.pair_id)
+        await super().__init__("drafter", partial(_drafter, settings), settings.device)
+
+
+# Imported where they run: the controller needs no torch.
+def _target(settings: TargetSettings) -> App:
+    from services.target.app import TargetApp
+
+    return TargetApp(settings)
+
+
+def _drafter(settings: DrafterSettings) -> App:
+    from services.drafter.app import DrafterApp
+
+    return DrafterApp(settings)
 
 
 TargetActor = ray.remote(max_restarts=-1, max_concurrency=8)(TargetHost)

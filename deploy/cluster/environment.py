@@ -25,6 +25,10 @@ def prepare(run_dir: Path) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray would kill target and drafter when other work fills the host; how little memory they hold does not count.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+    # What the services of a cluster that others started write is handed on as it is: lines of JSON.
+    os.environ.setdefault("RAY_DISABLE_WORKER_LOG_PREFIX", "1")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))

@@ -1,5 +1,7 @@
 """A CUDA MPS daemon of our own: started before the pairs, told to quit after them; daemons of others are left alone."""
 
+import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -10,10 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from services.common.pair.mps import PIPES, mps_serves
+from services.common.serving.process import Watched, name_of
 
 CONTROL = "nvidia-cuda-mps-control"
 LOGS = "CUDA_MPS_LOG_DIRECTORY"
-START_S, QUIT_S = 30.0, 60.0
+START_S, QUIT_S, LOOK_S = 30.0, 60.0, 0.25
 Wanted = Literal["auto", "true", "false"]
 
 logger = logging.getLogger(__name__)
@@ -35,6 +38,7 @@ class Mps:
         self._run_dir = run_dir
         self._environment: dict[str, str] = {}
         self._runs = False
+        self._daemon: Watched | None = None
 
     def prepare(self) -> None:
         """Gives the processes of the pairs a folder of pipes of their own; call it before Ray hands its environment on.
@@ -58,6 +62,8 @@ class Mps:
             return
         reason = self._hindrance(on_gpus) or self._started()
         self._runs = not reason
+        if self._runs:
+            self._daemon = self._held()
         if reason and self._wanted == "true":
             raise MpsError(f"mps: {reason}")
         logger.info("MPS serves the pairs" if self._runs else "no MPS", extra={"data": {"reason": reason}})
@@ -79,6 +85,20 @@ class Mps:
         except (OSError, subprocess.SubprocessError) as error:
             return f"{CONTROL} does not start: {getattr(error, 'stderr', None) or error}"
         return ""
+
+    def _held(self) -> Watched | None:
+        """The daemon by pidfd, found by the folder in its environment; it has no server yet, which would be alike."""
+        for pid in daemons():
+            with contextlib.suppress(OSError):
+                if f"{PIPES}={self._environment[PIPES]}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    return Watched(pid)
+        return None
+
+    async def until_lost(self) -> None:
+        """Waits until the daemon has ended without being told to; for ever when none of ours runs."""
+        while self._daemon is None or self._daemon.alive:
+            await asyncio.sleep(LOOK_S)
+        self._runs = False
 
     def stop(self) -> None:
         """Tells the daemon to quit, if it is ours."""
@@ -105,13 +125,6 @@ def end_below(run_dir: Path) -> None:
 
 def daemons() -> list[int]:
     """Process ids of every MPS daemon and server that this machine shows."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            name = (process / "comm").read_text().strip()
-        except OSError:
-            continue
-        # The kernel keeps 15 characters of a name.
-        if name == CONTROL[:15]:
-            found.append(int(process.name))
-    return found
+    pids = [int(process.name) for process in Path("/proc").glob("[0-9]*")]
+    # The kernel keeps 15 characters of a name.
+    return [pid for pid in pids if name_of(pid) == CONTROL[:15]]

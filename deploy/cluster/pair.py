@@ -10,12 +10,14 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from deploy.cluster.actors import ActorReport, DrafterActor, TargetActor
+from deploy.cluster.actors import DrafterActor, TargetActor
+from deploy.cluster.report import ActorReport, Answer, Missing
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
 # A drafter that does not answer yet must not keep back what its target says.
 DRAFTER_S = 0.5
+ANSWER_S = 5.0
 
 
 class StraddledPairError(RuntimeError):
@@ -81,6 +83,11 @@ class PlacedPair:
         self._group: PlacementGroup | None = None
         self._target: Any = None
         self._drafter: Any = None
+        self._asking: asyncio.Task[Answer] | None = None
+        self.target: Answer = Missing.UNASKED
+        """What the target said last."""
+        self.drafter: Answer = Missing.UNASKED
+        """What the drafter said last; UNASKED, too, while its answer is awaited."""
 
     async def place(self, timeout_s: float = 60.0) -> None:
         """Reserves the bundle and starts both actors.
@@ -112,26 +119,58 @@ class PlacedPair:
             ),
         )
 
-    async def refresh(self, timeout_s: float = 5.0) -> PairStatus:
+    async def refresh(self) -> PairStatus:
         """Asks both actors and updates status; a dead one counts as a restart when it is back.
 
         Raises:
             StraddledPairError: when both are up and see different GPUs.
         """
-        asking = asyncio.create_task(_report(self._drafter, timeout_s))
+        asking = self._asking = self._asking or asyncio.create_task(_report(self._drafter))
         try:
-            target = await _report(self._target, timeout_s)
+            self.target = await _report(self._target)
             await asyncio.wait([asking], timeout=DRAFTER_S)
-            drafter = asking.result() if asking.done() else None
-        finally:
-            asking.cancel()
+        except asyncio.CancelledError:
+            self._forget()
+            raise
+        self.drafter = Missing.UNASKED
+        if asking.done():
+            self.drafter, self._asking = asking.result(), None
+        target, drafter = _known(self.target), _known(self.drafter)
         if target and drafter and target.gpu_uuids != drafter.gpu_uuids:
             raise StraddledPairError(f"{self.spec.pair_id}: {target.gpu_uuids} and {drafter.gpu_uuids}")
         self.status = _updated(self.status, target, drafter)
         return self.status
 
+    def _forget(self) -> None:
+        """Awaits no answer any more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    def replace_drafter(self) -> None:
+        """Ends the drafter, whatever state it is in, and starts another one in its place."""
+        self._forget()
+        ray.kill(self._drafter, no_restart=True)
+        self._drafter = self._actor(self._kinds.drafter, self.spec.parts[2]).remote(self.spec.drafter)
+        self.status = replace(self.status, drafter_pid=0, drafter_restarts=self.status.drafter_restarts + 1)
+
+    def end(self) -> None:
+        """Ends both at once, whatever state they are in, and frees the bundle; place() begins anew.
+
+        Ray kills what is in a bundle that is removed within a second, a stopped process too.
+        """
+        self._forget()
+        if self._group is not None:
+            remove_placement_group(self._group)
+        for actor in (self._target, self._drafter):
+            if actor is not None:
+                ray.kill(actor, no_restart=True)
+        self._group = self._target = self._drafter = None
+        self.status = replace(self.status, address="", metrics="", ready=False, target_pid=0, drafter_pid=0)
+
     async def drain(self, timeout_s: float) -> None:
         """Lets the target finish, then ends both and frees the bundle; one that is not up yet has nothing to finish."""
+        self._forget()
         for actor, up in ((self._target, self.status.address), (self._drafter, self.status.drafter_pid)):
             if actor is None:
                 continue
@@ -150,15 +189,21 @@ async def _drained(actor: Any, timeout_s: float) -> None:
         pass
 
 
-async def _report(actor: Any, timeout_s: float) -> ActorReport | None:
+async def _report(actor: Any) -> Answer:
     if actor is None:
-        return None
+        return Missing.UNASKED
     try:
         # Not wait_for: before Python 3.12 it swallows the end of a task whose answer comes at the same moment.
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(ANSWER_S):
             return await cast("Awaitable[ActorReport]", actor.report.remote())
-    except (TimeoutError, ray.exceptions.RayError):
-        return None
+    except TimeoutError:
+        return Missing.SILENT
+    except ray.exceptions.RayError:
+        return Missing.GONE
+
+
+def _known(answer: Answer) -> ActorReport | None:
+    return None if isinstance(answer, Missing) else answer
 
 
 def _updated(old: PairStatus, target: ActorReport | None, drafter: ActorReport | None) -> PairStatus:

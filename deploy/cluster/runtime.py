@@ -15,7 +15,8 @@ def start(run_dir: Path, pairs: int, address: str = "", fake_gpus: int | None = 
     environment.prepare must have run before ray was imported.
     """
     if address:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        # The pairs are on other machines, and what they write comes here by Ray's own means.
+        ray.init(address=address, log_to_driver=True, logging_level="ERROR")
         return
     temp_dir = run_dir / "ray"
     temp_dir.mkdir(mode=0o700, exist_ok=True)

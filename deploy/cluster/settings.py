@@ -79,6 +79,14 @@ class ClusterSettings:
     """Seconds before a pair is looked at again after its process died."""
     poll_s: float = 0.25
     """Seconds between two looks at each pair."""
+    startup_s: float = 1800.0
+    """Seconds in which a pair must be ready; one that is not is started anew."""
+    stuck_s: float = 30.0
+    """Seconds for which the engine of a target that has work may finish no turn; then its pair is started anew."""
+    restart_limit: int = 5
+    """Restarts of a pair within restart_window_s; one that needs more is given up."""
+    restart_window_s: float = 1800.0
+    """Seconds over which restarts of a pair are counted."""
     drain_s: float = 20.0
     """Seconds that targets have when the controller stops; running requests have most of it, then they move."""
     mps: Wanted = "auto"
@@ -114,6 +122,7 @@ class ClusterSettings:
             raise ValueError("pairs_per_gpu must be at least 1")
         if self.pairs_per_gpu > 1 and self.host == AUTO and self.base_port:
             raise ValueError("pairs_per_gpu: with host auto ports are numbered by GPU, so base_port must be 0")
+        _check_patience(self)
         if self.context_limit < 0:
             raise ValueError("context_limit must not be negative")
         if not 0.0 < self.memory_fraction <= 1.0:
@@ -126,3 +135,11 @@ class ClusterSettings:
             raise ValueError("mps runs a daemon on this machine, and the pairs of ray_address run on others")
         if self.proposer not in ("dflash", "ngram", "none"):
             raise ValueError("proposer must be dflash, ngram or none")
+
+
+def _check_patience(settings: ClusterSettings) -> None:
+    for name in ("startup_s", "stuck_s", "restart_window_s"):
+        if not getattr(settings, name) > 0.0:
+            raise ValueError(f"{name} must be positive")
+    if settings.restart_limit < 0:
+        raise ValueError("restart_limit must not be negative")

@@ -15,7 +15,7 @@ def main() -> int:
     loaded = settings.load(DrafterSettings, sys.argv[1:])
     from services.drafter.app import DrafterApp
 
-    return lifecycle.run("drafter", DrafterApp(loaded), loaded.log_level)
+    return lifecycle.run("drafter", DrafterApp(loaded), loaded.log_level, loaded.pair_id)
 
 
 if __name__ == "__main__":

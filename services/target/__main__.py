@@ -15,7 +15,7 @@ def main() -> int:
     loaded = settings.load(TargetSettings, sys.argv[1:])
     from services.target.app import TargetApp
 
-    return lifecycle.run("target", TargetApp(loaded), loaded.log_level)
+    return lifecycle.run("target", TargetApp(loaded), loaded.log_level, loaded.pair_id)
 
 
 if __name__ == "__main__":

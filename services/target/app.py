@@ -64,6 +64,11 @@ class TargetApp:
             return False
         return services.attacher is None or not self._settings.require_drafter or services.attacher.first.is_set()
 
+    @property
+    def still_s(self) -> float:
+        """Seconds for which the engine has finished no turn, or no round while it has work."""
+        return self._services.watch.still_s if self._services is not None else 0.0
+
     async def start(self) -> Bound:
         """Binds the listeners and begins to load.
 

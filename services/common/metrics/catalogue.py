@@ -24,7 +24,7 @@ KV_STATES = ("free", "owned", "cached")
 SOURCE_STATES = ("live", "stale")
 PAIR_STATES = ("starting", "ready", "draining", "down", "failed")
 SERVICES = ("target", "drafter")
-PAIR_FAILURES = ("no_room", "straddled", "refused")
+PAIR_FAILURES = ("no_room", "straddled", "refused", "unhealthy", "given_up")
 
 
 class ServiceMetrics(MetricSet):
@@ -135,7 +135,8 @@ class PairMetrics(MetricSet):
     cluster_restarts = counter("Times a service of the pair was restarted.", label="service", values=SERVICES)
     cluster_placements = counter("Times the pair was given a place.")
     cluster_failures = counter(
-        "Times something kept the pair from serving: no room, its services saw different GPUs, one refused to start.",
+        "Times something kept the pair from serving: no room, its services saw different GPUs, one refused to start or "
+        "stayed unhealthy, the pair was given up after too many restarts.",
         label="reason",
         values=PAIR_FAILURES,
     )

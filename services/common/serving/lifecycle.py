@@ -26,14 +26,14 @@ class App(Protocol):
         """Finishes running work and ends the service."""
 
 
-def run(service: str, app: App, log_level: str = "info") -> int:
-    """Runs the app until SIGTERM or SIGINT; returns the exit code.
+def run(service: str, app: App, log_level: str = "info", pair: str = "") -> int:
+    """Runs the app until SIGTERM or SIGINT; returns the exit code. Its log names the pair that it serves, if any.
 
     A signal during the start ends it. Prints one JSON line with the bound addresses as soon as they are known. A failed
     start raises, so the process ends with a code other than 0. A fatal error later (app.fatal, when the app has one)
     ends the process with 1.
     """
-    logs.configure(service, log_level)
+    logs.configure(service, log_level, pair)
     return asyncio.run(_run(service, app))
 
 

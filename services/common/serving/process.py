@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 # How long a thread without work may take to end.
 _IDLE_S = 0.2
 # How long the kernel may take to end what was killed.
@@ -40,6 +41,32 @@ def leave(code: int) -> NoReturn:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def leave_now(code: int) -> NoReturn:
+    """Ends this process without what libraries do at exit: some wait for processes that may be gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of descendants whose own has ended, so that none outlives end_descendants."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> list[tuple[int, str]]:
+    """Process id and name, of 15 characters at most, of every child of this process that has not ended."""
+    pids = [pid for pid, (parent, _) in _living().items() if parent == os.getpid()]
+    return [(pid, name) for pid in pids if (name := name_of(pid))]
+
+
+def name_of(pid: int) -> str:
+    """The kernel's name of a process, 15 characters at most; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def end_session(session: int) -> None:

@@ -234,10 +234,12 @@ class Engine:
             self._abandon(round_, error)
 
     def _abandon(self, round_: Round, error: Exception) -> None:
-        _LOG.exception("round failed", extra={"round": round_.plan.number})
         self._failed_rounds += 1
         refusal = PacelineError(Code.INTERNAL, Reason.INTERNAL, "the round of this request failed")
-        for request in self._parts.scheduler.abandon(round_.plan, self._parts.clock()):
+        abandoned = self._parts.scheduler.abandon(round_.plan, self._parts.clock())
+        requests = [request.spec.request_id for request in abandoned]
+        _LOG.error("round failed", exc_info=error, extra={"round": round_.plan.number, "requests": requests})
+        for request in abandoned:
             self._parts.emitter.end(request, End(error=refusal, totals=totals(request)))
             self._parts.requests.ended(request)
         self._parts.meter.failed_round()

@@ -39,6 +39,8 @@ class EngineWatch:
         self._seen = (-1, -1)
         self._stepped = self._turned = clock()
         self._looks = 0
+        self.still_s = 0.0
+        """Seconds, as of the last look, for which the engine has not moved; 0 until enough looks agree."""
 
     def healthy(self) -> bool:
         """Whether the engine moves."""
@@ -51,7 +53,8 @@ class EngineWatch:
         self._seen = (steps, turns)
         still_s = max(now - self._stepped, now - self._turned)
         self._looks = self._looks + 1 if still_s > 0 else 0
-        return still_s < self._stall_s or self._looks < _LOOKS
+        self.still_s = still_s if self._looks >= _LOOKS else 0.0
+        return self.still_s < self._stall_s
 
 
 async def keep_health(

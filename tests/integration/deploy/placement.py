@@ -19,8 +19,9 @@ environment.prepare(Path(FOLDER.name))
 import ray  # noqa: E402 - reads the environment when it is imported
 
 from deploy.cluster import runtime  # noqa: E402
-from deploy.cluster.actors import ActorReport, ServiceHost  # noqa: E402
+from deploy.cluster.actors import ServiceHost  # noqa: E402
 from deploy.cluster.pair import ActorKinds, PairSpec, PlacedPair  # noqa: E402
+from deploy.cluster.report import ActorReport  # noqa: E402
 from services.common.serving.server import Bound  # noqa: E402
 from services.drafter.settings import DrafterSettings  # noqa: E402
 from services.target.settings import TargetSettings  # noqa: E402

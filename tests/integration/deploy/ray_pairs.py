@@ -91,7 +91,7 @@ class Cluster:
         self._metrics = bound.metrics
         flags = ["--watch", bound.grpc, "--tokenizer", self.settings.model, "--model", self.settings.model_name]
         self.gateway = ServiceProcess("gateway", ["services.gateway", *flags], Path(FOLDER.name), {})
-        await self.until(lambda: self.app.ready and all(pair.drafter_pid for pair in self.pairs))
+        await self.until(lambda: all(pair.ready and pair.drafter_pid for pair in self.pairs))
 
     async def stop(self) -> None:
         """Ends everything."""

@@ -1,5 +1,6 @@
 """The whole system on one machine: started, used, and gone without a trace."""
 
+import json
 import os
 import re
 import signal
@@ -24,7 +25,12 @@ PROMPT = "def add(a, b):\n"
 def stack() -> Iterator[Stack]:
     # The values are the CPU's own, but for the two that a test looks for; a gateway knows none of these variables.
     flags = ("--target.block-size", "8", "--target.widths", "1,4,8")
-    environment = {"PACELINE_TARGET__BLOCKS": "700", "PACELINE_DRAFTER__NGRAM_MAX": "5", "PACELINE_POLL_S": "0.25"}
+    environment = {
+        "PACELINE_TARGET__BLOCKS": "700",
+        "PACELINE_TARGET__LOG_LEVEL": "debug",
+        "PACELINE_DRAFTER__NGRAM_MAX": "5",
+        "PACELINE_POLL_S": "0.25",
+    }
     with Stack(StackSettings(ready_s=110.0, cluster_flags=flags, environment=environment)) as running:
         yield running
 
@@ -81,6 +87,26 @@ def test_every_service_answers_scrapes(stack: Stack) -> None:
 def scraped(address: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30.0) as answer:
         return str(answer.read().decode())
+
+
+def test_every_line_of_target_and_drafter_is_json_on_the_controllers_stdout(stack: Stack) -> None:
+    announced, *entries = (json.loads(line) for line in (stack.run_dir / "cluster.out").read_text().splitlines())
+    assert announced["service"] == "cluster"
+    assert {(entry["service"], entry["pair"]) for entry in entries} == {("target", "pair-0"), ("drafter", "pair-0")}
+    (planned,) = (entry for entry in entries if entry["message"] == "memory planned")
+    assert planned["blocks"] == 700
+    assert planned["per_token"]["target_kv"] > 0
+
+
+def test_no_log_holds_a_prompt(stack: Stack) -> None:
+    secret = "Zwetschgendatschi"
+    with Client(stack.gateway_address) as client:
+        prompt = client.generate(Job(secret, 4))
+        with pytest.raises(grpc.RpcError):
+            client.generate(Job(secret, 4, temperature=-1.0))
+    assert prompt.tokens
+    for log in [*stack.run_dir.glob("*.out"), *stack.run_dir.glob("*.log")]:
+        assert secret not in log.read_text(errors="replace"), log.name
 
 
 def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:

@@ -114,7 +114,7 @@ def test_a_refused_checkpoint_ends_it_with_the_targets_own_words(folder: Path) -
     (model / "config.json").write_text(json.dumps(config | {"architectures": ["LlamaForCausalLM"]}))
 
     def refused() -> bool:
-        logs = folder.glob("paceline-*/c/ray/session_2*/logs/worker-*.err")
+        logs = folder.glob("paceline-*/cluster.out")
         return any("the target cannot start" in log.read_text(errors="replace") for log in logs)
 
     with Up(folder, "--model", str(model)) as up:

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy.cluster import controller
-from deploy.cluster.actors import ActorReport
 from deploy.cluster.meter import PairMeter
 from deploy.cluster.pair import PairSpec, PairStatus, PlacedPair, StraddledPairError
 from deploy.cluster.registry import Registry
+from deploy.cluster.report import ActorReport
 from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
 from services.common.metrics.catalogue import PairMetrics

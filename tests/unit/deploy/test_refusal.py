@@ -10,13 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy.cluster import actors, controller
-from deploy.cluster.actors import ActorReport, ServiceHost
+from deploy.cluster.actors import ServiceHost
 from deploy.cluster.app import ClusterApp
 from deploy.cluster.failure import Failure, failure_of
 from deploy.cluster.fleet_service import to_pair
 from deploy.cluster.meter import PairMeter
 from deploy.cluster.pair import PairSpec, PlacedPair
 from deploy.cluster.registry import PairEntry, Registry
+from deploy.cluster.report import ActorReport
 from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import news
 from services.common.metrics.catalogue import PairMetrics
@@ -153,7 +154,7 @@ async def test_a_refusal_is_announced_and_ends_the_controller(
     kept = keeper(tmp_path, registry, pairs=1)
     with pytest.raises(ExceptionGroup) as ended:
         await asyncio.wait_for(kept.run(), 30)
-    assert isinstance(ended.value.exceptions[0], controller.PairRefusedError)
+    assert isinstance(ended.value.exceptions[0], controller.NoPairLeftError)
     (entry,) = registry.snapshot.pairs
     assert (entry.state, entry.message, entry.target_address) == ("failed", REFUSAL.message, "")
     await kept.drain()
@@ -167,7 +168,7 @@ async def test_a_refusal_is_fatal_to_the_process_of_the_controller(tmp_path: Pat
     app.fatal = asyncio.get_running_loop().create_future()
 
     async def run() -> None:
-        raise ExceptionGroup("", [controller.PairRefusedError("pair-0: damaged")])
+        raise ExceptionGroup("", [controller.NoPairLeftError("pair-0: damaged")])
 
     task = asyncio.create_task(run())
     task.add_done_callback(app._controller_ended)
@@ -229,7 +230,7 @@ async def test_a_drafter_that_does_not_answer_keeps_back_no_news_of_its_target()
     pair = PlacedPair(SPEC)
     pair._target, pair._drafter = Answers(REFUSAL), Mute()
     begun = asyncio.get_running_loop().time()
-    status = await pair.refresh(timeout_s=30.0)
+    status = await pair.refresh()
     assert (status.failure, status.final) == (REFUSAL.message, True)
     assert asyncio.get_running_loop().time() - begun < 3.0
 

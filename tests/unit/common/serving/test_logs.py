@@ -39,3 +39,17 @@ def test_data_and_exceptions_are_kept() -> None:
         )
     assert entry["pair"] == "p"
     assert "ValueError: bad" in entry["exception"]
+
+
+def test_every_extra_field_is_kept_and_none_takes_the_place_of_another() -> None:
+    extra = {"blocks": 7, "terms": {"kv": 1}, "level": 3, "data": {"service": "s"}, "_private": 1}
+    entry = json.loads(JsonFormatter("t").format(record("planned", **extra)))
+    assert (entry["blocks"], entry["terms"]) == (7, {"kv": 1})
+    assert (entry["level"], entry["extra.level"], entry["service"], entry["extra.service"]) == ("warning", 3, "t", "s")
+    assert "_private" not in entry
+    assert json.loads(JsonFormatter("t").format(record("m", data=[1])))["data"] == [1]
+
+
+def test_a_process_of_a_pair_names_it_in_every_line() -> None:
+    assert json.loads(JsonFormatter("t", "pair-2").format(record("m")))["pair"] == "pair-2"
+    assert "pair" not in json.loads(JsonFormatter("t").format(record("m")))

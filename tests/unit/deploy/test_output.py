@@ -1,0 +1,100 @@
+"""What target and drafter write becomes JSON on the controller's stdout, line by line, and never holds them up."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from deploy.cluster.output import PIPE_BYTES, Lines, pipe_of
+
+# What an actor does, in a process of its own, for it redirects its whole output.
+WRITER = """
+import logging, os, sys
+from pathlib import Path
+from deploy.cluster import output
+print("before", file=sys.stderr)
+output.speak(Path(sys.argv[1]), "target", "info", "pair-3")
+exec(sys.argv[2])
+"""
+WAIT_S = 30.0
+
+
+def written(folder: Path, program: str) -> str:
+    """Runs a program in a process that speaks; returns what it wrote before that and elsewhere."""
+    command = [sys.executable, "-c", WRITER, str(folder), program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
+    return done.stdout + done.stderr
+
+
+async def given(folder: Path, *programs: str) -> list[dict[str, Any]]:
+    """The lines that come out when the programs run one after another."""
+    lines: list[str] = []
+    heard = Lines(folder, "target", "pair-3", lines.append)
+    for program in programs:
+        assert await asyncio.to_thread(written, folder, program) == "before\n"
+    heard.close()
+    assert not pipe_of(folder, "target").exists()
+    return [json.loads(line) for line in lines]
+
+
+async def test_a_line_of_the_log_names_its_pair_and_keeps_its_fields(tmp_path: Path) -> None:
+    program = "logging.getLogger('x').info('planned', extra={'blocks': 7, 'terms': {'kv': 1}})"
+    (entry,) = await given(tmp_path, program)
+    assert entry.pop("time")
+    assert entry == {
+        "level": "info",
+        "service": "target",
+        "pair": "pair-3",
+        "logger": "x",
+        "message": "planned",
+        "blocks": 7,
+        "terms": {"kv": 1},
+    }
+
+
+async def test_what_libraries_and_children_print_is_json_too(tmp_path: Path) -> None:
+    program = "print('out'); os.system('echo child >&2'); os.write(2, b'[1]'); os._exit(0)"
+    entries = await given(tmp_path, program)
+    assert [entry["message"] for entry in entries] == ["out", "child", "[1]"]
+    assert {(entry["service"], entry["pair"], entry["level"]) for entry in entries} == {("target", "pair-3", "info")}
+
+
+async def test_the_last_words_of_a_process_that_is_killed_come_out(tmp_path: Path) -> None:
+    words = "logging.critical('lost'); os.kill(os.getpid(), 9)"
+    caught = f"import subprocess; pid = os.fork()\nif not pid: {words}\nos.waitpid(pid, 0); logging.info('next')"
+    assert [entry["message"] for entry in await given(tmp_path, caught)] == ["lost", "next"]
+
+
+async def test_rays_own_marks_are_left_out(tmp_path: Path) -> None:
+    assert await given(tmp_path, "print(':actor_name:TargetHost'); print(); print(':job_id:01')") == []
+
+
+async def test_a_writer_does_not_wait_for_a_reader_that_hangs(tmp_path: Path) -> None:
+    lines: list[str] = []
+    heard = Lines(tmp_path, "target", "pair-3", lines.append)
+    flood = f"[logging.info('%s', 'x' * 1000) for _ in range({4 * PIPE_BYTES // 1000})]"
+    written(tmp_path, flood)  # on this thread, so that nobody reads
+    heard.close()
+    assert 0 < sum(map(len, lines)) <= 2 * PIPE_BYTES
+    assert all(json.loads(line) for line in lines)
+
+
+async def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
+    lines: list[str] = []
+    heard = Lines(tmp_path, "target", "pair-3", lines.append)
+    pipe = os.open(pipe_of(tmp_path, "target"), os.O_WRONLY)
+    block = b"x" * (PIPE_BYTES // 2)
+    for _ in range(3):
+        os.write(pipe, block)
+        await asyncio.sleep(0.01)
+    os.close(pipe)
+    heard.close()
+    assert "".join(json.loads(line)["message"] for line in lines) == (3 * block).decode()
+
+
+def test_without_a_controller_here_the_lines_stay_where_they_were(tmp_path: Path) -> None:
+    entry = json.loads(written(tmp_path, "logging.warning('elsewhere')").splitlines()[0])
+    assert (entry["message"], entry["pair"]) == ("elsewhere", "pair-3")
