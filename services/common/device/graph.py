@@ -12,7 +12,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-Signature = tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int], ...]
+Signature = list[tuple[torch.Size, tuple[int, ...], torch.dtype, int]]
 _WARM_UP_CALLS = 3
 
 
@@ -142,4 +142,4 @@ def _warmed_up(step: Callable[[], None], device: torch.device) -> int:
 
 
 def _signature(tensors: Sequence[Tensor]) -> Signature:
-    return tuple((tuple(t.shape), t.stride(), t.dtype, t.data_ptr()) for t in tensors)
+    return [(t.shape, t.stride(), t.dtype, t.data_ptr()) for t in tensors]

@@ -59,7 +59,8 @@ class Round:
     """One round, filled as it goes: planned, drafted, launched, committed.
 
     ``drafted`` says that the mailbox holds its drafts; otherwise ``fallback`` says why a speculative round has none.
-    The engine waited ``draft_us`` for them and spent ``engine_us`` on the round in all, microseconds.
+    The engine waited ``draft_us`` for them and spent ``engine_us`` on the round in all, microseconds. It is ``over``
+    when nothing is left to do: its plan is empty, or it has failed.
     """
 
     plan: Plan
@@ -67,15 +68,13 @@ class Round:
     fallback: str = ""
     draft_us: int = 0
     engine_us: float = 0.0
-    failed: bool = False
     output: RoundOutput = field(init=False)
     outcomes: tuple[Outcome, ...] = ()
     commit: Commit = field(init=False)
+    over: bool = field(init=False)
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing is left to do: the plan is empty, or the round has failed."""
-        return self.failed or self.plan.empty
+    def __post_init__(self) -> None:
+        self.over = self.plan.empty
 
 
 NO_ROUND = Round(Plan(0, 1, (), 0, (), (), (), ()))

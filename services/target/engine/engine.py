@@ -7,8 +7,7 @@ want of it arrives as commands between rounds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 
@@ -148,9 +147,9 @@ class Engine:
         """Asks for drafts, does meanwhile what needs none, and waits for them."""
         if round_.over:
             return
-        with self._giving_up(round_):
+        runner, plan, drafts = self._parts.runner, round_.plan, self._drafts
+        try:
             self._parts.points.visit("draft")
-            runner, plan, drafts = self._parts.runner, round_.plan, self._drafts
             runner.prepare(plan)
             if plan.speculative:
                 drafts.ask(plan)
@@ -158,6 +157,8 @@ class Engine:
             runner.overlap(plan)
             if plan.speculative:
                 self._wait(round_, drafts)
+        except Exception as error:
+            self._give_up(round_, error)
 
     def _wait(self, round_: Round, drafts: Drafts) -> None:
         """Waits for the drafts; a drafter that is late or gone is not asked again."""
@@ -174,21 +175,25 @@ class Engine:
         """Launches the one forward of the round."""
         if round_.over:
             return
-        with self._giving_up(round_):
+        try:
             self._parts.points.visit("verify")
             start = perf_counter()
             round_.output = self._parts.runner.launch(round_.plan, round_.drafted)
             round_.engine_us = round_.draft_us + (perf_counter() - start) * 1e6
+        except Exception as error:
+            self._give_up(round_, error)
 
     def _commit(self, round_: Round) -> None:
         """Waits for the round and commits it; commands that come before it is reported find what it left."""
         if round_.over:
             return
-        with self._giving_up(round_):
+        try:
             start = perf_counter()
             round_.outcomes = round_.output.land()
             round_.engine_us += (perf_counter() - start) * 1e6
-        if not round_.failed:
+        except Exception as error:
+            self._give_up(round_, error)
+        else:
             self._settle(round_)
 
     def _settle(self, round_: Round) -> None:
@@ -219,19 +224,15 @@ class Engine:
         self._parts.meter.round(entry, round_.commit)
         self._deliver(entry.number)
 
-    @contextmanager
-    def _giving_up(self, round_: Round) -> Iterator[None]:
-        """Ends the requests of a round that fails: a request must never end the engine, a broken device must."""
-        try:
-            yield
-        except Exception as error:
-            round_.failed = True
-            if self._in_flight.plan.number < round_.plan.number:
-                self.land()
-            if not self._parts.runner.sound:
-                raise EngineDeadError("the device is lost") from error
-            self._report()
-            self._abandon(round_, error)
+    def _give_up(self, round_: Round, error: Exception) -> None:
+        """Ends the requests of a round that failed: a request must never end the engine, a broken device must."""
+        round_.over = True
+        if self._in_flight.plan.number < round_.plan.number:
+            self.land()
+        if not self._parts.runner.sound:
+            raise EngineDeadError("the device is lost") from error
+        self._report()
+        self._abandon(round_, error)
 
     def _abandon(self, round_: Round, error: Exception) -> None:
         self._failed_rounds += 1
