@@ -1,0 +1,120 @@
+"""How many calls into services/ a steady round takes: drafter, target and gateway in one process, one request."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import grpc
+
+from services.common.pb.paceline.v1 import inference_pb2 as pb
+from services.common.pb.paceline.v1 import inference_pb2_grpc as rpc
+from services.common.pb.paceline.v1 import types_pb2 as types
+from services.drafter.app import DrafterApp
+from services.drafter.settings import DrafterSettings
+from services.gateway.app import GatewayApp
+from services.gateway.settings import GatewaySettings
+from services.target.app import TargetApp
+from services.target.settings import TargetSettings
+
+MODELS = Path(__file__).resolve().parents[2] / "models" / "embedded"
+MOST_CALLS = 320
+WAIT_S = 120.0
+
+
+class Calls:
+    """Counts calls into services/, generated stubs left out, while it is on."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.count = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if self.on and event == "call":
+            file = frame.f_code.co_filename
+            self.count += "/services/" in file and "/services/common/pb/" not in file
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Watches this thread and those that are started meanwhile."""
+        sys.setprofile(self)
+        threading.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+
+@asynccontextmanager
+async def stack(folder: str) -> AsyncIterator[rpc.InferenceServiceAsyncStub]:
+    """The three services on this event loop; target and drafter take turns over the side socket."""
+    drafter = DrafterApp(DrafterSettings(model=str(MODELS / "drafter"), grpc=f"unix:{folder}/d.sock"))
+    target = TargetApp(
+        TargetSettings(
+            model=str(MODELS / "target"),
+            drafter_model=str(MODELS / "drafter"),
+            drafter_address=f"unix:{folder}/d.sock",
+            grpc=f"unix:{folder}/t.sock",
+            run_dir=folder,
+            adaptive=False,
+            widths=(1, 8),
+            slots=1,
+            watchdog_s=20.0,
+            propagation_s=0.0,
+        )
+    )
+    gateway = GatewayApp(GatewaySettings(tokenizer=str(MODELS / "target"), targets=(f"unix:{folder}/t.sock",)))
+    async with AsyncExitStack() as exits:
+        for app in (drafter, target, gateway):
+            exits.push_async_callback(app.drain)
+        await drafter.start()
+        await target.start()
+        await target.wait_ready(WAIT_S)
+        address = (await gateway.start()).as_dict()["grpc"]
+        async with asyncio.timeout(WAIT_S):
+            while not gateway.ready:
+                await asyncio.sleep(0.05)
+        channel = await exits.enter_async_context(grpc.aio.insecure_channel(address))
+        yield cast("rpc.InferenceServiceAsyncStub", rpc.InferenceServiceStub(channel))
+
+
+async def rounds_of(stub: rpc.InferenceServiceAsyncStub, tokens: int) -> int:
+    """Generates greedily; returns how many rounds it took."""
+    request = pb.GenerateRequest(
+        prompt=pb.Prompt(text="def main():\n    "),
+        stopping=types.Stopping(max_tokens=tokens, ignore_eos=True),
+    )
+    messages = [message async for message in stub.Generate(request)]
+    return messages[-1].final.speculation.rounds
+
+
+async def calls_a_round(calls: Calls) -> float:
+    """What the rounds between a short and a long answer took: how a request begins and ends is in both."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="pl-") as folder:
+        async with stack(folder) as stub:
+            await rounds_of(stub, 64)
+            for tokens in (33, 161):
+                calls.on, calls.count = True, 0
+                rounds = await rounds_of(stub, tokens)
+                calls.on = False
+                found.append((rounds, calls.count))
+    (few, least), (many, most) = found
+    return (most - least) / (many - few)
+
+
+def test_a_steady_round_takes_few_calls(report_counts: Callable[[str, int], None]) -> None:
+    """Loops that run beside, such as health, count as a round's; they are few."""
+    calls = Calls()
+    with calls.counted():
+        a_round = asyncio.run(calls_a_round(calls))
+    report_counts("calls_a_round", round(a_round))
+    assert a_round <= MOST_CALLS
