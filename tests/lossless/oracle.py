@@ -8,6 +8,7 @@ import torch
 from services.common.device.noise import gumbel
 from services.common.kernels.span_attention import plan_span
 from services.common.model import load_target
+from services.common.model.rows import Part, Rows
 from services.target.core.request import RequestSpec
 
 EXCUSED_GAP = 1e-5
@@ -26,8 +27,9 @@ class Oracle:
         blocks = -(-len(prefix) // BLOCK)
         table_BN = torch.arange(1, blocks + 1, dtype=torch.int32).unsqueeze(0)
         span = plan_span(table_BN, torch.zeros(1, dtype=torch.int64), len(prefix), BLOCK)
-        hidden_BWD, _ = self._model.forward_span(torch.tensor([prefix]), span, self._model.new_kv(blocks + 1, BLOCK))
-        return self._model.logits(hidden_BWD)[0]
+        rows = Rows(Part(span, torch.zeros(1, dtype=torch.int64)))
+        states = self._model.new_states(blocks + 1, BLOCK)
+        return self._model.logits(self._model.forward(torch.tensor(prefix), rows, states)[0])
 
     @torch.inference_mode()
     def scores(self, prefix: Sequence[int], spec: RequestSpec) -> torch.Tensor:

@@ -66,8 +66,8 @@ FORWARD = (
     Mutant(
         "positions-start-anew-in-every-span",
         TARGET,
-        "self._table.at(span.positions_BW.flatten())",
-        "self._table.at((span.positions_BW - span.lengths_B[:, None]).flatten())",
+        "self._table.at(rows.positions_T)",
+        "self._table.at(rows.positions_T - rows.parts[0].span.lengths_B.repeat_interleave(rows.parts[0].span.width))",
         TRANSFORMERS,
     ),
     Mutant(
@@ -89,15 +89,15 @@ FORWARD = (
     Mutant(
         "draft-context-missing-in-plain-rounds",
         VERIFY,
-        "if pool.context is not None and features_BWF",
-        "if self._width > 1 and pool.context is not None and features_BWF",
+        "if pool.context is not None and pool.draft_kv",
+        "if self._width > 1 and pool.context is not None and pool.draft_kv",
         DRAFT_CONTEXT,
     ),
     Mutant(
         "draft-context-missing-for-the-prompt",
         PREFILL,
-        "if pool.context is not None and features_BWF",
-        "if not pool.taps and pool.context is not None and features_BWF",
+        "if pool.context is not None and pool.draft_kv",
+        "if not pool.taps and pool.context is not None and pool.draft_kv",
         DRAFT_CONTEXT,
     ),
     Mutant(
@@ -132,8 +132,8 @@ FORWARD = (
     Mutant(
         "a-second-forward-every-round",
         VERIFY,
-        "hidden_BWD, features_BWF = pool.model.forward_span(",
-        "pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)\n        hidden_BWD, features_BWF = pool.model.forward_span(",
+        "hidden_TD, features_TF = pool.model.forward(",
+        "pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.taps)\n        hidden_TD, features_TF = pool.model.forward(",
         ONE_FORWARD,
     ),
 )

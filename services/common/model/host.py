@@ -1,156 +1,170 @@
-"""The CPU path of both models, compiled by TorchScript: a block is some fifty small operators, and at a few rows Python
-between them would cost more than they do. Composed of the operators' references, which state their meaning.
+"""The blocks of the CPU path: a mixer, a feed-forward part and the residual stream, made for TorchScript.
+
+Whole blocks in one program: most of a round on a CPU would otherwise be Python between small operators.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from services.common.kernels.compiled import compiled
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.span_attention.reference import attend, gathered, room_for
-from services.common.kernels.store_context.reference import store_context
 from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.swiglu.reference import swiglu
+from services.common.model.rows import Rows
 from services.common.model.spec import StackSpec
-from services.common.model.weights import LayerWeights
+from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
 
 
-class HostBlock(nn.Module):
-    """One block, with the norm that comes after it; `qkv` maps rows to queries, keys and values."""
+class Places(NamedTuple):
+    """Where rows sit: their rotation and where they write; then of each span its rows, where it reads, and its mask."""
+
+    rotation: Rotation
+    slots_T: Tensor
+    counts: list[int]
+    reads: list[Tensor]
+    biases: list[Tensor | None]
+
+
+class HostMixer(nn.Module):
+    """What both kinds of attention hold; `qkv` maps rows to queries, keys and values."""
 
     offset: Final[float]
 
-    def __init__(self, layer: LayerWeights, next_norm_D: Tensor, spec: StackSpec) -> None:
+    def __init__(self, weights: AttentionWeights, spec: StackSpec) -> None:
         super().__init__()
-        self.qkv, self.o = product(layer.mixer.qkv_FD, layer.mixer.bias_F), product(layer.mixer.o_DF)
-        self.gate_up, self.down = product(layer.ffn.gate_up_FD), product(layer.ffn.down_DF)
-        self.head_norm_HD = layer.mixer.head_norm_HD
-        self.post_norm_D, self.next_norm_D = layer.post_norm_D, next_norm_D
-        attention = spec.attention
-        self.heads, self.kv_heads = attention.heads, attention.kv_heads
-        self.head_dim, self.eps, self.offset = attention.head_dim, spec.norm_eps, spec.norm_offset
-
-    def finish(self, attended_BWF: Tensor, stream_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply the output projection and the feed-forward half; return normed rows and residual stream."""
-        mixed_TD = self.o(attended_BWF.flatten(0, 1))
-        normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps, self.offset)
-        branch_TD = self.down(swiglu(self.gate_up(normed_TD)))
-        return add_rms_norm(branch_TD, stream_TD, self.next_norm_D, self.eps, self.offset)
+        self.qkv, self.head_norm_HD = product(weights.qkv_FD, weights.bias_F), weights.head_norm_HD
+        self.eps, self.offset, attention = spec.norm_eps, spec.norm_offset, spec.attention
+        self.heads, self.kv_heads, self.head_dim = attention.heads, attention.kv_heads, attention.head_dim
 
 
-class TargetBlock(HostBlock):
-    """A block that stores the K/V of its rows and lets them attend causally."""
+class HostSpanAttention(HostMixer):
+    """A target's: rows store their keys and values and attend causally."""
 
-    def forward(
-        self, normed_TD: Tensor, stream_TD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor,
-        read_BT: Tensor, room_2BTHD: Tensor, bias_B1WT: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return normed rows and residual stream after the block, both [T, D]."""
-        mixed_TF = self.qkv(normed_TD)
-        q_THD = store_qkv(mixed_TF, self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
-        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, room_2BTHD)
-        q_BWHD = q_THD.unflatten(0, [read_BT.shape[0], -1])
-        return self.finish(attend(q_BWHD, keys_BTHD, values_BTHD, bias_B1WT), stream_TD)
+    def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
+        """Return the mixed rows [T, F]; `rooms` hold what each span reads."""
+        mixed_TF, slots_T = self.qkv(normed_TD), places.slots_T
+        q_THD = store_qkv(mixed_TF, self.head_norm_HD, places.rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
+        mixed: list[Tensor] = []
+        for index, q in enumerate(q_THD.split(places.counts)):
+            read_BT, bias = places.reads[index], places.biases[index]
+            keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[index])
+            q_BWHD = q.unflatten(0, [read_BT.shape[0], -1])
+            mixed.append(attend(q_BWHD, keys_BTHD, values_BTHD, bias).flatten(0, 1))
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
-class DraftBlock(HostBlock):
-    """A block whose rows attend to the context and to one another."""
+class HostBlockAttention(HostMixer):
+    """A drafter's: the rows of its one span attend to the context and to one another, and leave nothing behind."""
 
-    def forward(
-        self, normed_TD: Tensor, stream_TD: Tensor, rotation: Rotation, kv_2NSHD: Tensor, read_BT: Tensor,
-        room_2BTHD: Tensor, bias_B1WT: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return normed rows and residual stream after the block, both [T, D]."""
-        turning = self.heads + self.kv_heads
+    def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
+        """Return the mixed rows [T, F]; the first of `rooms` holds the context."""
+        turning, read_BT = self.heads + self.kv_heads, places.reads[0]
         mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
-        turned_THD = norm_rope(mixed_BWHD[:, :, :turning].flatten(0, 1), self.head_norm_HD, rotation, self.eps)
+        turned_THD = norm_rope(mixed_BWHD[:, :, :turning].flatten(0, 1), self.head_norm_HD, places.rotation, self.eps)
         turned_BWHD = turned_THD.view(read_BT.shape[0], -1, turning, self.head_dim)
-        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, room_2BTHD)
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[0])
         keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
         values_BTHD = torch.cat((values_BTHD, mixed_BWHD[:, :, turning:]), 1)
-        attended_BWF = attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, bias_B1WT)
-        return self.finish(attended_BWF, stream_TD)
+        return attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, places.biases[0]).flatten(0, 1)
 
 
-class HostTarget(nn.Module):
-    """A target's blocks and head."""
+class HostSwiGlu(nn.Module):
+    """Two products, one of which gates the other, and a third (Shazeer 2020)."""
+
+    def __init__(self, weights: DenseWeights) -> None:
+        super().__init__()
+        self.gate_up, self.down = product(weights.gate_up_FD), product(weights.down_DF)
+
+    def forward(self, normed_TD: Tensor) -> Tensor:
+        """Return what is added to the stream [T, D]."""
+        added_TD: Tensor = self.down(swiglu(self.gate_up(normed_TD)))
+        return added_TD
+
+
+class HostLayer(nn.Module):
+    """One block, with the norm that comes after it."""
 
     offset: Final[float]
 
-    def __init__(self, layers: Sequence[LayerWeights], norm_D: Tensor, lm_head_VD: Tensor, spec: StackSpec) -> None:
+    def __init__(self, mixer: nn.Module, layer: LayerWeights, next_norm_D: Tensor, spec: StackSpec) -> None:
         super().__init__()
-        self.first_norm_D, self.eps, self.offset = layers[0].input_norm_D, spec.norm_eps, spec.norm_offset
-        norms = [layer.input_norm_D for layer in layers[1:]] + [norm_D]
-        self.blocks = nn.ModuleList(TargetBlock(layer, norm, spec) for layer, norm in zip(layers, norms, strict=True))
-        self.head = product(lm_head_VD)
+        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), HostSwiGlu(layer.ffn)
+        self.post_norm_D, self.next_norm_D = layer.post_norm_D, next_norm_D
+        self.eps, self.offset = spec.norm_eps, spec.norm_offset
 
     def forward(
-        self, ids_T: Tensor, embed_VD: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor,
-        read_BT: Tensor, bias_B1WT: Tensor | None, taps: list[int],
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: Tensor, rooms: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Return normed rows and residual stream after the block, both [T, D]."""
+        mixed_TD = self.o(self.mixer(normed_TD, places, state, rooms))
+        normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps, self.offset)
+        return add_rms_norm(self.ffn(normed_TD), stream_TD, self.next_norm_D, self.eps, self.offset)
+
+
+class HostBlocks(nn.Module):
+    """Blocks over one residual stream."""
+
+    offset: Final[float]
+
+    def __init__(self, layers: Sequence[HostLayer], first_norm_D: Tensor, spec: StackSpec) -> None:
+        super().__init__()
+        self.layers, self.first_norm_D = nn.ModuleList(layers), first_norm_D
+        self.eps, self.offset = spec.norm_eps, spec.norm_offset
+
+    def forward(
+        self, ids_T: Tensor, embed_VD: Tensor, places: Places, states: list[Tensor], taps: list[int]
+    ) -> tuple[Tensor, Tensor]:
         """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated.
 
         The last block's is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
         """
         stream_TD = embed_VD.index_select(0, ids_T)
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps, self.offset)
-        room = room_for(kv_L2NSHD, read_BT)
+        rooms = [room_for(states[0], read_BT) for read_BT in places.reads]
         streams: list[Tensor] = []
-        for index, block in enumerate(self.blocks):
-            normed_TD, stream_TD = block(
-                normed_TD, stream_TD, rotation, kv_L2NSHD[index], slots_T, read_BT, room, bias_B1WT
-            )
+        for index, layer in enumerate(self.layers):
+            normed_TD, stream_TD = layer(normed_TD, stream_TD, places, states[index], rooms)
             streams.append(stream_TD)
         if len(taps) == 0:
-            return normed_TD, None
+            return normed_TD, normed_TD.new_empty([normed_TD.shape[0], 0])
         streams[-1] = normed_TD
         return normed_TD, torch.cat([streams[tap] for tap in taps], -1)
 
-    @torch.jit.export
-    def logits(self, hidden_TD: Tensor) -> Tensor:
-        """Return the logits [T, V] of normalised hidden states."""
-        logits_TV: Tensor = self.head(hidden_TD)
-        return logits_TV
+
+Attends = Callable[[AttentionWeights, StackSpec], nn.Module]
+"""Makes the mixer of a layer."""
 
 
-class HostDraft(nn.Module):
-    """A drafter's blocks."""
+class HostStack:
+    """Runs the blocks on a CPU."""
 
-    def __init__(self, layers: Sequence[LayerWeights], norm_D: Tensor, spec: StackSpec) -> None:
-        super().__init__()
-        self.first_norm_D, self.eps = layers[0].input_norm_D, spec.norm_eps
-        norms = [layer.input_norm_D for layer in layers[1:]] + [norm_D]
-        self.blocks = nn.ModuleList(DraftBlock(layer, norm, spec) for layer, norm in zip(layers, norms, strict=True))
+    def __init__(self, spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, attends: Attends) -> None:
+        norms = [layer.input_norm_D for layer in layers] + [norm_D]
+        blocks = [
+            HostLayer(attends(layer.mixer, spec), layer, next_norm_D, spec)
+            for layer, next_norm_D in zip(layers, norms[1:], strict=True)
+        ]
+        self._blocks = compiled(HostBlocks(blocks, norms[0], spec))
 
-    def forward(
-        self, ids_T: Tensor, embed_VD: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, read_BT: Tensor,
-        bias_B1WT: Tensor | None,
-    ) -> Tensor:  # fmt: skip
-        """Return normalised hidden states [T, D]."""
-        stream_TD = embed_VD.index_select(0, ids_T)
-        normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps)
-        room = room_for(kv_L2NSHD, read_BT)
-        for index, block in enumerate(self.blocks):
-            normed_TD, stream_TD = block(normed_TD, stream_TD, rotation, kv_L2NSHD[index], read_BT, room, bias_B1WT)
-        return normed_TD
-
-
-class HostContext(nn.Module):
-    """The target's half of a drafter: features to context K/V."""
-
-    def __init__(
-        self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_LHD: Tensor, spec: StackSpec
-    ) -> None:
-        super().__init__()
-        self.fc, self.kv = product(fc_DF), product(kv_FD)
-        self.hidden_norm_D, self.key_norm_LHD, self.eps = hidden_norm_D, key_norm_LHD, spec.norm_eps
-
-    def forward(self, features_TF: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor) -> None:
-        """Write the context K/V of rows at their slots."""
-        context_TD = rms_norm(self.fc(features_TF), self.hidden_norm_D, self.eps)
-        store_context(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
+    def __call__(
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[Tensor],
+        taps: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """As `Stack`."""
+        spans = [part.span for part in rows.parts]
+        places = Places(
+            rotation,
+            rows.slots_T,
+            [part.count for part in rows.parts],
+            [span.read_BT for span in spans],
+            [span.bias_B1WT for span in spans],
+        )
+        hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps))
+        return hidden_TD, features_TF

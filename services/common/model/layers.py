@@ -1,44 +1,142 @@
-"""The block that targets and drafters share: its arithmetic by kernels."""
+"""The blocks that targets and drafters share, by kernels: a mixer, a feed-forward part and the residual stream."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear_added, linear_gated
-from services.common.kernels.rope import Frequencies, Rotation, RotationTable
+from services.common.kernels.rms_norm import rms_norm
+from services.common.kernels.rope import Rotation
+from services.common.kernels.span_attention import attend_block, attend_span
 from services.common.kernels.store_qkv import project_qkv
+from services.common.model.rows import Rows
 from services.common.model.spec import StackSpec
-from services.common.model.weights import LayerWeights
+from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
 
 
-def rotation_table(spec: StackSpec, positions: int, dtype: torch.dtype, device: torch.device) -> RotationTable:
-    """Return the rotary tables of a model for `positions`; never narrower than float32."""
-    wide = dtype if dtype == torch.float64 else torch.float32
-    attention, rope = spec.attention, spec.attention.rope
-    frequencies = Frequencies.of(attention.head_dim, rope.theta, rope.scaling, wide)
-    return RotationTable(positions, frequencies, wide, device)
+class Mixer(Protocol):
+    """Mixes the rows of each sequence with its past."""
+
+    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: Tensor) -> Tensor:
+        """Return the mixed rows [T, F], before their output product; leave the sequences' state as after them."""
+        ...
 
 
-def store_projected(
-    normed: Normed, layer: LayerWeights, rotation: Rotation, kv_2NSHD: Tensor, slots_T: Tensor, spec: StackSpec
+class Ffn(Protocol):
+    """The part of a block that sees one row at a time."""
+
+    def __call__(self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor) -> tuple[Normed, Tensor]:
+        """Add to the stream; return its next norm, and it. The stream handed in is not to be read afterwards."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpanAttention:
+    """A target's: rows store their keys and values and attend causally."""
+
+    weights: AttentionWeights
+    spec: StackSpec
+
+    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: Tensor) -> Tensor:
+        """`state` is paged K/V [2, N, S, Hkv, Dh]."""
+        q_THD = _projected(normed, self.weights, rotation, state, rows, self.spec)
+        return rows.join([attend_span(q_BWHD, state, span) for span, q_BWHD in rows.split(q_THD)])
+
+
+@dataclass(frozen=True)
+class BlockAttention:
+    """A drafter's: rows attend to the paged context and to one another, and leave nothing behind."""
+
+    weights: AttentionWeights
+    spec: StackSpec
+
+    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: Tensor) -> Tensor:
+        """`state` is the paged context K/V [2, N, S, Hkv, Dh]."""
+        (part,), size = rows.parts, state.shape[3:]
+        own_2T1HD = normed.rows_TD.new_empty((2, part.count, 1, *size))
+        q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows, self.spec)
+        shape = part.span.positions_BW.shape
+        k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *size)
+        return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, state, part.span).flatten(0, 1)
+
+
+def _projected(
+    normed: Normed, weights: AttentionWeights, rotation: Rotation, kv_2NSHD: Tensor, rows: Rows, spec: StackSpec
 ) -> Tensor:
-    """Return the queries [T, heads, D]; keys and values go to their slots."""
-    mixer, eps, offset = layer.mixer, spec.norm_eps, spec.norm_offset
-    return project_qkv(normed, mixer.qkv_FD, mixer.head_norm_HD, rotation, kv_2NSHD, slots_T, eps, mixer.bias_F, offset)
+    """Return the queries [T, Hq, Dh]; keys and values go to their slots."""
+    qkv_FD, norm_HD, eps, offset = weights.qkv_FD, weights.head_norm_HD, spec.norm_eps, spec.norm_offset
+    return project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, rows.slots_T, eps, weights.bias_F, offset)
 
 
-def finish_block(
-    attended_TF: Tensor,
-    stream_TD: Tensor,
-    layer: LayerWeights,
-    next_norm_D: Tensor,
-    spec: StackSpec,
-    keep: bool = False,
-) -> tuple[Normed, Tensor]:
-    """Apply the output projection and the feed-forward half; return the next block's norm of the stream, and it.
+@dataclass(frozen=True)
+class SwiGlu:
+    """Two products, one of which gates the other, and a third back to the stream (Shazeer 2020)."""
 
-    The stream handed in is not to be read afterwards unless `keep`.
-    """
-    eps, offset = spec.norm_eps, spec.norm_offset
-    normed, stream_TD = linear_added(attended_TF, layer.mixer.o_DF, stream_TD, layer.post_norm_D, eps, keep, offset)
-    inner_TI = linear_gated(normed, layer.ffn.gate_up_FD, eps)
-    return linear_added(inner_TI, layer.ffn.down_DF, stream_TD, next_norm_D, eps, offset=offset)
+    weights: DenseWeights
+    spec: StackSpec
+
+    def __call__(self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor) -> tuple[Normed, Tensor]:
+        """The last product, its sum with the stream and the norm are one launch."""
+        own, eps = self.weights, self.spec.norm_eps
+        inner_TI = linear_gated(normed, own.gate_up_FD, eps)
+        return linear_added(inner_TI, own.down_DF, stream_TD, next_norm_D, eps, offset=self.spec.norm_offset)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block between two norms of the stream."""
+
+    mixer: Mixer
+    o_DF: Tensor
+    post_norm_D: Tensor
+    ffn: Ffn
+
+
+class KernelStack:
+    """Blocks over one residual stream."""
+
+    def __init__(
+        self,
+        spec: StackSpec,
+        layers: Sequence[LayerWeights],
+        norm_D: Tensor,
+        attends: Callable[[AttentionWeights, StackSpec], Mixer],
+    ) -> None:
+        """`attends` makes the mixer of a layer."""
+        self._eps, self._offset = spec.norm_eps, spec.norm_offset
+        self._layers = [
+            Layer(attends(layer.mixer, spec), layer.mixer.o_DF, layer.post_norm_D, SwiGlu(layer.ffn, spec))
+            for layer in layers
+        ]
+        self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
+
+    def __call__(
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[Tensor],
+        taps: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """As `Stack`."""
+        stream_TD = embedding(ids_T, embed_VD)
+        normed = Normed(self._norm(stream_TD, self._norms[0]))
+        tapped: dict[int, Tensor] = {}
+        for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):
+            mixed_TF = layer.mixer(normed, rows, rotation, state)
+            # A tapped stream is read again at the end.
+            keep = index - 1 in tapped
+            normed, stream_TD = linear_added(
+                mixed_TF, layer.o_DF, stream_TD, layer.post_norm_D, self._eps, keep, self._offset
+            )
+            normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1])
+            if index in taps:
+                tapped[index] = stream_TD
+        hidden_TD = self._norm(stream_TD, self._norms[-1])
+        if not taps:
+            return hidden_TD, hidden_TD.new_empty((len(hidden_TD), 0))
+        tapped[len(self._layers) - 1] = hidden_TD
+        return hidden_TD, torch.cat([tapped[index] for index in taps], -1)
+
+    def _norm(self, stream_TD: Tensor, weight_D: Tensor) -> Tensor:
+        return rms_norm(stream_TD, weight_D, self._eps, self._offset)

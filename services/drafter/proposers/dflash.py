@@ -6,6 +6,7 @@ from torch import Tensor
 from services.common.kernels.seat_rows import seat_block
 from services.common.model import DflashBlock
 from services.common.model.dflash.block import Coupling
+from services.common.model.rows import Part, Rows
 from services.drafter.shared import Shared
 
 _SHARPNESS = 1.3
@@ -70,8 +71,9 @@ class DflashProposer:
         )
         head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
         coupling = _coupling(shared, rows_B, span.lengths_B, width - 1)
+        rows = Rows(Part(span, rows_B))
         return self._block.propose(
-            ids_BW, span, shared.draft_kv, shared.embed_VD, head_VD, count=width - 1, coupling=coupling
+            ids_BW, rows, shared.draft_kv, shared.embed_VD, head_VD, count=width - 1, coupling=coupling
         )
 
 

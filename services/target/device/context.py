@@ -8,6 +8,7 @@ from torch import Tensor
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.publish_slots import Mapped
 from services.common.model import DflashContext, Target
+from services.common.model.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.device.shapes import RunnerSettings
@@ -20,7 +21,7 @@ from services.target.drafting.shared_weights import SharedWeights
 class Pool:
     """Model, state and caches of one target.
 
-    `kv` is the target's K/V `[L, 2, N, S, H, D]`; `draft_kv` the draft context under the same block ids, absent
+    `states` are the sequences'; `draft_kv` is the draft context under the same block ids, absent
     without a DFlash drafter, as `weights` are. `mailbox_SK` and `tag_S3` are read only as the first step of a verify,
     `mapped` and `draft_kv` are only written. On a GPU the logits of every step go to `logits_TV`: captured steps that
     kept theirs would hold gigabytes.
@@ -30,7 +31,7 @@ class Pool:
     context: DflashContext | None
     state: DeviceState
     settings: RunnerSettings
-    kv: Tensor
+    states: SequenceStates
     weights: SharedWeights | None
     draft_kv: Tensor | None
     mailbox_SK: Tensor
@@ -48,17 +49,17 @@ class Pool:
         mailbox: Mailbox,
         settings: RunnerSettings,
     ) -> "Pool":
-        """Shares the embedding and allocates the target's K/V."""
+        """Shares the embedding and allocates the sequences' states."""
         # First, so that what a sealed arena takes the place of is gone when the K/V comes.
         weights = SharedWeights(model, arena) if context is not None else None
-        kv = model.new_kv(settings.blocks + 1, settings.block_size)
+        states = model.new_states(settings.blocks + 1, settings.block_size)
         most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
         return cls(
             model=model,
             context=context,
             state=state,
             settings=settings,
-            kv=kv,
+            states=states,
             weights=weights,
             draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
             mailbox_SK=mailbox.tokens_SK,
@@ -69,13 +70,17 @@ class Pool:
                 anchor_S=arena.tensor(attach.ANCHOR),
                 history_length_S=arena.tensor(attach.HISTORY_LENGTH),
             ),
-            logits_TV=torch.empty(most, dtype=model.dtype, device=kv.device) if on_kernel(kv) else None,
+            logits_TV=torch.empty(most, dtype=model.dtype, device=model.device) if on_kernel(model.embed_VD) else None,
         )
 
-    def logits(self, hidden_BWD: Tensor) -> Tensor:
-        """Raw logits [B, W, V]; on a GPU they are to be read before the next step runs."""
-        batch, width, _ = hidden_BWD.shape
-        return self.model.logits(hidden_BWD, None if self.logits_TV is None else self.logits_TV[: batch * width])
+    def logits(self, hidden_TD: Tensor) -> Tensor:
+        """Raw logits [T, V]; on a GPU they are to be read before the next step runs."""
+        return self.model.logits(hidden_TD, None if self.logits_TV is None else self.logits_TV[: len(hidden_TD)])
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything lies."""
+        return self.model.device
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -86,5 +91,12 @@ class Pool:
     def tensors(self) -> list[Tensor]:
         """Every long-lived tensor a step reads or writes: what its signature is made of."""
         state = self.state
-        shared = [self.kv, self.mailbox_SK, self.tag_S3, state.epoch_S, state.block_table_SN, state.slots.length_S]
+        shared = [
+            *self.states.tensors,
+            self.mailbox_SK,
+            self.tag_S3,
+            state.epoch_S,
+            state.block_table_SN,
+            state.slots.length_S,
+        ]
         return shared if self.draft_kv is None else [*shared, self.draft_kv]

@@ -10,26 +10,27 @@ from torch import Tensor
 from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.span_attention import plan_span
+from services.common.model.rows import Part, Rows
 from services.target.core.plan import Chunk
 from services.target.device.context import Pool
 from services.target.device.verify import Mode
 
 
 class PrefillInputs:
-    """Static inputs of all chunk lengths, and the hidden state of the last token of the chunk, `[1, 1, D]`."""
+    """Static inputs of all chunk lengths, and the hidden state of the last token of the chunk, `[1, D]`."""
 
     def __init__(self, pool: Pool) -> None:
-        device = pool.kv.device
+        device = pool.device
         self.row_B = torch.zeros(1, dtype=torch.int32, device=device)
         self.start_B = torch.zeros(1, dtype=torch.int64, device=device)
         self.valid_B = torch.ones(1, dtype=torch.int64, device=device)
         self.last_B = torch.zeros(1, dtype=torch.int64, device=device)
-        self.hidden_BWD = torch.zeros(1, 1, pool.model.spec.hidden_size, dtype=pool.model.dtype, device=device)
+        self.hidden_1D = torch.zeros(1, pool.model.spec.hidden_size, dtype=pool.model.dtype, device=device)
 
     @property
     def tensors(self) -> list[Tensor]:
         """The inputs, for the signatures of steps."""
-        return [self.row_B, self.start_B, self.valid_B, self.last_B, self.hidden_BWD]
+        return [self.row_B, self.start_B, self.valid_B, self.last_B, self.hidden_1D]
 
     def set(self, chunk: Chunk) -> None:
         """Points the inputs at a chunk."""
@@ -45,7 +46,7 @@ class PrefillStep:
 
     def __init__(self, pool: Pool, inputs: PrefillInputs, length: int) -> None:
         self._pool, self._inputs = pool, inputs
-        self._ids_BW = torch.zeros(1, length, dtype=torch.int64, device=pool.kv.device)
+        self._ids_BW = torch.zeros(1, length, dtype=torch.int64, device=pool.device)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -62,17 +63,18 @@ class PrefillStep:
         table_BN = pool.state.block_table_SN[inputs.row_B]
         width, block_size = self._ids_BW.shape[1], pool.settings.block_size
         span = plan_span(table_BN, inputs.start_B, width, block_size, valid_B=inputs.valid_B)
-        hidden_BWD, features_BWF = pool.model.forward_span(self._ids_BW, span, pool.kv, pool.taps)
-        if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
-            pool.context.write(features_BWF, span, pool.draft_kv)
-        inputs.hidden_BWD.copy_(hidden_BWD[:, inputs.last_B])
+        rows = Rows(Part(span, inputs.row_B, inputs.valid_B))
+        hidden_TD, features_TF = pool.model.forward(self._ids_BW.flatten(), rows, pool.states, pool.taps)
+        if pool.context is not None and pool.draft_kv is not None:
+            pool.context.write(features_TF, rows, pool.draft_kv)
+        inputs.hidden_1D.copy_(hidden_TD[inputs.last_B])
 
 
 class FirstTokenStep:
     """Chooses the first token of a request with the rule of every other token: an accept without drafts."""
 
     def __init__(self, pool: Pool, inputs: PrefillInputs, mode: Mode, ring_TV: Tensor | None) -> None:
-        device = pool.kv.device
+        device = pool.device
         self._pool, self._inputs, self._mode, self._ring_TV = pool, inputs, mode, ring_TV
         self._drafts_BK = torch.full((1, 0), -1, dtype=torch.int64, device=device)
         self.noise_index_T = torch.zeros(1, dtype=torch.int64, device=device)
@@ -87,7 +89,7 @@ class FirstTokenStep:
     def run(self) -> None:
         """Logits, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
         pool, inputs = self._pool, self._inputs
-        self.logits_BWV = pool.logits(inputs.hidden_BWD)
+        self.logits_BWV = pool.logits(inputs.hidden_1D)[None]
         slots = pool.state.slots
         accept(self.logits_BWV, self._drafts_BK, inputs.row_B, slots, self.result, self._noise(), self._mode)
 

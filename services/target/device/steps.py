@@ -20,7 +20,7 @@ class Steps:
         settings = pool.settings
         self.round = RoundInputs(pool, gate)
         self.chunk = PrefillInputs(pool)
-        self.graphs = StepGraphs(pool.kv.device, settings.eager)
+        self.graphs = StepGraphs(pool.device, settings.eager)
         self._verify = {
             (bucket, width, mode): VerifyStep(pool, self.round, bucket, width, mode, ring.ring_TV)
             for bucket in settings.buckets

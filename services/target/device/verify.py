@@ -15,6 +15,7 @@ from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.publish_slots import publish_slots
 from services.common.kernels.seat_rows import seat_drafts
 from services.common.kernels.take_drafts import take_drafts
+from services.common.model.rows import Part, Rows
 from services.common.pair.gate import Gate
 from services.target.device.context import Pool
 from services.target.device.synthetic import SyntheticAcceptance
@@ -30,7 +31,7 @@ class RoundInputs:
     """
 
     def __init__(self, pool: Pool, gate: Gate | None = None) -> None:
-        settings, device = pool.settings, pool.kv.device
+        settings, device = pool.settings, pool.device
         self.gate = gate
         self.version = 0
         self._rows: tuple[int, ...] = ()
@@ -62,7 +63,7 @@ class VerifyStep:
     def __init__(
         self, pool: Pool, inputs: RoundInputs, bucket: int, width: int, mode: Mode, ring_TV: Tensor | None
     ) -> None:
-        device = pool.kv.device
+        device = pool.device
         self._pool, self._inputs, self._mode = pool, inputs, mode
         self._bucket, self._width = bucket, width
         self._rows_B = inputs.rows_B[:bucket]
@@ -92,11 +93,12 @@ class VerifyStep:
         ids_BW, span = seat_drafts(
             self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, pool.settings.block_size
         )
-        hidden_BWD, features_BWF = pool.model.forward_span(ids_BW, span, pool.kv, pool.taps)
-        if pool.context is not None and features_BWF is not None and pool.draft_kv is not None:
+        rows = Rows(Part(span, self._rows_B))
+        hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.taps)
+        if pool.context is not None and pool.draft_kv is not None:
             with self._beside.start():
-                pool.context.write(features_BWF, span, pool.draft_kv)
-        self.logits_BWV = pool.logits(hidden_BWD)
+                pool.context.write(features_TF, rows, pool.draft_kv)
+        self.logits_BWV = pool.logits(hidden_TD).view(*ids_BW.shape, -1)
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK)
         self._beside.join()

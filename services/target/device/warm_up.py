@@ -24,16 +24,16 @@ def warm_up(pool: Pool, steps: Steps) -> dict[tuple[int, int], int]:
     }
     for length in pool.settings.prefill_chunks:
         steps.run_prefill(length)
-    synchronise(pool.kv.device)
+    synchronise(pool.device)
     return costs
 
 
 def _measure(pool: Pool, steps: Steps, bucket: int, width: int) -> int:
     best = float("inf")
     for _ in range(REPEATS):
-        synchronise(pool.kv.device)
+        synchronise(pool.device)
         start = time.perf_counter()
         steps.run_verify(bucket, width, "greedy")
-        synchronise(pool.kv.device)
+        synchronise(pool.device)
         best = min(best, time.perf_counter() - start)
     return max(1, round(best * 1e6))

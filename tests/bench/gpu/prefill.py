@@ -11,6 +11,7 @@ from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.kernels.span_attention import plan_span
+from services.common.model.rows import Part, Rows
 from tests.bench.gpu.rig import Rig
 from tests.bench.gpu.steps import layer_matrices, matrix
 
@@ -93,10 +94,11 @@ def context_write_us(rig: Rig, rows: int) -> float:
     context, draft_kv = pool.context, pool.draft_kv
     assert context is not None, "a rig has a drafter"
     assert draft_kv is not None, "a rig has a drafter"
-    features = matrix(rig, (rows, len(shape.taps) * shape.hidden)).unsqueeze(0)
+    features = matrix(rig, (rows, len(shape.taps) * shape.hidden))
     zero_B = torch.zeros(1, dtype=torch.int64, device=rig.device)
     span = plan_span(pool.state.block_table_SN[:1], zero_B, rows, pool.settings.block_size)
-    return _captured_us(rig, lambda: context.write(features, span, draft_kv))
+    part = Part(span, torch.zeros(1, dtype=torch.int32, device=rig.device))
+    return _captured_us(rig, lambda: context.write(features, Rows(part), draft_kv))
 
 
 def _seat(rig: Rig, length: int, chunk: int) -> None:

@@ -68,7 +68,7 @@ class Rig:
         self.steps = self.worker.runner.steps
         self.pool = self.worker.runner.pool
         self.slots = self.pool.state.slots
-        self.device = self.pool.kv.device
+        self.device = self.pool.device
 
     def drafter(self) -> StepGraphs:
         """Captured drafts by (bucket, width)."""

@@ -7,6 +7,7 @@ import torch
 
 from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_block, load_context, load_target
+from services.common.model.rows import Part, Rows
 from tests.kernels.gpu.devices import DEVICE, close
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 from tests.unit.common.model.pairs import block_ids, zero_centred
@@ -23,24 +24,23 @@ def run_pair(folder: Path, device: str) -> list[torch.Tensor]:
     """Prefill in two chunks, the second padded; write the context; propose."""
     target = load_target(folder / "target", device=device)
     context, block = load_context(folder / "drafter", target), load_block(folder / "drafter", device=device)
-    kv, draft_kv = target.new_kv(6, 4), context.new_kv(6, 4)
-    kv.fill_(float("nan"))
-    draft_kv.fill_(float("nan"))
+    states, draft_kv = target.new_states(6, 4), torch.empty(context.kv_shape(6, 4), device=device)
+    for tensor in (*states.tensors, draft_kv):
+        tensor.fill_(float("nan"))
     table = torch.tensor([[3, 5, 1, 0]], dtype=torch.int32, device=device)
     ids = torch.arange(3, 3 + 9, device=device)[None]
-    outs = []
+    outs, slot = [], torch.zeros(1, dtype=torch.int32, device=device)
     for start, width, valid in ((0, 6, 6), (6, 4, 3)):
         padded = torch.nn.functional.pad(ids[:, start : start + valid], (0, width - valid))
         lengths, valid_B = torch.tensor([start], device=device), torch.tensor([valid], device=device)
-        span = plan_span(table, lengths, width, 4, valid_B)
-        hidden, features = target.forward_span(padded, span, kv, context.taps)
-        assert features is not None
-        context.write(features, span, draft_kv)
-        outs += [target.logits(hidden)[:, :valid], features[:, :valid]]
-    span = plan_context(table, torch.tensor([9], device=device), 3, 4)
+        rows = Rows(Part(plan_span(table, lengths, width, 4, valid_B), slot, valid_B))
+        hidden, features = target.forward(padded[0], rows, states, context.taps)
+        context.write(features, rows, draft_kv)
+        outs += [target.logits(hidden)[:valid], features[:valid]]
+    rows = Rows(Part(plan_context(table, torch.tensor([9], device=device), 3, 4), slot))
     ids = block_ids(block, torch.tensor([77], device=device))
-    outs.append(block.hidden(ids, span, draft_kv, target.embed_VD))
-    outs.append(block.propose(ids, span, draft_kv, target.embed_VD, target.lm_head_VD))
+    outs.append(block.hidden(ids, rows, draft_kv, target.embed_VD))
+    outs.append(block.propose(ids, rows, draft_kv, target.embed_VD, target.lm_head_VD))
     return outs
 
 
@@ -49,18 +49,17 @@ def run_taps(folder: Path, device: str) -> torch.Tensor:
     target = load_target(folder / "target", device=device)
     table = torch.arange(1, 45, dtype=torch.int32, device=device)[None]
     ids, start = torch.arange(170, device=device)[None], torch.zeros(1, dtype=torch.int64, device=device)
-    _, features = target.forward_span(ids, plan_span(table, start, 170, 4), target.new_kv(45, 4), (0, 1))
-    assert features is not None
-    return features
+    rows = Rows(Part(plan_span(table, start, 170, 4), start))
+    return target.forward(ids[0], rows, target.new_states(45, 4), (0, 1))[1]
 
 
 def test_zero_centred_norms_by_kernels(tmp_path: Path) -> None:
     folder = write_made_up(tmp_path, 3, SHAPE, std=0.25).target
     table, zero = torch.tensor([[3, 5, 1, 0]], dtype=torch.int32, device=DEVICE), torch.zeros(1, dtype=torch.int64)
-    ids, outs = torch.arange(3, 3 + 9, device=DEVICE)[None], []
+    ids, outs = torch.arange(3, 3 + 9, device=DEVICE), []
     for target in (load_target(folder, device=DEVICE), zero_centred(folder, torch.float32, DEVICE)):
-        span = plan_span(table, zero.to(DEVICE), 9, 4)
-        outs.append(target.logits(target.forward_span(ids, span, target.new_kv(6, 4))[0]))
+        rows = Rows(Part(plan_span(table, zero.to(DEVICE), 9, 4), zero.to(DEVICE)))
+        outs.append(target.logits(target.forward(ids, rows, target.new_states(6, 4))[0]))
     close(outs[1], outs[0])
 
 

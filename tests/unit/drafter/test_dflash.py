@@ -19,7 +19,7 @@ from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.shared import Shared
 from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
 from tests.support.tiny_checkpoints import write_made_up
-from tests.unit.common.model.pairs import block_ids
+from tests.unit.common.model.pairs import block_ids, one_span
 
 SEED = 5
 BLOCKS = 1 + SLOTS * SHAPE.max_blocks
@@ -62,7 +62,7 @@ def _alone(fake: FakeArena, block: DflashBlock, slot: int, context: Tensor) -> l
     embed_VD = fake.arena[attach.EMBED].clone()
     anchor_1 = fake.arena[attach.ANCHOR][slot : slot + 1].clone()
     ids_1W = block_ids(block, anchor_1)
-    return [int(token) for token in block.propose(ids_1W, span, context, embed_VD, embed_VD)[0]]
+    return [int(token) for token in block.propose(ids_1W, one_span(span), context, embed_VD, embed_VD)[0]]
 
 
 @pytest.mark.parametrize("rows", [[2], [1, 0], [3, 0, 2], [0, 1, 2, 3]])

@@ -9,17 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.best_token import best_of_product, best_token
-from services.common.kernels.compiled import compiled
-from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.embedding import embedding
-from services.common.kernels.linear import Normed
-from services.common.kernels.rms_norm import rms_norm
-from services.common.kernels.rope import Rotation
-from services.common.kernels.span_attention import Span, attend_block
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.dflash.spec import NORM, DrafterSpec, open_drafter, prefixes
-from services.common.model.host import HostDraft
-from services.common.model.layers import finish_block, rotation_table, store_projected
+from services.common.model.rows import Rows
+from services.common.model.stack import draft_stack, rotation_table
 from services.common.model.weights import LayerWeights, read_layer
 
 
@@ -48,12 +41,9 @@ class DflashBlock:
     def __init__(self, spec: DrafterSpec, layers: Sequence[LayerWeights], norm_D: Tensor, revision: str) -> None:
         self.spec = spec
         self.revision = revision
-        self._layers, self._norm_D = tuple(layers), norm_D
+        self._norm_D = norm_D
+        self._stack = draft_stack(spec, layers, norm_D)
         self._table = rotation_table(spec, spec.max_positions, norm_D.dtype, norm_D.device)
-        self._host: HostDraft | None = None
-        if not on_kernel(norm_D):
-            self._host = compiled(HostDraft(layers, norm_D, spec))
-            self._layers = ()
 
     def reach(self, context: int) -> None:
         """Serve contexts of this many tokens, and the block after them, whatever length the drafter was trained on.
@@ -68,7 +58,7 @@ class DflashBlock:
     def propose(
         self,
         ids_BW: Tensor,
-        span: Span,
+        rows: Rows,
         draft_kv_L2NSHD: Tensor,
         embed_VD: Tensor,
         lm_head_VD: Tensor,
@@ -79,12 +69,14 @@ class DflashBlock:
 
         With a coupling they are the likeliest to be what the target will draw.
 
-        `ids_BW` are anchors and masks, `span` a `plan_context` whose width is the block size; row j of the block
+        `ids_BW` are anchors and masks, `rows` one `plan_context` whose width is the block size; row j of the block
         predicts the token AT its own position, so row 0, the anchor's, is not read.
         """
-        take = span.width - 1 if count is None else count
-        assert 0 < take < span.width, "a block of B rows proposes at most B - 1 tokens"
-        hidden_BWD = self.hidden(ids_BW, span, draft_kv_L2NSHD, embed_VD)
+        (part,) = rows.parts
+        width = part.span.width
+        take = width - 1 if count is None else count
+        assert 0 < take < width, "a block of B rows proposes at most B - 1 tokens"
+        hidden_BWD = self.hidden(ids_BW, rows, draft_kv_L2NSHD, embed_VD)
         # One product over flat rows: a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
@@ -92,33 +84,11 @@ class DflashBlock:
         return best_of_product(rows_RD, lm_head_VD).view(-1, take)
 
     @torch.no_grad()
-    def hidden(self, ids_BW: Tensor, span: Span, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
+    def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
         """Return the normalised hidden states of the block [B, W, D]."""
-        rotation = self._table.at(span.positions_BW.flatten())
-        if self._host is None:
-            return self._by_kernels(ids_BW, span, rotation, draft_kv_L2NSHD, embed_VD)
-        hidden_TD: Tensor = self._host(
-            ids_BW.flatten(), embed_VD, rotation, draft_kv_L2NSHD, span.read_BT, span.bias_B1WT
-        )
+        rotation = self._table.at(rows.positions_T)
+        hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, draft_kv_L2NSHD.unbind())
         return hidden_TD.view(*ids_BW.shape, -1)
-
-    def _by_kernels(
-        self, ids_BW: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor, embed_VD: Tensor
-    ) -> Tensor:
-        spec, shape = self.spec, span.positions_BW.shape
-        attention, eps = spec.attention, spec.norm_eps
-        stream_TD = embedding(ids_BW.flatten(), embed_VD)
-        normed = Normed(rms_norm(stream_TD, self._layers[0].input_norm_D, eps))
-        norms = [layer.input_norm_D for layer in self._layers[1:]] + [self._norm_D]
-        # The block's own keys and values: a layer's are read before the next one writes.
-        own_2T1HD = stream_TD.new_empty((2, len(stream_TD), 1, attention.kv_heads, attention.head_dim))
-        k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *own_2T1HD.shape[3:])
-        for index, (layer, next_norm_D) in enumerate(zip(self._layers, norms, strict=True)):
-            q_THD = store_projected(normed, layer, rotation, own_2T1HD, span.slots_T, spec)
-            q_BWHD = q_THD.view(*shape, *q_THD.shape[1:])
-            attended_BWF = attend_block(q_BWHD, k_BWHD, v_BWHD, draft_kv_L2NSHD[index], span)
-            normed, stream_TD = finish_block(attended_BWF.flatten(0, 1), stream_TD, layer, next_norm_D, spec)
-        return rms_norm(stream_TD, self._norm_D, eps).view(*shape, -1)
 
 
 def load_block(

@@ -7,21 +7,23 @@ import logging
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from services.common.kernels.compiled import compiled
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import linear
+from services.common.kernels.linear.product import product
+from services.common.kernels.rms_norm import reference as norms
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
-from services.common.kernels.span_attention import Span
-from services.common.kernels.store_context import store_context
+from services.common.kernels.store_context import reference, store_context
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.dflash.spec import FC, HIDDEN_NORM, DrafterSpec, context_shapes, open_drafter, prefixes
 from services.common.model.errors import ModelError
-from services.common.model.host import HostContext
-from services.common.model.layers import rotation_table
+from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
+from services.common.model.stack import rotation_table
+from services.common.model.states import kv_shape
 from services.common.model.target import Target
 
 _LOG = logging.getLogger(__name__)
@@ -46,9 +48,9 @@ class DflashContext:
         self._fc_DF, self._kv_FD, self._hidden_norm_D = fc_DF, kv_FD, hidden_norm_D
         self._key_norm_LHD = key_norms_LD[:, None].repeat(1, spec.attention.kv_heads, 1)
         self._table = rotation_table(spec, positions, fc_DF.dtype, fc_DF.device)
-        self._host: HostContext | None = None
+        self._host: _HostContext | None = None
         if not on_kernel(fc_DF):
-            self._host = compiled(HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_LHD, spec))
+            self._host = compiled(_HostContext(fc_DF, hidden_norm_D, kv_FD, self._key_norm_LHD, spec.norm_eps))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -60,31 +62,43 @@ class DflashContext:
         """Blocks of the target whose residual streams make the features."""
         return self.spec.target_layer_ids
 
-    def new_kv(self, blocks: int, block_size: int) -> Tensor:
-        """Return zeroed context K/V [Ld, 2, N, S, Hkv, Dh] for the same block ids as the target's."""
-        attention = self.spec.attention
-        shape = (len(self.spec.layers), 2, blocks, block_size, attention.kv_heads, attention.head_dim)
-        return torch.zeros(shape, dtype=self.dtype, device=self._fc_DF.device)
+    def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
+        """Return the shape [Ld, 2, N, S, Hkv, Dh] of the context K/V, for the same block ids as the target's."""
+        return kv_shape(self.spec, blocks, block_size)
 
     @torch.no_grad()
-    def write(self, features_BWF: Tensor, span: Span, draft_kv_L2NSHD: Tensor) -> None:
-        """Write the context K/V of a span's rows at their own positions and slots.
+    def write(self, features_TF: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor) -> None:
+        """Write the context K/V of rows at their own positions and slots.
 
         Rows of drafts that turn out to be rejected may be written: positions from the new length on are never read
         before they are written again.
         """
-        rotation = self._table.at(span.positions_BW.flatten())
+        rotation = self._table.at(rows.positions_T)
         if self._host is None:
-            self._by_kernels(features_BWF, span, rotation, draft_kv_L2NSHD)
+            self._by_kernels(features_TF, rows, rotation, draft_kv_L2NSHD)
         else:
-            self._host(features_BWF.flatten(0, 1), rotation, draft_kv_L2NSHD, span.slots_T)
+            self._host(features_TF, rotation, draft_kv_L2NSHD, rows.slots_T)
 
-    def _by_kernels(self, features_BWF: Tensor, span: Span, rotation: Rotation, draft_kv_L2NSHD: Tensor) -> None:
+    def _by_kernels(self, features_TF: Tensor, rows: Rows, rotation: Rotation, draft_kv_L2NSHD: Tensor) -> None:
         eps = self.spec.norm_eps
-        fused_TD = linear(features_BWF.flatten(0, 1), self._fc_DF)
+        fused_TD = linear(features_TF, self._fc_DF)
         context_TD = rms_norm(fused_TD, self._hidden_norm_D, eps)
         mixed_TF = linear(context_TD, self._kv_FD)
-        store_context(mixed_TF, self._key_norm_LHD, rotation, draft_kv_L2NSHD, span.slots_T, eps)
+        store_context(mixed_TF, self._key_norm_LHD, rotation, draft_kv_L2NSHD, rows.slots_T, eps)
+
+
+class _HostContext(nn.Module):
+    """The same on a CPU."""
+
+    def __init__(self, fc_DF: Tensor, hidden_norm_D: Tensor, kv_FD: Tensor, key_norm_LHD: Tensor, eps: float) -> None:
+        super().__init__()
+        self.fc, self.kv = product(fc_DF), product(kv_FD)
+        self.hidden_norm_D, self.key_norm_LHD, self.eps = hidden_norm_D, key_norm_LHD, eps
+
+    def forward(self, features_TF: Tensor, rotation: Rotation, kv_L2NSHD: Tensor, slots_T: Tensor) -> None:
+        """Write the context K/V of rows at their slots."""
+        context_TD = norms.rms_norm(self.fc(features_TF), self.hidden_norm_D, self.eps)
+        reference.store_context(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
 
 
 def load_context(path: str | Path, target: Target, random_weights: bool = False) -> DflashContext:

@@ -11,6 +11,8 @@ from services.common.kernels.span_attention import Span, plan_context, plan_span
 from services.common.model import DflashBlock, DflashContext, Target, load_block, load_context, load_target
 from services.common.model.checkpoint import Checkpoint
 from services.common.model.families import open_family
+from services.common.model.rows import Part, Rows
+from services.common.model.states import SequenceStates
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 
 BLOCK_SIZE = 4
@@ -36,9 +38,28 @@ def tables(counts: list[int], columns: int) -> Tensor:
     return table_BN
 
 
-def span_at(table_BN: Tensor, lengths: list[int], width: int, valid: list[int] | None = None) -> Span:
-    """Plan a span with the tests' block size."""
-    return plan_span(table_BN, torch.tensor(lengths), width, BLOCK_SIZE, None if valid is None else torch.tensor(valid))
+def span_at(table_BN: Tensor, lengths: list[int], width: int, valid: list[int] | None = None) -> Rows:
+    """Plan rows of one span with the tests' block size."""
+    valid_B = None if valid is None else torch.tensor(valid)
+    return one_span(plan_span(table_BN, torch.tensor(lengths), width, BLOCK_SIZE, valid_B))
+
+
+def one_span(span: Span) -> Rows:
+    """Rows of one span, its sequences in the first slots."""
+    return Rows(Part(span, torch.arange(len(span.lengths_B))))
+
+
+def forward(
+    target: Target, ids_BW: Tensor, rows: Rows, states: SequenceStates, taps: tuple[int, ...] = ()
+) -> tuple[Tensor, Tensor]:
+    """Run rows of one span; return hidden states and features [B, W, ...]."""
+    hidden_TD, features_TF = target.forward(ids_BW.flatten(), rows, states, taps)
+    return hidden_TD.view(*ids_BW.shape, -1), features_TF.unflatten(0, ids_BW.shape)
+
+
+def context_kv(context: DflashContext, blocks: int = 40) -> Tensor:
+    """Return draft context K/V full of NaN, of blocks of the tests' size."""
+    return poisoned(torch.empty(context.kv_shape(blocks, BLOCK_SIZE), dtype=context.dtype))
 
 
 def block_ids(block: DflashBlock, anchors_B: Tensor) -> Tensor:
@@ -46,14 +67,22 @@ def block_ids(block: DflashBlock, anchors_B: Tensor) -> Tensor:
     return F.pad(anchors_B[:, None], (0, block.spec.block_size - 1), value=block.spec.mask_token_id)
 
 
-def context_at(table_BN: Tensor, lengths: list[int], width: int) -> Span:
+def context_at(table_BN: Tensor, lengths: list[int], width: int) -> Rows:
     """Plan a drafter's block with the tests' block size."""
-    return plan_context(table_BN, torch.tensor(lengths), width, BLOCK_SIZE)
+    return one_span(plan_context(table_BN, torch.tensor(lengths), width, BLOCK_SIZE))
 
 
 def poisoned(kv: Tensor) -> Tensor:
     """Fill K/V with NaN: whatever is read without having been written shows."""
     return kv.fill_(float("nan"))
+
+
+def poisoned_states(target: Target, blocks: int = 40) -> SequenceStates:
+    """Return states full of NaN, of blocks of the tests' size."""
+    states = target.new_states(blocks, BLOCK_SIZE)
+    for tensor in states.tensors:
+        poisoned(tensor)
+    return states
 
 
 def ids_like(*shape: int, vocab: int = 320, seed: int = 3) -> Tensor:

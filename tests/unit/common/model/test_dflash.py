@@ -8,7 +8,16 @@ import torch
 
 from services.common.model import DflashBlock, DflashContext, ModelError, Target, load_context, load_target
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
-from tests.unit.common.model.pairs import block_ids, context_at, ids_like, load_pair, poisoned, span_at, tables
+from tests.unit.common.model.pairs import (
+    block_ids,
+    context_at,
+    context_kv,
+    forward,
+    ids_like,
+    load_pair,
+    span_at,
+    tables,
+)
 from tests.unit.common.model.plain_dflash import PlainDflash
 
 BLOCK = 8
@@ -22,17 +31,15 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def features_of(target: Target, taps: tuple[int, ...], ids: torch.Tensor) -> torch.Tensor:
-    kv = target.new_kv(40, 4)
-    features = target.forward_span(ids, span_at(tables([20], 20), [0], ids.shape[1]), kv, taps)[1]
-    assert features is not None
-    return features
+    rows = span_at(tables([20], 20), [0], ids.shape[1])
+    return forward(target, ids, rows, target.new_states(40, 4), taps)[1]
 
 
 def test_block_equals_the_plain_implementation(pair: Pair) -> None:
     target, context, block, plain = pair
     ids, table = ids_like(1, 23), tables([9], 20)
-    features, draft_kv = features_of(target, context.taps, ids), poisoned(context.new_kv(40, 4))
-    context.write(features, span_at(table, [0], 23), draft_kv)
+    features, draft_kv = features_of(target, context.taps, ids), context_kv(context)
+    context.write(features.flatten(0, 1), span_at(table, [0], 23), draft_kv)
     got = block.hidden(block_ids(block, torch.tensor([77])), context_at(table, [23], BLOCK), draft_kv, target.embed_VD)
     expected = plain.hidden(features[0], 77, target.embed_VD, BLOCK)
     torch.testing.assert_close(got[0], expected, atol=1e-10, rtol=1e-10)
@@ -49,12 +56,12 @@ def test_block_equals_the_plain_implementation(pair: Pair) -> None:
 def test_context_written_in_pieces_and_a_batch_equal_one_at_a_time(pair: Pair) -> None:
     target, context, block, plain = pair
     lengths, anchors, table = [5, 21, 12], torch.tensor([9, 80, 33]), tables([4, 8, 6], 10)
-    draft_kv, expected = poisoned(context.new_kv(40, 4)), []
+    draft_kv, expected = context_kv(context), []
     for row, length in enumerate(lengths):
         features = features_of(target, context.taps, ids_like(1, length, seed=row))
         for start in range(0, length, 4):
             piece = features[:, start : start + 4]
-            context.write(piece, span_at(table[row : row + 1], [start], piece.shape[1]), draft_kv)
+            context.write(piece.flatten(0, 1), span_at(table[row : row + 1], [start], piece.shape[1]), draft_kv)
         expected.append(plain.hidden(features[0], int(anchors[row]), target.embed_VD, BLOCK))
     got = block.hidden(block_ids(block, anchors), context_at(table, lengths, BLOCK), draft_kv, target.embed_VD)
     torch.testing.assert_close(got, torch.stack(expected), atol=1e-10, rtol=1e-10)
@@ -63,9 +70,9 @@ def test_context_written_in_pieces_and_a_batch_equal_one_at_a_time(pair: Pair) -
 def test_rejected_context_rows_and_stale_blocks_never_matter(pair: Pair) -> None:
     target, context, block, plain = pair
     ids, table = ids_like(1, 18), tables([9], 20)
-    features, draft_kv = features_of(target, context.taps, ids), poisoned(context.new_kv(40, 4))
-    context.write(features, span_at(table, [0], 18), draft_kv)
-    context.write(torch.full_like(features[:, :6], float("nan")), span_at(table, [12], 6), draft_kv)
+    features, draft_kv = features_of(target, context.taps, ids), context_kv(context)
+    context.write(features.flatten(0, 1), span_at(table, [0], 18), draft_kv)
+    context.write(torch.full_like(features[:, :6], float("nan")).flatten(0, 1), span_at(table, [12], 6), draft_kv)
     got = block.hidden(block_ids(block, torch.tensor([4])), context_at(table, [12], BLOCK), draft_kv, target.embed_VD)
     torch.testing.assert_close(
         got[0], plain.hidden(features[0, :12], 4, target.embed_VD, BLOCK), atol=1e-10, rtol=1e-10
@@ -75,8 +82,8 @@ def test_rejected_context_rows_and_stale_blocks_never_matter(pair: Pair) -> None
 def test_pad_rows_never_reach_a_row(pair: Pair) -> None:
     target, context, block, plain = pair
     table = torch.cat((tables([6], 10), torch.zeros(1, 10, dtype=torch.int32)))
-    features, draft_kv = features_of(target, context.taps, ids_like(1, 14)), poisoned(context.new_kv(40, 4))
-    context.write(features, span_at(table[:1], [0], 14), draft_kv)
+    features, draft_kv = features_of(target, context.taps, ids_like(1, 14)), context_kv(context)
+    context.write(features.flatten(0, 1), span_at(table[:1], [0], 14), draft_kv)
     got = block.hidden(
         block_ids(block, torch.tensor([4, 0])), context_at(table, [14, 0], BLOCK), draft_kv, target.embed_VD
     )
@@ -95,9 +102,9 @@ class TestPortBugs:
         self, pair: Pair, taps: tuple[int, ...] = (), anchor: int = 7, length: int = 16, flipped: bool = False
     ) -> torch.Tensor:
         target, context, block, _ = pair
-        table, draft_kv = tables([9], 20), poisoned(context.new_kv(40, 4))
+        table, draft_kv = tables([9], 20), context_kv(context)
         features = features_of(target, taps or context.taps, ids_like(1, 16))
-        context.write(features, span_at(table, [0], 16), draft_kv)
+        context.write(features.flatten(0, 1), span_at(table, [0], 16), draft_kv)
         embed = target.embed_VD.flip(0) if flipped else target.embed_VD
         return block.hidden(
             block_ids(block, torch.tensor([anchor])), context_at(table, [length], BLOCK), draft_kv, embed
@@ -122,8 +129,8 @@ class TestPortBugs:
 
     def test_row_j_predicts_its_own_position(self, pair: Pair, right: torch.Tensor) -> None:
         target, context, block, _ = pair
-        table, draft_kv = tables([9], 20), context.new_kv(40, 4)
-        context.write(features_of(target, context.taps, ids_like(1, 16)), span_at(table, [0], 16), draft_kv)
+        table, draft_kv = tables([9], 20), context_kv(context)
+        context.write(features_of(target, context.taps, ids_like(1, 16))[0], span_at(table, [0], 16), draft_kv)
         span = context_at(table, [16], BLOCK)
         ids = block_ids(block, torch.tensor([7]))
         tokens = block.propose(ids, span, draft_kv, target.embed_VD, target.lm_head_VD, count=3)

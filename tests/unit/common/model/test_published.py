@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from services.common.model import DflashBlock, DflashContext, Target, load_block, load_context, load_target
-from tests.unit.common.model.pairs import block_ids, context_at, poisoned, span_at, tables
+from tests.unit.common.model.pairs import block_ids, context_at, context_kv, forward, poisoned_states, span_at, tables
 
 FOLDER = Path(__file__).parent / "published"
 EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text())
@@ -36,11 +36,10 @@ def test_blocks_are_those_of_the_published_code(name: str, length: int, target: 
     (expected,) = (block for block in EXPECTED[name]["blocks"] if block["length"] == length)
     context, block = drafter_of(name, target)
     ids, table = torch.tensor([EXPECTED[name]["ids"][:length]]), tables([COLUMNS - 2], COLUMNS)
-    span, kv = span_at(table, [0], length), poisoned(target.new_kv(COLUMNS, 4))
-    draft_kv = poisoned(context.new_kv(COLUMNS, 4))
-    features = target.forward_span(ids, span, kv, context.taps)[1]
-    assert features is not None
-    context.write(features, span, draft_kv)
+    span, kv = span_at(table, [0], length), poisoned_states(target, COLUMNS)
+    draft_kv = context_kv(context, COLUMNS)
+    features = forward(target, ids, span, kv, context.taps)[1]
+    context.write(features.flatten(0, 1), span, draft_kv)
     own = context_at(table, [length], block.spec.block_size), draft_kv, target.embed_VD
     drafts = block_ids(block, torch.tensor([expected["anchor"]]))
     torch.testing.assert_close(block.hidden(drafts, *own)[0], torch.tensor(expected["hidden"]), atol=1e-4, rtol=1e-4)

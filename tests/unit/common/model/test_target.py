@@ -10,8 +10,18 @@ import transformers
 
 from services.common.model import Target, load_target
 from services.common.model.manifest import write_manifest
+from services.common.model.rows import Rows
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
-from tests.unit.common.model.pairs import ids_like, load_pair, poisoned, span_at, tables, zero_centred
+from tests.unit.common.model.pairs import (
+    forward,
+    ids_like,
+    load_pair,
+    poisoned,
+    poisoned_states,
+    span_at,
+    tables,
+    zero_centred,
+)
 
 SHAPES = {
     "tied": MadeUpShape(),
@@ -41,9 +51,8 @@ def test_logits_and_features_are_those_of_transformers(name: str, tmp_path: Path
     ids = ids_like(2, 21)
     with torch.no_grad():
         expected = reference(ids, output_hidden_states=True)
-    kv = poisoned(target.new_kv(13, 4))
-    hidden, features = target.forward_span(ids, span_at(tables([6, 6], 6), [0, 0], 21), kv, context.taps)
-    assert features is not None
+    states = poisoned_states(target, 13)
+    hidden, features = forward(target, ids, span_at(tables([6, 6], 6), [0, 0], 21), states, context.taps)
     streams = [expected.hidden_states[tap + 1] for tap in context.taps]
     torch.testing.assert_close(target.logits(hidden), expected.logits, atol=1e-4, rtol=0)
     torch.testing.assert_close(features, torch.cat(streams, -1), atol=1e-4, rtol=1e-5)
@@ -62,16 +71,16 @@ def test_stretched_frequencies_are_those_of_transformers_beyond_the_original_len
     ids, table = ids_like(1, length), tables([length // 4], length // 4)
     with torch.no_grad():
         expected = reference(ids).logits
-    kv = poisoned(target.new_kv(length // 4 + 1, 4))
-    got = target.logits(target.forward_span(ids, span_at(table, [0], length), kv)[0])
+    states = poisoned_states(target, length // 4 + 1)
+    got = target.logits(forward(target, ids, span_at(table, [0], length), states)[0])
     scale = float(expected.abs().max())
     assert float((got - expected)[:, ORIGINAL:].abs().max()) <= 1e-5 * scale
 
 
 def run_whole(target: Target, ids: torch.Tensor) -> torch.Tensor:
     length = ids.shape[1]
-    kv = poisoned(target.new_kv(40, 4))
-    return target.forward_span(ids, span_at(tables([20], 20), [0], length), kv)[0]
+    states = poisoned_states(target)
+    return forward(target, ids, span_at(tables([20], 20), [0], length), states)[0]
 
 
 @pytest.fixture(scope="module")
@@ -81,54 +90,55 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
 
 def test_chunks_and_single_steps_equal_one_pass(target: Target) -> None:
     ids = ids_like(1, 40)
-    whole, kv, table = run_whole(target, ids), poisoned(target.new_kv(40, 4)), tables([12], 20)
+    whole, states, table = run_whole(target, ids), poisoned_states(target), tables([12], 20)
     start = 0
     for width in (13, 1, 8, 4, 1, 1, 12):
-        hidden, _ = target.forward_span(ids[:, start : start + width], span_at(table, [start], width), kv)
+        hidden, _ = forward(target, ids[:, start : start + width], span_at(table, [start], width), states)
         torch.testing.assert_close(hidden, whole[:, start : start + width], atol=1e-12, rtol=1e-12)
         start += width
 
 
 def test_padded_chunk_writes_only_its_valid_rows(target: Target) -> None:
     ids, table = ids_like(1, 30), tables([5], 20)
-    whole, kv = run_whole(target, ids), poisoned(target.new_kv(40, 4))
+    whole, states = run_whole(target, ids), poisoned_states(target)
     padded = torch.cat((ids[:, :17], torch.zeros(1, 15, dtype=torch.int64)), 1)
-    hidden, _ = target.forward_span(padded, span_at(table, [0], 32, valid=[17]), kv)
+    hidden, _ = forward(target, padded, span_at(table, [0], 32, valid=[17]), states)
     torch.testing.assert_close(hidden[:, :17], whole[:, :17], atol=1e-12, rtol=1e-12)
     owned = set(table[0, :5].tolist())
-    written = {block for block in range(40) if not bool(kv[0, 0, block].isnan().all())}
+    written = {block for block in range(40) if not bool(states.tensors[0][0, 0, block].isnan().all())}
     assert written <= owned | {0}
-    assert bool(kv[:, :, int(table[0, 4]), 1:].isnan().all())
+    assert bool(states.tensors[0][:, :, int(table[0, 4]), 1:].isnan().all())
 
 
 def test_rejected_rows_are_overwritten_and_never_seen(target: Target) -> None:
     ids, wrong = ids_like(1, 20), ids_like(1, 8, seed=9)
-    whole, kv, table = run_whole(target, ids), poisoned(target.new_kv(40, 4)), tables([9], 20)
-    target.forward_span(ids[:, :11], span_at(table, [0], 11), kv)
-    target.forward_span(torch.cat((ids[:, 11:13], wrong[:, 2:]), 1), span_at(table, [11], 8), kv)
+    whole, states, table = run_whole(target, ids), poisoned_states(target), tables([9], 20)
+    forward(target, ids[:, :11], span_at(table, [0], 11), states)
+    forward(target, torch.cat((ids[:, 11:13], wrong[:, 2:]), 1), span_at(table, [11], 8), states)
     for position in range(13, 20):
-        hidden, _ = target.forward_span(ids[:, position : position + 1], span_at(table, [position], 1), kv)
+        hidden, _ = forward(target, ids[:, position : position + 1], span_at(table, [position], 1), states)
         torch.testing.assert_close(hidden[0, 0], whole[0, position], atol=1e-12, rtol=1e-12)
 
 
 def test_neighbours_pad_rows_and_stale_blocks_never_reach_a_row(target: Target) -> None:
-    ids, kv = ids_like(1, 30), poisoned(target.new_kv(40, 4))
+    ids, states = ids_like(1, 30), poisoned_states(target)
     whole = run_whole(target, ids)
     table = torch.cat((tables([9, 4], 20), torch.zeros(2, 20, dtype=torch.int32)))
-    target.forward_span(ids[:, :26], span_at(table[:1], [0], 26), kv)
-    target.forward_span(ids_like(1, 3, seed=8), span_at(table[1:2], [0], 3), kv)
-    poisoned(kv[:, :, 0])
+    forward(target, ids[:, :26], span_at(table[:1], [0], 26), states)
+    forward(target, ids_like(1, 3, seed=8), span_at(table[1:2], [0], 3), states)
+    poisoned(states.tensors[0][:, :, 0])
     span_ids = torch.cat((ids[:, 26:30], ids_like(1, 4, seed=4), torch.zeros(2, 4, dtype=torch.int64)))
-    hidden, _ = target.forward_span(span_ids, span_at(table, [26, 3, 0, 70], 4), kv)
+    hidden, _ = forward(target, span_ids, span_at(table, [26, 3, 0, 70], 4), states)
     torch.testing.assert_close(hidden[0], whole[0, 26:30], atol=1e-12, rtol=1e-12)
     assert bool(hidden[1].isfinite().all())
 
 
 def test_positions_past_the_block_table_write_to_the_pad_block(target: Target) -> None:
-    kv, table = poisoned(target.new_kv(5, 4)), torch.tensor([[3, 1]], dtype=torch.int32)
-    target.forward_span(ids_like(1, 6), span_at(table, [0], 6), kv)
+    states, table = poisoned_states(target, 5), torch.tensor([[3, 1]], dtype=torch.int32)
+    forward(target, ids_like(1, 6), span_at(table, [0], 6), states)
+    (kv,) = states.tensors
     before = kv[:, :, 1:].clone()
-    hidden, _ = target.forward_span(ids_like(1, 8), span_at(table, [6], 8), kv)
+    hidden, _ = forward(target, ids_like(1, 8), span_at(table, [6], 8), states)
     assert bool(hidden[0, :2].isfinite().all())
     assert torch.equal(kv[:, :, 3], before[:, :, 2])
     assert torch.equal(kv[:, :, 1, :2], before[:, :, 0, :2])
@@ -136,22 +146,22 @@ def test_positions_past_the_block_table_write_to_the_pad_block(target: Target) -
 
 
 def test_rows_without_a_block_never_poison_the_rows_before_them(target: Target) -> None:
-    ids, kv = ids_like(1, 12), poisoned(target.new_kv(40, 4))
+    ids, states = ids_like(1, 12), poisoned_states(target)
     whole, table = run_whole(target, ids), tables([3], 20)
-    target.forward_span(ids[:, :9], span_at(table, [0], 9), kv)
-    poisoned(kv[:, :, 0])
+    forward(target, ids[:, :9], span_at(table, [0], 9), states)
+    poisoned(states.tensors[0][:, :, 0])
     span_ids = torch.cat((ids[:, 9:12], ids_like(1, 5)), 1)
     batch = torch.cat((span_ids, torch.zeros(1, 8, dtype=torch.int64)))
     pads = torch.cat((table, torch.zeros_like(table)))
-    hidden, _ = target.forward_span(batch, span_at(pads, [9, 0], 8), kv)
+    hidden, _ = forward(target, batch, span_at(pads, [9, 0], 8), states)
     torch.testing.assert_close(hidden[0, :3], whole[0, 9:], atol=1e-12, rtol=1e-12)
 
 
 def test_an_off_by_one_in_positions_is_noticed(target: Target) -> None:
     ids = ids_like(1, 12)
-    whole, kv, table = run_whole(target, ids), target.new_kv(40, 4), tables([6], 20)
-    target.forward_span(ids[:, :10], span_at(table, [0], 10), kv)
-    hidden, _ = target.forward_span(ids[:, 10:11], span_at(table, [11], 1), kv)
+    whole, states, table = run_whole(target, ids), target.new_states(40, 4), tables([6], 20)
+    forward(target, ids[:, :10], span_at(table, [0], 10), states)
+    hidden, _ = forward(target, ids[:, 10:11], span_at(table, [11], 1), states)
     assert float((hidden[0, 0] - whole[0, 10]).abs().max()) > 1e-3
 
 
@@ -175,3 +185,21 @@ def test_shared_embeddings_replace_the_own_ones(target: Target, tmp_path: Path) 
     own.use_shared(own.embed_VD.clone(), None)
     assert own.lm_head_VD is own.embed_VD
     assert torch.equal(own.logits(run_whole(own, ids_like(1, 9))), target.logits(run_whole(target, ids_like(1, 9))))
+
+
+def test_spans_of_unequal_length_in_one_forward_equal_each_alone(target: Target) -> None:
+    """A chunk of a new prompt, padded, beside the spans of two running requests."""
+    table, states = tables([5, 6, 5], 20), poisoned_states(target)
+    ids = [ids_like(1, 17, seed=seed) for seed in range(3)]
+    whole = [run_whole(target, each) for each in ids]
+    for row in (1, 2):
+        forward(target, ids[row][:, :13], span_at(table[row : row + 1], [0], 13), states)
+    chunk, running = span_at(table[:1], [0], 17, valid=[9]), span_at(table[1:], [13, 13], 4)
+    taps = (0, 3)
+    packed = Rows(*chunk.parts, *running.parts)
+    ids_T = torch.cat((ids[0][0], ids[1][0, 13:], ids[2][0, 13:]))
+    hidden_TD, features_TF = target.forward(ids_T, packed, states, taps)
+    torch.testing.assert_close(hidden_TD[:9], whole[0][0, :9], atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(hidden_TD[17:21], whole[1][0, 13:], atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(hidden_TD[21:], whole[2][0, 13:], atol=1e-12, rtol=1e-12)
+    assert features_TF.shape == (25, 2 * target.spec.hidden_size)

@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from services.common.model import Target
+from services.common.model.rows import Rows
 from services.common.pair import attach
 from services.common.request.sampling import SamplingParams, SpeculationParams
 from services.target.core.plan import Plan
@@ -99,7 +100,7 @@ def test_poisoned_free_memory_is_never_read() -> None:
 def poison(rig: Rig, *, everything: bool) -> None:
     """Fills the pad block, and before the first round every block, with NaN."""
     blocks = slice(None) if everything else slice(0, 1)
-    for pool in (rig.runner.pool.kv, rig.arena.tensor(attach.DRAFT_KV)):
+    for pool in (*rig.runner.pool.states.tensors, rig.arena.tensor(attach.DRAFT_KV)):
         pool[:, :, blocks] = float("nan")
 
 
@@ -119,14 +120,14 @@ def test_one_forward_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = made_up_pair()
     specs = [request(f"r{i}", prompt(i, 8), 16) for i in range(3)]
     spans: list[int] = []
-    forward_span = Target.forward_span
+    forward = Target.forward
 
-    def counted(model: Target, ids_BW: torch.Tensor, *rest: Any) -> Any:
-        spans.append(ids_BW.shape[1])
-        return forward_span(model, ids_BW, *rest)
+    def counted(model: Target, ids_T: torch.Tensor, rows: Rows, *rest: Any) -> Any:
+        spans.extend(part.span.width for part in rows.parts)
+        return forward(model, ids_T, rows, *rest)
 
     with Rig(pair.target, pair.drafter, FLOAT64) as rig:
-        monkeypatch.setattr(Target, "forward_span", counted)
+        monkeypatch.setattr(Target, "forward", counted)
         rig.run(specs)
         assert spans.count(1) == max(done.rounds for done in rig.done.values()) == 15
         assert len(spans) == 15 + len(specs)

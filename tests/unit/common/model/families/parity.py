@@ -6,7 +6,7 @@ import torch
 import transformers
 
 from services.common.model import load_target
-from tests.unit.common.model.pairs import BLOCK_SIZE, ids_like, poisoned, span_at, tables
+from tests.unit.common.model.pairs import BLOCK_SIZE, forward, ids_like, poisoned_states, span_at, tables
 
 
 def deviation(folder: Path, length: int, beginning: int = 0) -> float:
@@ -17,7 +17,7 @@ def deviation(folder: Path, length: int, beginning: int = 0) -> float:
     blocks = -(-length // BLOCK_SIZE)
     with torch.no_grad():
         expected_BWV = reference.eval()(ids).logits
-    kv = poisoned(target.new_kv(2 * blocks + 1, BLOCK_SIZE))
-    hidden_BWD, _ = target.forward_span(ids, span_at(tables([blocks, blocks], blocks), [0, 0], length), kv)
+    rows, states = span_at(tables([blocks, blocks], blocks), [0, 0], length), poisoned_states(target, 2 * blocks + 1)
+    hidden_BWD, _ = forward(target, ids, rows, states)
     error_BWV = (target.logits(hidden_BWD) - expected_BWV)[:, beginning:]
     return float(error_BWV.abs().max() / expected_BWV.abs().max())

@@ -1,0 +1,49 @@
+"""The rows of one forward: spans of sequences, end to end."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.span_attention import Span
+
+
+@dataclass(frozen=True)
+class Part:
+    """One span of B sequences with W rows each.
+
+    `rows_B` is the slot that each sequence's state lives in. The first `valid_B` rows of each are real, all without it.
+    """
+
+    span: Span
+    rows_B: Tensor
+    valid_B: Tensor | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return self.span.positions_BW.numel()
+
+
+class Rows:
+    """Spans of any lengths in one forward; products run over all rows at once, attention over one span at a time."""
+
+    def __init__(self, *parts: Part) -> None:
+        self.parts = parts
+        self.positions_T = _joined([part.span.positions_BW.flatten() for part in parts])
+        self.slots_T = _joined([part.span.slots_T for part in parts])
+
+    def split(self, x_TX: Tensor) -> Iterator[tuple[Span, Tensor]]:
+        """Each span with its rows of a flat tensor, [B, W, ...]."""
+        for part, x in zip(self.parts, x_TX.split([part.count for part in self.parts]), strict=True):
+            yield part.span, x.unflatten(0, part.span.positions_BW.shape)
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """The opposite: one [B, W, X] for each span becomes [T, X]."""
+        return _joined([part_BWX.flatten(0, 1) for part_BWX in parts])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """One part is returned as it is, for a copy would be a launch."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

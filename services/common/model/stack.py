@@ -1,0 +1,52 @@
+"""A stack of blocks on the device that its weights are on: kernels on a GPU, TorchScript on a CPU."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.rope import Frequencies, Rotation, RotationTable
+from services.common.model.host import HostBlockAttention, HostSpanAttention, HostStack
+from services.common.model.layers import BlockAttention, KernelStack, SpanAttention
+from services.common.model.rows import Rows
+from services.common.model.spec import StackSpec
+from services.common.model.weights import LayerWeights
+
+
+class Stack(Protocol):
+    """Blocks over one residual stream."""
+
+    def __call__(
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[Tensor],
+        taps: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated [T, F].
+
+        The last block's stream is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
+        `states` are those of each layer, and left as they are after the rows.
+        """
+        ...
+
+
+def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor) -> Stack:
+    """Return blocks whose rows store their keys and values and attend causally."""
+    if on_kernel(norm_D):
+        return KernelStack(spec, layers, norm_D, SpanAttention)
+    return HostStack(spec, layers, norm_D, HostSpanAttention)
+
+
+def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor) -> Stack:
+    """Return blocks whose rows attend to a context and to one another."""
+    if on_kernel(norm_D):
+        return KernelStack(spec, layers, norm_D, BlockAttention)
+    return HostStack(spec, layers, norm_D, HostBlockAttention)
+
+
+def rotation_table(spec: StackSpec, positions: int, dtype: torch.dtype, device: torch.device) -> RotationTable:
+    """Return the rotary tables of a model for `positions`; never narrower than float32."""
+    wide = dtype if dtype == torch.float64 else torch.float32
+    attention, rope = spec.attention, spec.attention.rope
+    frequencies = Frequencies.of(attention.head_dim, rope.theta, rope.scaling, wide)
+    return RotationTable(positions, frequencies, wide, device)
