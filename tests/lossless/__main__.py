@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.lossless.gate import DTYPES, Tally, run_part
+from tests.lossless.gate import DTYPES, FAMILIES, FAMILY_PROPOSERS, PROPOSERS, Tally, run_part
 from tests.lossless.pairs import Pair, made_up_pair
 
 EMBEDDED = Path("models/embedded")
@@ -36,9 +36,11 @@ def _pair(asked: argparse.Namespace) -> Pair:
 
 def _run(pair: Pair, asked: argparse.Namespace) -> dict[str, object]:
     start, tally = time.monotonic(), Tally()
+    gates = [(pair, PROPOSERS), *((made_up_pair(family=family), FAMILY_PROPOSERS) for family in FAMILIES)]
     with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as workers:
         parts = [
-            workers.submit(run_part, pair, dtype, temperature, asked.prompts, asked.tokens, asked.seed)
+            workers.submit(run_part, each, proposers, dtype, temperature, asked.prompts, asked.tokens, asked.seed)
+            for each, proposers in gates
             for dtype in DTYPES
             for temperature in (0.0, 0.8)
         ]
@@ -52,6 +54,7 @@ def _run(pair: Pair, asked: argparse.Namespace) -> dict[str, object]:
         "skipped": 0,
         "seed": asked.seed,
         "model": str(pair.target) if EMBEDDED in pair.target.parents else "made up",
+        "families": FAMILIES,
         "prompts": asked.prompts,
         "cases": tally.cases,
         "tokens": tally.tokens,

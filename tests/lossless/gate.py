@@ -19,6 +19,10 @@ from tests.lossless.wired import lying, wired
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 PROPOSERS = ("dflash", "ngram", "adversarial", "perfect", "wire-dflash", "wire-ngram", "wire-adversarial")
 MEMORY = {"wire-dflash": "shared", "wire-ngram": "none", "wire-adversarial": "shared"}
+FAMILIES = ("llama", "qwen2")
+"""Of targets that go through the gate beside the pair's."""
+FAMILY_PROPOSERS = ("ngram", "perfect")
+"""What they are served with, and drafts that are all accepted, as random text has few repetitions."""
 Truth = Mapping[str, Sequence[int]]
 
 
@@ -85,10 +89,12 @@ def make_specs(vocab: int, prompts: int, tokens: int, temperature: float, seed: 
     return specs
 
 
-def run_part(pair: Pair, dtype: str, temperature: float, prompts: int, tokens: int, seed: int) -> Tally:
+def run_part(
+    pair: Pair, proposers: Sequence[str], dtype: str, temperature: float, prompts: int, tokens: int, seed: int
+) -> Tally:
     """All cases of one data type and temperature: what one process of the whole gate does."""
     specs = make_specs(read_target_spec(pair.target).vocab_size, prompts, tokens, temperature, seed)
-    return run_gate(pair, list(arms(dtype, temperature, PROPOSERS, (4, 8))), lambda _: specs, seed)
+    return run_gate(pair, list(arms(dtype, temperature, proposers, (4, 8))), lambda _: specs, seed)
 
 
 def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1) -> Tally:

@@ -19,9 +19,9 @@ class Pair:
 
 
 @cache
-def made_up_pair(seed: int = 3) -> Pair:
+def made_up_pair(seed: int = 3, family: str = "qwen3") -> Pair:
     """A random target of 320 tokens and 4 layers with a random drafter of block 8; removed when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="paceline-pair-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    made = write_made_up(folder, seed=seed)
+    made = write_made_up(folder, seed=seed, family=family)
     return Pair(made.target, made.drafter)

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from services.target.core.request import RequestSpec
-from tests.lossless.gate import PROPOSERS, Case, Tally, make_specs, run_gate
+from tests.lossless.gate import FAMILIES, FAMILY_PROPOSERS, PROPOSERS, Case, Tally, make_specs, run_gate
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Done
@@ -33,6 +33,20 @@ def test_no_case_says_anything_else_than_plain_decoding(dtype: str, full: bool) 
     assert tally.accepted > tally.tokens // 5
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.excused <= (dtype == "float32")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_other_families_say_nothing_else_than_plain_decoding(family: str, dtype: str, full: bool) -> None:
+    prompts = PROMPTS_OF_ALL if full else PROMPTS
+    for proposer, least in zip(FAMILY_PROPOSERS, (0.01, 0.5), strict=True):
+        cases = [Case(dtype, temperature, width, proposer, 4) for temperature, width in ((0.0, 8), (0.8, 4))]
+        tally = run_gate(made_up_pair(family=family), cases, lambda temperature: specs_of(temperature, prompts), SEED)
+        assert tally.tokens == len(cases) * prompts * 64
+        assert tally.accepted > least * tally.tokens
+        assert (tally.mismatches, tally.failures) == (0, [])
+        assert tally.excused <= (dtype == "float32")
 
 
 def test_only_near_ties_of_the_two_best_are_excused() -> None:

@@ -51,10 +51,13 @@ class MadeUpPair:
     drafter: Path
 
 
-def write_configs(folder: Path, shape: MadeUpShape) -> MadeUpPair:
+def write_configs(
+    folder: Path, shape: MadeUpShape, family: str = "qwen3", changes: Mapping[str, Any] | None = None
+) -> MadeUpPair:
     """Write the two configurations only: enough for a pair with random weights."""
     pair = MadeUpPair(folder / "target", folder / "drafter")
-    for path, config in ((pair.target, _target_config(shape)), (pair.drafter, _drafter_config(shape))):
+    target = _target_config(shape, family) | dict(changes or {})
+    for path, config in ((pair.target, target), (pair.drafter, _drafter_config(shape))):
         path.mkdir(parents=True, exist_ok=True)
         (path / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     return pair
@@ -67,43 +70,21 @@ def write_made_up(
     *,
     std: float = 0.3,
     dtype: torch.dtype = torch.float32,
+    family: str = "qwen3",
+    changes: Mapping[str, Any] | None = None,
 ) -> MadeUpPair:
     """Write a random target with its tokenizer, a drafter that fits it, and their manifests.
 
-    `std` scales the random matrices: large enough that greedy text is not one repeated token.
+    `family` is the target's `model_type`, `changes` are keys of its config.json. `std` scales the random matrices:
+    large enough that greedy text is not one repeated token.
     """
     shape = shape or MadeUpShape()
-    pair = write_configs(folder, shape)
+    pair = write_configs(folder, shape, family, changes)
     generator = torch.Generator().manual_seed(seed)
     write_tokenizer(pair.target, shape.vocab)
     _write_tensors(pair.target, model_shapes(read_target_spec(pair.target)), generator, std, dtype)
     _write_tensors(pair.drafter, drafter_shapes(read_drafter_spec(pair.drafter)), generator, std, dtype)
     return pair
-
-
-def write_family(
-    folder: Path,
-    family: str,
-    seed: int = 0,
-    shape: MadeUpShape | None = None,
-    *,
-    std: float = 0.3,
-    changes: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write a random target of a family, by its `model_type`, with its tokenizer; return its folder.
-
-    `changes` are keys of its config.json.
-    """
-    shape = shape or MadeUpShape()
-    folder.mkdir(parents=True, exist_ok=True)
-    config = _target_config(shape) | {"model_type": family, "architectures": [ARCHITECTURES[family]]}
-    # No other family's published files say it.
-    del config["attention_bias"]
-    (folder / "config.json").write_text(json.dumps(config | dict(changes or {}), indent=1), encoding="utf-8")
-    write_tokenizer(folder, shape.vocab)
-    generator = torch.Generator().manual_seed(seed)
-    _write_tensors(folder, model_shapes(read_target_spec(folder)), generator, std, torch.float32)
-    return folder
 
 
 def write_tokenizer(folder: Path, vocab: int) -> None:
@@ -154,14 +135,16 @@ def _backbone(shape: MadeUpShape, layers: int) -> dict[str, Any]:
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
         "hidden_act": "silu",
-        "attention_bias": False,
     }
 
 
-def _target_config(shape: MadeUpShape) -> dict[str, Any]:
+def _target_config(shape: MadeUpShape, family: str) -> dict[str, Any]:
     return _backbone(shape, shape.layers) | {
-        "architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": shape.tied, "eos_token_id": EOS_ID
-    }  # fmt: skip
+        "model_type": family,
+        "architectures": [ARCHITECTURES[family]],
+        "tie_word_embeddings": shape.tied,
+        "eos_token_id": EOS_ID,
+    }
 
 
 def _drafter_config(shape: MadeUpShape) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from services.common.kernels.rope import Yarn
 from services.common.model import ModelError, load_target, read_target_spec
 from services.common.model.manifest import write_manifest
 from services.common.model.weights import elements, model_shapes
-from tests.support.tiny_checkpoints import MadeUpShape, write_family
+from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 from tests.unit.common.model.families.parity import deviation
 
 # As published for Qwen2.5-7B-Instruct.
@@ -81,7 +81,7 @@ def test_what_is_not_implemented_is_refused(change: dict[str, Any], named: str, 
 
 
 def test_a_file_without_its_biases_is_refused(tmp_path: Path) -> None:
-    folder = write_family(tmp_path / "qwen3", "qwen3")
+    folder = write_made_up(tmp_path, family="qwen3").target
     config = json.loads((folder / "config.json").read_text()) | {"architectures": PUBLISHED["architectures"]}
     (folder / "config.json").write_text(json.dumps(config))
     write_manifest(folder)
@@ -93,6 +93,6 @@ def test_a_file_without_its_biases_is_refused(tmp_path: Path) -> None:
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     """In float32, within 1e-5 of their scale; a stretched context beyond the original length alone."""
     shape, changes = CASES[name]
-    folder = write_family(tmp_path, "qwen2", 1, shape, std=0.25, changes=changes)
+    folder = write_made_up(tmp_path, 1, shape, std=0.25, family="qwen2", changes=changes).target
     length, beginning = (192, 64) if changes else (21, 0)
     assert deviation(folder, length, beginning) <= 1e-5
