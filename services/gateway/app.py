@@ -5,6 +5,7 @@ import os
 import random
 import socket
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -25,6 +26,7 @@ from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
 from services.gateway.front import Front
+from services.gateway.http.edge import HttpEdge
 from services.gateway.inlet import Gates, InletInterceptor
 from services.gateway.methods import add_service
 from services.gateway.router import Router, RouterSettings
@@ -38,6 +40,14 @@ from services.gateway.tenants import TenantsFile
 from services.gateway.tokenizer import load_tokenizer
 from services.gateway.vllm import vllm_service
 from services.gateway.vllm.service import VllmEngine
+
+
+@dataclass(frozen=True)
+class GatewayBound(Bound):
+    """Addresses as bound; empty ones are off."""
+
+    http: str = ""
+
 
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
 
@@ -80,6 +90,10 @@ class GatewayApp:
             EDGE_OPTIONS,
         )
         self._tracer = tracing.tracer("gateway")
+        bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
+        admitting = admission.Admission(bound, time.monotonic)
+        self._streams = Streams(self._front, admitting, settings, self.metrics, self._tracer)
+        self._http = self._http_edge() if settings.http else None
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
 
@@ -88,9 +102,11 @@ class GatewayApp:
         """A target takes work and the gateway does not drain."""
         return self._pool.ready and not self._draining
 
-    async def start(self) -> Bound:
+    async def start(self) -> GatewayBound:
         """Binds the listeners and begins to look for targets; health follows `ready`."""
-        bound = await self._server.start()
+        bound = GatewayBound(**(await self._server.start()).as_dict())
+        if self._http:
+            bound = replace(bound, http=await self._http.start())
         directory = Directory(self._sources(), self._pool.listen, self.metrics)
         work = (
             directory.run(),
@@ -108,7 +124,8 @@ class GatewayApp:
         self._draining = True
         await self._server.set_serving(False)
         await asyncio.sleep(self._settings.propagation_s)
-        await self._server.stop(self._settings.drain_grace_s)
+        grace_s = self._settings.drain_grace_s
+        await asyncio.gather(self._server.stop(grace_s), *([self._http.stop(grace_s)] if self._http else []))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -117,15 +134,15 @@ class GatewayApp:
         await asyncio.to_thread(self._tracer.close)
 
     def _register(self, server: grpc.aio.Server) -> None:
-        settings = self._settings
-        bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
-        admitting = admission.Admission(bound, time.monotonic)
-        streams = Streams(self._front, admitting, settings, self.metrics, self._tracer)
+        settings, streams = self._settings, self._streams
         board = StatusBoard(lambda: self._pool.links, time.monotonic)
         service = InferenceService(self._front, streams, board, settings.default_max_tokens)
         add_service(server, SERVICE, service)
         if settings.vllm_engine:
             add_service(server, vllm_service(), VllmEngine(self._front, streams, self._pool, settings))
+
+    def _http_edge(self) -> HttpEdge:
+        return HttpEdge(self._settings, self._front, self._streams, self._gates, self._tenants, self._tls)
 
     def _sources(self) -> list[Source]:
         settings = self._settings

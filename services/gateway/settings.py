@@ -41,7 +41,11 @@ class GatewaySettings:
 
     # Listeners
     grpc: str = "127.0.0.1:0"
-    """Address on which clients are served."""
+    """Address on which clients are served over gRPC; empty is off."""
+    http: str = ""
+    """Address on which clients are served OpenAI's API over HTTP; empty is off."""
+    http_cors_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call over HTTP."""
     health: str = "127.0.0.1:0"
     """Address of the plaintext health service."""
     metrics: str = "127.0.0.1:0"
@@ -104,6 +108,7 @@ class GatewaySettings:
         for name in ("dns", "watch_dns"):
             if getattr(self, name) and not getattr(self, name).rpartition(":")[2].isdigit():
                 raise invalid_field(name, "must be host:port")
+        self._check_listeners()
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise invalid_field("tls_cert", "needs tls_key beside, and tls_ca needs both")
         for name in POSITIVE:
@@ -112,3 +117,11 @@ class GatewaySettings:
         for name in ("wait_target_s", "drain_grace_s", "propagation_s"):
             if not (getattr(self, name) >= 0):
                 raise invalid_field(name, "must not be negative")
+
+    def _check_listeners(self) -> None:
+        if not (self.grpc or self.http):
+            raise invalid_field("grpc", "one of grpc and http is needed")
+        if self.http and not self.http.rpartition(":")[2].isdigit():
+            raise invalid_field("http", "must be host:port")
+        if self.vllm_engine and not self.grpc:
+            raise invalid_field("vllm_engine", "needs grpc")

@@ -12,8 +12,7 @@ import grpc
 
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 from services.common.serving.channel import connect
-from services.common.serving.server import Bound
-from services.gateway.app import GatewayApp
+from services.gateway.app import GatewayApp, GatewayBound
 from services.gateway.settings import GatewaySettings
 from tests.support.fakes_target import FakeTarget
 from tests.support.fakes_tokenizer import write_tokenizer
@@ -46,7 +45,7 @@ class Harness:
     """The running parts."""
 
     app: GatewayApp
-    bound: Bound
+    bound: GatewayBound
     targets: list[FakeTarget]
     stub: inference_pb2_grpc.InferenceServiceAsyncStub
 

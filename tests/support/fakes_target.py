@@ -20,12 +20,15 @@ HEARTBEAT_S = 0.5
 
 
 class FakeTarget(target_pb2_grpc.TargetServiceServicer):
-    """Commits 1 to `burst` tokens per request and round, a round every `pace_s` seconds."""
+    """Commits 1 to `burst` tokens per request and round, a round every `pace_s` seconds.
+
+    With a script every output is its tokens, and what it is otherwise after them.
+    """
 
     def __init__(
         self, pair_id: str = "pair-0", pace_s: float = 0.002, vocab_size: int = 512, slots: int = 8, burst: int = 4,
         eos: tuple[int, ...] = (), model: str = "fake", context_limit: int = 4096, revision: str = "r1", port: int = 0,
-        keys: KeyStore | None = None,
+        keys: KeyStore | None = None, script: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         self.pair_id, self.pace_s, self.slots, self.burst, self.port = pair_id, pace_s, slots, burst, port
         self.info = types_pb2.ModelInfo(
@@ -33,6 +36,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             eos_token_ids=eos, dtype="float32", proposer="none",
         )  # fmt: skip
         self.keys = keys
+        self.script = script
         self.asks: list[target_pb2.Ask] = []
         self.secrets: set[str] = set()
         self.starts: list[target_pb2.Start] = []
@@ -180,7 +184,7 @@ class FakeSession:
             except PacelineError as error:
                 self._refuse(start.request_id, error)
                 return
-        self.requests[start.request_id] = FakeRequest(start, self._target.info)
+        self.requests[start.request_id] = FakeRequest(start, self._target.info, self._target.script)
 
     def _ask(self, ask: target_pb2.Ask) -> None:
         assert self._target.keys is not None, "a target that did not offer to answer was asked"

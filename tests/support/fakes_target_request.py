@@ -14,8 +14,9 @@ def fake_token(seed: int, position: int, vocab_size: int) -> int:
 class FakeRequest:
     """Counts its rounds as a target does: the first token is the prefill's, every later update is a round."""
 
-    def __init__(self, start: target_pb2.Start, info: types_pb2.ModelInfo) -> None:
+    def __init__(self, start: target_pb2.Start, info: types_pb2.ModelInfo, script: tuple[int, ...] = ()) -> None:
         self.start = start
+        self._script = script
         self._info = info
         self._committed = len(start.token_ids) - start.prompt_length
         self._resumed = self._committed
@@ -61,6 +62,8 @@ class FakeRequest:
         )
 
     def _token(self) -> int:
+        if self._committed < len(self._script):
+            return self._script[self._committed]
         position = self.start.prompt_length + self._committed
         return fake_token(self.start.sampling.seed, position, self._info.vocab_size)
 

@@ -21,7 +21,7 @@ LIVENESS = "liveness"
 
 @dataclass(frozen=True)
 class Listeners:
-    """Addresses to bind: host:port (port 0 lets the system choose) or, for grpc, unix:/path.
+    """Addresses to bind: host:port (port 0 lets the system choose) or, for grpc, unix:/path or nothing.
 
     A Unix socket is for this user alone; its folder is made with mode 0700 when absent.
     """
@@ -81,19 +81,24 @@ class Server:
         Raises:
             BindError: when an address cannot be bound.
         """
-        self._main = grpc.aio.server(interceptors=self._interceptors, options=self._options)
-        self._register(self._main)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._main)
-        reflection.enable_server_reflection([*self._names, HEALTH, reflection.SERVICE_NAME], self._main)
+        self._main = self._made() if self._listeners.grpc else None
         self._plain = grpc.aio.server(options=list(PROBE_OPTIONS))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._plain)
-        bound_grpc = _bind(self._main, self._listeners.grpc, self._credentials)
+        bound_grpc = _bind(self._main, self._listeners.grpc, self._credentials) if self._main else ""
         bound_health = _bind(self._plain, self._listeners.health, None)
         await self.set_serving(False)
         await self.set_live(True)
-        await self._main.start()
+        if self._main is not None:
+            await self._main.start()
         await self._plain.start()
         return Bound(bound_grpc, bound_health, self._start_metrics())
+
+    def _made(self) -> grpc.aio.Server:
+        server = grpc.aio.server(interceptors=self._interceptors, options=self._options)
+        self._register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection([*self._names, HEALTH, reflection.SERVICE_NAME], server)
+        return server
 
     def _start_metrics(self) -> str:
         host, _, port = self._listeners.metrics.rpartition(":")

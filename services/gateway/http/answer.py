@@ -1,0 +1,113 @@
+"""What the choices of one call become: what both endpoints share, usage and ends."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from services.common.request.sampling import FinishReason
+from services.gateway.generation import Delta, Final
+from services.gateway.http.bodies import Common
+from services.gateway.http.exchange import Exchange, encoded, event
+from services.gateway.http.replies import ChoiceExtension, Drafts, FinishName, Usage
+
+DONE = b"data: [DONE]\n\n"
+FINISH: dict[FinishReason, FinishName] = {
+    FinishReason.STOP_TOKEN: "stop",
+    FinishReason.STOP_STRING: "stop",
+    FinishReason.LENGTH: "length",
+    FinishReason.CONTEXT: "length",
+    FinishReason.DEADLINE: "length",
+}
+"""OpenAI's names; the extension of a choice has ours."""
+
+
+class Answer(ABC):
+    """One answer: events while it streams, else one body at its end."""
+
+    prefix: str
+
+    def __init__(self, body: Common, exchange: Exchange) -> None:
+        """Nothing has come yet."""
+        self.streams = bool(body.stream)
+        self._tells_usage = bool(body.stream_options and body.stream_options.include_usage)
+        self._tells_drafts = bool(body.paceline and body.paceline.drafts)
+        self._finals: dict[int, Final] = {}
+        self._head = {
+            "id": f"{self.prefix}-{exchange.request_id}",
+            "created": exchange.created,
+            "model": body.model,
+            "system_fingerprint": None,
+        }
+
+    def begin(self, prompt: tuple[int, ...]) -> None:  # noqa: B027 - most need not know it
+        """The token ids of the prompt, before any event."""
+
+    def messages(self, choice: int, event: Delta | Final) -> Iterable[bytes]:
+        """Events of one event of a choice; none when the client wants one body."""
+        if isinstance(event, Final):
+            self._finals[choice] = event
+            pieces = self.last(choice, event)
+            return self._events(pieces) if self.streams else [*pieces][:0]
+        pieces = self.pieces(choice, event)
+        return self._events(pieces, self._drafts(event)) if self.streams else [*pieces][:0]
+
+    @abstractmethod
+    def pieces(self, choice: int, delta: Delta) -> Iterable[Any]:
+        """The pieces of a choice that a delta makes, as they stand in chunks; what a whole answer needs is kept."""
+
+    @abstractmethod
+    def last(self, choice: int, final: Final) -> Iterable[Any]:
+        """The last pieces of a choice."""
+
+    @abstractmethod
+    def kind(self) -> str:
+        """The name of what is sent, as `object` states it."""
+
+    @abstractmethod
+    def whole_choice(self, choice: int, final: Final) -> Any:
+        """A choice as it stands in the whole answer."""
+
+    def whole(self) -> bytes:
+        """The body, when all choices have ended."""
+        choices = [self.whole_choice(choice, self._finals[choice]) for choice in sorted(self._finals)]
+        return encoded({**self._head, "object": self.kind(), "choices": choices, "usage": self.usage()})
+
+    def ending(self) -> bytes:
+        """The last events."""
+        if not self._tells_usage:
+            return DONE
+        return event({**self._head, "object": self.kind(), "choices": [], "usage": self.usage()}) + DONE
+
+    def usage(self) -> Usage:
+        """Tokens of all choices together; the prompt was computed once."""
+        finals = [self._finals[choice] for choice in sorted(self._finals)]
+        prompt, completion = finals[0].prompt_tokens, sum(final.completion_tokens for final in finals)
+        accepted = sum(final.totals.speculation.accepted for final in finals)
+        drafted = sum(final.totals.speculation.drafted for final in finals)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": finals[0].totals.usage.cached_tokens},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": accepted,
+                "rejected_prediction_tokens": drafted - accepted,
+            },
+        }
+
+    def _drafts(self, delta: Delta) -> Drafts | None:
+        return {"drafted": delta.drafted, "accepted": delta.accepted} if self._tells_drafts else None
+
+    def _events(self, pieces: Iterable[Any], drafts: Drafts | None = None) -> Iterator[bytes]:
+        for piece in pieces:
+            chunk: dict[str, Any] = {**self._head, "object": self.kind(), "choices": [piece]}
+            if self._tells_usage:
+                chunk["usage"] = None
+            if drafts is not None:
+                chunk["paceline"], drafts = drafts, None
+            yield event(chunk)
+
+
+def extension(final: Final) -> ChoiceExtension:
+    """What OpenAI's API has no name for."""
+    return {"finish_reason": final.reason.value, "seed": final.seed}

@@ -1,0 +1,79 @@
+"""Serves one HTTP request: who calls, what is asked, and every way in which it can end."""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from services.common.request.errors import Code, PacelineError, Reason, unavailable
+from services.gateway.admission import Tenant
+from services.gateway.auth import ANYBODY, set_tenant
+from services.gateway.http.connection import Connection, Receive, Scope, Send
+from services.gateway.http.cors import Origins
+from services.gateway.http.errors import known
+from services.gateway.http.exchange import DisconnectedError, Exchange
+from services.gateway.http.routes import Routes
+
+LAST_WORD_S = 1.0
+"""Time in which a client may still read why its request ended."""
+
+
+class HttpApp:
+    """Refuses at the headers whom it does not know; then routes."""
+
+    def __init__(self, routes: Routes, find: Callable[[str], Tenant | None] | None, origins: Origins) -> None:
+        """`find` gives the tenant of a key; without it everybody may call."""
+        self._routes = routes
+        self._find = find
+        self._origins = origins
+
+    async def serve(self, connection: Connection, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request; nothing is raised but the end of the process."""
+        exchange = Exchange(scope, receive, send)
+        connection.serving(asyncio.current_task())
+        try:
+            await self._answer(exchange)
+        except DisconnectedError:
+            return
+        except asyncio.CancelledError:
+            await self._leave(connection, exchange)
+        except Exception as error:
+            await self._refuse(connection, exchange, known(error))
+        finally:
+            connection.serving(None)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        origin = exchange.headers.get("origin")
+        if exchange.method == "OPTIONS":
+            exchange.extra += self._origins.preflight(origin)
+            await exchange.reply(b"", HTTPStatus.OK if exchange.extra else HTTPStatus.FORBIDDEN)
+            return
+        exchange.extra += self._origins.headers(origin)
+        set_tenant(self._tenant(exchange))
+        exchange.name()
+        await self._routes.find(exchange)(exchange)
+
+    def _tenant(self, exchange: Exchange) -> Tenant:
+        if self._find is None:
+            return ANYBODY
+        scheme, _, key = exchange.headers.get("authorization", "").partition(" ")
+        tenant = self._find(key) if scheme.lower() == "bearer" else None
+        if tenant is None:
+            raise PacelineError(Code.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "a valid API key is needed")
+        return tenant
+
+    async def _leave(self, connection: Connection, exchange: Exchange) -> None:
+        """The client has gone, or the gateway goes."""
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                await self._refuse(connection, exchange, unavailable(Reason.DRAINING, "the gateway is going away"))
+        except TimeoutError:
+            connection.abort()
+
+    async def _refuse(self, connection: Connection, exchange: Exchange, error: PacelineError) -> None:
+        """A client that does not read would not read the refusal either: what it has not taken is dropped."""
+        if connection.lost:
+            return
+        if exchange.begun and error.reason is Reason.SLOW_CLIENT:
+            connection.abort()
+            return
+        await exchange.refuse(error)

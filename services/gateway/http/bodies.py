@@ -1,0 +1,147 @@
+"""What clients send, field by field. Types and names are checked here, ranges by the validator of all listeners."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_CHOICES = 8
+
+Ignored = Annotated[Any, Field(description="Accepted for compatibility and ignored.")]
+
+
+class Body(BaseModel):
+    """Unknown names are refused, and so are values of another type; null is as good as absent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Extension(Body):
+    """What OpenAI's API has no name for."""
+
+    speculation: bool | None = Field(default=None, description="False switches speculation off for this request.")
+    max_draft: int | None = Field(default=None, ge=0, lt=2**32, description="Longest draft in tokens.")
+    priority: int | None = Field(
+        default=None, ge=-100, le=100, description="Higher runs first among a tenant's requests."
+    )
+    drafts: bool | None = Field(default=None, description="Chunks tell of their draft tokens.")
+    reasoning: bool | None = Field(
+        default=None, description="False leaves <think> blocks in the content. Default true."
+    )
+
+
+class StreamOptions(Body):
+    """Options of a stream."""
+
+    include_usage: bool | None = Field(default=None, description="A last chunk without choices tells the usage.")
+
+
+class Common(Body):
+    """What both endpoints take; ranges and defaults stand in docs/use.md."""
+
+    model: str = Field(description="Name of the model, as /v1/models tells it.")
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2, description="0 is greedy. Default 1.")
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0, lt=2**32)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
+    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    min_tokens: int | None = Field(default=None, ge=0, lt=2**31)
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
+    logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,10}$")], float] | None = None
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=10)
+    paceline: Extension | None = None
+    user: Ignored = None
+    store: Ignored = None
+    metadata: Ignored = None
+    service_tier: Ignored = None
+
+
+class TextPart(Body):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class FunctionCalled(Body):
+    """The function of a call."""
+
+    name: str
+    arguments: str = Field(description="A JSON object as text.")
+
+
+class ToolCalled(Body):
+    """A call that the assistant asked for."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCalled
+    index: int | None = None
+
+
+class MessageBody(Body):
+    """One message of a chat. Answers of this API may be sent back as they are."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCalled] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    annotations: list[Any] | None = Field(default=None, max_length=0)
+
+
+class FunctionBody(Body):
+    """A function that the model may ask for."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(default=None, description="JSON Schema of its arguments.")
+    strict: Literal[False] | None = None
+
+
+class ToolBody(Body):
+    """A tool."""
+
+    type: Literal["function"]
+    function: FunctionBody
+
+
+class ResponseFormat(Body):
+    """The form of the answer."""
+
+    type: Literal["text"]
+
+
+class ChatBody(Common):
+    """The body of POST /v1/chat/completions."""
+
+    messages: list[MessageBody]
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31, description="The same as max_tokens.")
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    tools: list[ToolBody] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
+    parallel_tool_calls: Literal[True] | None = None
+    response_format: ResponseFormat | None = None
+    chat_template_kwargs: dict[str, bool | int | float | str] | None = None
+
+
+class CompletionBody(Common):
+    """The body of POST /v1/completions."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    logprobs: int | None = Field(default=None, ge=0, le=20)
+    echo: Literal[False] | None = None
+    best_of: Literal[1] | None = None
+    suffix: Literal[""] | None = None

@@ -1,0 +1,78 @@
+"""One connection: uvicorn's, with limits of size, number and time that hold before anybody asks who calls."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
+from typing import Any
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from services.gateway.http.limits import BODY_LINGER_S, CONNECTIONS, HEADERS_S, IDLE_S
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Serve = Callable[["Connection", Scope, Receive, Send], Awaitable[None]]
+
+
+class Connection(H11Protocol):
+    """Ends when headers take too long, when a refused body goes on, or at once when there are too many."""
+
+    def __init__(self, serve: Serve, config: Config, state: ServerState) -> None:
+        """`serve` handles each request, in a task of its own."""
+        super().__init__(config, state, {})
+        self.app = partial(serve, self)
+        self.lost = False
+        self._serving: asyncio.Task[Any] | None = None
+        self._limit: asyncio.TimerHandle | None = None
+        self._waits_s: float | None = None
+
+    def serving(self, task: asyncio.Task[Any] | None) -> None:
+        """The task to cancel when the client goes; None when its request has ended."""
+        self._serving = task
+
+    def abort(self) -> None:
+        """Ends the connection and drops what the client has not read."""
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Waits for headers, or hangs up at once."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS:
+            transport.abort()
+        else:
+            self._wait(HEADERS_S)
+
+    def data_received(self, data: bytes) -> None:
+        """Headers that came end the wait for them; the first byte of the next ones begins another."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._wait(HEADERS_S if self.conn.trailing_data[0] else IDLE_S)
+        elif self.conn.our_state is not h11.DONE:
+            self._wait(None)
+
+    def on_response_complete(self) -> None:
+        """A body that nobody wants is read for a moment: who hangs up at once takes the answer back."""
+        unread = self.conn.their_state is h11.SEND_BODY
+        super().on_response_complete()
+        self._wait(BODY_LINGER_S if unread else None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancels whatever is served."""
+        self.lost = True
+        self._wait(None)
+        super().connection_lost(exc)
+        if self._serving is not None:
+            self._serving.cancel()
+
+    def _wait(self, seconds: float | None) -> None:
+        """How long the client has for what it is to send, None for ever; a wait that goes on is not begun again."""
+        if seconds == self._waits_s:
+            return
+        if self._limit is not None:
+            self._limit.cancel()
+        self._waits_s = seconds
+        self._limit = None if seconds is None else self.loop.call_later(seconds, self.abort)

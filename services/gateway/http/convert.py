@@ -1,0 +1,170 @@
+"""Bodies to queries: the same plain values that the gRPC contract becomes, with the defaults of OpenAI's API."""
+
+import json
+from dataclasses import dataclass
+
+from services.common.request.errors import PacelineError, invalid_field, unsupported
+from services.common.request.limits import LIMITS
+from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
+from services.common.request.validation import MAX_TOKENS, check_count
+from services.gateway.chat_check import check_size, checked_chat
+from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Extension, MessageBody, ToolBody
+from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+
+COMPLETION_TOKENS = 16
+"""What a completion has at most when its client says nothing, as in OpenAI's API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What the headers of a request ask."""
+
+    key: str = ""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    role: str
+    content: str
+    tool_calls: tuple[_Call, ...]
+    tool_call_id: str
+    name: str
+    reasoning_content: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    name: str
+    description: str
+    parameters: str
+
+
+def chat_query(body: ChatBody, headers: Headers) -> Query:
+    """A chat; without max_tokens it may go on to the end of the context.
+
+    Raises:
+        PacelineError: a field is too large or contradicts another one.
+    """
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid_field("top_logprobs", "needs logprobs to be true")
+    limits = {body.max_tokens, body.max_completion_tokens} - {None}
+    if len(limits) > 1:
+        raise invalid_field("max_completion_tokens", "differs from max_tokens, which means the same")
+    most = next(iter(limits)) or MAX_TOKENS if limits else MAX_TOKENS
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    return _query(body, _chat(body), most, logprobs, headers)
+
+
+def completion_query(body: CompletionBody, headers: Headers) -> Query:
+    """A prompt that is continued.
+
+    Raises:
+        PacelineError: a field is too large or contradicts another one.
+    """
+    most = body.max_tokens or max(COMPLETION_TOKENS, body.min_tokens or 0)
+    return _query(body, _prompt(body), most, body.logprobs, headers)
+
+
+def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
+    """The functions that the model may ask for; a model that may not is not told of any."""
+    return tuple(body.tools or ()) if body.tool_choice != "none" else ()
+
+
+def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, headers: Headers) -> Query:
+    if body.stream_options is not None and not body.stream:
+        raise invalid_field("stream_options", "needs stream to be true")
+    extension = body.paceline or Extension()
+    return Query(
+        model=body.model,
+        prompt=prompt,
+        sampling=_sampling(body),
+        seed_given=body.seed is not None,
+        stopping=_stopping(body, max_tokens),
+        speculation=SpeculationParams(extension.speculation is False, extension.max_draft),
+        logprobs=logprobs,
+        priority=extension.priority or 0,
+        timeout_s=headers.timeout_s,
+        key=headers.key,
+        migration=True,
+        choices=body.n or 1,
+    )
+
+
+def _sampling(body: Common) -> SamplingParams:
+    bias = body.logit_bias or {}
+    check_count("logit_bias", len(bias), LIMITS.logit_bias)
+    by_id = {int(token): value for token, value in bias.items()}
+    return SamplingParams(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_k=body.top_k or 0,
+        min_p=body.min_p or 0.0,
+        seed=(body.seed or 0) % 2**64,
+        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias=tuple(sorted(by_id.items())),
+    )
+
+
+def _stopping(body: Common, max_tokens: int) -> StopParams:
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    return StopParams(
+        max_tokens=max_tokens,
+        min_tokens=body.min_tokens or 0,
+        stop=stop,
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignore_eos=bool(body.ignore_eos),
+    )
+
+
+def _prompt(body: CompletionBody) -> Prompt:
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return TextPrompt(prompt, check_size(prompt))
+    if prompt and all(isinstance(one, int) for one in prompt):
+        check_count("prompt", len(prompt), LIMITS.prompt_bytes)
+        return TokenPrompt(tuple(one for one in prompt if isinstance(one, int)))
+    if len(prompt) != 1:
+        raise _one_prompt(len(prompt))
+    return _prompt(body.model_copy(update={"prompt": prompt[0]}))
+
+
+def _one_prompt(count: int) -> PacelineError:
+    if count:
+        return unsupported("prompt", f"{count} prompts, one a request is served")
+    return invalid_field("prompt", "the prompt is empty")
+
+
+def _chat(body: ChatBody) -> ChatPrompt:
+    messages = [_message(index, message) for index, message in enumerate(body.messages)]
+    return checked_chat(messages, [_tool(tool) for tool in tools_of(body)], body.chat_template_kwargs or {})
+
+
+def _message(index: int, message: MessageBody) -> _Message:
+    if message.content is None and not message.tool_calls:
+        raise invalid_field(f"messages[{index}].content", "is needed")
+    content = message.content or ""
+    return _Message(
+        role="system" if message.role == "developer" else message.role,
+        content=content if isinstance(content, str) else "\n".join(part.text for part in content),
+        tool_calls=tuple(
+            _Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+        ),
+        tool_call_id=message.tool_call_id or "",
+        name=message.name or "",
+        reasoning_content=message.reasoning_content or "",
+    )
+
+
+def _tool(tool: ToolBody) -> _Tool:
+    function = tool.function
+    return _Tool(function.name, function.description or "", json.dumps(function.parameters or {}))

@@ -1,0 +1,53 @@
+"""The HTTP side of a gateway as one object."""
+
+from services.common.serving.tls import TlsFiles
+from services.gateway.choices import Choices
+from services.gateway.fair_threads import FairThreads
+from services.gateway.front import Front
+from services.gateway.http.app import HttpApp
+from services.gateway.http.cors import Origins
+from services.gateway.http.listener import Listener
+from services.gateway.http.routes import Routes
+from services.gateway.inlet import Gates
+from services.gateway.settings import GatewaySettings
+from services.gateway.streams import Streams
+from services.gateway.tenants import TenantsFile
+
+THREADS = 4
+"""Tenants whose bodies are read as JSON at the same time."""
+
+
+class HttpEdge:
+    """Serves OpenAI's API over the streams of the gateway."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        front: Front,
+        streams: Streams,
+        gates: Gates,
+        tenants: TenantsFile | None,
+        tls: TlsFiles,
+    ) -> None:
+        """Binds nothing yet.
+
+        Raises:
+            OSError: a file of `tls` cannot be used.
+        """
+        self._threads = FairThreads(THREADS, "body")
+        routes = Routes(front, Choices(streams), gates, self._threads)
+        app = HttpApp(routes, tenants.find if tenants else None, Origins(settings.http_cors_origins))
+        self._listener = Listener(settings.http, app.serve, tls)
+
+    async def start(self) -> str:
+        """Listens; returns the address as bound.
+
+        Raises:
+            BindError: it cannot be bound.
+        """
+        return await self._listener.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Lets requests end within the grace, and ends them then."""
+        await self._listener.stop(grace_s)
+        self._threads.close()

@@ -1,0 +1,92 @@
+"""Serves one generation: takes the body, runs its choices, sends the answer."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from services.common.request.errors import invalid_field
+from services.gateway.auth import current_tenant
+from services.gateway.choices import Choices
+from services.gateway.fair_threads import FairThreads
+from services.gateway.http.answer import Answer
+from services.gateway.http.bodies import Common
+from services.gateway.http.body import parsed, take_body
+from services.gateway.http.convert import Headers
+from services.gateway.http.exchange import Exchange
+from services.gateway.inlet import Gates
+from services.gateway.query import Query
+
+MOST_TIMEOUT_S = 1e9
+
+Body = TypeVar("Body", bound=Common)
+
+
+class Generate(Generic[Body]):
+    """One endpoint; bodies are read and judged in threads, in which tenants take turns."""
+
+    def __init__(
+        self,
+        kind: type[Body],
+        convert: Callable[[Body, Headers], Query],
+        make: Callable[[Body, Exchange], Answer],
+        choices: Choices,
+        gates: Gates,
+        threads: FairThreads,
+    ) -> None:
+        """Takes the form of its bodies and what becomes of one."""
+        self._kind = kind
+        self._convert = convert
+        self._make = make
+        self._choices = choices
+        self._gates = gates
+        self._threads = threads
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Serves one request.
+
+        Raises:
+            PacelineError: it was refused or failed.
+        """
+        bodies: list[Body] = []
+        answers: list[Answer] = []
+
+        def read(raw: bytes, headers: Headers) -> tuple[Body, Query]:
+            body = parsed(self._kind, raw)
+            return body, self._convert(body, headers)
+
+        async def ask() -> Query:
+            headers = stated(exchange)
+            raw = await take_body(exchange, self._gates.present())
+            body, query = await self._threads.run(current_tenant().name, read, raw, headers)
+            bodies.append(body)
+            return query
+
+        def make(_: Query) -> Answer:
+            answers.append(self._make(bodies[0], exchange))
+            return answers[0]
+
+        await self._choices.serve(ask, exchange, make)
+        answer = answers[0]
+        if answer.streams:
+            await exchange.write(answer.ending())
+            await exchange.end()
+        else:
+            await exchange.reply(answer.whole())
+
+
+def stated(exchange: Exchange) -> Headers:
+    """What the headers ask.
+
+    Raises:
+        PacelineError: INVALID_FIELD, a header is none of its kind.
+    """
+    key = exchange.headers.get("idempotency-key", "")
+    text = exchange.headers.get("x-request-timeout")
+    if text is None:
+        return Headers(key)
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = 0.0
+    if not (0.0 < timeout_s <= MOST_TIMEOUT_S):
+        raise invalid_field("timeout", f"{text[:32]!r} is not a number of seconds above 0")
+    return Headers(key, timeout_s)

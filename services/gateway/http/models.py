@@ -1,0 +1,55 @@
+"""GET /v1/models and /v1/models/{model}: what is served."""
+
+import time
+
+from services.gateway.auth import current_tenant
+from services.gateway.front import Front
+from services.gateway.http.exchange import Exchange, encoded
+from services.gateway.http.replies import ModelList, ModelReply
+from services.gateway.targets.news import Model
+
+PREFIX = "/v1/models/"
+
+
+class Models:
+    """The one model, as a list or by its name."""
+
+    def __init__(self, front: Front) -> None:
+        """The model is told to have been made when the gateway began."""
+        self._front = front
+        self._created = int(time.time())
+
+    async def list(self, exchange: Exchange) -> None:
+        """All models: one.
+
+        Raises:
+            PacelineError: NO_TARGET, nobody has said yet what it serves.
+        """
+        reply: ModelList = {"object": "list", "data": [self._described(await self._front.model(""))]}
+        await exchange.reply(encoded(reply))
+
+    async def retrieve(self, exchange: Exchange) -> None:
+        """The model that the path names.
+
+        Raises:
+            PacelineError: UNKNOWN_MODEL or NO_TARGET.
+        """
+        model = await self._front.model(exchange.path.removeprefix(PREFIX))
+        await exchange.reply(encoded(self._described(model)))
+
+    def _described(self, model: Model) -> ModelReply:
+        return {
+            "id": model.name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "paceline",
+            "max_model_len": model.context_limit,
+            "paceline": {
+                "revision": model.revision,
+                "dtype": model.dtype,
+                "proposer": model.proposer,
+                "max_draft": model.max_draft,
+                "vocab_size": model.vocab_size,
+                "limits": self._front.limits(current_tenant()),
+            },
+        }

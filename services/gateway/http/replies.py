@@ -1,0 +1,205 @@
+"""The forms of all answers: plain dictionaries with types, of which the served OpenAPI document is made."""
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+FinishName = Literal["stop", "length", "tool_calls"]
+
+
+class ErrorDetail(TypedDict):
+    """One refusal; `param` names the field at fault."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorReply(TypedDict):
+    """A refusal as the body of an answer, or as an event of a stream."""
+
+    error: ErrorDetail
+
+
+class PromptDetails(TypedDict):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int
+
+
+class CompletionDetails(TypedDict):
+    """Draft tokens that the model took, and those that it did not."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
+class Usage(TypedDict):
+    """Tokens of a call, all of its choices together; the prompt counts once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
+
+
+class Drafts(TypedDict):
+    """Draft tokens of the rounds that a chunk comes from."""
+
+    drafted: int
+    accepted: int
+
+
+class ChoiceExtension(TypedDict):
+    """What OpenAI's API has no name for: the seed of a choice, and why it really ended."""
+
+    finish_reason: str
+    seed: int
+
+
+class TopLogprob(TypedDict):
+    """One of the best tokens at a position."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(TopLogprob):
+    """The token at a position, and the best ones."""
+
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(TypedDict):
+    """Log-probabilities of a chat's answer."""
+
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class CompletionLogprobs(TypedDict):
+    """Log-probabilities of a completion; offsets are characters of the text so far."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class FunctionCall(TypedDict):
+    """A function that the model asks for; arguments are a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(TypedDict):
+    """One call that the model asks for; `index` stands in chunks."""
+
+    index: NotRequired[int]
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class ChatMessage(TypedDict):
+    """The answer of a chat."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCall]]
+
+
+class ChatDelta(TypedDict, total=False):
+    """What a chunk adds to the answer."""
+
+    role: Literal["assistant"]
+    content: str
+    reasoning_content: str
+    tool_calls: list[ToolCall]
+
+
+class ChatChoice(TypedDict):
+    """One answer of a chat."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishName
+    paceline: ChoiceExtension
+
+
+class ChatChunkChoice(TypedDict):
+    """A piece of one answer of a chat."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishName | None
+    paceline: NotRequired[ChoiceExtension]
+
+
+class CompletionChoice(TypedDict):
+    """One completion, or in a chunk a piece of it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: FinishName | None
+    paceline: NotRequired[ChoiceExtension]
+
+
+class _Reply(TypedDict):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str | None
+
+
+class ChatReply(_Reply):
+    """The answer to a chat."""
+
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class ChatChunk(_Reply):
+    """An event of a chat's stream."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChatChunkChoice]
+    usage: NotRequired[Usage | None]
+    paceline: NotRequired[Drafts]
+
+
+class CompletionReply(_Reply):
+    """The answer to a prompt, or an event of its stream."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+    usage: NotRequired[Usage | None]
+    paceline: NotRequired[Drafts]
+
+
+class ModelReply(TypedDict):
+    """A model; `paceline` tells its limits."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
+    paceline: dict[str, Any]
+
+
+class ModelList(TypedDict):
+    """The models served: one."""
+
+    object: Literal["list"]
+    data: list[ModelReply]

@@ -1,0 +1,70 @@
+"""Which path is served by what."""
+
+from collections.abc import Awaitable, Callable
+
+from services.gateway.choices import Choices
+from services.gateway.fair_threads import FairThreads
+from services.gateway.front import Front
+from services.gateway.http.bodies import ChatBody, CompletionBody
+from services.gateway.http.chat import ChatAnswer
+from services.gateway.http.completions import CompletionAnswer
+from services.gateway.http.convert import chat_query, completion_query
+from services.gateway.http.errors import unknown_path, wrong_method
+from services.gateway.http.exchange import Exchange, encoded
+from services.gateway.http.generate import Generate
+from services.gateway.http.models import PREFIX, Models
+from services.gateway.http.openapi import document
+from services.gateway.inlet import Gates
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+
+class Routes:
+    """Handlers by path and method."""
+
+    def __init__(self, front: Front, choices: Choices, gates: Gates, threads: FairThreads) -> None:
+        """Makes the handlers; the OpenAPI document is written once."""
+        models = Models(front)
+        chat = Generate(
+            ChatBody,
+            chat_query,
+            lambda body, exchange: ChatAnswer(body, exchange, front.token),
+            choices,
+            gates,
+            threads,
+        )
+        completions = Generate(
+            CompletionBody,
+            completion_query,
+            lambda body, exchange: CompletionAnswer(body, exchange, front.token),
+            choices,
+            gates,
+            threads,
+        )
+        described = encoded(document())
+
+        async def openapi(exchange: Exchange) -> None:
+            await exchange.reply(described)
+
+        self._retrieve = models.retrieve
+        self._handlers: dict[str, tuple[str, Handler]] = {
+            "/v1/models": ("GET", models.list),
+            "/v1/chat/completions": ("POST", chat),
+            "/v1/completions": ("POST", completions),
+            "/openapi.json": ("GET", openapi),
+        }
+
+    def find(self, exchange: Exchange) -> Handler:
+        """What serves a request.
+
+        Raises:
+            RefusedError: nothing is served there, or not by this method.
+        """
+        path = exchange.path
+        named = path.startswith(PREFIX) and len(path) > len(PREFIX)
+        method, handler = ("GET", self._retrieve) if named else self._handlers.get(path, ("", None))
+        if handler is None:
+            raise unknown_path(path)
+        if exchange.method != method:
+            raise wrong_method(method)
+        return handler
