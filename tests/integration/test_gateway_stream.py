@@ -242,7 +242,7 @@ async def test_the_id_of_a_request_comes_back_before_its_first_message(tmp_path:
     async with harness(tmp_path) as one:
         for metadata in ((("x-request-id", "mine-7"),), ()):
             call = one.stub.Generate(ask_for(), timeout=WAIT_S, metadata=metadata)
-            told: dict[Any, Any] = dict(await call.initial_metadata())
+            told: Any = await call.initial_metadata()
             names = {response.request_id async for response in call}
             assert names == {told["x-request-id"]}
             assert not metadata or names == {"mine-7"}
