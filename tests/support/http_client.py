@@ -51,6 +51,16 @@ class Http:
         self.writer.write(data + (self._h11.send(h11.EndOfMessage()) or b""))
         await self.writer.drain()
 
+    async def reply_to_raw(self) -> Reply:
+        """The whole answer to bytes that a test wrote by itself."""
+        if self._h11.our_state is h11.IDLE:
+            self._h11.send(h11.Request(method="POST", target="/", headers=[("host", "a"), ("content-length", "0")]))
+        return await self.reply()
+
+    def again(self) -> None:
+        """Another request follows on this connection."""
+        self._h11 = h11.Connection(h11.CLIENT)
+
     async def head(self) -> h11.Response:
         """The status and headers of the answer."""
         while not isinstance(event := await self._event(), h11.Response):
