@@ -1,6 +1,7 @@
 """Sample, accept, commit: against plain decoding over many random rounds, and the cases that must not slip."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from services.common.device.noise import gumbel_array
 from services.common.kernels.accept import End, RoundResult, SlotParams, SlotState, accept, logprobs
+from services.common.request.sampling import RANGES, SamplingParams
 from tests.kernels.plain_sampling import Plain
 
 VOCAB, SLOTS, CONTEXT = 12, 5, 64
@@ -152,7 +154,7 @@ def test_poison_in_pad_rows_and_in_the_pad_slot_reaches_nothing() -> None:
     )
     logits = torch.randn(3, 2, VOCAB, generator=torch.Generator().manual_seed(SEED))
     logits[1:] = float("nan")
-    for poisoned in (state.temperature_S, state.bias_SV, state.repetition_S, state.top_p_S):
+    for poisoned in (state.temperature_S, state.bias_SV, state.repetition_penalty_S, state.top_p_S):
         poisoned[2] = float("nan")
     before = [tensor[2].clone() for tensor in (state.length_S, state.anchor_S, state.counts_SV, state.history_SC)]
     accept(logits, torch.full((3, 1), 4), torch.tensor([1, 2, 2]), state, result)
@@ -166,6 +168,20 @@ def test_poison_in_pad_rows_and_in_the_pad_slot_reaches_nothing() -> None:
 def test_an_unsigned_seed_above_the_signed_range_is_held() -> None:
     state = greedy_state(seed=2**64 - 5)
     assert int(state.seed_S[0]) == -5
+
+
+def test_every_sampling_parameter_that_is_a_number_has_a_column_and_kernels_get_it_by_name() -> None:
+    values = {name: min(allowed.high, 0.25 + place) for place, (name, allowed) in enumerate(RANGES.items())}
+    kinds = {name: type(getattr(SamplingParams(), name)) for name in RANGES}
+    state = greedy_state(**{name: kinds[name](value) for name, value in values.items()})
+    kernel = SimpleNamespace(arg_names=["logits_ptr", *(f"{name}_ptr" for name in RANGES), "active_ptr", "length"])
+    columns = state.columns(kernel)
+    assert list(columns) == [*(f"{name}_ptr" for name in RANGES), "active_ptr"]
+    for name, value in values.items():
+        column_S = columns[f"{name}_ptr"]
+        assert column_S.dtype == (torch.int64 if kinds[name] is int else torch.float32)
+        assert column_S[0].item() == kinds[name](value), name
+    assert columns["active_ptr"].tolist() == [1, 0, 0]
 
 
 def test_admitting_a_slot_again_forgets_the_last_request() -> None:

@@ -1,10 +1,18 @@
 """What a request asks of sampling, stopping and speculation: plain values that gateway, target and kernels share.
 
-Knows neither protobuf nor tensors; ranges are checked by services.common.request.validation.
+Knows neither protobuf nor tensors. A sampling parameter is listed here alone: the wire's converters, the validator and
+the state of slots follow the fields of SamplingParams.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, get_origin, get_type_hints
+
+LOWEST_TEMPERATURE = 9.999999747378752e-06
+"""Lowest temperature that is not greedy, the float32 next to 0.00001: scores divided by less could overflow float32."""
+
+LOWEST_REPETITION_PENALTY = 0.009999999776482582
+"""Lowest repetition penalty, the float32 next to 0.01: scores divided by less could overflow float32."""
 
 
 class FinishReason(StrEnum):
@@ -20,20 +28,35 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers that are allowed: low to high, without low where it is ``open``, and 0 too where that means ``zero``."""
+
+    low: float
+    high: float
+    open: bool = False
+    zero: str = ""
+
+    def holds(self, value: float) -> bool:
+        """False for NaN too."""
+        within = self.low < value <= self.high if self.open else self.low <= value <= self.high
+        return within or (self.zero != "" and value == 0)
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How tokens are chosen; the defaults are greedy decoding without processors.
 
     `logit_bias` is sorted by token id and holds each id once.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int = 0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    temperature: Annotated[float, Range(LOWEST_TEMPERATURE, 2.0, zero="greedy")] = 0.0
+    top_p: Annotated[float, Range(0.0, 1.0, open=True)] = 1.0
+    top_k: Annotated[int, Range(0, 2**32 - 1)] = 0
+    min_p: Annotated[float, Range(0.0, 1.0)] = 0.0
+    seed: Annotated[int, Range(0, 2**64 - 1)] = 0
+    repetition_penalty: Annotated[float, Range(LOWEST_REPETITION_PENALTY, 10.0)] = 1.0
+    presence_penalty: Annotated[float, Range(-2.0, 2.0)] = 0.0
+    frequency_penalty: Annotated[float, Range(-2.0, 2.0)] = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -42,19 +65,27 @@ class SamplingParams:
         return self.temperature == 0.0
 
     @property
+    def penalised(self) -> bool:
+        """True when it matters which tokens the text holds."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+    @property
     def processed(self) -> bool:
         """True when penalties or biases change the logits."""
-        return bool(
-            self.logit_bias
-            or self.repetition_penalty != 1.0
-            or self.presence_penalty != 0.0
-            or self.frequency_penalty != 0.0
-        )
+        return self.penalised or bool(self.logit_bias)
 
     @property
     def plain_greedy(self) -> bool:
         """True when the token is the argmax of the raw logits (min_tokens masks aside)."""
         return self.greedy and not self.processed
+
+
+RANGES: dict[str, Range] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
+"""What each parameter that is a number may be, in the order of the fields."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from services.common.pb.paceline.v1 import types_pb2
 from services.common.request.limits import LIMITS
-from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
+from services.common.request.sampling import RANGES, FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import check_count
 
 _FINISH_TO_PB = {reason: types_pb2.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason}
@@ -12,32 +12,14 @@ _FINISH_FROM_PB = {number: reason for reason, number in _FINISH_TO_PB.items()}
 def sampling_from_pb(message: types_pb2.Sampling) -> SamplingParams:
     """Fields that are absent take their defaults; an absent seed becomes 0."""
     check_count("sampling.logit_bias", len(message.logit_bias), LIMITS.logit_bias)
-    return SamplingParams(
-        temperature=message.temperature,
-        top_p=message.top_p if message.HasField("top_p") else 1.0,
-        top_k=message.top_k,
-        min_p=message.min_p,
-        seed=message.seed,
-        repetition_penalty=message.repetition_penalty if message.HasField("repetition_penalty") else 1.0,
-        presence_penalty=message.presence_penalty,
-        frequency_penalty=message.frequency_penalty,
-        logit_bias=tuple(sorted(message.logit_bias.items())),
-    )
+    given = {field.name: value for field, value in message.ListFields() if field.name in RANGES}
+    return SamplingParams(**given, logit_bias=tuple(sorted(message.logit_bias.items())))
 
 
 def sampling_to_pb(sampling: SamplingParams) -> types_pb2.Sampling:
     """All fields set."""
-    return types_pb2.Sampling(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-        repetition_penalty=sampling.repetition_penalty,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        logit_bias=dict(sampling.logit_bias),
-    )
+    numbers = {name: getattr(sampling, name) for name in RANGES}
+    return types_pb2.Sampling(**numbers, logit_bias=dict(sampling.logit_bias))
 
 
 def stopping_from_pb(message: types_pb2.Stopping, default_max_tokens: int) -> StopParams:

@@ -11,18 +11,11 @@ from decimal import Decimal
 
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field
 from services.common.request.limits import LIMITS
-from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
-
-LOWEST_TEMPERATURE = 9.999999747378752e-06
-"""Lowest temperature that is not greedy, the float32 next to 0.00001: scores divided by less could overflow float32."""
-
-LOWEST_REPETITION_PENALTY = 0.009999999776482582
-"""Lowest repetition penalty, the float32 next to 0.01: scores divided by less could overflow float32."""
+from services.common.request.sampling import RANGES, Range, SamplingParams, SpeculationParams, StopParams
 
 SMALLEST_PLAIN, LARGEST_PLAIN = 1e-9, 1e16
 """Numbers that read well without an exponent."""
 
-MAX_SEED = 2**64 - 1
 MAX_TOKENS = 2**31 - 1
 
 
@@ -70,25 +63,19 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> No
 
 def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
     """Refuses sampling parameters out of range."""
-    _check_temperature(sampling.temperature)
-    if not (0.0 < sampling.top_p <= 1.0):
-        raise invalid_field("sampling.top_p", f"{plain(sampling.top_p)} is not in (0, 1]")
-    check_range("sampling.top_k", sampling.top_k, 0, 2**32 - 1)
-    check_range("sampling.min_p", sampling.min_p, 0.0, 1.0)
-    check_range("sampling.seed", sampling.seed, 0, MAX_SEED)
-    check_range("sampling.repetition_penalty", sampling.repetition_penalty, LOWEST_REPETITION_PENALTY, 10.0)
-    check_range("sampling.presence_penalty", sampling.presence_penalty, -2.0, 2.0)
-    check_range("sampling.frequency_penalty", sampling.frequency_penalty, -2.0, 2.0)
+    for name, allowed in RANGES.items():
+        _check_parameter(f"sampling.{name}", getattr(sampling, name), allowed)
     check_count("sampling.logit_bias", len(sampling.logit_bias), LIMITS.logit_bias)
     for token, bias in sampling.logit_bias:
         check_token_ids((token,), vocab_size, "sampling.logit_bias")
         check_range("sampling.logit_bias", bias, -100.0, 100.0)
 
 
-def _check_temperature(temperature: float) -> None:
-    if temperature != 0.0 and not (LOWEST_TEMPERATURE <= temperature <= 2.0):
-        text = f"{plain(temperature)} is neither 0 (greedy) nor in [{plain(LOWEST_TEMPERATURE)}, 2]"
-        raise invalid_field("sampling.temperature", text)
+def _check_parameter(field: str, value: float, allowed: Range) -> None:
+    if not allowed.holds(value):
+        not_in = f"neither 0 ({allowed.zero}) nor in" if allowed.zero else "not in"
+        bounds = f"{'(' if allowed.open else '['}{plain(allowed.low)}, {plain(allowed.high)}]"
+        raise invalid_field(field, f"{plain(value)} is {not_in} {bounds}")
 
 
 def check_stopping(stopping: StopParams, vocab_size: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from services.common.request.errors import invalid_field, unsupported
 from services.common.request.limits import LIMITS
-from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
+from services.common.request.sampling import RANGES, FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import check_count
 from services.gateway.convert import text_prompt
 from services.gateway.generation import Delta, Final
@@ -150,15 +150,10 @@ def _prompt(request: Any) -> Prompt:
 
 
 def _sampling(params: Any) -> SamplingParams:
-    """In this contract zero means not set for top_p and repetition_penalty; an absent temperature is 1, as in vLLM."""
-    return SamplingParams(
-        temperature=params.temperature if params.HasField("temperature") else 1.0,
-        top_p=params.top_p or 1.0,
-        top_k=params.top_k,
-        min_p=params.min_p,
-        seed=params.seed % 2**64,
-        repetition_penalty=params.repetition_penalty or 1.0,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        logit_bias=tuple(sorted(params.logit_bias.items())),
-    )
+    """In this contract zero is the default of every number; an absent temperature is 1, as in vLLM."""
+    offered = (name for name in RANGES if name in params.DESCRIPTOR.fields_by_name)
+    numbers: dict[str, Any] = {name: value for name in offered if (value := getattr(params, name))}
+    numbers["seed"] = params.seed % 2**64
+    if not params.HasField("temperature"):
+        numbers["temperature"] = 1.0
+    return SamplingParams(**numbers, logit_bias=tuple(sorted(params.logit_bias.items())))

@@ -4,7 +4,7 @@ The scheduler decides who sits where; this module turns its decisions into stati
 indexed by slot, never by row of a batch; the last slot is the pad slot, which never becomes active and owns no block.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -103,14 +103,6 @@ def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
         context_limit=settings.context_limit,
         min_tokens=stopping.min_tokens,
         stop_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *eos))),
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-        repetition_penalty=sampling.repetition_penalty,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        logit_bias=sampling.logit_bias,
+        **{field.name: getattr(sampling, field.name) for field in fields(sampling)},
         draft_limit=0 if speculation.off else speculation.max_draft,
     )

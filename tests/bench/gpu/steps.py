@@ -41,8 +41,8 @@ def sampled_rows(rig: Rig, buckets: tuple[int, ...], context: int) -> list[Row]:
     for bucket in buckets:
         rig.seat(bucket, context)
         rig.slots.temperature_S[:bucket], rig.slots.top_p_S[:bucket] = 0.8, 0.95
-        rig.slots.presence_S[:bucket], rig.slots.penalised_S[:bucket] = 0.5, True
-        rig.slots.repetition_S[:bucket] = 1.0
+        rig.slots.presence_penalty_S[:bucket], rig.slots.penalised_S[:bucket] = 0.5, True
+        rig.slots.repetition_penalty_S[:bucket] = 1.0
         times = {
             mode: rig.micros(lambda mode=mode: rig.steps.graphs.replay(("verify", bucket, width, mode)))  # type: ignore[misc] # noqa: B023
             for mode in ("greedy", "full")

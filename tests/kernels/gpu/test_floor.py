@@ -62,7 +62,7 @@ def floors_of(scores: torch.Tensor, rows: list[int]) -> list[float]:
     """The floors of some rows, each by the case of its number."""
     state = SlotState.allocate(len(CASES), 8, 64, device=DEVICE)
     for slot, (top_k, top_p, min_p) in enumerate(CASES):
-        params = SlotParams(9, 50, temperature=1.0, top_k=top_k, top_p=top_p, min_p=min_p)
+        params = SlotParams(max_tokens=9, context_limit=50, temperature=1.0, top_k=top_k, top_p=top_p, min_p=min_p)
         state.admit(slot, params, [1, 2])
     padded = torch.full((len(rows), triton.cdiv(VOCAB, PEAK_TILE) * PEAK_TILE), -math.inf)
     padded[:, :VOCAB] = scores[rows]

@@ -46,10 +46,9 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
     row = {"WIDTH": width, **chain}
     # Few rows need their tiles sooner, many leave no multiprocessor without work.
     warps = _FEW_ROWS_WARPS if rows <= _FEW_ROWS else 1
-    cuts = (state.top_k_S, state.top_p_S)
     begin_kernel[(rows,)](
-        peaks, rows_B, state.temperature_S, *cuts, edges, bounds, vocab, pieces,
-        PEAKS_PAD=triton.next_power_of_2(pieces), **row,
+        peaks, rows_B, edges, bounds, vocab, pieces,
+        PEAKS_PAD=triton.next_power_of_2(pieces), **state.columns(begin_kernel), **row,
     )  # fmt: skip
     for last in (False, True):
         sum_kernel[(rows, tiles)](
@@ -57,14 +56,15 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
             TILE=_TILE, CHUNK=warps * _CHUNK, SHARE=_SHARE, num_warps=warps, **chain,
         )  # fmt: skip
         narrow_kernel[(rows,)](
-            rows_B, *cuts, amounts, edges, bounds, tiles, TILES_PAD=triton.next_power_of_2(tiles), LAST=last, **row
-        )
+            rows_B, amounts, edges, bounds, tiles,
+            TILES_PAD=triton.next_power_of_2(tiles), LAST=last, **state.columns(narrow_kernel), **row,
+        )  # fmt: skip
     gather_kernel[(rows, pieces)](
         scores, peaks, bounds, kept, found, vocab, TILE=PEAK_TILE, KEPT=_KEPT, num_warps=_WARPS, **chain
     )
     floor_kernel[(rows,)](
-        scores, rows_B, state.temperature_S, state.top_p_S, state.min_p_S, bounds, kept, found, floors_R, vocab, pieces,
+        scores, rows_B, bounds, kept, found, floors_R, vocab, pieces,
         TILE=PEAK_TILE, TILES_PAD=triton.next_power_of_2(pieces), KEPT=_KEPT, COLUMNS=_COLUMNS,
-        num_warps=_END_WARPS, **row,
+        num_warps=_END_WARPS, **state.columns(floor_kernel), **row,
     )  # fmt: skip
     return floors_R

@@ -65,10 +65,8 @@ def _best_of_scores(
     scores = torch.empty(logits_BWV.shape, dtype=torch.float32, device=logits_BWV.device)
     peaks = torch.empty_like(values)
     score_kernel[values.shape](
-        logits_BWV, drafts_BK, rows_B, scores, peaks, state.generated_S, state.min_tokens_S,
-        state.draft_limit_S, state.temperature_S, state.repetition_S, state.presence_S, state.frequency_S,
-        state.penalised_S.view(torch.uint8), state.biased_S.view(torch.uint8), state.bias_SV,
-        state.prompt_seen_SV.view(torch.uint8), state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1],
+        logits_BWV, drafts_BK, rows_B, scores, peaks, state.bias_SV, state.prompt_seen_SV.view(torch.uint8),
+        state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1], **state.columns(score_kernel),
         WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE, num_warps=_SCORE_WARPS,
     )  # fmt: skip
     floors_R = floors(scores.view(-1, vocab), peaks, rows_B, state, width)

@@ -41,7 +41,7 @@ def _penalised(scores_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotSt
     kind = scores_BWV.dtype
     repetition_B11, frequency_B11, presence_B11 = (
         parameter_S.numpy()[rows_B, None, None].astype(kind)
-        for parameter_S in (state.repetition_S, state.frequency_S, state.presence_S)
+        for parameter_S in (state.repetition_penalty_S, state.frequency_penalty_S, state.presence_penalty_S)
     )
     counts_BWV = np.repeat(state.counts_SV.numpy()[rows_B, None], scores_BWV.shape[1], 1)
     known_BK = np.logical_and.accumulate(drafts_BK >= 0, axis=1)

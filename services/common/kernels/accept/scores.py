@@ -25,9 +25,9 @@ def _with_drafts(count, token, drafts_ptr, offset, limit, WIDTH: tl.constexpr):
 
 @triton.jit
 def score_kernel(
-    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr,
-    generated_ptr, min_tokens_ptr, draft_limit_ptr, temperature_ptr, repetition_ptr, presence_ptr,
-    frequency_ptr, penalised_ptr, biased_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, vocab, stop_count,
+    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, vocab,
+    stop_count, generated_ptr, min_tokens_ptr, draft_limit_ptr, penalised_ptr, biased_ptr, temperature_ptr,
+    repetition_penalty_ptr, presence_penalty_ptr, frequency_penalty_ptr,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write z', or z' / T where a request samples, and a tile's highest.
@@ -50,13 +50,13 @@ def score_kernel(
         # Most tiles hold no draft.
         if tl.max((draft // TILE == tile).to(tl.int32), 0) > 0:
             count = _with_drafts(count, token, drafts_ptr + row * (WIDTH - 1), offset, limit, WIDTH)
-        repetition = tl.load(repetition_ptr + slot)
+        repetition = tl.load(repetition_penalty_ptr + slot)
         if repetition != 1:
             seen = (count > 0) | (tl.load(seen_ptr + place, mask=inside, other=0) != 0)
             damped = tl.where(score > 0, score / repetition, score * repetition)
             score = tl.where(seen, damped, score)
-        score -= tl.load(frequency_ptr + slot) * count.to(tl.float32)
-        score -= tl.load(presence_ptr + slot) * (count > 0).to(tl.float32)
+        score -= tl.load(frequency_penalty_ptr + slot) * count.to(tl.float32)
+        score -= tl.load(presence_penalty_ptr + slot) * (count > 0).to(tl.float32)
     if tl.load(biased_ptr + slot) != 0:
         score += tl.load(bias_ptr + place, mask=inside, other=0.0)
     if tl.load(generated_ptr + slot) + offset < tl.load(min_tokens_ptr + slot):

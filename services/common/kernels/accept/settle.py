@@ -15,7 +15,7 @@ from services.common.kernels.overlap import allow_next, await_previous
 
 @triton.jit
 def begin_kernel(
-    peaks_ptr, rows_ptr, temperature_ptr, top_k_ptr, top_p_ptr, edges_ptr, bounds_ptr, vocab, peaks,
+    peaks_ptr, rows_ptr, edges_ptr, bounds_ptr, vocab, peaks, temperature_ptr, top_k_ptr, top_p_ptr,
     WIDTH: tl.constexpr, PEAKS_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Open a row's interval. One without a finite peak is left alone, for it ends its request."""
@@ -39,7 +39,7 @@ def begin_kernel(
 
 @triton.jit
 def narrow_kernel(
-    rows_ptr, top_k_ptr, top_p_ptr, amounts_ptr, edges_ptr, bounds_ptr, tiles,
+    rows_ptr, amounts_ptr, edges_ptr, bounds_ptr, tiles, top_k_ptr, top_p_ptr,
     WIDTH: tl.constexpr, TILES_PAD: tl.constexpr, LAST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Narrow a row's interval down by the sums of the pass before.

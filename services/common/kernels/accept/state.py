@@ -3,20 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 
 from services.common.device.staging import upload, write
+from services.common.request.sampling import RANGES, SamplingParams
 
 _NO_LIMIT = 1 << 40
-_INTEGERS = (
-    "length_S", "anchor_S", "generated_S", "max_tokens_S", "min_tokens_S",
-    "limit_S", "draft_limit_S", "top_k_S", "seed_S",
-)  # fmt: skip
-_FLOATS = ("temperature_S", "top_p_S", "min_p_S", "repetition_S", "presence_S", "frequency_S")
+_INTEGERS = ("length_S", "anchor_S", "generated_S", "max_tokens_S", "min_tokens_S", "limit_S", "draft_limit_S")
 _FLAGS = ("active_S", "penalised_S", "biased_S")
+_PARAMETERS = {name: kind for name, kind in get_type_hints(SamplingParams).items() if name in RANGES}
+_DTYPES = {int: torch.int64, float: torch.float32}
 
 
 class End(IntEnum):
@@ -29,34 +28,23 @@ class End(IntEnum):
     NON_FINITE = 4
 
 
-@dataclass(frozen=True)
-class SlotParams:
+@dataclass(frozen=True, kw_only=True)
+class SlotParams(SamplingParams):
     """What a request asks of sampling and stopping. `context_limit` bounds prompt and output together, in tokens."""
 
     max_tokens: int
     context_limit: int
     min_tokens: int = 0
     stop_ids: tuple[int, ...] = ()
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: tuple[tuple[int, float], ...] = ()
     draft_limit: int | None = None
-
-    @property
-    def penalised(self) -> bool:
-        """Whether token counts matter."""
-        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class SlotState:
-    """The truth about every slot. `length` counts tokens in K/V; the anchor sits at that position, not in K/V yet."""
+    """The truth about every slot. `length` counts tokens in K/V; the anchor sits at that position, not in K/V yet.
+
+    Each sampling parameter that is a number has a column of its name.
+    """
 
     length_S: Tensor
     anchor_S: Tensor
@@ -71,9 +59,9 @@ class SlotState:
     top_p_S: Tensor
     min_p_S: Tensor
     seed_S: Tensor
-    repetition_S: Tensor
-    presence_S: Tensor
-    frequency_S: Tensor
+    repetition_penalty_S: Tensor
+    presence_penalty_S: Tensor
+    frequency_penalty_S: Tensor
     penalised_S: Tensor
     biased_S: Tensor
     bias_SV: Tensor
@@ -102,7 +90,7 @@ class SlotState:
 
         scalars: dict[str, Any] = {
             **{name: make(torch.int64) for name in _INTEGERS},
-            **{name: make(torch.float32) for name in _FLOATS},
+            **{f"{name}_S": make(_DTYPES[kind]) for name, kind in _PARAMETERS.items()},
             **{name: make(torch.bool) for name in _FLAGS},
         }
         return cls(
@@ -144,25 +132,24 @@ class SlotState:
         self.host.pop(slot, None)
 
     def _scalars(self, slot: int, params: SlotParams) -> None:
-        seed = params.seed - (1 << 64) if params.seed >= 1 << 63 else params.seed
         values = (
             (self.max_tokens_S, params.max_tokens),
             (self.min_tokens_S, params.min_tokens),
             (self.limit_S, params.context_limit),
             (self.draft_limit_S, _NO_LIMIT if params.draft_limit is None else params.draft_limit),
-            (self.temperature_S, params.temperature),
-            (self.top_k_S, params.top_k),
-            (self.top_p_S, params.top_p),
-            (self.min_p_S, params.min_p),
-            (self.seed_S, seed),
-            (self.repetition_S, params.repetition_penalty),
-            (self.presence_S, params.presence_penalty),
-            (self.frequency_S, params.frequency_penalty),
             (self.penalised_S, params.penalised),
             (self.biased_S, bool(params.logit_bias)),
+            *((getattr(self, f"{name}_S"), getattr(params, name)) for name in _PARAMETERS),
         )
         for tensor_S, value in values:
-            tensor_S[slot].fill_(value)
+            # A seed of 64 bits without sign fills the integer of the same bits.
+            tensor_S[slot].fill_(value - (1 << 64) if value >= 1 << 63 else value)
+
+    def columns(self, kernel: Any) -> dict[str, Tensor]:
+        """The arguments of a Triton kernel that are columns of scalars: temperature_ptr is temperature_S."""
+        pointers = {name: f"{name.removesuffix('_ptr')}_S" for name in kernel.arg_names if name.endswith("_ptr")}
+        found = {name: getattr(self, column) for name, column in pointers.items() if hasattr(self, column)}
+        return {name: one_S.view(torch.uint8) if one_S.dtype == torch.bool else one_S for name, one_S in found.items()}
 
     def _vocabulary(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int]) -> None:
         device = self.counts_SV.device

@@ -62,9 +62,9 @@ def _threshold(
 
 @triton.jit
 def floor_kernel(
-    scores_ptr, rows_ptr, temperature_ptr, top_p_ptr, min_p_ptr, bounds_ptr, kept_ptr, found_ptr, floors_ptr, vocab,
-    tiles, WIDTH: tl.constexpr, TILE: tl.constexpr, TILES_PAD: tl.constexpr, KEPT: tl.constexpr, COLUMNS: tl.constexpr,
-    PDL: tl.constexpr,
+    scores_ptr, rows_ptr, bounds_ptr, kept_ptr, found_ptr, floors_ptr, vocab, tiles,
+    temperature_ptr, top_p_ptr, min_p_ptr, WIDTH: tl.constexpr, TILE: tl.constexpr, TILES_PAD: tl.constexpr,
+    KEPT: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the floor of a row; one program each. Where a tile could not keep all, the row is read again, each step."""
     program = tl.program_id(0)

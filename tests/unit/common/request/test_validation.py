@@ -4,14 +4,15 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from services.common.pb.paceline.v1 import types_pb2
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import LIMITS
-from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
+from services.common.request.sampling import RANGES, FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.common.request.sampling_convert import (
     finish_from_pb,
     finish_to_pb,
@@ -157,6 +158,29 @@ def test_counts_are_checked_before_contents_are_read() -> None:
     assert time.process_time() - began < 5.0
     bias = types_pb2.Sampling(logit_bias=dict.fromkeys(range(LIMITS.logit_bias + 1), 0.0))
     assert refused(lambda: sampling_from_pb(bias)).field == "sampling.logit_bias"
+
+
+def test_the_wire_has_every_sampling_parameter_and_no_other() -> None:
+    names = [field.name for field in fields(SamplingParams)]
+    assert set(types_pb2.Sampling.DESCRIPTOR.fields_by_name) == set(names)
+    assert {*RANGES, "logit_bias"} == set(names)
+    assert all(allowed.holds(getattr(SamplingParams(), name)) for name, allowed in RANGES.items())
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_the_ends_of_a_range_are_judged_and_named(name: str) -> None:
+    def judged(value: Any) -> str:
+        changed: dict[str, Any] = {name: value}
+        try:
+            check_sampling(replace(SamplingParams(), **changed), VOCABULARY)
+        except PacelineError as error:
+            return error.field
+        return ""
+
+    allowed, named = RANGES[name], f"sampling.{name}"
+    assert judged(allowed.low) == (named if allowed.open else "")
+    assert judged(allowed.high) == ""
+    assert judged(allowed.high + 1) == judged(math.nan) == named
 
 
 def test_values_survive_the_wire() -> None:
