@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up generate doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-interop soak bench pictures \
+.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-interop soak bench pictures \
         bench-gpu train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format lock proto proto-baseline
 
@@ -43,13 +43,19 @@ demo:  ## start a whole cluster here, stream text with speculation on and off, c
 	$(PY) -m deploy.demo --setup-s $$(($$(date +%s) - start)) --prompts="$$VERBATIM_PROMPTS" $(ARGS)
 
 up: setup  ## serve MODEL (and DRAFTER) until Ctrl-C; without MODEL the embedded pair
-	@$(PY) -m deploy.up --model="$$VERBATIM_MODEL" --drafter="$$VERBATIM_DRAFTER" --address="$$VERBATIM_ADDRESS" $(ARGS)
+	@$(PY) -m paceline serve --model="$$VERBATIM_MODEL" --drafter="$$VERBATIM_DRAFTER" --address="$$VERBATIM_ADDRESS" $(ARGS)
 
 generate: setup  ## stream one PROMPT from the gateway at ADDRESS, which make up starts
-	@$(PY) -m deploy.generate --address="$$VERBATIM_ADDRESS" --prompt="$$VERBATIM_PROMPT" $(ARGS)
+	@$(PY) -m paceline generate --address="$$VERBATIM_ADDRESS" $(ARGS) -- "$$VERBATIM_PROMPT"
+
+chat: setup  ## talk to the model behind the gateway at ADDRESS
+	@$(PY) -m paceline chat --address="$$VERBATIM_ADDRESS" $(ARGS)
+
+status: setup  ## show what the pairs behind the gateway at ADDRESS do, live
+	@$(PY) -m paceline status --address="$$VERBATIM_ADDRESS" $(ARGS)
 
 doctor: setup  ## say what this machine can run, and what is missing
-	@$(PY) -m deploy.doctor $(ARGS)
+	@$(PY) -m paceline doctor $(ARGS)
 
 test: setup  ## the default suite: no GPU, no network, no skip
 	@$(PY) -m pytest tests $(ARGS)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.client import Client, Job, Result
 from deploy.stack import EMBEDDED, Stack, StackError, StackSettings, describe_target
 from deploy.up import print_progress
+from paceline import Answer, Client, Options
 from services.common.pb.paceline.v1 import target_pb2
 
 ALTERNATIONS = 5
@@ -77,8 +77,8 @@ def show_text(client: Client, prompt: str, max_tokens: int) -> None:
     print_progress("a first answer, streamed")
     print("-" * 80)
     print(prompt, end="", flush=True)
-    for message in client.stream(Job(prompt, max_tokens)):
-        print(message.delta.text, end="", flush=True)
+    for piece in client.stream(prompt, Options(max_tokens=max_tokens, ignore_eos=True)):
+        print(piece.text, end="", flush=True)
     print("\n" + "-" * 80)
 
 
@@ -93,11 +93,12 @@ def run(client: Client, prompts: Sequence[str], max_tokens: int) -> tuple[list[C
 
 def compare(client: Client, prompt: str, max_tokens: int, temperature: float) -> Comparison:
     """Alternates speculation on and off on one prompt; speeds are medians."""
-    spec: list[Result] = []
-    plain: list[Result] = []
+    spec: list[Answer] = []
+    plain: list[Answer] = []
     for _ in range(ALTERNATIONS):
         for results, on in ((spec, True), (plain, False)):
-            results.append(client.generate(Job(prompt, max_tokens, temperature, seed=7, speculation=on)))
+            options = Options(max_tokens=max_tokens, temperature=temperature, seed=7, speculation=on, ignore_eos=True)
+            results.append(client.generate(prompt, options))
     first = spec[0]
     return Comparison(
         prompt=prompt,

@@ -1,4 +1,4 @@
-"""python -m deploy.doctor: says what this machine has, what is missing and what to do."""
+"""Says what this machine has, what is missing and what to do."""
 
 import argparse
 import os
@@ -13,10 +13,14 @@ from importlib import metadata
 from pathlib import Path
 
 from deploy.cluster.mps import CONTROL, daemons
+from paceline import bundle
 from services.common.pair.mps import PIPES, mps_serves
 
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
 GATEWAY_PORT = 50051
+CHECKOUT = bundle.start() == "make up"
+INSTALL = "make setup" if CHECKOUT else "pip install 'paceline[serve]'"
+FREE_PORT = "make up ADDRESS=127.0.0.1:0" if CHECKOUT else "paceline serve --grpc 127.0.0.1:0"
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def check_packages() -> Finding:
     """Run-time packages."""
     missing = [name for name in PACKAGES if not _version(name)]
     value = ", ".join(f"{name} {_version(name)}" for name in PACKAGES if name not in missing)
-    return Finding("packages", value or "none", f"run make setup; missing: {', '.join(missing)}" if missing else "")
+    return Finding("packages", value or "none", f"run {INSTALL}; missing: {', '.join(missing)}" if missing else "")
 
 
 def _version(name: str) -> str:
@@ -76,7 +80,7 @@ def check_port() -> Finding:
         try:
             probe.bind(("127.0.0.1", GATEWAY_PORT))
         except OSError:
-            return Finding("port", f"{GATEWAY_PORT} is taken", "make up ADDRESS=127.0.0.1:0 takes a free one")
+            return Finding("port", f"{GATEWAY_PORT} is taken", f"{FREE_PORT} takes a free one")
     return Finding("port", f"{GATEWAY_PORT} is free")
 
 
@@ -100,7 +104,7 @@ def check_mps() -> Finding:
     if others := daemons():
         return Finding("mps", f"a daemon of somebody else runs ({others[0]}) and is left alone: time slices")
     if shutil.which(CONTROL):
-        return Finding("mps", "make up starts a daemon: fast hand-off, a CUDA fault of one process ends both")
+        return Finding("mps", f"{bundle.start()} starts a daemon: fast hand-off, a CUDA fault of one process ends both")
     return Finding("mps", f"no {CONTROL}: target and drafter time-slice, isolated from each other's faults")
 
 

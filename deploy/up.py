@@ -1,4 +1,4 @@
-"""python -m deploy.up: serves a model on this machine until Ctrl-C."""
+"""Serves a model on this machine until Ctrl-C: gateway, target and drafter."""
 
 import argparse
 import signal
@@ -8,6 +8,8 @@ import time
 from deploy.checkpoints import resolved
 from deploy.fleet import news
 from deploy.stack import Stack, StackError, StackSettings, StackStoppedError
+from paceline import bundle
+from paceline.commands.connection import ADDRESS
 from services.common.pb.paceline.v1 import fleet_pb2
 from services.common.serving.process import leave_when_asked
 
@@ -19,7 +21,7 @@ LOOK_S = 0.2
 def arguments() -> argparse.Namespace:
     """The command line; empty values take the embedded pair."""
     passed_on = "All other flags are those that python -m deploy.cluster --help lists, such as --target.widths 1,4."
-    parser = argparse.ArgumentParser(prog="make up", description=__doc__, epilog=passed_on, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=bundle.start(), description=__doc__, epilog=passed_on, allow_abbrev=False)
     defaults = StackSettings()
     parser.add_argument("--model", default="", help="folder or hub id of a checkpoint; default: the embedded one")
     parser.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; default: n-gram drafts")
@@ -31,7 +33,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--name", default="", help="public name of the model; default: that of its folder")
     parser.add_argument("--pairs", type=int, default=1, help="pairs of target and drafter; default: %(default)s")
-    parser.add_argument("--address", default="127.0.0.1:50051", help="address of the gateway; default: %(default)s")
+    parser.add_argument("--grpc", "--address", dest="address", default=ADDRESS, help="address of the gateway; default: %(default)s")
     parser.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
     parsed, rest = parser.parse_known_args()
     parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]
@@ -65,7 +67,8 @@ def main() -> int:
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
             for pair in stack.pairs():
                 print(described(pair))
-            print("ready; Ctrl-C stops it", flush=True)
+            print("ready; Ctrl-C stops it. Try, in another terminal:")
+            print(*(f"  {line}" for line in to_try(stack.gateway_address)), sep="\n", flush=True)
             follow(stack, stopped)
     except StackStoppedError:
         return 0
@@ -73,6 +76,15 @@ def main() -> int:
         print(error, flush=True)
         return 1
     return 0
+
+
+def to_try(address: str) -> tuple[str, str, str]:
+    """Three commands for the gateway at an address, as a user of this copy types them."""
+    if bundle.start() == "make up":
+        where = "" if address == ADDRESS else f" ADDRESS={address}"
+        return f"make chat{where}", f'make generate PROMPT="def main():"{where}', f"make status{where}"
+    where = "" if address == ADDRESS else f" --address {address}"
+    return f"paceline chat{where}", f'paceline generate "def main():"{where}', f"paceline status{where}"
 
 
 def stop_signal() -> threading.Event:

@@ -21,9 +21,21 @@ if [[ -z "${python:-}" ]]; then
 fi
 [[ -x "$folder/bin/python" ]] || "$python" -m venv "$folder"
 echo "paceline: installing into $folder; the first time this downloads packages and takes some minutes" >&2
-pip=("$folder/bin/python" -m pip install -qq --disable-pip-version-check)
-"${pip[@]}" --require-hashes --requirement "$lock"
+
+# A line for each package that pip turns to, and for each large file that it downloads: show [TOTAL]
+show() {
+    local count=0 word name rest
+    while read -r word name rest; do
+        case $word in
+            Collecting | Processing) echo "  $((++count))${1:+ of $1}: ${name##*/}" ;;
+            Downloading) [[ $rest != *" MB)" ]] || echo "      downloading $rest" ;;
+            Installing) echo "  unpacking" ;;
+        esac
+    done >&2
+}
+pip=("$folder/bin/python" -m pip install --disable-pip-version-check --progress-bar off)
+"${pip[@]}" --require-hashes --requirement "$lock" | show "$(grep -c '^[A-Za-z0-9]' "$lock")"
 if [[ -n "$by_version" ]]; then
-    "${pip[@]}" --requirement "$by_version" --constraint requirements/constraints.txt
+    "${pip[@]}" --requirement "$by_version" --constraint requirements/constraints.txt | show
 fi
 touch "$folder/.installed"

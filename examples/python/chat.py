@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 from examples.python.gateway import ADDRESS, connect
-from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
+from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
 def reply(stub: inference_pb2_grpc.InferenceServiceStub, messages: list[inference_pb2.ChatMessage]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from examples.python.gateway import ADDRESS, connect
-from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
+from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from examples.python.gateway import ADDRESS, connect
-from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
+from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import grpc
 
 from examples.python.errors import refusal
 from examples.python.gateway import ADDRESS, connect
-from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
+from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 ATTEMPTS = 6

@@ -3,7 +3,7 @@
 import sys
 
 from examples.python.gateway import ADDRESS, connect
-from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
+from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 
 def main() -> int:

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from deploy.client import Client, Job, Result
 from deploy.demo import read_prompts
 from deploy.stack import EMBEDDED, REPOSITORY, Stack, StackSettings
+from paceline import Answer, Client, Options
 
 ALTERNATIONS = 5
 TEMPERATURES = (0.0, 0.8)
@@ -73,7 +73,7 @@ def acceptance(proposer: str, prompts: Sequence[str], tokens: int) -> list[Accep
     with Stack(settings, progress=note) as stack, Client(stack.gateway_address) as client:
         for temperature in TEMPERATURES:
             note(f"{proposer}: {len(prompts)} prompts at temperature {temperature}")
-            results = [client.generate(Job(p, tokens, temperature, seed=i)) for i, p in enumerate(prompts)]
+            results = [client.generate(p, options(tokens, temperature, i)) for i, p in enumerate(prompts)]
             rounds, accepted = sum(r.rounds for r in results), sum(r.accepted for r in results)
             rows.append(
                 Acceptance(
@@ -88,7 +88,12 @@ def acceptance(proposer: str, prompts: Sequence[str], tokens: int) -> list[Accep
     return rows
 
 
-def distinct(results: Iterable[Result]) -> float:
+def options(tokens: int, temperature: float = 0.0, seed: int = 0, on: bool = True) -> Options:
+    """A generation of exactly that many tokens."""
+    return Options(max_tokens=tokens, temperature=temperature, seed=seed, speculation=on, ignore_eos=True)
+
+
+def distinct(results: Iterable[Answer]) -> float:
     """Share of 4-grams that are the first of their kind within their text."""
     every = [[tuple(r.tokens[i : i + 4]) for i in range(len(r.tokens) - 3)] for r in results]
     return sum(len(set(grams)) for grams in every) / sum(len(grams) for grams in every)
@@ -97,7 +102,7 @@ def distinct(results: Iterable[Result]) -> float:
 def speed(prompts: Sequence[str], tokens: int) -> list[Speed]:
     """Speculative against plain, and plain against transformers, in turn on the same prompts."""
     with Stack(StackSettings(), progress=note) as stack, Client(stack.gateway_address) as client:
-        client.generate(Job(prompts[0], tokens))
+        client.generate(prompts[0], options(tokens))
         rows = [speculation(client, prompts, tokens, temperature) for temperature in TEMPERATURES]
         return [*rows, against_transformers(client, prompts, tokens)]
 
@@ -109,8 +114,8 @@ def speculation(client: Client, prompts: Sequence[str], tokens: int, temperature
     for prompt in prompts:
         spec, plain = [], []
         for seed in range(ALTERNATIONS):
-            spec.append(client.generate(Job(prompt, tokens, temperature, seed)).decode_tok_s)
-            plain.append(client.generate(Job(prompt, tokens, temperature, seed, speculation=False)).decode_tok_s)
+            spec.append(client.generate(prompt, options(tokens, temperature, seed)).decode_tok_s)
+            plain.append(client.generate(prompt, options(tokens, temperature, seed, on=False)).decode_tok_s)
         pairs.append((statistics.median(spec), statistics.median(plain)))
     return summarise("speculative / plain", temperature, pairs)
 
@@ -130,7 +135,7 @@ def against_transformers(client: Client, prompts: Sequence[str], tokens: int) ->
         ids = torch.tensor([tokenizer.encode(prompt).ids])
         ours, theirs = [], []
         for _ in range(ALTERNATIONS):
-            ours.append(client.generate(Job(prompt, tokens, speculation=False)).decode_tok_s)
+            ours.append(client.generate(prompt, options(tokens, on=False)).decode_tok_s)
             theirs.append(decode_speed(model, ids, tokens))
         pairs.append((statistics.median(ours), statistics.median(theirs)))
     return summarise("plain / transformers", 0.0, pairs)

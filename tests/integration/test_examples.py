@@ -84,9 +84,9 @@ def test_the_committed_descriptor_set_is_enough_for_a_client(address: str) -> No
 
 
 def test_the_shipped_service_config_is_what_the_library_expects() -> None:
-    config = json.loads((REPOSITORY / "deploy/service_config.json").read_text())
+    config = json.loads((REPOSITORY / "paceline/service_config.json").read_text())
     (method,) = config["methodConfig"]
     assert method["name"] == [{"service": "paceline.v1.InferenceService"}]
     assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
     assert 2 <= method["retryPolicy"]["maxAttempts"] <= 5, "more than five are cut to five"
-    assert "deploy/service_config.json" in (REPOSITORY / "docs/use.md").read_text()
+    assert "paceline/service_config.json" in (REPOSITORY / "docs/use.md").read_text()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from deploy.client import SERVICE_CONFIG
+from paceline.channel import SERVICE_CONFIG
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 from services.common.serving.channel import connect
 

@@ -220,8 +220,8 @@ def test_mps_is_for_pods_with_a_controller_of_their_own(mode: dict[str, Any], ar
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("defaults", ("statefulset/llm-worker", "python -m deploy.generate", "No API keys")),
-        ("raycluster", ("component=head", "python -m deploy.generate")),
+        ("defaults", ("statefulset/llm-worker", "paceline generate", "No API keys")),
+        ("raycluster", ("component=head", "paceline generate")),
         ("client-mtls", ("-cacert ca.crt -authority llm.inference.svc", "-cert client.crt")),
         ("keys", ("-plaintext", "Bearer $KEY")),
         ("performance", ("MPS is on",)),

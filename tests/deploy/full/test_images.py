@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client import Client, Job
 from deploy.stack import EMBEDDED
+from paceline import Client, Options
 from tests.deploy.full.images import Image, instructions, replay
 from tests.deploy.test_drift import ROOT
 
@@ -111,7 +111,7 @@ def test_both_images_serve(gateway: Image, worker: Image) -> None:
     with started(worker, flags) as fleet:
         edge = ["--tokenizer", str(EMBEDDED / "target"), "--wait-target-s=120", f"--watch={fleet['grpc']}"]
         with started(gateway, edge) as bound, Client(bound["grpc"]) as client:
-            result = client.generate(Job("def add(a, b):\n", 16))
+            result = client.generate("def add(a, b):\n", Options(max_tokens=16, ignore_eos=True))
     assert len(result.tokens) == 16
     assert result.accepted > 0
     assert not list(worker.app.rglob("__pycache__"))

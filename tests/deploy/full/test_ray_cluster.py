@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client import Client, Job
 from deploy.stack import EMBEDDED, REPOSITORY, ServiceProcess
+from paceline import Client, Options
 from tests.deploy.full.release import READY_S, free_ports
 
 RAY = Path(sys.executable).parent / "ray"
@@ -73,7 +73,7 @@ def test_pairs_land_on_the_worker_nodes_and_leave_them_drained() -> None:
                 gateway = ServiceProcess("gateway", [*edge, watch], folder, {})
                 try:
                     with Client(gateway.bound(READY_S)["grpc"]) as client:
-                        result = client.generate(Job("def add(a, b):\n", 32))
+                        result = client.generate("def add(a, b):\n", Options(max_tokens=32, ignore_eos=True))
                     assert len(result.tokens) == 32
                     left = [sys.executable, "-m", "deploy.cluster.leave", str(run_dir / "pair-0"), LEAVE_S]
                     assert subprocess.run(left, cwd=REPOSITORY, check=False, timeout=60).returncode == 0

@@ -30,12 +30,12 @@ import grpc  # noqa: E402
 import ray  # noqa: E402 - reads the environment when it is imported
 import torch  # noqa: E402
 
-from deploy.client import Client, Job  # noqa: E402
 from deploy.cluster import runtime  # noqa: E402
 from deploy.cluster.app import ClusterApp  # noqa: E402
 from deploy.cluster.pair import PairStatus  # noqa: E402
 from deploy.cluster.settings import ClusterSettings  # noqa: E402
 from deploy.stack import EMBEDDED, ServiceProcess  # noqa: E402
+from paceline import Client, Options  # noqa: E402
 from tests.support.session_client import SessionClient, start  # noqa: E402
 
 PAIRS, TOKENS = 2, 64
@@ -118,7 +118,7 @@ class Cluster:
 
         def ask() -> list[int]:
             with Client(address) as client:
-                return client.generate(Job(TEXT, TOKENS)).tokens
+                return client.generate(TEXT, Options(max_tokens=TOKENS, ignore_eos=True)).tokens
 
         return await asyncio.to_thread(ask)
 

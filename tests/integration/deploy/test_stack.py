@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
-from deploy.client import Client, Job
 from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, describe_target
 from deploy.up import follow
+from paceline import Client, Options
 
 PROMPT = "def add(a, b):\n"
 
@@ -35,15 +35,19 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
+def options(temperature: float, on: bool = True) -> Options:
+    return Options(max_tokens=48, temperature=temperature, seed=3, speculation=on, ignore_eos=True)
+
+
 def test_text_comes_back_the_same_with_speculation_on_and_off(stack: Stack) -> None:
     with Client(stack.gateway_address) as client:
         for temperature in (0.0, 0.8):
-            spec = client.generate(Job(PROMPT, 48, temperature, seed=3))
-            plain = client.generate(Job(PROMPT, 48, temperature, seed=3, speculation=False))
+            spec = client.generate(PROMPT, options(temperature))
+            plain = client.generate(PROMPT, options(temperature, on=False))
             assert spec.tokens == plain.tokens
             assert spec.text == plain.text
             assert len(spec.tokens) == 48
-            assert spec.finish == "FINISH_REASON_LENGTH"
+            assert spec.finish == "length"
             assert plain.rounds == 47
 
 

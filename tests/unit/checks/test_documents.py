@@ -108,7 +108,7 @@ def test_a_runbook_reads_panels_metrics_fields_and_logs_that_exist(page: Path) -
 def test_a_runbook_needs_no_tool_that_is_not_there() -> None:
     for page in RUNBOOKS:
         assert "curl " not in page.read_text(), "the images hold no curl"
-        assert "deploy.doctor" not in page.read_text(), "it is in no image and judges the machine it runs on"
+        assert "paceline doctor" not in page.read_text(), "it is in no image and judges the machine it runs on"
 
 
 def test_contributing_tells_which_modules_know_no_protobuf() -> None:

@@ -1,0 +1,29 @@
+"""Where the services' code lies, and how their programs are started so that no other package can stand before it."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+PACKAGE = Path(__file__).resolve().parent
+INSTALLED = PACKAGE / "_bundle"
+"""The folder of the wheel with `services`, `deploy` and `models`, names that other packages may have too."""
+
+
+def root() -> Path:
+    """The folder that is the import root of the services: the one in the wheel, else the checkout."""
+    return INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
+
+
+def start() -> str:
+    """The command that serves a model, as a user of this copy types it."""
+    return "paceline serve" if INSTALLED.is_dir() else "make up"
+
+
+def become(module: str, argv: Sequence[str]) -> NoReturn:
+    """Replaces this process by a program of the services, which sees their folder first and not the working folder."""
+    paths = [str(root()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-P", "-m", module, *argv], environment)

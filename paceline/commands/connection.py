@@ -1,0 +1,42 @@
+"""The flags by which every command finds its gateway."""
+
+import argparse
+from pathlib import Path
+
+from paceline.channel import Tls
+from paceline.client import Client
+
+ADDRESS = "127.0.0.1:50051"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags."""
+    parser.add_argument("--address", default="", help=f"the gateway's gRPC address; default: {ADDRESS}")
+    add_credentials(parser)
+
+
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of keys and certificates."""
+    parser.add_argument("--key-file", default="", metavar="FILE", help="file with the API key of a tenant")
+    parser.add_argument("--ca", default="", metavar="FILE", help="authority of the gateway's certificate; TLS is used")
+    parser.add_argument("--cert", default="", metavar="FILE", help="certificate to present, for mutual TLS")
+    parser.add_argument("--cert-key", default="", metavar="FILE", help="its private key")
+
+
+def key(chosen: argparse.Namespace) -> str:
+    """The API key, empty without.
+
+    Raises:
+        OSError: its file cannot be read.
+    """
+    return Path(chosen.key_file).read_text(encoding="utf-8").strip() if chosen.key_file else ""
+
+
+def client(chosen: argparse.Namespace) -> Client:
+    """A client by the flags; nothing is sent yet.
+
+    Raises:
+        OSError: a file of theirs cannot be read.
+    """
+    tls = Tls(chosen.ca, chosen.cert, chosen.cert_key) if chosen.ca or chosen.cert else None
+    return Client(chosen.address or ADDRESS, key=key(chosen), tls=tls)

@@ -1,0 +1,88 @@
+"""paceline status: what the pairs behind a gateway do, live."""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+
+from google.protobuf.json_format import MessageToJson
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from paceline.client import Client
+from paceline.commands import connection
+from paceline.v1 import inference_pb2
+
+COLUMNS = ("pair", "drafts", "running", "waiting", "tok/s", "tau", "widths", "KV", "queue")
+WIDTHS = 2
+"""Widths that are told, the most used first."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Shows the status until Ctrl-C, or once where nobody watches."""
+    chosen = arguments(argv)
+    console = Console()
+    with connection.client(chosen) as client:
+        if chosen.json:
+            print(MessageToJson(client.status(), preserving_proto_field_name=True, indent=None))
+        elif chosen.once or not console.is_terminal:
+            console.print(table(client.status()))
+        else:
+            follow(client, console, chosen.interval)
+    return 0
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="paceline status", description=__doc__)
+    connection.add_flags(parser)
+    parser.add_argument("--once", action="store_true", help="print it once")
+    parser.add_argument("--json", action="store_true", help="print it once, as one line of JSON")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS")
+    return parser.parse_args(argv)
+
+
+def follow(client: Client, console: Console, interval_s: float) -> None:
+    """Shows what is, again and again."""
+    try:
+        with Live(table(client.status()), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval_s)
+                live.update(table(client.status()), refresh=True)
+    except KeyboardInterrupt:
+        pass
+
+
+def table(status: inference_pb2.GetStatusResponse) -> Table:
+    """One row for each pair that is told, and one for all."""
+    title = f"{status.model or 'no model yet'}: {status.ready_pairs} of {status.pairs} pairs ready"
+    found = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in COLUMNS:
+        found.add_column(name, justify="left" if name in COLUMNS[:2] else "right", no_wrap=True)
+    for pair in status.each:
+        drafts = (pair.proposer if pair.speculating else "none") if pair.ready else "away"
+        found.add_row(pair.pair_id, drafts, *cells(pair.activity))
+    found.add_row("all", "", *cells(status.total), style="bold")
+    return found
+
+
+def cells(activity: inference_pb2.Activity) -> tuple[str, ...]:
+    """What a pair does, in the columns behind its name; the queue is in prompt tokens."""
+    used = 1 - activity.free_blocks / activity.total_blocks if activity.total_blocks else None
+    return (
+        f"{activity.running} of {activity.slots}",
+        str(activity.waiting),
+        f"{activity.tokens_per_second:,.0f}",
+        f"{activity.tokens_per_round:.2f}" if activity.tokens_per_round else "-",
+        widths(activity.rounds_by_width) or "-",
+        f"{used:.0%}" if used is not None else "-",
+        f"{activity.queued_tokens:,}",
+    )
+
+
+def widths(rounds: Mapping[int, int]) -> str:
+    """Shares of rounds by width."""
+    total = sum(rounds.values())
+    ordered = sorted(rounds.items(), key=lambda one: (-one[1], one[0]))[:WIDTHS]
+    return " ".join(f"{width}:{count / total:.0%}" for width, count in ordered)

@@ -1,0 +1,54 @@
+"""An answer grows by the messages of its stream."""
+
+from collections.abc import Iterator
+
+from paceline.answer import Reading
+from paceline.v1 import inference_pb2, types_pb2
+
+
+def times(*values: float) -> Iterator[float]:
+    yield from values
+
+
+def delta(position: int, text: str, *ids: int) -> inference_pb2.GenerateResponse:
+    return inference_pb2.GenerateResponse(
+        request_id="r", delta=inference_pb2.Delta(position=position, token_ids=ids, text=text)
+    )
+
+
+def test_times_run_from_the_call_and_from_the_first_tokens() -> None:
+    clock = times(10.0, 10.5, 11.0, 12.0)
+    reading = Reading(lambda: next(clock))
+    assert [reading.take(one) for one in (delta(0, "a", 1), delta(1, "", 2, 3), delta(3, "bc", 4))]
+    answer = reading.answer
+    assert (answer.text, answer.tokens, answer.first_s, answer.decode_s) == ("abc", [1, 2, 3, 4], 0.5, 1.5)
+    assert answer.decode_tok_s == 2.0
+    assert not answer.finish
+
+
+def test_the_end_tells_what_it_took() -> None:
+    reading = Reading(lambda: 0.0)
+    final = inference_pb2.Final(
+        finish_reason=types_pb2.FINISH_REASON_STOP_STRING,
+        usage=types_pb2.Usage(prompt_tokens=3, cached_tokens=2, migrations=1),
+        speculation=types_pb2.SpeculationStats(rounds=4, drafted=9, accepted=6),
+        seed=7,
+        model_revision="v",
+    )
+    assert reading.take(inference_pb2.GenerateResponse(request_id="r", final=final)) is None
+    answer = reading.answer
+    assert (answer.request_id, answer.finish, answer.seed, answer.model_revision) == ("r", "stop_string", 7, "v")
+    assert (answer.prompt_tokens, answer.cached_tokens, answer.migrations) == (3, 2, 1)
+    assert answer.tau == 2.5
+
+
+def test_a_cancelled_answer_says_so_and_one_that_had_ended_keeps_its_end() -> None:
+    reading = Reading(lambda: 0.0)
+    reading.cancel()
+    assert reading.answer.finish == "cancelled"
+    ended = Reading(lambda: 0.0)
+    final = inference_pb2.Final(finish_reason=types_pb2.FINISH_REASON_LENGTH)
+    ended.take(inference_pb2.GenerateResponse(final=final))
+    ended.cancel()
+    assert ended.answer.finish == "length"
+    assert ended.answer.tau == ended.answer.decode_tok_s == 0.0

@@ -1,0 +1,99 @@
+"""The command line: what is asked for, and what is said when it cannot be."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from paceline import bundle
+from paceline.commands import COMMANDS, bench, main, serve
+from paceline.commands.status import widths
+
+
+class Became(BaseException):
+    """Stands for the process that was replaced."""
+
+
+@pytest.fixture
+def became(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Sequence[str]]]:
+    seen: list[tuple[str, Sequence[str]]] = []
+
+    def become(module: str, argv: Sequence[str]) -> None:
+        seen.append((module, argv))
+        raise Became
+
+    monkeypatch.setattr(bundle, "become", become)
+    return seen
+
+
+def test_all_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == main(["--help"]) == 0
+    assert all(f"paceline {name} " in capsys.readouterr().out for name in [*COMMANDS][:1])
+    assert main(["sevre"]) == 2
+    assert "no such command: sevre" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("serve", "doctor")])
+def test_every_command_explains_its_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: paceline {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "flags"),
+    [
+        ([], []),
+        (["/models/a b", "--drafter", "d"], ["--model=/models/a b", "--drafter", "d"]),
+        (["--context-limit", "8192"], ["--context-limit", "8192"]),
+    ],
+)
+def test_serve_takes_its_first_word_for_the_model(
+    became: list[tuple[str, Sequence[str]]], argv: list[str], flags: list[str]
+) -> None:
+    with pytest.raises(Became):
+        main(["serve", *argv])
+    assert became == [("deploy.up", flags)]
+
+
+def test_serve_names_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name in ("torch", "ray") else object())
+    assert main(["serve"]) == 1
+    assert capsys.readouterr().err == "not installed: torch, ray; run: pip install 'paceline[serve]'\n"
+
+
+def test_serve_says_where_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert main(["serve"]) == 1
+    assert "Linux x86-64 only, not Darwin" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--key-file", "/nowhere/key"]) == 1
+    assert "/nowhere/key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "1,x", "", "-3"])
+def test_concurrencies_are_positive_numbers(text: str) -> None:
+    with pytest.raises(SystemExit):
+        bench.arguments(["--concurrency", text])
+    assert bench.arguments(["--concurrency", "1,16"]).concurrency == [1, 16]
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_load(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "can_draw", lambda: False)
+    assert main(["bench", "127.0.0.1:9", "--png", "x.png"]) == 2
+    assert "pip install 'paceline[bench]'" in capsys.readouterr().err
+
+
+def test_made_up_prompts_begin_differently() -> None:
+    chosen = bench.arguments(["--prompt-words", "5"])
+    texts = [job.prompt for name in ("warm-up", "level 1") for job in bench.jobs(chosen, 3, name)]
+    assert len({text[:12] for text in texts}) == 6
+
+
+def test_widths_are_shares_of_rounds() -> None:
+    assert widths({1: 1, 4: 3, 8: 0}) == "4:75% 1:25%"
+    assert widths({}) == ""
