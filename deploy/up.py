@@ -33,7 +33,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--name", default="", help="public name of the model; default: that of its folder")
     parser.add_argument("--pairs", type=int, default=1, help="pairs of target and drafter; default: %(default)s")
-    parser.add_argument("--grpc", "--address", dest="address", default=ADDRESS, help="address of the gateway; default: %(default)s")
+    parser.add_argument(
+        "--grpc", "--address", dest="address", default=ADDRESS, help="address of the gateway; default: %(default)s"
+    )
     parser.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
     parsed, rest = parser.parse_known_args()
     parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]

@@ -47,13 +47,19 @@ def run(argv: Sequence[str]) -> int:
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="paceline bench", description=__doc__)
-    parser.add_argument("address", nargs="?", default=connection.ADDRESS, help="HOST:PORT, or http://HOST:PORT/v1")
+    parser.add_argument(
+        "address", nargs="?", default=connection.ADDRESS, help="HOST:PORT of gRPC, or http://HOST:PORT/v1"
+    )
     connection.add_credentials(parser)
-    parser.add_argument("--concurrency", type=counts, default=[1, 4, 16], metavar="N,N,...")
-    parser.add_argument("--requests", type=int, default=32, help="requests of each level, at least its concurrency")
-    parser.add_argument("--prompt-words", type=int, default=64, help="length of the made-up prompts")
+    parser.add_argument(
+        "--concurrency", type=counts, default="1,4,16", metavar="N,N,...", help="at once; default: %(default)s"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=32, help="of each level, at least its concurrency; default: %(default)s"
+    )
+    parser.add_argument("--prompt-words", type=int, default=64, help="length of made-up prompts; default: %(default)s")
     parser.add_argument("--prompts", default="", metavar="FILE", help="prompts of your own, one a line, used in turn")
-    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--max-tokens", type=int, default=128, help="most tokens of each; default: %(default)s")
     parser.add_argument("--chat", action="store_true", help="ask as a chat of one message")
     parser.add_argument("--ignore-eos", action="store_true", help="always generate max-tokens, where the server can")
     parser.add_argument("--model", default="", help="model to name; default: the one served, or the first one listed")

@@ -38,10 +38,12 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="paceline chat", description=__doc__, formatter_class=about)
     connection.add_flags(parser)
     parser.add_argument("--system", default="", help="a first message with role system")
-    parser.add_argument("--max-tokens", type=int, default=512)
-    parser.add_argument("--temperature", type=float, default=0.7)
-    parser.add_argument("--top-p", type=float, default=0.9)
-    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--max-tokens", type=int, default=512, help="most tokens of an answer; default: %(default)s")
+    parser.add_argument("--temperature", type=float, default=0.7, help="0 takes the best token; default: %(default)s")
+    parser.add_argument("--top-p", type=float, default=0.9, help="mass of the best tokens kept; default: %(default)s")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of the noise; default: another one for each answer"
+    )
     parser.add_argument("--no-thinking", action="store_true", help="ask the template of Qwen3 not to think")
     return parser.parse_args(argv)
 

@@ -25,9 +25,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="paceline generate", description=__doc__)
     parser.add_argument("prompt", nargs="?", help="what the text begins with; standard input when absent")
     connection.add_flags(parser)
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-tokens", type=int, default=128, help="most tokens of the answer; default: %(default)s")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the best token; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the noise; default: %(default)s")
     return parser.parse_args(argv)
 
 

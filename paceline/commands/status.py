@@ -39,7 +39,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     connection.add_flags(parser)
     parser.add_argument("--once", action="store_true", help="print it once")
     parser.add_argument("--json", action="store_true", help="print it once, as one line of JSON")
-    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS")
+    parser.add_argument(
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="between looks; default: %(default)s"
+    )
     return parser.parse_args(argv)
 
 

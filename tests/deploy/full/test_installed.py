@@ -61,7 +61,7 @@ def environ() -> dict[str, str]:
 
 def run(program: Path, folder: Path, *words: str) -> str:
     done = subprocess.run(
-        [program, *words], cwd=folder, env=environ(), capture_output=True, text=True, check=False, timeout=60
+        [str(program), *words], cwd=folder, env=environ(), capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -72,7 +72,7 @@ def serving(program: Path, folder: Path, output: Path) -> Iterator[str]:
     """A gateway's address; Ctrl-C ends it in good order."""
     began = time.monotonic()
     with output.open("wb") as sink:
-        words = [program, "serve", "--grpc", "127.0.0.1:0"]
+        words = [str(program), "serve", "--grpc", "127.0.0.1:0"]
         process = subprocess.Popen(words, cwd=folder, env=environ(), stdout=sink, stderr=subprocess.STDOUT)
     try:
         while "ready;" not in output.read_text():

@@ -16,7 +16,7 @@ import pytest
 
 from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, describe_target
 from deploy.up import follow
-from paceline import Client, Options
+from paceline import Client, Options, RefusedError
 
 PROMPT = "def add(a, b):\n"
 
@@ -105,9 +105,9 @@ def test_every_line_of_target_and_drafter_is_json_on_the_controllers_stdout(stac
 def test_no_log_holds_a_prompt(stack: Stack) -> None:
     secret = "Zwetschgendatschi"
     with Client(stack.gateway_address) as client:
-        prompt = client.generate(Job(secret, 4))
-        with pytest.raises(grpc.RpcError):
-            client.generate(Job(secret, 4, temperature=-1.0))
+        prompt = client.generate(secret, Options(max_tokens=4))
+        with pytest.raises(RefusedError):
+            client.generate(secret, Options(max_tokens=4, temperature=-1.0))
     assert prompt.tokens
     for log in [*stack.run_dir.glob("*.out"), *stack.run_dir.glob("*.log")]:
         assert secret not in log.read_text(errors="replace"), log.name

@@ -38,7 +38,7 @@ def tracked(*folders: str) -> set[str]:
 
 def requirements(about: Message) -> dict[str, list[Requirement]]:
     """Requirements by extra; those of the base under nothing."""
-    found: dict[str, list[Requirement]] = {"": []} | {extra: [] for extra in about.get_all("Provides-Extra", [])}
+    found: dict[str, list[Requirement]] = {extra: [] for extra in ("", *about.get_all("Provides-Extra", []))}
     for line in about.get_all("Requires-Dist", []):
         one = Requirement(line)
         extra = next((name for name in found if name and one.marker and one.marker.evaluate({"extra": name})), "")
