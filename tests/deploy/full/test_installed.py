@@ -30,18 +30,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib"))
     wheel = build_wheel(tmp_path_factory.mktemp("dist"))
     python = folder / "bin/python"
-    install = [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--disable-pip-version-check",
-        wheel,
-    ]
-    subprocess.run(install, check=True, timeout=120)
+    options = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
+    subprocess.run([str(python), "-m", "pip", "install", *options, str(wheel)], check=True, timeout=120)
     return folder / "bin"
 
 
