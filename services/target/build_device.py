@@ -10,7 +10,8 @@ import torch
 
 from services.common.device.device import keep_no_stack
 from services.common.device.graph import CaptureCost, Counters
-from services.common.model import DflashContext, Target, load_context, load_target
+from services.common.model import DraftContext, NoContext, Target, load_target
+from services.common.model.dflash.context import load_context
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
 from services.common.pair.handoff import HandoffMode
@@ -83,8 +84,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     widths = _widths(settings, context)
     budget = _plan(settings, pair_terms(settings, model, context, limit, widths), model.device, limit)
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
-    drafter = context.spec if context is not None else None
-    arena = _arena(settings, arena_spec(model.spec, drafter, shapes, model.dtype, model.device.type == "cpu"))
+    arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
     micros = runner.warm_up()
@@ -93,9 +93,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     pool = BlockPool(budget.blocks, settings.block_size)
     return Worker(
         model=_served(settings, model, limit, widths),
-        scheduler=_scheduler(
-            settings, shapes, pool, policy, _cache(settings, pool, model, context), handoff.look_ahead
-        ),
+        scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, runner), handoff.look_ahead),
         runner=runner,
         handoff=handoff,
         arena=arena,
@@ -109,9 +107,9 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     )
 
 
-def _context(settings: TargetSettings, model: Target) -> DflashContext | None:
+def _context(settings: TargetSettings, model: Target) -> DraftContext:
     if settings.drafter_model == "none":
-        return None
+        return NoContext()
     return load_context(settings.drafter_model, model, settings.random_weights)
 
 
@@ -130,11 +128,11 @@ def _context_limit(settings: TargetSettings, model: Target) -> int:
     return settings.context_limit or most
 
 
-def _widths(settings: TargetSettings, context: DflashContext | None) -> tuple[int, ...]:
+def _widths(settings: TargetSettings, context: DraftContext) -> tuple[int, ...]:
     """The widths that the drafter can fill."""
     if not settings.speculates:
         return (1,)
-    longest = context.spec.block_size if context is not None else settings.draft_widths[-1]
+    longest = context.most_rows or settings.draft_widths[-1]
     return tuple(width for width in settings.draft_widths if width <= longest)
 
 
@@ -176,12 +174,12 @@ def _policy(
     return FixedWidth(shapes.widths[-1]), lambda: micros
 
 
-def _cache(
-    settings: TargetSettings, pool: BlockPool, model: Target, context: DflashContext | None
-) -> PrefixCache | None:
+def _cache(settings: TargetSettings, pool: BlockPool, runner: Runner) -> PrefixCache | None:
     if not settings.prefix_cache:
         return None
-    return PrefixCache(pool, model.revision.encode(), (context.revision if context is not None else "").encode())
+    held = runner.pool
+    revisions = held.model.revision.encode(), held.context.revision.encode()
+    return PrefixCache(pool, *revisions, held.states.resumable)
 
 
 def _scheduler(
@@ -220,12 +218,12 @@ def _served(settings: TargetSettings, model: Target, limit: int, widths: tuple[i
 
 
 def _terms(
-    shapes: RunnerSettings, context: DflashContext | None, weights: SharedWeights | None, pid: int, handoff: HandoffMode
+    shapes: RunnerSettings, context: DraftContext, weights: SharedWeights | None, pid: int, handoff: HandoffMode
 ) -> OfferTerms:
     """What every drafter is offered."""
     return OfferTerms(
         embedding_sha256=weights.sha256 if weights is not None else "",
-        drafter_sha256=context.revision if context is not None else "",
+        drafter_sha256=context.revision,
         slots=shapes.slots,
         buckets=shapes.buckets,
         widths=shapes.widths[1:],

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
-from services.common.model import read_target_spec
+from services.common.model.families import read_target_spec
 from services.common.request.sampling import SamplingParams, StopParams
 from services.target.core.request import RequestSpec
 from tests.lossless.oracle import Oracle

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import torch
 
-from services.common.model import DflashContext, Target, load_context, load_target
+from services.common.model import DraftContext, NoContext, Target, load_target
+from services.common.model.dflash.context import load_context
 from services.common.pair import attach
 from services.common.pair.arena import Arena, MemfdArena
 from services.common.pair.handoff import HandoffMode
@@ -101,7 +102,7 @@ class Rig:
     ) -> None:
         self.settings = settings
         self.model: Target = load_target(target, dtype=settings.dtype, device="cpu")
-        self.context: DflashContext | None = None if drafter is None else load_context(drafter, self.model)
+        self.context: DraftContext = NoContext() if drafter is None else load_context(drafter, self.model)
         self.shapes = RunnerSettings(
             slots=settings.slots,
             blocks=settings.blocks,
@@ -111,9 +112,9 @@ class Rig:
             prefill_chunks=settings.prefill_chunks,
             eos_ids=settings.eos_ids,
         )
-        draft = None if self.context is None else self.context.spec
         self.arena: Arena = MemfdArena.create(
-            arena_spec(self.model.spec, draft, self.shapes, settings.dtype, with_noise=True), attach.DRAFTER_WRITES
+            arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, with_noise=True),
+            attach.DRAFTER_WRITES,
         )
         self.handoff = _handoff(settings, self.arena)
         self.runner = Runner(self.model, self.context, self.arena, self.shapes, self.handoff)
@@ -121,7 +122,11 @@ class Rig:
         self.runner.use(DirectDrafts())
         self.arena.tensor(attach.TAG).fill_(-1)
         pool = BlockPool(settings.blocks, self.shapes.block_size)
-        self.cache = PrefixCache(pool, b"model", b"drafter") if settings.prefix_cache else None
+        self.cache = (
+            PrefixCache(pool, b"model", b"drafter", self.runner.pool.states.resumable)
+            if settings.prefix_cache
+            else None
+        )
         self.scheduler = _scheduler(settings, pool, self.cache)
         self.proposer = None if propose is None else propose(self)
         self.done: dict[str, Done] = {}

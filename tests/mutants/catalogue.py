@@ -89,15 +89,15 @@ FORWARD = (
     Mutant(
         "draft-context-missing-in-plain-rounds",
         VERIFY,
-        "if pool.context is not None and pool.draft_kv",
-        "if self._width > 1 and pool.context is not None and pool.draft_kv",
+        "            pool.context.write(",
+        "            _ = self._width > 1 and pool.context.write(",
         DRAFT_CONTEXT,
     ),
     Mutant(
         "draft-context-missing-for-the-prompt",
         PREFILL,
-        "if pool.context is not None and pool.draft_kv",
-        "if not pool.taps and pool.context is not None and pool.draft_kv",
+        "        pool.context.write(features_TF, rows, pool.draft_kv)\n",
+        "",
         DRAFT_CONTEXT,
     ),
     Mutant(
@@ -133,7 +133,7 @@ FORWARD = (
         "a-second-forward-every-round",
         VERIFY,
         "hidden_TD, features_TF = pool.model.forward(",
-        "pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.taps)\n        hidden_TD, features_TF = pool.model.forward(",
+        "pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)\n        hidden_TD, features_TF = pool.model.forward(",
         ONE_FORWARD,
     ),
 )

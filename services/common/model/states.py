@@ -1,6 +1,7 @@
 """Everything that a sequence leaves behind in a model, by kind of layer; attention leaves keys and values in blocks."""
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ def kv_shape(spec: StackSpec, blocks: int, block_size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class StateBytes:
-    """What states take: as soon as there are any, for every slot, and for every token held."""
+    """What states take in bytes: as soon as there are any, for every slot, and for every token held."""
 
     fixed: int
     per_slot: int
@@ -37,8 +38,7 @@ class SequenceStates:
     @staticmethod
     def sizes(spec: StackSpec, itemsize: int) -> StateBytes:
         """Return the bytes that the states of a spec take; nothing but blocks for attention."""
-        layers, pair, _, _, heads, head_dim = kv_shape(spec, 1, 1)
-        return StateBytes(fixed=0, per_slot=0, per_token=layers * pair * heads * head_dim * itemsize)
+        return StateBytes(fixed=0, per_slot=0, per_token=prod(kv_shape(spec, 1, 1)) * itemsize)
 
     @property
     def tensors(self) -> list[Tensor]:

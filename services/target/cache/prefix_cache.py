@@ -6,7 +6,7 @@ blocks of committed tokens enter.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -27,8 +27,16 @@ class CacheStats:
 class PrefixCache:
     """Names blocks of a pool and finds them again; eviction is the pool's."""
 
-    def __init__(self, pool: BlockPool, model_revision: bytes, drafter_checksum: bytes) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        model_revision: bytes,
+        drafter_checksum: bytes,
+        resumable: Callable[[int], bool] = lambda tokens: True,
+    ) -> None:
+        """`resumable` tells of a number of tokens whether a request could go on after a hit of so many."""
         self._pool = pool
+        self._resumable = resumable
         self._identity = _framed(model_revision) + _framed(drafter_checksum)
         self._by_name: dict[bytes, int] = {}
         self._names: dict[int, bytes] = {}
@@ -44,7 +52,7 @@ class PrefixCache:
             names.append(previous)
 
     def match(self, names: Sequence[bytes], tokens: int) -> list[int]:
-        """Blocks that hold the longest known prefix of a request of `tokens` tokens.
+        """Blocks that hold the longest known prefix of a request of `tokens` tokens from which it can go on.
 
         Never all of them: at least the last token is computed, for its logits choose the next one.
         """
@@ -54,6 +62,8 @@ class PrefixCache:
             if block is None:
                 break
             found.append(block)
+        while found and not self._resumable(len(found) * self._pool.block_size):
+            found.pop()
         return found
 
     def record(self, queried_tokens: int, hit_tokens: int) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.publish_slots import Mapped
-from services.common.model import DflashContext, Target
+from services.common.model import DraftContext, Target
 from services.common.model.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena
@@ -21,19 +21,19 @@ from services.target.drafting.shared_weights import SharedWeights
 class Pool:
     """Model, state and caches of one target.
 
-    `states` are the sequences'; `draft_kv` is the draft context under the same block ids, absent
-    without a DFlash drafter, as `weights` are. `mailbox_SK` and `tag_S3` are read only as the first step of a verify,
+    `states` are the sequences'; `draft_kv` is what `context` writes, and `weights` are what its drafter reads of the
+    model, absent where it reads nothing. `mailbox_SK` and `tag_S3` are read only as the first step of a verify,
     `mapped` and `draft_kv` are only written. On a GPU the logits of every step go to `logits_TV`: captured steps that
     kept theirs would hold gigabytes.
     """
 
     model: Target
-    context: DflashContext | None
+    context: DraftContext
     state: DeviceState
     settings: RunnerSettings
     states: SequenceStates
     weights: SharedWeights | None
-    draft_kv: Tensor | None
+    draft_kv: Tensor
     mailbox_SK: Tensor
     tag_S3: Tensor
     mapped: Mapped
@@ -43,7 +43,7 @@ class Pool:
     def build(
         cls,
         model: Target,
-        context: DflashContext | None,
+        context: DraftContext,
         state: DeviceState,
         arena: Arena,
         mailbox: Mailbox,
@@ -51,7 +51,7 @@ class Pool:
     ) -> "Pool":
         """Shares the embedding and allocates the sequences' states."""
         # First, so that what a sealed arena takes the place of is gone when the K/V comes.
-        weights = SharedWeights(model, arena) if context is not None else None
+        weights = SharedWeights(model, arena) if attach.EMBED in arena else None
         states = model.new_states(settings.blocks + 1, settings.block_size)
         most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
         return cls(
@@ -61,7 +61,7 @@ class Pool:
             settings=settings,
             states=states,
             weights=weights,
-            draft_kv=arena.tensor(attach.DRAFT_KV) if context is not None else None,
+            draft_kv=arena.tensor(attach.DRAFT_KV) if attach.DRAFT_KV in arena else torch.empty(0),
             mailbox_SK=mailbox.tokens_SK,
             tag_S3=mailbox.tag_S3,
             mapped=Mapped(
@@ -83,20 +83,8 @@ class Pool:
         return self.model.device
 
     @property
-    def taps(self) -> tuple[int, ...]:
-        """Layers whose output the draft context is made of."""
-        return () if self.context is None else tuple(self.context.taps)
-
-    @property
     def tensors(self) -> list[Tensor]:
         """Every long-lived tensor a step reads or writes: what its signature is made of."""
-        state = self.state
-        shared = [
-            *self.states.tensors,
-            self.mailbox_SK,
-            self.tag_S3,
-            state.epoch_S,
-            state.block_table_SN,
-            state.slots.length_S,
-        ]
-        return shared if self.draft_kv is None else [*shared, self.draft_kv]
+        state, states = self.state, self.states.tensors
+        slots = [state.epoch_S, state.block_table_SN, state.slots.length_S]
+        return [*states, self.draft_kv, self.mailbox_SK, self.tag_S3, *slots]

@@ -64,9 +64,9 @@ class PrefillStep:
         width, block_size = self._ids_BW.shape[1], pool.settings.block_size
         span = plan_span(table_BN, inputs.start_B, width, block_size, valid_B=inputs.valid_B)
         rows = Rows(Part(span, inputs.row_B, inputs.valid_B))
-        hidden_TD, features_TF = pool.model.forward(self._ids_BW.flatten(), rows, pool.states, pool.taps)
-        if pool.context is not None and pool.draft_kv is not None:
-            pool.context.write(features_TF, rows, pool.draft_kv)
+        hidden_TD, features_TF = pool.model.forward(self._ids_BW.flatten(), rows, pool.states, pool.context.taps)
+        pool.context.write(features_TF, rows, pool.draft_kv)
+        pool.states.commit(inputs.row_B, inputs.valid_B)
         inputs.hidden_1D.copy_(hidden_TD[inputs.last_B])
 
 

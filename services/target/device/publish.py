@@ -8,7 +8,7 @@ draft context K/V, which decide no output, and in a sealed arena the embedding, 
 import torch
 
 from services.common.kernels.publish_slots import publish_slots
-from services.common.model import DrafterSpec, ModelSpec
+from services.common.model import DraftContext, ModelSpec
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec
 from services.target.device.context import Pool
@@ -19,14 +19,14 @@ from services.target.device.verify import RoundInputs
 
 def arena_spec(
     target: ModelSpec,
-    drafter: DrafterSpec | None,
+    context: DraftContext,
     settings: RunnerSettings,
     dtype: torch.dtype,
     with_noise: bool = False,
 ) -> ArenaSpec:
     """Names, shapes and data types of every tensor of the arena.
 
-    Without a DFlash drafter (`drafter` is None) neither embeddings nor draft context are shared. `with_noise` shares
+    With a drafter that reads nothing of the target neither embeddings nor draft context are shared. `with_noise` shares
     a copy of the noise that the target samples with, where it lies in memory.
     """
     spec = dict(
@@ -40,16 +40,13 @@ def arena_spec(
             )
         )
     )
-    if drafter is None:
+    if not context.taps:
         return spec
     table = (target.vocab_size, target.hidden_size)
     spec[attach.EMBED] = (table, dtype)
     if not target.tied:
         spec[attach.LM_HEAD] = (table, dtype)
-    attention = drafter.attention
-    heads = (attention.kv_heads, attention.head_dim)
-    pool = (len(drafter.layers), 2, settings.blocks + 1, settings.block_size, *heads)
-    spec[attach.DRAFT_KV] = (pool, dtype)
+    spec[attach.DRAFT_KV] = (context.kv_shape(settings.blocks + 1, settings.block_size), dtype)
     if with_noise:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widths[-1]), wide)

@@ -12,7 +12,7 @@ import torch
 from services.common.device import device
 from services.common.device.graph import CaptureCost, Counters
 from services.common.device.threads import use_threads
-from services.common.model import DflashContext, Target
+from services.common.model import DraftContext, Target
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.core.drafts import Drafts, NoDrafts
@@ -34,7 +34,7 @@ class Runner:
     def __init__(
         self,
         model: Target,
-        context: DflashContext | None,
+        context: DraftContext,
         arena: Arena,
         settings: RunnerSettings,
         handoff: Handoff,
@@ -92,6 +92,7 @@ class Runner:
         self._state.apply(plan)
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
+            self.pool.states.reset(admission.slot)
         inputs = self.steps.round
         inputs.set_rows(plan.rows, self._settings.pad_slot)
         if plan.speculative:

@@ -38,7 +38,7 @@ class RoundInputs:
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
         # A gate stands only where processes share the GPU.
-        self.beside = Beside(device, shared=gate is not None)
+        self.beside = Beside(device, shared=gate is not None and len(pool.context.taps) > 0)
 
     def set_round(self, number: int) -> None:
         """Only drafts for this round count."""
@@ -94,16 +94,16 @@ class VerifyStep:
             self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, pool.settings.block_size
         )
         rows = Rows(Part(span, self._rows_B))
-        hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.taps)
-        if pool.context is not None and pool.draft_kv is not None:
-            with self._beside.start():
-                pool.context.write(features_TF, rows, pool.draft_kv)
+        hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
+        with self._beside.start():
+            pool.context.write(features_TF, rows, pool.draft_kv)
         self.logits_BWV = pool.logits(hidden_TD).view(*ids_BW.shape, -1)
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK)
         self._beside.join()
         noise_BWV = self._noise()
         accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode)
+        pool.states.commit(self._rows_B, self.result.count_B)
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
 
     def _take(self) -> Tensor:

@@ -26,6 +26,15 @@ class Terms:
             _joined(self.per_token, other.per_token),
         )
 
+    def without_zeros(self) -> "Terms":
+        """Only what takes memory."""
+        return Terms(
+            *(
+                {name: size for name, size in part.items() if size}
+                for part in (self.fixed, self.per_slot, self.per_token)
+            )
+        )
+
     @property
     def fixed_bytes(self) -> int:
         """Bytes that do not grow."""
@@ -51,11 +60,6 @@ class MemoryBudget:
     blocks: int
     block_size: int
     total_bytes: int
-
-
-def kv_token_bytes(layers: int, kv_heads: int, head_dim: int, element_bytes: int) -> int:
-    """Bytes of keys and values of one token."""
-    return 2 * layers * kv_heads * head_dim * element_bytes
 
 
 def blocks_within(token_bytes: int, block_size: int, available_bytes: int) -> int:

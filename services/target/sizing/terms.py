@@ -6,21 +6,22 @@ were measured on an H200 with 1, 8 and 128 slots, 10, 38 and 70 captured steps (
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Protocol
 
 import torch
 
 from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.best_token import columns_at_once
-from services.common.model import DflashContext, Target
-from services.common.model.dflash.spec import block_shapes, context_shapes
+from services.common.model import DraftContext, Target
 from services.common.model.spec import StackSpec
-from services.common.model.weights import elements, table_elements
+from services.common.model.states import SequenceStates
+from services.common.model.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.device.noise_ring import bytes_per_slot
 from services.target.device.shapes import buckets_of, chunks_of
 from services.target.device.steps import MODES
-from services.target.sizing.budget import MemoryBudget, Terms, kv_token_bytes
+from services.target.sizing.budget import MemoryBudget, Terms
 
 _STATE_BYTES_PER_TOKEN_ID = 9
 """Per slot and vocabulary entry: bias, count and whether the prompt has it."""
@@ -72,36 +73,52 @@ class SizingSettings(Protocol):
 
 
 def pair_terms(
-    settings: SizingSettings, model: Target, context: DflashContext | None, limit: int, widths: Sequence[int]
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
 ) -> Terms:
     """The terms of a target at this context limit, and of its drafter."""
+    target = _target_terms(settings, model, context, limit, widths)
+    return target.plus(_drafter_terms(settings, model, context, limit, widths)).without_zeros()
+
+
+def _target_terms(
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
+) -> Terms:
+    """What the target's process holds."""
     spec, size = model.spec, model.dtype.itemsize
-    on_gpu = model.device.type == "cuda"
-    fixed = {"target_weights": size * model.elements}
-    per_slot = {"state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit}
-    per_token = {"target_kv": _kv_bytes(spec, size)}
-    if context is not None:
-        draft = context.spec
-        fixed["context_weights"] = size * elements(context_shapes(draft))
-        fixed[_DRAFTER] = size * elements(block_shapes(draft))
-        per_token["draft_kv"] = _kv_bytes(draft, size)
-    if on_gpu:
+    states = SequenceStates.sizes(spec, size)
+    fixed = {
+        "target_weights": size * model.elements,
+        "target_states": states.fixed,
+        "context_weights": size * context.elements,
+    }
+    per_slot = {
+        "state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit,
+        "target_slot_states": states.per_slot,
+    }
+    per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1))}
+    if model.device.type == "cuda":
         graphs = _target_steps(settings, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
-        rotation = _rotation_bytes(spec, spec.max_positions)
+        rotation = sum(_rotation_bytes(each, spec.max_positions) for each in (spec, context.spec))
         fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
-        if settings.speculates:
-            fixed[_DRAFTER] = fixed.get(_DRAFTER, 0) + _DRAFTER_BYTES
-        if context is not None:
-            fixed[_PROCESS] += _rotation_bytes(context.spec, spec.max_positions)
-            fixed[_DRAFTER] += _draft_bytes(settings, context, widths) + _rotation_bytes(context.spec, limit)
-            # Whoever maps a GPU's memory can write it: the target keeps its own embedding and head to itself.
-            fixed["drafter_tables"] = size * table_elements(spec)
     else:
-        noise = torch.float64 if model.dtype == torch.float64 else torch.float32
-        per_slot["noise"] = bytes_per_slot(spec.vocab_size, widths[-1], noise)
-        if context is not None:
-            per_slot["drafter_noise"] = per_slot["noise"]
+        per_slot["noise"] = _noise_bytes(model, widths)
     return Terms(fixed, per_slot, per_token)
+
+
+def _drafter_terms(
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
+) -> Terms:
+    """What the drafter's process holds, and what the target holds in its place."""
+    size, draft = model.dtype.itemsize, context.spec
+    process = size * context.drafter_elements
+    if model.device.type != "cuda":
+        return Terms({_DRAFTER: process}, {"drafter_noise": 0 if draft is None else _noise_bytes(model, widths)})
+    process += _DRAFTER_BYTES if settings.speculates else 0
+    if draft is None:
+        return Terms({_DRAFTER: process})
+    process += _draft_bytes(settings, draft, size, widths) + _rotation_bytes(draft, limit)
+    # Whoever maps a GPU's memory can write it: the target keeps its own embedding and head to itself.
+    return Terms({_DRAFTER: process, "drafter_tables": size * table_elements(model.spec)})
 
 
 def available_bytes(settings: SizingSettings, terms: Terms, device: torch.device) -> int:
@@ -139,18 +156,24 @@ def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     return model.dtype.itemsize * forward + scratch_bytes(rows, vocab)
 
 
-def _draft_bytes(settings: SizingSettings, context: DflashContext, widths: Sequence[int]) -> int:
+def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:
     """The same of a drafter, which has the scores of some tokens at a time, with its graphs."""
     rows = settings.slots * widths[-1]
-    logits = rows * columns_at_once(rows, context.spec.vocab_size)
-    held = context.dtype.itemsize * (int(_DRAFT_ROWS * rows * _row_elements(context.spec)) + logits)
+    logits = rows * columns_at_once(rows, draft.vocab_size)
+    held = size * (int(_DRAFT_ROWS * rows * _row_elements(draft)) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
-    return held + graphs * len(context.spec.layers) * _GRAPH_LAYER_BYTES
+    return held + graphs * len(draft.layers) * _GRAPH_LAYER_BYTES
 
 
-def _rotation_bytes(spec: StackSpec, positions: int) -> int:
+def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:
     """What rotary tables of a GPU hold over the measured ones: half a cosine's and half a sine's row a position."""
-    return 4 * spec.attention.head_dim * max(0, positions - _MEASURED_POSITIONS)
+    return 0 if spec is None else 4 * spec.attention.head_dim * max(0, positions - _MEASURED_POSITIONS)
+
+
+def _noise_bytes(model: Target, widths: Sequence[int]) -> int:
+    """What a slot's noise takes on a CPU."""
+    wide = torch.float64 if model.dtype == torch.float64 else torch.float32
+    return bytes_per_slot(model.spec.vocab_size, widths[-1], wide)
 
 
 def _target_steps(settings: SizingSettings, widths: Sequence[int]) -> int:
@@ -165,8 +188,3 @@ def _row_elements(spec: StackSpec) -> int:
     attention = spec.attention
     heads = 2 * (attention.heads + attention.kv_heads) * attention.head_dim
     return 6 * spec.hidden_size + heads + 3 * max(layer.ffn.inner for layer in spec.layers)
-
-
-def _kv_bytes(spec: StackSpec, size: int) -> int:
-    attention = spec.attention
-    return kv_token_bytes(len(spec.layers), attention.kv_heads, attention.head_dim, size)

@@ -92,8 +92,6 @@ def context_write_us(rig: Rig, rows: int) -> float:
     """Microseconds of projecting a chunk's features and writing the draft context."""
     pool, shape = rig.pool, rig.settings.shape
     context, draft_kv = pool.context, pool.draft_kv
-    assert context is not None, "a rig has a drafter"
-    assert draft_kv is not None, "a rig has a drafter"
     features = matrix(rig, (rows, len(shape.taps) * shape.hidden))
     zero_B = torch.zeros(1, dtype=torch.int64, device=rig.device)
     span = plan_span(pool.state.block_table_SN[:1], zero_B, rows, pool.settings.block_size)

@@ -18,13 +18,22 @@ from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_context import reference, store_context
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.dflash.spec import FC, HIDDEN_NORM, DrafterSpec, context_shapes, open_drafter, prefixes
+from services.common.model.dflash.spec import (
+    FC,
+    HIDDEN_NORM,
+    DrafterSpec,
+    block_shapes,
+    context_shapes,
+    open_drafter,
+    prefixes,
+)
 from services.common.model.errors import ModelError
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import rotation_table
 from services.common.model.states import kv_shape
 from services.common.model.target import Target
+from services.common.model.weights import elements
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,6 +70,21 @@ class DflashContext:
     def taps(self) -> tuple[int, ...]:
         """Blocks of the target whose residual streams make the features."""
         return self.spec.target_layer_ids
+
+    @property
+    def most_rows(self) -> int | None:
+        """Rows of a drafter's block, which its checkpoint was made for."""
+        return self.spec.block_size
+
+    @property
+    def elements(self) -> int:
+        """Numbers of this half's weights."""
+        return elements(context_shapes(self.spec))
+
+    @property
+    def drafter_elements(self) -> int:
+        """Numbers of the other half's weights."""
+        return elements(block_shapes(self.spec))
 
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
         """Return the shape [Ld, 2, N, S, Hkv, Dh] of the context K/V, for the same block ids as the target's."""

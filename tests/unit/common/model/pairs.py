@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.span_attention import Span, plan_context, plan_span
-from services.common.model import DflashBlock, DflashContext, Target, load_block, load_context, load_target
+from services.common.model import DflashBlock, Target, load_block, load_target
 from services.common.model.checkpoint import Checkpoint
+from services.common.model.dflash.context import DflashContext, load_context
 from services.common.model.families import open_family
 from services.common.model.rows import Part, Rows
 from services.common.model.states import SequenceStates

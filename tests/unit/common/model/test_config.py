@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from services.common.kernels.rope import Yarn
-from services.common.model import ModelError, read_drafter_spec, read_target_spec
-from services.common.model.dflash.spec import default_layer_ids
+from services.common.model import ModelError
+from services.common.model.dflash.spec import default_layer_ids, read_drafter_spec
+from services.common.model.families import read_target_spec
 from services.common.model.spec import Rope
 from tests.support.tiny_checkpoints import write_made_up
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from services.common.model import DflashBlock, DflashContext, ModelError, Target, load_context, load_target
+from services.common.model import DflashBlock, ModelError, Target, load_target
+from services.common.model.dflash.context import DflashContext, load_context
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
 from tests.unit.common.model.pairs import (
     block_ids,

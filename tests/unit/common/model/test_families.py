@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.common.model import ModelError, ModelSpec, families, read_target_spec
-from services.common.model.families import FAMILIES, Family, open_family
+from services.common.model import ModelError, ModelSpec, families
+from services.common.model.families import FAMILIES, Family, open_family, read_target_spec
 from services.common.model.spec import Attention, Dense, LayerSpec, Rope
 from services.common.model.weights import elements, layer_shapes, model_shapes
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up

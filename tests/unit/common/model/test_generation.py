@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.common.model import ModelError, load_target, read_target_spec
+from services.common.model import ModelError, load_target
+from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
 from tests.support.tiny_checkpoints import write_made_up
 

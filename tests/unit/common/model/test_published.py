@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from services.common.model import DflashBlock, DflashContext, Target, load_block, load_context, load_target
+from services.common.model import DflashBlock, Target, load_block, load_target
+from services.common.model.dflash.context import DflashContext, load_context
 from tests.unit.common.model.pairs import block_ids, context_at, context_kv, forward, poisoned_states, span_at, tables
 
 FOLDER = Path(__file__).parent / "published"

@@ -129,3 +129,14 @@ def test_released_blocks_wait_for_their_fence() -> None:
     assert pool.available == 0
     pool.fence(3)
     assert pool.available == 4 and pool.coming == 0
+
+
+def test_a_hit_ends_where_the_states_of_the_model_can_resume() -> None:
+    """Here after every second block; a shorter prefix than that is no hit."""
+    pool = BlockPool(6, BLOCK)
+    cache = PrefixCache(pool, b"m", b"d", lambda tokens: tokens % (2 * BLOCK) == 0)
+    chain: list[bytes] = []
+    cache.extend(chain, range(5 * BLOCK), b"")
+    for known, (name, block) in enumerate(zip(chain, pool.take(5), strict=True), 1):
+        cache.insert(name, block)
+        assert len(cache.match(chain, 100)) == known // 2 * 2

@@ -3,11 +3,10 @@
 import pytest
 
 from services.common.request.errors import PacelineError
-from services.target.sizing.budget import MemoryBudget, Terms, blocks_within, kv_token_bytes, plan_memory
+from services.target.sizing.budget import MemoryBudget, Terms, blocks_within, plan_memory
 
 MIB = 1 << 20
-TARGET_TOKEN = kv_token_bytes(layers=36, kv_heads=8, head_dim=128, element_bytes=2)
-DRAFT_TOKEN = kv_token_bytes(layers=5, kv_heads=8, head_dim=128, element_bytes=2)
+TARGET_TOKEN, DRAFT_TOKEN = (layers * 2 * 8 * 128 * 2 for layers in (36, 5))
 REFERENCE = Terms(
     fixed={"draft_weights_and_a_tenth": int(1127.5 * MIB)},
     per_slot={"scratch": round(1579.0 * MIB / 256), "block_in_fill": 16 * (DRAFT_TOKEN + 9_216)},

@@ -9,10 +9,12 @@ import torch
 from safetensors import safe_open
 
 from deploy.stack import EMBEDDED
-from services.common.model import DflashContext, Target
+from services.common.model import NoContext, Target
+from services.common.model.dflash.context import DflashContext
 from services.common.model.dflash.spec import DrafterSpec, block_shapes, context_shapes, read_drafter_spec
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, Rope
+from services.common.model.states import kv_shape
 from services.common.model.weights import elements, model_shapes
 from services.common.request.errors import PacelineError
 from services.target.settings import TargetSettings
@@ -41,8 +43,15 @@ class Loaded:
 
     @property
     def elements(self) -> int:
-        assert isinstance(self.spec, ModelSpec)
-        return elements(model_shapes(self.spec))
+        return elements(model_shapes(self.spec) if isinstance(self.spec, ModelSpec) else context_shapes(self.spec))
+
+    @property
+    def drafter_elements(self) -> int:
+        assert isinstance(self.spec, DrafterSpec)
+        return elements(block_shapes(self.spec))
+
+    def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
+        return kv_shape(self.spec, blocks, block_size)
 
 
 MODEL, CONTEXT = cast("Target", Loaded(QWEN3_4B)), cast("DflashContext", Loaded(B16))
@@ -105,9 +114,9 @@ def test_a_step_that_is_not_captured_has_no_graph() -> None:
 
 
 def test_a_pair_without_a_model_for_drafts_still_has_two_processes() -> None:
-    terms = pair_terms(ON_GPU, MODEL, None, LIMIT, (1, 4, 8, 16))
+    terms = pair_terms(ON_GPU, MODEL, NoContext(), LIMIT, (1, 4, 8, 16))
     assert 0.5 * GIB < terms.fixed["drafter"] < terms.fixed["process"]
-    alone = pair_terms(replace(ON_GPU, drafter_address=""), MODEL, None, LIMIT, (1,))
+    alone = pair_terms(replace(ON_GPU, drafter_address=""), MODEL, NoContext(), LIMIT, (1,))
     assert "drafter" not in alone.fixed
 
 
@@ -136,7 +145,7 @@ def test_a_gpu_that_others_hold_is_refused_rather_than_served_from_a_small_pool(
 def test_a_cpu_has_its_weights_and_half_a_gibibyte() -> None:
     model = cast("Target", Loaded(QWEN3_4B, torch.device("cpu"), torch.float32))
     settings = TargetSettings(model="m")
-    terms = pair_terms(settings, model, None, 2048, (1,))
+    terms = pair_terms(settings, model, NoContext(), 2048, (1,))
     assert available_bytes(settings, terms, model.device) == terms.fixed_bytes + GIB // 2
     assert available_bytes(replace(settings, memory_bytes=5), terms, model.device) == 5
     assert terms.per_slot["noise"] > 0

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from services.common.kernels.rope import Llama3
-from services.common.model import ModelError, load_target, read_target_spec
+from services.common.model import ModelError, load_target
+from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
 from services.common.model.weights import elements, model_shapes
 from tests.support.tiny_checkpoints import MadeUpShape, write_made_up

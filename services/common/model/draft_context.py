@@ -1,0 +1,67 @@
+"""What a target writes of its own rows for one kind of drafter, so that a drafter finds the context of any request."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from services.common.model.rows import Rows
+from services.common.model.spec import StackSpec
+
+
+class DraftContext(Protocol):
+    """Lies under the block ids of the target's K/V, and is written with it."""
+
+    @property
+    def spec(self) -> StackSpec | None:
+        """The model in the drafter's own process; None for a kind without one."""
+        ...
+
+    @property
+    def revision(self) -> str:
+        """Of the drafter's checkpoint; empty without one."""
+        ...
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Blocks of the target whose residual streams make the features; none where nothing is written."""
+        ...
+
+    @property
+    def most_rows(self) -> int | None:
+        """Rows of the longest span that the drafter can fill; None without a limit of its own."""
+        ...
+
+    @property
+    def elements(self) -> int:
+        """Numbers of the weights that the target holds for it."""
+        ...
+
+    @property
+    def drafter_elements(self) -> int:
+        """Numbers of the weights that the drafter's process holds, beside the target's embedding and head."""
+        ...
+
+    def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
+        """Return the shape of what is written."""
+        ...
+
+    def write(self, features_TF: Tensor, rows: Rows, kv: Tensor) -> None:
+        """Write what belongs to rows at their own positions and slots; rejected ones are written again later."""
+        ...
+
+
+class NoContext:
+    """For drafters that read nothing of the target but its tokens."""
+
+    spec: StackSpec | None = None
+    revision = ""
+    taps: tuple[int, ...] = ()
+    most_rows: int | None = None
+    elements = drafter_elements = 0
+
+    def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
+        """Nothing is written."""
+        return (0,)
+
+    def write(self, features_TF: Tensor, rows: Rows, kv: Tensor) -> None:
+        """Nothing is written."""

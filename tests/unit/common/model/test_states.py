@@ -1,0 +1,43 @@
+"""What sequences leave behind: one place says how large it is, where it lies and what a change of hands asks of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.common.model import Target, load_target
+from services.common.model.states import SequenceStates
+from tests.support.tiny_checkpoints import write_made_up
+
+BLOCKS, BLOCK_SIZE = 9, 4
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    return load_target(write_made_up(Path(tmp_path_factory.mktemp("pair"))).target)
+
+
+def test_the_planned_bytes_are_those_allocated(target: Target) -> None:
+    sizes = SequenceStates.sizes(target.spec, target.dtype.itemsize)
+    held = sum(tensor.nbytes for tensor in target.new_states(BLOCKS, BLOCK_SIZE).tensors)
+    assert held == sizes.fixed + BLOCKS * BLOCK_SIZE * sizes.per_token
+    assert sizes.per_slot == 0, "blocks are found by the table of a request alone"
+
+
+def test_layers_are_views_of_the_tensors(target: Target) -> None:
+    states = target.new_states(BLOCKS, BLOCK_SIZE)
+    for index, layer in enumerate(states.layers):
+        layer.fill_(index + 1)
+    assert all(bool((tensor != 0).all()) for tensor in states.tensors)
+    assert len({layer.data_ptr() for layer in states.layers}) == len(target.spec.layers)
+
+
+def test_paged_keys_and_values_need_no_care(target: Target) -> None:
+    """A slot that changes hands, a commit of fewer rows than were written, and a hit of any length."""
+    states = target.new_states(BLOCKS, BLOCK_SIZE)
+    for tensor in states.tensors:
+        tensor.fill_(3)
+    states.reset(0)
+    states.commit(torch.tensor([0, 1]), torch.tensor([2, 0]))
+    assert all(bool((tensor == 3).all()) for tensor in states.tensors)
+    assert all(states.resumable(tokens) for tokens in (BLOCK_SIZE, 7 * BLOCK_SIZE))
