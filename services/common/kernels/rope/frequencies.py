@@ -81,11 +81,14 @@ def _yarn(powers_H: Tensor, head_dim: int, theta: float, yarn: Yarn) -> Tensor:
     return 1.0 / (yarn.factor * powers_H) * (1 - kept_H) + 1.0 / powers_H * kept_H
 
 
-def _llama3(turns_H: Tensor, llama: Llama3) -> Tensor:
+def _llama3(turns_H: Tensor, stretch: Llama3) -> Tensor:
     waves_H = 2 * math.pi / turns_H
-    longest, shortest = llama.original_positions / llama.low_factor, llama.original_positions / llama.high_factor
-    slowed_H = torch.where(waves_H > longest, turns_H / llama.factor, turns_H)
-    kept_H = (llama.original_positions / waves_H - llama.low_factor) / (llama.high_factor - llama.low_factor)
-    blended_H = (1 - kept_H) * slowed_H / llama.factor + kept_H * slowed_H
+    longest, shortest = (
+        stretch.original_positions / stretch.low_factor,
+        stretch.original_positions / stretch.high_factor,
+    )
+    slowed_H = torch.where(waves_H > longest, turns_H / stretch.factor, turns_H)
+    kept_H = (stretch.original_positions / waves_H - stretch.low_factor) / (stretch.high_factor - stretch.low_factor)
+    blended_H = (1 - kept_H) * slowed_H / stretch.factor + kept_H * slowed_H
     between_H = (waves_H >= shortest) & (waves_H <= longest)
     return torch.where(between_H, blended_H, slowed_H)
