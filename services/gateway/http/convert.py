@@ -2,10 +2,11 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from services.common.request.errors import PacelineError, invalid_field, unsupported
 from services.common.request.limits import LIMITS
-from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
+from services.common.request.sampling import RANGES, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import MAX_TOKENS, check_count
 from services.gateway.chat_check import check_size, checked_chat
 from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Extension, MessageBody, ToolBody
@@ -102,17 +103,9 @@ def _sampling(body: Common) -> SamplingParams:
     bias = body.logit_bias or {}
     check_count("logit_bias", len(bias), LIMITS.logit_bias)
     by_id = {int(token): value for token, value in bias.items()}
-    return SamplingParams(
-        temperature=1.0 if body.temperature is None else body.temperature,
-        top_p=1.0 if body.top_p is None else body.top_p,
-        top_k=body.top_k or 0,
-        min_p=body.min_p or 0.0,
-        seed=(body.seed or 0) % 2**64,
-        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
-        presence_penalty=body.presence_penalty or 0.0,
-        frequency_penalty=body.frequency_penalty or 0.0,
-        logit_bias=tuple(sorted(by_id.items())),
-    )
+    given = {name: value for name in RANGES if (value := getattr(body, name, None)) is not None}
+    numbers: dict[str, Any] = {"temperature": 1.0, **given, "seed": (body.seed or 0) % 2**64}
+    return SamplingParams(**numbers, logit_bias=tuple(sorted(by_id.items())))
 
 
 def _stopping(body: Common, max_tokens: int) -> StopParams:
