@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-interop soak bench pictures \
+.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-image test-interop soak bench pictures \
         bench-gpu train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format lock proto proto-baseline
 
@@ -94,6 +94,9 @@ test-gpu: setup  ## needs a GPU
 
 test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the real tools
 	@$(PY) -m pytest --full tests/deploy $(ARGS)
+
+test-image: setup  ## both images on roots of their own, as root; the first run downloads 3 GB (mmdebstrap, bubblewrap)
+	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=1500 tests/image $(ARGS)
 
 .venv-interop/.installed: .venv/.installed requirements/interop.txt
 	@$(PY) -m venv .venv-interop

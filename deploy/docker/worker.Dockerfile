@@ -1,17 +1,27 @@
 # syntax=docker/dockerfile:1
 # One worker pod: the controller, and target and drafter as Ray actors. Build from the repository root.
-ARG BASE=python:3.12-slim-bookworm
-FROM ${BASE} AS build
-WORKDIR /build
-COPY requirements/ requirements/
-RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --no-cache-dir --require-hashes --requirement requirements/worker.lock.txt
+ARG BASE=debian:bookworm-slim
+FROM ${BASE} AS locks
+WORKDIR /locks
+COPY requirements/worker.lock.txt deploy/docker/layers.awk ./
+RUN awk -f layers.awk worker.lock.txt
 
 FROM ${BASE}
-RUN useradd --uid 10001 --user-group --create-home paceline
+# A compiler and the headers of libc and Python stay: Triton compiles its launcher when a process runs its first kernel.
+COPY deploy/docker/worker.packages /etc/paceline/
+RUN apt-get update \
+ && xargs --arg-file=/etc/paceline/worker.packages apt-get install --yes --no-install-recommends \
+ && rm -rf /var/lib/apt/lists/*
+RUN useradd --uid 10001 --user-group --create-home paceline && python3 -m venv /opt/venv
+# Large wheels that seldom change have layers of their own, so a push or pull moves what changed.
+COPY --from=locks /locks/cuda.txt /etc/paceline/
+RUN /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement /etc/paceline/cuda.txt
+COPY --from=locks /locks/torch.txt /etc/paceline/
+RUN /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement /etc/paceline/torch.txt
+COPY --from=locks /locks/services.txt /etc/paceline/
 # Operators start Ray from a login shell, which has a PATH of its own.
-COPY --from=build /opt/venv /opt/venv
-RUN ln -s /opt/venv/bin/ray /usr/local/bin/ray
+RUN /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement /etc/paceline/services.txt \
+ && ln -s /opt/venv/bin/ray /usr/local/bin/ray
 WORKDIR /app
 COPY services/__init__.py services/__init__.py
 COPY services/common/ services/common/
@@ -22,4 +32,10 @@ COPY deploy/cluster/ deploy/cluster/
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 EXPOSE 50050 50052 9100
-ENTRYPOINT ["python", "-m", "deploy.cluster"]
+ARG VERSION=development
+LABEL org.opencontainers.image.title="paceline worker" \
+      org.opencontainers.image.description="Target and drafter of paceline, and the controller that places them" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+# tini reaps the processes that Ray leaves behind.
+ENTRYPOINT ["tini", "--", "python", "-m", "deploy.cluster"]
