@@ -56,7 +56,7 @@ def test_worker_flags_are_settings_of_the_cluster() -> None:
 
 
 def test_gateway_flags_are_settings_of_the_gateway() -> None:
-    template = (CHART / "templates/gateway.yaml").read_text()
+    template = (CHART / "templates/_gateway.tpl").read_text()
     assert flags(template)
     assert flags(template) <= field_names(GatewaySettings)
 
@@ -73,6 +73,24 @@ def test_compose_flags_are_settings(name: str) -> None:
     for service, settings in (("worker", ClusterSettings), ("gateway", GatewaySettings)):
         given = {flag[2:].partition("=")[0].replace("-", "_") for flag in compose["services"][service]["command"]}
         assert given <= field_names(settings)
+
+
+@pytest.mark.parametrize("name", ["laptop", "gpu"])
+def test_compose_services_come_back_and_say_how_they_are(name: str) -> None:
+    for service in yaml.safe_load((ROOT / f"deploy/docker/compose.{name}.yaml").read_text())["services"].values():
+        assert service["restart"] == "unless-stopped"
+        assert "127.0.0.1:50052" in service["healthcheck"]["test"][-1]
+        assert any(flag.startswith("--health=") and flag.endswith(":50052") for flag in service["command"])
+
+
+def test_what_triton_compiles_can_be_loaded_under_compose() -> None:
+    worker = yaml.safe_load((ROOT / "deploy/docker/compose.gpu.yaml").read_text())["services"]["worker"]
+    assert "/home/paceline:exec" in worker["tmpfs"]
+
+
+def test_the_worker_image_lists_what_triton_s_launcher_needs() -> None:
+    packages = (ROOT / "deploy/docker/worker.packages").read_text().split()
+    assert {"gcc", "libc6-dev", "python3-dev", "python3-venv", "tini", "ca-certificates"} <= set(packages)
 
 
 @pytest.mark.parametrize("name", ["gateway", "worker"])

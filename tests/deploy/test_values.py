@@ -10,6 +10,7 @@ import yaml
 
 from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.helm import readme, schema
+from tests.deploy import refused
 from tests.deploy.test_drift import CHART
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -60,64 +61,30 @@ def test_schema_and_values_name_the_same() -> None:
     assert list(leaves(VALUES, SCHEMA)) == []
 
 
-BAD = [
-    ("image.repository", 3),
-    ("image.repository", "with space"),
-    ("image.tag", "a/b"),
-    ("image.pullPolicy", "Sometimes"),
-    ("image.unknown", 1),
-    ("model.name", ""),
-    ("model.path", "relative"),
-    ("model.drafterPath", "relative"),
-    ("model.existingClaim", "Upper"),
-    ("model.download.enabled", "yes"),
-    ("model.download.sizeLimit", "many"),
-    ("gateway.replicas", -1),
-    ("gateway.replicas", 1.5),
-    ("gateway.port", 80),
-    ("gateway.port", 70000),
-    ("gateway.env", {"lower": "1"}),
-    ("gateway.graceSeconds", 0),
-    ("gateway.service.type", "Ingress"),
-    ("gateway.autoscaling.maxReplicas", 0),
-    ("gateway.autoscaling.targetCPUUtilizationPercentage", 200),
-    ("gateway.resources", "plenty"),
-    ("workers.replicas", "three"),
-    ("workers.gpusPerPod", -1),
-    ("workers.gpusPerPod", 64),
-    ("workers.slots", 0),
-    ("workers.mps", "on"),
-    ("workers.target.width", [1, 4]),
-    ("workers.target.widths", "1,4"),
-    ("workers.target.prefix_cache", "no"),
-    ("workers.target.slots", 8),
-    ("workers.target.grpc", "0.0.0.0:1"),
-    ("workers.drafter.ngram_max", 2.5),
-    ("workers.drafter.proposer", "none"),
-    ("workers.mode", "deployment"),
-    ("workers.autoscaling.minReplicas", 0),
-    ("workers.autoscaling.targetSlotsPercentage", 150),
-    ("workers.autoscaling.prometheusAddress", "prometheus:9090"),
-    ("workers.raycluster.rayVersion", "latest"),
-    ("workers.raycluster.tokenSecretName", "No Spaces"),
-    ("workers.raycluster.unknown", 1),
-    ("tls.certManager.internal", "yes"),
-    ("workers.shmSize", 2),
-    ("workers.graceSeconds", "long"),
-    ("workers.resources", 8),
-    ("tls.secretName", "No Spaces"),
-    ("tls.certManager.issuerRef.kind", "Anyone"),
-    ("auth.apiKeysSecretName", 5),
-    ("auth.sessionSecretName", "No Spaces"),
-    ("serviceAccount.create", "true"),
-    ("podDisruptionBudget.maxUnavailable", "half"),
-    ("metrics.podMonitor.interval", "often"),
-    ("metrics.serviceMonitor.interval", 15),
-    ("metrics.runbooks", "https://wiki.example/"),
-    ("metrics.runbooks", ""),
-    ("topologySpread.topologyKey", ""),
-    ("unknown", 1),
-]
+def every_key(values: dict[str, Any], path: str = "") -> Iterator[str]:
+    """The path of every value that is no group of others."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from every_key(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def test_every_key_has_a_value_that_is_refused() -> None:
+    named = {path for path, _ in refused.VALUES}
+    assert [key for key in every_key(VALUES) if key not in named] == []
+    assert len(refused.VALUES) + len(refused.TOGETHER) >= 60
+
+
+def with_value(path: str, value: Any) -> dict[str, Any]:
+    """The default values with one of them changed."""
+    values: dict[str, Any] = json.loads(json.dumps(VALUES))
+    *parents, last = path.split(".")
+    place = values
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    return values
 
 
 GOOD = {"target": {"widths": [1, 4], "prefix_cache": False, "memory_fraction": 0.5}, "drafter": {"ngram_max": 6}}
@@ -127,13 +94,7 @@ def test_the_schema_accepts_settings_of_target_and_drafter() -> None:
     jsonschema.Draft7Validator(SCHEMA).validate(merged(VALUES, {"workers": {**GOOD, "mps": True}}))
 
 
-@pytest.mark.parametrize(("path", "value"), BAD)
+@pytest.mark.parametrize(("path", "value"), refused.VALUES)
 def test_the_schema_refuses(path: str, value: Any) -> None:
-    values = json.loads(json.dumps(VALUES))
-    *parents, last = path.split(".")
-    place = values
-    for parent in parents:
-        place = place[parent]
-    place[last] = value
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft7Validator(SCHEMA).validate(values)
+        jsonschema.Draft7Validator(SCHEMA).validate(with_value(path, value))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.client import Client, Job
 from deploy.stack import EMBEDDED
+from paceline import Client, Options
 from tests.image.dockerfile import DOCKER, ROOT, Dockerfile
 from tests.image.image import Image, build
 from tests.image.running import serving
@@ -140,7 +140,7 @@ def test_both_images_serve(gateway: Image, worker: Image, folders: tuple[Path, P
     ) as fleet:
         edge = ["--tokenizer=/models/target", "--wait-target-s=120", f"--watch={fleet['grpc']}"]
         with serving(gateway, edge, folders[1], MODELS) as bound, Client(bound["grpc"]) as client:
-            result = client.generate(Job("def add(a, b):\n", 16))
+            result = client.generate("def add(a, b):\n", Options(max_tokens=16, ignore_eos=True))
             for image, address in ((worker, fleet["health"]), (gateway, bound["health"])):
                 image.run(*health_command(image.file.name, address))
     assert len(result.tokens) == 16

@@ -1,6 +1,7 @@
 """The chart rendered by the real Helm SDK, with the sets of values that the tests go through."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,11 +14,31 @@ BASE: dict[str, Any] = {"image": {"repository": "registry.example/paceline"}, "m
 NOTES = "NOTES.txt"
 VERSIONS = ("1.30.0", "1.33.0", "1.36.0")
 RAYCLUSTER: dict[str, Any] = {"mode": "raycluster", "replicas": 2, "raycluster": {"tokenSecretName": "ray"}}
+DOWNLOAD = {"enabled": True, "image": "i", "command": ["c"], "gatewayCommand": ["g"]}
+ISSUERS = {"issuerRef": {"name": "letsencrypt"}, "internalIssuerRef": {"name": "private-ca", "kind": "Issuer"}}
 AUTOSCALING = {"enabled": True, "prometheusAddress": "http://prometheus.monitoring.svc:9090"}
+PLACED: dict[str, Any] = {
+    "podAnnotations": {"example.com/team": "a"},
+    "podLabels": {"team": "a"},
+    "runtimeClassName": "nvidia",
+    "priorityClassName": "serving",
+    "extraEnv": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+    "envFrom": [{"secretRef": {"name": "otlp"}}],
+    "extraVolumes": [{"name": "certificates", "configMap": {"name": "c"}}],
+    "extraVolumeMounts": [{"name": "certificates", "mountPath": "/certificates"}],
+}
+
+
+def profile(path: Path) -> dict[str, Any]:
+    """A profile, with what it leaves to its user."""
+    given = {"secure": {"tls": {"certManager": ISSUERS}}, "download": {"model": {"existingClaim": ""}}}
+    return merged(yaml.safe_load(path.read_text()), given.get(path.stem, {}))
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "dflash": {"model": {"drafterPath": "/models/drafter"}},
-    "download": {"model": {"existingClaim": "", "download": {"enabled": True, "image": "i", "command": ["c"]}}},
+    "fetched": {"model": {"existingClaim": "", "download": DOWNLOAD}},
     "cpu": {"workers": {"gpusPerPod": 0}},
     "four-gpus": {"workers": {"gpusPerPod": 4, "replicas": 3}},
     "mps": {"workers": {"mps": True}},
@@ -29,12 +50,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "raycluster-settings": {"workers": {**RAYCLUSTER, "target": {"preemption": True, "stall_s": 2.5}}},
     "placed": {"workers": {"nodeSelector": {"gpu": "h200"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},
-    "performance": yaml.safe_load((CHART / "profiles/performance.yaml").read_text()),
+    "placed-anywhere": {"gateway": PLACED, "workers": {**PLACED, "kernelCacheClaim": "kernels"}},
+    "raycluster-placed": {"workers": {**RAYCLUSTER, **PLACED, "kernelCacheClaim": "kernels"}},
+    "egress": {"networkPolicy": {"egress": {"enabled": True, "extra": [{"ports": [{"port": 4317}]}]}}},
+    "raycluster-egress": {"workers": RAYCLUSTER, "networkPolicy": {"egress": {"enabled": True}}},
+    "mig": {"workers": {"gpuResourceName": "nvidia.com/mig-3g.40gb"}},
+    "tokenizer-claim": {"model": {"tokenizerClaim": "tokenizer"}},
+    **{path.stem: profile(path) for path in sorted((CHART / "profiles").glob("*.yaml"))},
     "raycluster": {"workers": RAYCLUSTER},
     "raycluster-cpu": {"workers": {**RAYCLUSTER, "gpusPerPod": 0}},
     "raycluster-whole": {
         "workers": {**RAYCLUSTER, "gpusPerPod": 4},
-        "model": {"existingClaim": "", "download": {"enabled": True, "image": "i", "command": ["c"]}},
+        "model": {"existingClaim": "", "download": DOWNLOAD},
         "tls": {"internalSecretName": "internal"},
         "metrics": {"podMonitor": {"enabled": True}},
     },
@@ -46,7 +73,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "client-mtls": {"tls": {"secretName": "tls", "clientCASecretName": "ca"}},
     "internal-mtls": {"tls": {"internalSecretName": "internal"}},
     "cert-manager": {
-        "tls": {"certManager": {"enabled": True, "internal": True, "issuerRef": {"name": "letsencrypt"}}},
+        "tls": {"certManager": {"enabled": True, "internal": True, **ISSUERS}},
     },
     "keys": {"auth": {"apiKeysSecretName": "keys"}},
     "monitoring": {
@@ -92,7 +119,7 @@ def templates(documents: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Every pod template, those of a RayCluster included."""
     for document in documents:
         spec = document.get("spec", {})
-        if document["kind"] in ("Deployment", "StatefulSet"):
+        if document["kind"] == "Deployment":
             yield spec["template"]
         if document["kind"] == "RayCluster":
             yield spec["headGroupSpec"]["template"]

@@ -19,7 +19,7 @@ from tests.faults.rest import scrape
 READY_S = 150.0
 MODULES = {"gateway": "services.gateway", "worker": "deploy.cluster"}
 VALUES = {
-    "model": {"path": str(EMBEDDED / "target"), "drafterPath": str(EMBEDDED / "drafter"), "name": "embedded"},
+    "model": {"path": "/models/target", "drafterPath": "/models/drafter", "name": "embedded"},
     "workers": {"gpusPerPod": 0, "slots": 8, "graceSeconds": 30, "env": {"PACELINE_ADAPTIVE": "false"}},
     "gateway": {"graceSeconds": 30, "env": {"PACELINE_REPORT_CACHED_TOKENS": "true"}},
 }
@@ -76,15 +76,18 @@ class Release:
         return {**self.environment, **self._variables[kind]}
 
     def _mounted(self, arguments: Sequence[str]) -> list[str]:
-        """The arguments with the mounted Secret where it is on this machine."""
+        """The arguments with what is mounted where it is on this machine."""
         secret = self.folder / "secret"
         secret.write_text("of this release alone")
-        return [argument.replace("/session/secret", str(secret)) for argument in arguments]
+        return [
+            argument.replace("/session/secret", str(secret)).replace("=/models/", f"={EMBEDDED}/")
+            for argument in arguments
+        ]
 
     def _worker_flags(self, pod: str, ports: Sequence[str]) -> list[str]:
         own = {"listen": ports[0], "health": ports[1], "metrics": ports[2]}
         flags = [
-            argument.replace("$(POD_NAME)", pod).replace("$(POD_IP)", "127.0.0.1")
+            argument.replace("worker-$(POD_IP)", pod).replace("$(POD_IP)", "127.0.0.1")
             for argument in self._mounted(self._arguments["worker"])
         ]
         flags += [f"--{name}=127.0.0.1:{port}" for name, port in own.items()]

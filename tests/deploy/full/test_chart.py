@@ -1,7 +1,6 @@
 """The chart with the real Helm SDK: lint, a matrix of values, Kubernetes schemas, pod security."""
 
 import base64
-import itertools
 import json
 import subprocess
 import sys
@@ -11,13 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
-from helm_python import HelmError, lint
+from helm_python import lint
 
 from deploy.cluster import derived
 from deploy.cluster.settings import ClusterSettings
 from services.common.serving import settings
 from tests.deploy.full.charts import (
-    AUTOSCALING,
     BASE,
     RAYCLUSTER,
     VARIANTS,
@@ -28,7 +26,7 @@ from tests.deploy.full.charts import (
     variant,
 )
 from tests.deploy.test_drift import CHART, catalogue, metric_names
-from tests.deploy.test_values import BAD, VALUES, merged
+from tests.deploy.test_values import VALUES, merged
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -36,17 +34,21 @@ def test_strict_lint(name: str) -> None:
     assert lint(CHART, values=merged(BASE, VARIANTS[name]), strict=True)["errors"] == []
 
 
-@pytest.mark.parametrize(("name", "version"), list(itertools.product(VARIANTS, VERSIONS)))
-def test_kubernetes_accepts(name: str, version: str, tmp_path: Path, report_counts: Callable[[str, int], None]) -> None:
-    documents = variant(name)
-    # Pods of custom resources are checked as pods, because the tool knows only what Kubernetes itself brings.
-    documents += [{"apiVersion": "v1", "kind": "Pod", **with_name(template)} for template in templates(documents)]
-    path = tmp_path / "out.yaml"
-    path.write_text(yaml.safe_dump_all(documents))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_accepts(version: str, tmp_path: Path, report_counts: Callable[[str, int], None]) -> None:
+    """All variants in one call, one file each; what is refused is told with its file."""
+    count = 0
+    for name in VARIANTS:
+        documents = variant(name)
+        # Pods of custom resources are checked as pods, because the tool knows only what Kubernetes itself brings.
+        documents += [{"apiVersion": "v1", "kind": "Pod", **with_name(template)} for template in templates(documents)]
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump_all(documents))
+        count += len(documents)
     tool = Path(sys.executable).parent / "kubernetes-validate"
-    done = subprocess.run([tool, "--strict", "-k", version, path], capture_output=True, text=True, check=False)
+    files = sorted(tmp_path.glob("*.yaml"))
+    done = subprocess.run([tool, "--strict", "-k", version, *files], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    report_counts("manifests", len(documents))
+    report_counts("manifests", count)
 
 
 def with_name(template: dict[str, Any]) -> dict[str, Any]:
@@ -105,26 +107,6 @@ def test_pods_have_time_to_drain(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"image": {"repository": ""}}, "docker build"),
-        ({"model": {"existingClaim": ""}}, "existingClaim"),
-        ({"model": {"download": {"enabled": True}}}, "download.image"),
-        ({"tls": {"certManager": {"enabled": True}}}, "issuerRef.name"),
-        ({"tls": {"certManager": {"internal": True}}}, "issuerRef.name"),
-        ({"workers": {"mode": "raycluster"}}, "kubectl create secret"),
-        ({"workers": {**RAYCLUSTER, "mps": True}}, "statefulset"),
-        ({"workers": {**RAYCLUSTER, "autoscaling": AUTOSCALING}}, "statefulset"),
-        ({"workers": {"autoscaling": {"enabled": True}}}, "prometheusAddress"),
-        ({"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}}, "twice"),
-    ],
-)
-def test_what_is_missing_is_named(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(HelmError, match=message):
-        render(merged(BASE, values))
-
-
-@pytest.mark.parametrize(
     ("monitors", "endpoints"), [("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")]
 )
 def test_monitors_name_ports_that_are_there(monitors: str, endpoints: str) -> None:
@@ -156,7 +138,11 @@ def test_clients_find_every_gateway_by_name_with_a_certificate_for_it() -> None:
 
 def test_a_scaler_decides_how_many_pods_there_are() -> None:
     documents = variant("worker-autoscaling")
-    (workers,) = [document for document in documents if document["kind"] == "StatefulSet"]
+    (workers,) = [
+        document
+        for document in documents
+        if document["metadata"]["name"] == "llm-worker" and document["kind"] == "Deployment"
+    ]
     (scaler,) = [document for document in documents if document["kind"] == "ScaledObject"]
     assert "replicas" not in workers["spec"]
     assert scaler["spec"]["scaleTargetRef"]["name"] == workers["metadata"]["name"]
@@ -220,8 +206,18 @@ def test_mps_is_for_pods_with_a_controller_of_their_own(mode: dict[str, Any], ar
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("defaults", ("statefulset/llm-worker", "paceline generate", "No API keys")),
-        ("raycluster", ("component=head", "paceline generate")),
+        (
+            "defaults",
+            (
+                "deployment/llm-worker",
+                "paceline generate",
+                "No API keys",
+                "NOT SECURE",
+                "ONE WORKER POD",
+                "ADDRESS-pair-N",
+            ),
+        ),
+        ("raycluster", ("component=head", "paceline generate", "EXPERIMENTAL")),
         ("client-mtls", ("-cacert ca.crt -authority llm.inference.svc", "-cert client.crt")),
         ("keys", ("-plaintext", "Bearer $KEY")),
         ("performance", ("MPS is on",)),
@@ -240,15 +236,3 @@ def test_runbooks_are_where_the_values_say() -> None:
     for document in shown:
         assert f"{place}/pair-degraded.md" in json.dumps(document)
         assert "docs/operate" not in json.dumps(document)
-
-
-@pytest.mark.parametrize(("path", "value"), BAD)
-def test_helm_refuses_bad_values(path: str, value: Any) -> None:
-    values = merged(json.loads(json.dumps(VALUES)), BASE)
-    *parents, last = path.split(".")
-    place = values
-    for parent in parents:
-        place = place[parent]
-    place[last] = value
-    with pytest.raises(HelmError):
-        render(values)

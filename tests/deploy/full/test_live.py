@@ -177,7 +177,7 @@ def test_every_rule_is_healthy_and_reads_data(eventful: Watched, report_counts: 
 def test_the_scaler_s_query_counts_the_requests_of_these_pods(eventful: Watched) -> None:
     (scaler,) = [document for document in variant("worker-autoscaling") if document["kind"] == "ScaledObject"]
     query = scaler["spec"]["triggers"][0]["metadata"]["query"]
-    here = query.replace('"model"', '"embedded"').replace("llm-worker-", "worker-")
+    here = query.replace('"model"', '"embedded"')
     assert here.count("embedded") == 2
     assert has_data(eventful.prometheus, here)
 

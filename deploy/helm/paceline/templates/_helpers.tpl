@@ -17,8 +17,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "paceline.image" -}}
-{{- $repository := required "image.repository is required: build with `docker build -f deploy/docker/worker.Dockerfile -t REPOSITORY/worker:TAG .` (and gateway.Dockerfile), push, and set image.repository=REPOSITORY" .root.Values.image.repository -}}
-{{ $repository }}/{{ .component }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{ .root.Values.image.repository }}/{{ eq .component "gateway" | ternary "gateway" "worker" }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
 {{- define "paceline.serviceAccount" -}}
@@ -68,25 +67,77 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- with .of.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .of.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .of.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- end }}
 
+{{- /* Labels of a pod: nothing that a new version of the chart changes, so that it alone replaces no pod. */}}
+{{- define "paceline.podMetadata" -}}
+labels:
+  {{- include "paceline.selector" . | nindent 2 }}
+  {{- with .of.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .of.podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* How many pods of a Deployment there are to be. Under a scaler: as many as run now, so that no upgrade takes away
+what the scaler added, and none is said where there are none or nobody can be asked. */}}
+{{- define "paceline.replicas" -}}
+{{- $name := printf "%s-%s" (include "paceline.name" .root) .component -}}
+{{- if .of.autoscaling.enabled -}}
+{{- $live := lookup "apps/v1" "Deployment" .root.Release.Namespace $name -}}
+{{- /* Workers were a StatefulSet up to 0.1.0. */ -}}
+{{- if and (not $live) (eq .component "worker") }}{{ $live = lookup "apps/v1" "StatefulSet" .root.Release.Namespace $name }}{{ end -}}
+{{- with $live }}replicas: {{ .spec.replicas }}{{ end -}}
+{{- else -}}
+replicas: {{ .of.replicas }}
+{{- end -}}
+{{- end }}
+
+{{- /* Whether clients of the gateway speak TLS: not empty when they do. */}}
+{{- define "paceline.clientTls" -}}
+{{- if or .Values.tls.secretName .Values.tls.certManager.enabled }}true{{ end }}
+{{- end }}
+
+{{- /* Fills /models as the pod's own user; what it caches lies in /tmp. */}}
 {{- define "paceline.download" -}}
 - name: download
-  image: {{ required "model.download.image is required with model.download.enabled" .Values.model.download.image }}
-  command: {{- toYaml .Values.model.download.command | nindent 4 }}
+  image: {{ .root.Values.model.download.image | default (include "paceline.image" .) }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: {{- toYaml .command | nindent 4 }}
+  env:
+    - {name: HOME, value: /tmp}
+    {{- with .root.Values.model.download.tokenSecretName }}
+    - name: HF_TOKEN
+      valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}
+    {{- end }}
+    {{- include "paceline.env" .root.Values.model.download.env | nindent 4 }}
   securityContext: {{- include "paceline.containerSecurity" . | nindent 4 }}
+  resources: {{- toYaml .root.Values.model.download.resources | nindent 4 }}
   volumeMounts:
     - {name: models, mountPath: /models}
     - {name: tmp, mountPath: /tmp}
 {{- end }}
 
+{{- /* Names that the chart gives to volumes. */}}
+{{- define "paceline.ownVolumes" -}}
+models tmp home shm kernels session client-tls client-ca internal-tls api-keys ray
+{{- end }}
+
 {{- define "paceline.modelVolume" -}}
 - name: models
-  {{- if .Values.model.download.enabled }}
-  emptyDir: {sizeLimit: {{ .Values.model.download.sizeLimit }}}
+  {{- if .root.Values.model.download.enabled }}
+  emptyDir: {sizeLimit: {{ .size }}}
   {{- else }}
   persistentVolumeClaim:
-    claimName: {{ required "model.existingClaim is required without model.download.enabled" .Values.model.existingClaim }}
+    claimName: {{ .claim }}
     readOnly: true
   {{- end }}
 {{- end }}
@@ -100,11 +151,6 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- /* Name of the Secret that gateways and targets share. */}}
 {{- define "paceline.sessionSecret" -}}
 {{ .Values.auth.sessionSecretName | default (printf "%s-session" (include "paceline.name" .)) }}
-{{- end }}
-
-{{- define "paceline.issuer" -}}
-name: {{ required "tls.certManager.issuerRef.name is required with certificates of cert-manager" .Values.tls.certManager.issuerRef.name }}
-kind: {{ .Values.tls.certManager.issuerRef.kind }}
 {{- end }}
 
 {{- define "paceline.podSecurity" -}}
@@ -123,6 +169,28 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
+{{- /* What pods may reach where egress is bounded: names, pods of the peers' components, and what the values add. */}}
+{{- define "paceline.egress" -}}
+{{- with .root.Values.networkPolicy.egress }}
+{{- if .enabled }}
+egress:
+  - ports:
+      - {port: 53, protocol: UDP}
+      - {port: 53, protocol: TCP}
+  {{- if $.peers }}
+  - to:
+      {{- range $.peers }}
+      - podSelector:
+          matchLabels: {{- include "paceline.selector" (dict "root" $.root "component" .) | nindent 12 }}
+      {{- end }}
+  {{- end }}
+  {{- with .extra }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "paceline.spread" -}}
 {{- if .root.Values.topologySpread.enabled }}
 topologySpreadConstraints:
@@ -138,6 +206,20 @@ topologySpreadConstraints:
 {{- range $name, $value := . }}
 - name: {{ $name }}
   value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* What the values add to the variables of a container, and where they come from. */}}
+{{- define "paceline.givenEnv" -}}
+{{- include "paceline.env" .env }}
+{{- with .extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "paceline.envFrom" -}}
+{{- with .envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -3,6 +3,7 @@
 image: {{ include "paceline.image" (dict "root" . "component" "worker") }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext: {{- include "paceline.containerSecurity" . | nindent 2 }}
+{{- include "paceline.envFrom" .Values.workers }}
 env:
   {{- include "paceline.workerEnv" . | nindent 2 }}
   - {name: PYTHONPATH, value: /app}
@@ -11,7 +12,7 @@ env:
   - name: RAY_AUTH_TOKEN
     valueFrom:
       secretKeyRef:
-        name: {{ required "workers.raycluster.tokenSecretName is required with workers.mode=raycluster: kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32)" .Values.workers.raycluster.tokenSecretName }}
+        name: {{ .Values.workers.raycluster.tokenSecretName }}
         key: token
 {{- end }}
 

@@ -13,7 +13,7 @@ requests: {{- toYaml .Values.workers.resources.requests | nindent 2 }}
 limits:
   {{- toYaml .Values.workers.resources.limits | nindent 2 }}
   {{- if gt (int .Values.workers.gpusPerPod) 0 }}
-  nvidia.com/gpu: {{ .Values.workers.gpusPerPod }}
+  {{ .Values.workers.gpuResourceName }}: {{ .Values.workers.gpusPerPod }}
   {{- end }}
 {{- end }}
 
@@ -37,7 +37,6 @@ limits:
 {{- end }}
 - --placement={{ if gt (int .Values.workers.gpusPerPod) 0 }}gpu{{ else }}cpu{{ end }}
 - --slots={{ .Values.workers.slots }}
-- --pair-prefix=$(POD_NAME)-
 - --base-port=50061
 - --listen=0.0.0.0:50050
 - --health=0.0.0.0:50052
@@ -54,13 +53,24 @@ limits:
 {{- end }}
 {{- end }}
 
+{{- /* The flags of a pod that is a Ray of its own. An address is one pod's at a time and is used again, so the ids of
+pairs stay as few as the addresses. */}}
+{{- define "paceline.podArgs" -}}
+{{- include "paceline.workerArgs" . }}
+- --pairs={{ include "paceline.pairsPerPod" . }}
+- --host=$(POD_IP)
+- --pair-prefix={{ include "paceline.name" . }}-worker-$(POD_IP)-
+- --mps={{ .Values.workers.mps }}
+{{- end }}
+
 {{- define "paceline.workerEnv" -}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
-- name: POD_NAME
-  valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - {name: HOME, value: /home/paceline}
-{{- include "paceline.env" .Values.workers.env }}
+{{- if .Values.workers.kernelCacheClaim }}
+- {name: TRITON_CACHE_DIR, value: /kernels/triton}
+{{- end }}
+{{- include "paceline.givenEnv" .Values.workers }}
 {{- end }}
 
 {{- define "paceline.pairPorts" -}}
@@ -72,10 +82,16 @@ limits:
 {{- end }}
 
 {{- define "paceline.workerMounts" -}}
-- {name: models, mountPath: /models{{ if not .Values.model.download.enabled }}, readOnly: true{{ end }}}
+- {name: models, mountPath: /models, readOnly: true}
 - {name: tmp, mountPath: /tmp}
 - {name: home, mountPath: /home/paceline}
 - {name: shm, mountPath: /dev/shm}
+{{- if .Values.workers.kernelCacheClaim }}
+- {name: kernels, mountPath: /kernels}
+{{- end }}
+{{- with .Values.workers.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 - {name: session, mountPath: /session, readOnly: true}
 {{- if include "paceline.internalTls" . }}
 - {name: internal-tls, mountPath: /tls/internal, readOnly: true}
@@ -83,11 +99,18 @@ limits:
 {{- end }}
 
 {{- define "paceline.workerVolumes" -}}
-{{- include "paceline.modelVolume" . }}
+{{- include "paceline.modelVolume" (dict "root" . "claim" .Values.model.existingClaim "size" .Values.model.download.sizeLimit) }}
 - {name: tmp, emptyDir: {}}
 - {name: home, emptyDir: {}}
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ .Values.workers.shmSize }}}
+{{- with .Values.workers.kernelCacheClaim }}
+- name: kernels
+  persistentVolumeClaim: {claimName: {{ . }}}
+{{- end }}
+{{- with .Values.workers.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 - name: session
   secret: {secretName: {{ include "paceline.sessionSecret" . }}}
 {{- with include "paceline.internalTls" . }}
@@ -96,23 +119,25 @@ limits:
 {{- end }}
 {{- end }}
 
-{{- /* The pod of the StatefulSet: a Ray of its own, started and drained by the controller as PID 1. */}}
+{{- define "paceline.workerDownload" -}}
+{{- if .Values.model.download.enabled }}
+initContainers: {{- include "paceline.download" (dict "root" . "component" "worker" "command" .Values.model.download.command) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The pod of the Deployment: a Ray of its own, started and drained by the controller as PID 1. */}}
 {{- define "paceline.workerPod" -}}
 {{- include "paceline.pod" (dict "root" . "of" .Values.workers "component" "worker") }}
 terminationGracePeriodSeconds: {{ add .Values.workers.graceSeconds 30 }}
-{{- if .Values.model.download.enabled }}
-initContainers: {{- include "paceline.download" . | nindent 2 }}
-{{- end }}
+{{- include "paceline.workerDownload" . }}
 containers:
   - name: worker
     image: {{ include "paceline.image" (dict "root" . "component" "worker") }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     args:
-      {{- include "paceline.workerArgs" . | nindent 6 }}
-      - --pairs={{ include "paceline.pairsPerPod" . }}
-      - --host=$(POD_IP)
-      - --mps={{ .Values.workers.mps }}
+      {{- include "paceline.podArgs" . | nindent 6 }}
     env: {{- include "paceline.workerEnv" . | nindent 6 }}
+    {{- include "paceline.envFrom" .Values.workers | nindent 4 }}
     ports:
       - {name: fleet, containerPort: 50050}
       - {name: health, containerPort: 50052}
