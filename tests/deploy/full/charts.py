@@ -31,7 +31,10 @@ PLACED: dict[str, Any] = {
 
 def profile(path: Path) -> dict[str, Any]:
     """A profile, with what it leaves to its user."""
-    given = {"secure": {"tls": {"certManager": ISSUERS}}, "download": {"model": {"existingClaim": ""}}}
+    given: dict[str, dict[str, Any]] = {
+        "secure": {"tls": {"certManager": ISSUERS}},
+        "download": {"model": {"existingClaim": ""}},
+    }
     return merged(yaml.safe_load(path.read_text()), given.get(path.stem, {}))
 
 

@@ -20,7 +20,7 @@ SCALED = {"gateway": {"autoscaling": {"enabled": True}}, "workers": {"autoscalin
 def upgraded(chart: Path, values: dict[str, Any], address: str) -> dict[str, str]:
     """Texts of an upgrade against a cluster."""
     with Chart.load(chart) as loaded, Config(kube_apiserver=address, namespace="inference") as cluster:
-        return cluster.render(loaded, values, name="llm", namespace="inference", is_upgrade=True)
+        return dict(cluster.render(loaded, values, name="llm", namespace="inference", is_upgrade=True))
 
 
 def documents(texts: dict[str, str]) -> list[dict[str, Any]]:
