@@ -15,6 +15,7 @@ from services.common.request.limits import LIMITS
 from services.gateway.tenants import digest
 from services.gateway.tokenizer import Tokenizer
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
+from tests.integration.http_stack import COMPLETIONS, completion, serving
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
 
@@ -111,3 +112,30 @@ async def test_tokenize_counts_as_generate_does(tmp_path: Path, tenants: str) ->
         target.resume()
         await waiting
         await tokenize(one, SENTENCE * 70, "small")
+
+
+@pytest.mark.parametrize("calls", [8, 32])
+async def test_bodies_of_one_tenant_do_not_delay_anothers_prompt_over_either_listener(
+    tmp_path: Path, tenants: str, calls: int
+) -> None:
+    settings: dict[str, Any] = {"tenants": tenants, "max_queued_tokens": 1 << 30, "drain_grace_s": 0.0}
+    async with serving(tmp_path, [FakeTarget(context_limit=1 << 22)], **settings) as (one, http):
+        await first_token_s(one)
+        large = completion(LONGEST, max_tokens=1)
+        tasks = [asyncio.create_task(http.post(COMPLETIONS, large, key("a"))) for _ in range(calls)]
+        await asyncio.sleep(0.3)
+        began = time.monotonic()
+        reply = await http.post(COMPLETIONS, completion(SENTENCE * 70, max_tokens=1), key("b"))
+        over_http_s = time.monotonic() - began
+        assert reply.status == 200
+        over_grpc_s = await first_token_s(one)
+        working = sum(not task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert working, "tenant a was still busy"
+        assert max(over_http_s, over_grpc_s) <= 2.0
+
+
+def key(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}"}

@@ -51,6 +51,11 @@ class Http:
         self.writer.write(data + (self._h11.send(h11.EndOfMessage()) or b""))
         await self.writer.drain()
 
+    def begin(self, path: str, part: bytes, headers: Mapping[str, str]) -> None:
+        """Sends the headers of a POST and the beginning of its body."""
+        lines = [f"POST {path} HTTP/1.1", "host: test", *(f"{name}: {value}" for name, value in headers.items())]
+        self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + part)
+
     async def reply_to_raw(self) -> Reply:
         """The whole answer to bytes that a test wrote by itself."""
         if self._h11.our_state is h11.IDLE:
