@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, connect
 from services.gateway.tenants import digest
-from tests.faults.half_sent import HalfSent, half_sent
+from tests.faults.half_sent import PIECE, ZEROS, HalfSent, half_sent
 from tests.faults.http2 import literal
 from tests.integration.pair import ENVIRONMENT
 from tests.support.fakes_target import FakeTarget
@@ -35,6 +36,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServiceProcess]:
     (tmp_path / "tenants.toml").write_text(TENANTS)
     flags = ["--tokenizer", str(write_tokenizer(tmp_path / "model")), "--tenants", str(tmp_path / "tenants.toml")]
     flags += ["--targets", await target.start(), "--propagation-s", "0", "--drain-grace-s", "0"]
+    flags += ["--http", "127.0.0.1:0"]
     process = ServiceProcess("gateway", ["services.gateway", *flags], tmp_path, ENVIRONMENT)
     try:
         await asyncio.to_thread(process.bound, 30.0)
@@ -111,6 +113,80 @@ async def test_z5_messages_far_over_the_limit_are_not_held_until_they_are_whole(
         while resident_mib(gateway) - before > 256:
             await asyncio.sleep(0.05)
     await until_free(address)
+
+
+class HalfSentHttp:
+    """One request over HTTP/1.1 whose body is sent as far as the gateway takes it, all but its last part."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._tasks: list[asyncio.Task[None]] = []
+        self.accepted = 0
+        self.status = b""
+
+    async def run(self, headers: bytes, body_bytes: int, quiet_s: float) -> None:
+        """Sends until the gateway has taken nothing for a while."""
+        start = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n" + headers
+        if body_bytes > MAX_CLIENT_MESSAGE_BYTES:
+            self._writer.write(start + b"transfer-encoding: chunked\r\n\r\n%x\r\n" % body_bytes)
+        else:
+            self._writer.write(start + b"content-length: %d\r\n\r\n" % body_bytes)
+        self._tasks = [asyncio.create_task(one) for one in (self._read(), self._send(body_bytes - PIECE))]
+        before = -1
+        while before != self.accepted:
+            before = self.accepted
+            await asyncio.sleep(quiet_s)
+
+    def close(self) -> None:
+        """Goes without a word."""
+        for task in self._tasks:
+            task.cancel()
+        self._writer.transport.abort()
+
+    async def _read(self) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            self.status = (await self._reader.readuntil(b"\r\n")).split(b" ")[1]
+
+    async def _send(self, size: int) -> None:
+        with contextlib.suppress(ConnectionError):
+            while self.accepted < size:
+                self._writer.write(ZEROS)
+                await self._writer.drain()
+                self.accepted += PIECE
+
+
+async def attack_http(address: str, headers: bytes, body_bytes: int) -> list[HalfSentHttp]:
+    """As many requests as the attack over HTTP/2 has, a connection each."""
+    host, _, port = address.rpartition(":")
+    pairs = [await asyncio.open_connection(host, int(port)) for _ in range(CONNECTIONS * STREAMS)]
+    peers = [HalfSentHttp(*pair) for pair in pairs]
+    await asyncio.gather(*(peer.run(headers, body_bytes, QUIET_S) for peer in peers))
+    return peers
+
+
+@pytest.mark.parametrize("body_bytes", [MAX_CLIENT_MESSAGE_BYTES, 64 << 20], ids=["4 MiB", "64 MiB"])
+@pytest.mark.parametrize(("key", "bound_mib"), [(False, 32), (True, 256)], ids=["without a key", "with a key"])
+async def test_z5_half_sent_bodies_take_little_memory(
+    gateway: ServiceProcess, key: bool, bound_mib: int, body_bytes: int
+) -> None:
+    bound = gateway.bound(30.0)
+    assert await tokenised(bound["grpc"])
+    before = most = resident_mib(gateway)
+    headers = b"authorization: Bearer key\r\n" if key else b""
+    attacking = asyncio.create_task(attack_http(bound["http"], headers, body_bytes))
+    while not attacking.done():
+        most = max(most, resident_mib(gateway))
+        await asyncio.sleep(0.01)
+    peers = await attacking
+    try:
+        refused = sum(peer.status == (b"429" if key else b"401") for peer in peers)
+        assert refused == CONNECTIONS * STREAMS - (32 if key else 0), "refused at their headers"
+        assert most - before <= bound_mib
+    finally:
+        for peer in peers:
+            peer.close()
+    await until_free(bound["grpc"])
+    print(f"Z5 over HTTP {'with' if key else 'without'} a key: {most - before:.0f} MiB")
 
 
 async def until_free(address: str) -> None:
