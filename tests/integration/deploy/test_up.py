@@ -16,6 +16,9 @@ from types import TracebackType
 import pytest
 
 from deploy.stack import EMBEDDED, REPOSITORY
+from paceline import Client, Options
+from services.common.model.families import FAMILIES
+from tests.support.tiny_checkpoints import write_made_up
 
 WAIT_S = 120.0
 # A line on the terminal, seconds after it, and the signal that comes then.
@@ -111,7 +114,7 @@ def folder() -> Iterator[Path]:
 def test_a_refused_checkpoint_ends_it_with_the_targets_own_words(folder: Path) -> None:
     model = Path(shutil.copytree(EMBEDDED / "target", folder / "model"))
     config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"architectures": ["LlamaForCausalLM"]}))
+    (model / "config.json").write_text(json.dumps(config | {"architectures": ["OtherForCausalLM"]}))
 
     def refused() -> bool:
         logs = folder.glob("paceline-*/cluster.out")
@@ -123,11 +126,28 @@ def test_a_refused_checkpoint_ends_it_with_the_targets_own_words(folder: Path) -
         assert up.ends() == 1
         assert time.monotonic() - begun < 5.0
         assert up.lines[-1] == (
-            f"the target cannot start: {model / 'config.json'}: architectures: ['LlamaForCausalLM'] is not supported, "
-            "only ['Qwen3ForCausalLM']"
+            f"the target cannot start: {model / 'config.json'}: architectures: ['OtherForCausalLM'] is not supported, "
+            f"only {sorted(FAMILIES)}"
         )
         assert not up.left()
         assert not list(folder.glob("paceline-*"))
+
+
+def test_another_family_is_served_with_ngram_drafts(folder: Path, full: bool) -> None:
+    """No drafter is named. Lines of the terminal tell the gateway's address."""
+    for family in ("llama", "qwen2") if full else ("llama",):
+        model = write_made_up(folder / family, seed=3, family=family).target
+        with Up(folder, "--model", str(model)) as up:
+            up.until(lambda: up.says("ready; Ctrl-C stops it") or up.process.poll() is not None)
+            (address,) = (line.split()[1] for line in up.lines if line.startswith("gateway "))
+            asked = [Options(max_tokens=64, ignore_eos=True, speculation=on) for on in (True, False)]
+            with Client(address) as client:
+                drafted, plain = (client.generate("ab ab ab ab", options) for options in asked)
+            assert drafted.tokens == plain.tokens
+            assert (len(plain.tokens), plain.accepted) == (64, 0)
+            assert drafted.accepted > 0
+            up.process.send_signal(signal.SIGTERM)
+            assert up.ends() == 0, up.lines
 
 
 def test_a_signal_ends_it_within_three_seconds(folder: Path, full: bool) -> None:

@@ -1,0 +1,38 @@
+"""Targets of other families than the embedded pair's as real processes, with a drafter of n-gram drafts."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.integration.pair import PairProcesses
+from tests.integration.test_pair import plain, requests, running
+from tests.lossless.gate import FAMILIES
+from tests.support.session_client import SessionClient
+from tests.support.tiny_checkpoints import write_made_up
+
+NO_CONTEXT = ("--drafter-model", "none")
+NGRAM = ("--proposer", "ngram")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_drafts_leave_text_alone(family: str, tmp_path: Path) -> None:
+    # Texts of smaller weights repeat themselves, which n-gram drafts need.
+    models = write_made_up(tmp_path, seed=3, family=family, std=0.15)
+    with tempfile.TemporaryDirectory(prefix="pl-") as folder:
+        async with running(PairProcesses(Path(folder), models, NO_CONTEXT, drafter_flags=NGRAM)) as pair:
+            frames = requests(4, 48)
+            expected = await plain(pair, frames)
+            async with SessionClient(pair.bound["grpc"]) as client:
+                for frame in frames:
+                    await client.start(frame)
+                for name, received in client.requests.items():
+                    assert (await received.ended()).speculation.drafted > 0
+                    assert received.tokens == expected[name]
+            state = await asyncio.to_thread(pair.describe)
+            assert (state.attachment, state.drafter.proposer) == ("attached", "ngram")
+            assert sum(each.accepted for each in state.rounds) > 0
+            assert (state.graphs.recaptures, state.graphs.reallocations) == (0, 0)
