@@ -160,6 +160,7 @@ class Stack:
         self.fleet_address = ""
         self.gateway_addresses: tuple[str, ...] = ()
         self.gateway_metrics: tuple[str, ...] = ()
+        self.gateway_http: tuple[str, ...] = ()
 
     @property
     def gateway_address(self) -> str:
@@ -192,6 +193,7 @@ class Stack:
         bounds = [gateway.bound(gateways_wait, self._stopped) for gateway in gateways]
         self.gateway_addresses = tuple(bound["grpc"] for bound in bounds)
         self.gateway_metrics = tuple(bound["metrics"] for bound in bounds)
+        self.gateway_http = tuple(bound["http"] for bound in bounds)
         self._progress("waiting for the pair: weights, warm-up, drafter")
         self.wait_ready(self.settings.ready_s)
 

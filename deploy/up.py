@@ -1,6 +1,8 @@
 """Serves a model on this machine until Ctrl-C: gateway, target and drafter."""
 
 import argparse
+import json
+import shlex
 import signal
 import threading
 import time
@@ -13,6 +15,7 @@ from paceline.commands.connection import ADDRESS
 from services.common.pb.paceline.v1 import fleet_pb2
 from services.common.serving.process import leave_when_asked
 
+HTTP = "127.0.0.1:8000"
 # Everything has to be gone within three seconds of a signal.
 STOP_S = 2.0
 LOOK_S = 0.2
@@ -36,6 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--grpc", "--address", dest="address", default=ADDRESS, help="address of the gateway; default: %(default)s"
     )
+    parser.add_argument("--http", default=HTTP, help="address of OpenAI's API, empty for none; default: %(default)s")
     parser.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
     parsed, rest = parser.parse_known_args()
     parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]
@@ -61,6 +65,7 @@ def main() -> int:
         ready_s=1800.0,
         stop_s=STOP_S,
         cluster_flags=chosen.cluster_flags,
+        gateway_flags=["--http", chosen.http],
     )
     try:
         settings = resolved(asked)
@@ -70,7 +75,8 @@ def main() -> int:
             for pair in stack.pairs():
                 print(described(pair))
             print("ready; Ctrl-C stops it. Try, in another terminal:")
-            print(*(f"  {line}" for line in to_try(stack.gateway_address)), sep="\n", flush=True)
+            lines = to_try(stack.gateway_address, stack.gateway_http[0], settings.model_name)
+            print(*(f"  {line}" for line in lines), sep="\n", flush=True)
             follow(stack, stopped)
     except StackStoppedError:
         return 0
@@ -80,13 +86,17 @@ def main() -> int:
     return 0
 
 
-def to_try(address: str) -> tuple[str, str, str]:
-    """Three commands for the gateway at an address, as a user of this copy types them."""
+def to_try(address: str, http: str, model: str) -> tuple[str, str, str]:
+    """Three commands for a gateway and its HTTP listener, if it has one, as a user of this copy types them."""
     if bundle.start() == "make up":
         where = "" if address == ADDRESS else f" ADDRESS={address}"
-        return f"make chat{where}", f'make generate PROMPT="def main():"{where}', f"make status{where}"
-    where = "" if address == ADDRESS else f" --address {address}"
-    return f"paceline chat{where}", f'paceline generate "def main():"{where}', f"paceline status{where}"
+        chat, generate, status = "make chat", 'make generate PROMPT="def main():"', "make status"
+    else:
+        where = "" if address == ADDRESS else f" --address {address}"
+        chat, generate, status = "paceline chat", 'paceline generate "def main():"', "paceline status"
+    body = json.dumps({"model": model, "prompt": "def main():", "max_tokens": 32})
+    curl = f"curl http://{http}/v1/completions --json {shlex.quote(body)}"
+    return chat + where, generate + where, curl if http else status + where
 
 
 def stop_signal() -> threading.Event:

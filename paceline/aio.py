@@ -9,7 +9,7 @@ import grpc
 
 from paceline.answer import Answer, Piece, Reading
 from paceline.channel import OPTIONS, REACH_S, Tls, metadata, unreachable
-from paceline.client import DEADLINE_S
+from paceline.client import ASK_S, DEADLINE_S
 from paceline.errors import NoGatewayError, refused
 from paceline.options import Options, Prompt, generate_request, prompt_to_pb
 from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
@@ -142,6 +142,6 @@ class AsyncClient:
 
     async def _ask(self, method: Any, request: Any) -> object:
         try:
-            return await method(request, timeout=DEADLINE_S, wait_for_ready=True, metadata=self._metadata)
+            return await method(request, timeout=ASK_S, wait_for_ready=True, metadata=self._metadata)
         except grpc.RpcError as error:
             raise refused(error) from None

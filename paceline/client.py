@@ -13,6 +13,10 @@ from paceline.options import Options, Prompt, generate_request, prompt_to_pb
 from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 
 DEADLINE_S = 600.0
+"""Longest answer."""
+
+ASK_S = 30.0
+"""Longest wait for what is no answer."""
 
 
 class Stream:
@@ -133,6 +137,6 @@ class Client:
 
     def _ask(self, method: Any, request: Any) -> object:
         try:
-            return method(request, timeout=DEADLINE_S, wait_for_ready=True, metadata=self._metadata)
+            return method(request, timeout=ASK_S, wait_for_ready=True, metadata=self._metadata)
         except grpc.RpcError as error:
             raise refused(error) from None

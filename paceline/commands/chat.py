@@ -86,7 +86,7 @@ class Chat:
             if line == "/new":
                 self._messages = [*self._start]
             elif line:
-                self._turn(line)
+                self._answer(line)
 
     def _line(self) -> str | None:
         """What the user types, None at the end; Ctrl-C drops what was typed."""
@@ -97,6 +97,12 @@ class Chat:
         except KeyboardInterrupt:
             self._console.print()
             return ""
+
+    def _answer(self, line: str) -> None:
+        try:
+            self._turn(line)
+        except KeyboardInterrupt:
+            self._console.print()  # It came before the answer began, or when it had ended.
 
     def _turn(self, line: str) -> None:
         messages = [*self._messages, Message("user", line)]

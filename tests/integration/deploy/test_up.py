@@ -42,7 +42,7 @@ class Up:
         self._output = folder / "output"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "deploy.up", "--address", "127.0.0.1:0", *flags],
+                [sys.executable, "-m", "deploy.up", "--address", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags],
                 cwd=REPOSITORY,
                 env={**os.environ, "TMPDIR": str(folder)},
                 stdout=output,
