@@ -16,6 +16,8 @@ from services.common.metrics.catalogue import (
     DISCARDS,
     ENDS,
     FALLBACKS,
+    HANDOFFS,
+    HANDOFFS_WANTED,
     PAIR_STATES,
     REJECTS,
     STATUSES,
@@ -29,6 +31,7 @@ from services.common.metrics.catalogue import (
 from services.common.metrics.declare import ByLabel
 from services.common.metrics.page import page, scraped_name
 from services.common.metrics.version import VERSION
+from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import Code, Reason
 from services.common.request.sampling import FinishReason
 from services.target.core.drafts import NoDrafts
@@ -117,6 +120,8 @@ def test_known_label_values_are_those_that_the_services_use() -> None:
     assert DISCARDS == DISCARD_REASONS
     assert get_args(State) == PAIR_STATES
     assert {LATE, LOST, NoDrafts().fallback} < set(FALLBACKS)
+    assert tuple(HandoffMode) == HANDOFFS_WANTED
+    assert {mode.in_use(shared) for mode in HandoffMode for shared in ("timeslice", "mps")} == set(HANDOFFS)
 
 
 def test_histograms_resolve_below_a_millisecond() -> None:
