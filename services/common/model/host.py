@@ -158,13 +158,10 @@ class HostStack:
         taps: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        spans = [part.span for part in rows.parts]
-        places = Places(
-            rotation,
-            rows.slots_T,
-            [part.count for part in rows.parts],
-            [span.read_BT for span in spans],
-            [span.bias_B1WT for span in spans],
-        )
+        places = Places(rotation, rows.slots_T, [], [], [])
+        for part in rows.parts:
+            places.counts.append(part.count)
+            places.reads.append(part.span.read_BT)
+            places.biases.append(part.span.bias_B1WT)
         hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps))
         return hidden_TD, features_TF

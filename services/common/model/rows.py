@@ -31,8 +31,11 @@ class Rows:
 
     def __init__(self, *parts: Part) -> None:
         self.parts = parts
-        self.positions_T = _joined([part.span.positions_BW.flatten() for part in parts])
-        self.slots_T = _joined([part.span.slots_T for part in parts])
+        positions, slots = [], []
+        for part in parts:
+            positions.append(part.span.positions_BW.flatten())
+            slots.append(part.span.slots_T)
+        self.positions_T, self.slots_T = _joined(positions), _joined(slots)
 
     def split(self, x_TX: Tensor) -> Iterator[tuple[Span, Tensor]]:
         """Each span with its rows of a flat tensor, [B, W, ...]."""

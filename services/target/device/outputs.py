@@ -23,7 +23,7 @@ ENDS: dict[int, FinishReason | None] = {
     End.NON_FINITE: FinishReason.ERROR,
 }
 
-Rows = tuple[tuple[int, Seat], ...]
+Rows = Sequence[tuple[int, Seat]]
 """Slots of a step's rows and who sat there: they may have changed hands when the host reads."""
 
 
@@ -91,7 +91,7 @@ class RoundOutput:
         self.fetch()
         self._wait(self.done)
         waited = perf_counter()
-        outcomes = tuple(outcome for copies in self._copies for outcome in _outcomes(copies))
+        outcomes = tuple([outcome for copies in self._copies for outcome in _outcomes(copies)])
         self.verify_us += micros(start, waited)
         if self._left is None:  # no rows were verified: what was waited for are prompts
             self.prefill_us, self.verify_us = self.prefill_us + self.verify_us, 0

@@ -133,14 +133,15 @@ class Runner:
 
     def _verify(self, plan: Plan, drafted: bool) -> None:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
-        mode = mode_of(all(self._state.seat(slot).plain for slot in rows))
+        seated = self._seated(rows)
+        mode = mode_of(all(seat.plain for _, seat in seated))
         step = self.steps.verify(bucket, width, mode)
         if mode == "full":
-            self._ring.point(step.noise_index_T, self._heads(rows), width)
+            self._ring.point(step.noise_index_T, _heads(seated), width)
         if drafted:
             self._drafts.hold(plan)
         self.steps.run_verify(bucket, width, mode)
-        self._next.leave(self._seated(rows), step.result, step.logits_BWV)
+        self._next.leave(seated, step.result, step.logits_BWV)
 
     def _prefill(self, chunk: Chunk) -> None:
         length = self._settings.chunk(len(chunk.token_ids))
@@ -153,24 +154,25 @@ class Runner:
     def _first_token(self, slot: int) -> None:
         """Chooses the token after a prompt; the next prompt's choice takes its place on the device."""
         self._fill_noise((slot,), 1)
-        mode = mode_of(self._state.seat(slot).plain)
+        seated = self._seated((slot,))
+        mode = mode_of(seated[0][1].plain)
         if mode == "full":
-            self._ring.point(self.steps.first(mode).noise_index_T, self._heads((slot,)), 1)
+            self._ring.point(self.steps.first(mode).noise_index_T, _heads(seated), 1)
         step = self.steps.run_first(mode)
-        self._next.copy(self._seated((slot,)), step.result, step.logits_BWV)
+        self._next.copy(seated, step.result, step.logits_BWV)
 
     def _seated(self, slots: tuple[int, ...]) -> Rows:
-        return tuple((slot, self._state.seat(slot)) for slot in slots)
+        return [(slot, self._state.seat(slot)) for slot in slots]
 
     def _new_output(self) -> RoundOutput:
         return RoundOutput(self._device, self._settings.max_logprobs)
 
     def _fill_noise(self, rows: tuple[int, ...], width: int) -> None:
-        self._ring.fill([head for head in self._heads(rows) if self._state.seat(head.slot).sampled], width)
+        self._ring.fill(_heads([(slot, seat) for slot, seat in self._seated(rows) if seat.sampled]), width)
 
-    def _heads(self, rows: tuple[int, ...]) -> list[Head]:
-        seats = ((slot, self._state.seat(slot)) for slot in rows)
-        return [Head(slot, seat.spec.sampling.seed, seat.length + 1) for slot, seat in seats]
+
+def _heads(rows: Rows) -> list[Head]:
+    return [Head(slot, seat.spec.sampling.seed, seat.length + 1) for slot, seat in rows]
 
 
 def _ring(model: Target, settings: RunnerSettings, arena: Arena) -> NoiseRing | KernelNoise:

@@ -36,14 +36,20 @@ class RoundEntry:
     def of(cls, round_: Round) -> RoundEntry:
         """What a committed round did."""
         plan, output, commit = round_.plan, round_.output, round_.commit
-        decoded = [outcome for outcome in round_.outcomes if outcome.slot in plan.rows]
+        committed, drafted, accepted = commit.discarded, 0, 0
+        for progress in commit.progress:
+            committed += len(progress.tokens)
+        for outcome in round_.outcomes:
+            if outcome.slot in plan.rows:
+                drafted += outcome.drafted
+                accepted += outcome.accepted
         return cls(
             number=plan.number,
             width=plan.width if round_.drafted else 1,
             requests=len(plan.rows),
-            committed=sum(len(progress.tokens) for progress in commit.progress) + commit.discarded,
-            drafted=sum(outcome.drafted for outcome in decoded),
-            accepted=sum(outcome.accepted for outcome in decoded),
+            committed=committed,
+            drafted=drafted,
+            accepted=accepted,
             prefilled=plan.prefill_tokens,
             draft_us=round_.draft_us,
             verify_us=output.verify_us,
