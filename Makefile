@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-deploy test-image test-interop soak bench pictures \
+.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop soak bench pictures \
         bench-gpu train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format lock proto proto-baseline
 
@@ -72,7 +72,7 @@ test-faults: setup  ## kill, hang and starve every process in turn, attack every
 	@$(PY) -m pytest --full -m alone tests/faults $(ARGS)
 
 FAULTS_OF_PROCESSES := $(addprefix tests/faults/test_, \
-        target_lost.py target_hung.py gateway_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
+        target_lost.py target_hung.py pods.py gateway_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
 CORRECTNESS := tests/lossless tests/unit/target tests/kernels tests/unit/gateway
 
 faults-of-processes:  ## the half of test-faults in which processes die, hang or starve
@@ -85,12 +85,17 @@ faults-of-peers:  ## the other half: load, hostile peers, correctness and mutant
 test-gpu: setup  ## needs a GPU
 	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/gpu tests/kernels/gpu $(ARGS)
 
-.venv/.deploy: .venv/.installed requirements/deploy.txt tests/deploy/resources/package-lock.json tests/deploy/tools.sh
-	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/deploy.txt
+.venv/.deploy-pip: .venv/.installed requirements/deploy.txt requirements/bench.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/deploy.txt && touch $@
+
+.venv/.deploy: .venv/.deploy-pip tests/deploy/resources/package-lock.json tests/deploy/tools.sh
 	@mkdir -p .venv/resources && cp tests/deploy/resources/package*.json .venv/resources
 	@npm ci --prefix .venv/resources --ignore-scripts --no-audit --no-fund --loglevel error
 	@tests/deploy/tools.sh .venv/prometheus
 	@touch $@
+
+test-chart: .venv/.deploy-pip  ## what of test-deploy needs packages of pip alone: the chart, its schemas, files
+	@$(PY) -m pytest --full -m 'not tools' $(wildcard tests/deploy/full/test_chart*.py) tests/deploy/full/test_files.py $(ARGS)
 
 test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the real tools
 	@$(PY) -m pytest --full tests/deploy $(ARGS)

@@ -45,7 +45,8 @@ def run(chosen: ClusterSettings) -> int:
     try:
         return lifecycle.run("cluster", ClusterApp(chosen))
     except (MpsError, BindError, PacelineError) as error:
-        sys.stderr.write(f"cluster: {error}\n")
+        sys.stderr = sys.__stderr__
+        print(f"cluster: {error}", file=sys.stderr, flush=True)
         return 1
     finally:
         # A start of Ray that was broken off leaves processes, and so does a raylet that was killed.

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,8 @@ from services.common.serving.process import Watched, name_of
 CONTROL = "nvidia-cuda-mps-control"
 LOGS = "CUDA_MPS_LOG_DIRECTORY"
 START_S, QUIT_S, LOOK_S = 30.0, 60.0, 0.25
+# How long a daemon that has told of its start may take to be seen.
+SEEN_S = 2.0
 Wanted = Literal["auto", "true", "false"]
 
 logger = logging.getLogger(__name__)
@@ -88,10 +91,15 @@ class Mps:
 
     def _held(self) -> Watched | None:
         """The daemon by pidfd, found by the folder in its environment; it has no server yet, which would be alike."""
-        for pid in daemons():
-            with contextlib.suppress(OSError):
-                if f"{PIPES}={self._environment[PIPES]}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
-                    return Watched(pid)
+        mark = f"{PIPES}={self._environment[PIPES]}\0".encode()
+        end = time.monotonic() + SEEN_S
+        while time.monotonic() < end:
+            for pid in daemons():
+                with contextlib.suppress(OSError):
+                    if mark in Path(f"/proc/{pid}/environ").read_bytes():
+                        return Watched(pid)
+            time.sleep(0.05)
+        logger.warning("the MPS daemon cannot be watched")
         return None
 
     async def until_lost(self) -> None:

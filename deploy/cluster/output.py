@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import fcntl
+import io
 import json
+import logging
 import os
 import sys
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 
 from services.common.serving import logs
 
+logger = logging.getLogger(__name__)
 PIPE_BYTES = 1 << 20
 LONGEST = 1 << 20
 # Ray tells its own log monitor by such lines what a process does.
@@ -92,6 +95,16 @@ class Lines:
         except ValueError:
             pass
         return json.dumps(logs.begin(time.time(), "info", self._service, self._pair) | {"message": line.rstrip()})
+
+
+class Printed(io.TextIOBase):
+    """Stands for the stderr of the controller: what Ray prints there, in many lines, becomes one of the log."""
+
+    def write(self, text: str) -> int:
+        """Logs a text that is more than blanks."""
+        if text.strip():
+            logger.warning(text.strip())
+        return len(text)
 
 
 def to_stdout(line: str) -> None:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from deploy.stack import EMBEDDED, ServiceProcess, StackError
 from tests.deploy.full.charts import BASE, render, templates
 from tests.deploy.test_values import merged
 from tests.faults.rest import scrape
+from tests.support.ports import free_ports
 
 READY_S = 150.0
 MODULES = {"gateway": "services.gateway", "worker": "deploy.cluster"}
@@ -172,17 +172,3 @@ def wait_routed(release: Release, within_s: float = READY_S) -> None:
 def given(env: list[dict[str, Any]]) -> dict[str, str]:
     """The settings among the variables of a container."""
     return {each["name"]: each["value"] for each in env if each["name"].startswith("PACELINE_")}
-
-
-def free_ports(count: int) -> list[int]:
-    """A run of ports that are free now."""
-    for first in range(21_000 + os.getpid() % 5_000, 32_000, count):
-        ports = list(range(first, first + count))
-        if all(_free(port) for port in ports):
-            return ports
-    raise AssertionError("no free ports")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.cluster import mps
 from deploy.cluster.mps import CONTROL, LOGS, Mps, MpsError, Wanted, daemons, end_below
 from deploy.cluster.settings import ClusterSettings
 from services.common.pair.mps import PIPES, sharing
@@ -57,6 +58,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (PIPES, LOGS):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+    # The stand-in leaves no daemon behind that could be seen.
+    monkeypatch.setattr(mps, "SEEN_S", 0.0)
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from deploy.cluster.output import PIPE_BYTES, Lines, pipe_of
+import pytest
+
+from deploy.cluster.output import PIPE_BYTES, Lines, Printed, pipe_of
 
 # What an actor does, in a process of its own, for it redirects its whole output.
 WRITER = """
@@ -98,3 +100,8 @@ async def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
 def test_without_a_controller_here_the_lines_stay_where_they_were(tmp_path: Path) -> None:
     entry = json.loads(written(tmp_path, "logging.warning('elsewhere')").splitlines()[0])
     assert (entry["message"], entry["pair"]) == ("elsewhere", "pair-3")
+
+
+def test_what_ray_prints_to_the_controllers_stderr_is_one_line_of_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    print("raylet is terminated\n    because", file=Printed())
+    assert [record.message for record in caplog.records] == ["raylet is terminated\n    because"]

@@ -236,4 +236,6 @@ livenessProbe:
   grpc: {port: {{ .port }}, service: liveness}
   periodSeconds: 10
   failureThreshold: 3
+  {{- /* Who hangs drains nothing; the pod's own grace is for those that do. */}}
+  terminationGracePeriodSeconds: 10
 {{- end }}
