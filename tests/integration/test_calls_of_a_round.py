@@ -26,6 +26,7 @@ from services.target.settings import TargetSettings
 
 MODELS = Path(__file__).resolve().parents[2] / "models" / "embedded"
 MOST_CALLS = 320
+TRIES = 3
 WAIT_S = 120.0
 
 
@@ -96,25 +97,29 @@ async def rounds_of(stub: rpc.InferenceServiceAsyncStub, tokens: int) -> int:
     return messages[-1].final.speculation.rounds
 
 
-async def calls_a_round(calls: Calls) -> float:
+async def calls_a_round(calls: Calls, stub: rpc.InferenceServiceAsyncStub) -> float:
     """What the rounds between a short and a long answer took: how a request begins and ends is in both."""
     found = []
-    with tempfile.TemporaryDirectory(prefix="pl-") as folder:
-        async with stack(folder) as stub:
-            await rounds_of(stub, 64)
-            for tokens in (33, 161):
-                calls.on, calls.count = True, 0
-                rounds = await rounds_of(stub, tokens)
-                calls.on = False
-                found.append((rounds, calls.count))
+    for tokens in (33, 161):
+        calls.on, calls.count = True, 0
+        rounds = await rounds_of(stub, tokens)
+        calls.on = False
+        found.append((rounds, calls.count))
     (few, least), (many, most) = found
     return (most - least) / (many - few)
 
 
+async def fewest(calls: Calls) -> float:
+    """The least of some tries: what runs beside by the clock, such as health, adds more the slower the machine is."""
+    with tempfile.TemporaryDirectory(prefix="pl-") as folder:
+        async with stack(folder) as stub:
+            await rounds_of(stub, 64)
+            return min([await calls_a_round(calls, stub) for _ in range(TRIES)])
+
+
 def test_a_steady_round_takes_few_calls(report_counts: Callable[[str, int], None]) -> None:
-    """Loops that run beside, such as health, count as a round's; they are few."""
     calls = Calls()
     with calls.counted():
-        a_round = asyncio.run(calls_a_round(calls))
+        a_round = asyncio.run(fewest(calls))
     report_counts("calls_a_round", round(a_round))
     assert a_round <= MOST_CALLS

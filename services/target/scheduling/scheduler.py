@@ -156,15 +156,16 @@ class Scheduler:
         width = plan.width if any(outcome.drafted for outcome in outcomes) else 1
         decoding = frozenset(plan.rows)
         progress: list[Progress] = []
-        discarded = 0
+        committed = discarded = 0
         for outcome in outcomes:
             request = self._roster.at(outcome.slot, outcome.epoch)
             if request is None:
                 discarded += len(outcome.tokens)
             else:
-                progress.append(self._advance(request, outcome, width if outcome.slot in decoding else 0, now))
+                news = self._advance(request, outcome, width if outcome.slot in decoding else 0, now)
+                committed += len(news.tokens) if news.width else 0
+                progress.append(news)
         if plan.rows and width == plan.width:
-            committed = sum(len(news.tokens) for news in progress if news.width)
             self._policy.landed(
                 plan.bucket, width, committed, None if plan.chunks or micros is None else max(micros, elapsed)
             )
