@@ -67,7 +67,8 @@ class HostBlockAttention(HostMixer):
         """Return the mixed rows [T, F]; the first of `rooms` holds the context."""
         turning, read_BT = self.heads + self.kv_heads, places.reads[0]
         mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
-        turned_THD = norm_rope(mixed_BWHD[:, :, :turning].flatten(0, 1), self.head_norm_HD, places.rotation, self.eps)
+        turning_THD = mixed_BWHD[:, :, :turning].flatten(0, 1)
+        turned_THD = norm_rope(turning_THD, self.head_norm_HD, places.rotation, self.eps, self.offset)
         turned_BWHD = turned_THD.view(read_BT.shape[0], -1, turning, self.head_dim)
         keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[0])
         keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
