@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 import signal
+import socket
 import threading
 import time
 
@@ -39,7 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--grpc", "--address", dest="address", default=ADDRESS, help="address of the gateway; default: %(default)s"
     )
-    parser.add_argument("--http", default=HTTP, help="address of OpenAI's API, empty for none; default: %(default)s")
+    parser.add_argument("--http", help=f"address of OpenAI's API, empty for none; default: {HTTP}, else a free port")
     parser.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
     parsed, rest = parser.parse_known_args()
     parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]
@@ -65,13 +66,15 @@ def main() -> int:
         ready_s=1800.0,
         stop_s=STOP_S,
         cluster_flags=chosen.cluster_flags,
-        gateway_flags=["--http", chosen.http],
+        gateway_flags=["--http", free_http() if chosen.http is None else chosen.http],
     )
     try:
         settings = resolved(asked)
         stopped = stop_signal()
         with Stack(settings, print_progress, stopped) as stack:
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
+            if stack.gateway_http[0]:
+                print(f"OpenAI   http://{stack.gateway_http[0]}/v1")
             for pair in stack.pairs():
                 print(described(pair))
             print("ready; Ctrl-C stops it. Try, in another terminal:")
@@ -95,8 +98,20 @@ def to_try(address: str, http: str, model: str) -> tuple[str, str, str]:
         where = "" if address == ADDRESS else f" --address {address}"
         chat, generate, status = "paceline chat", 'paceline generate "def main():"', "paceline status"
     body = json.dumps({"model": model, "prompt": "def main():", "max_tokens": 32})
-    curl = f"curl http://{http}/v1/completions --json {shlex.quote(body)}"
+    curl = f"curl http://{http}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
     return chat + where, generate + where, curl if http else status + where
+
+
+def free_http() -> str:
+    """The usual address, or when somebody else has it one that the system chooses."""
+    host, _, port = HTTP.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return f"{host}:0"
+    return HTTP
 
 
 def stop_signal() -> threading.Event:

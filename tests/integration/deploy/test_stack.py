@@ -3,20 +3,22 @@
 import json
 import os
 import re
+import shlex
 import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from deploy.demo import read_prompts
 from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, describe_target
-from deploy.up import follow
-from paceline import Client, Options, RefusedError
+from deploy.up import follow, to_try
+from paceline import Client, Message, Options, RefusedError
 
 PROMPT = "def add(a, b):\n"
 
@@ -31,7 +33,9 @@ def stack() -> Iterator[Stack]:
         "PACELINE_DRAFTER__NGRAM_MAX": "5",
         "PACELINE_POLL_S": "0.25",
     }
-    with Stack(StackSettings(ready_s=110.0, cluster_flags=flags, environment=environment)) as running:
+    http = ("--http", "127.0.0.1:0")
+    settings = StackSettings(ready_s=110.0, gateway_flags=http, cluster_flags=flags, environment=environment)
+    with Stack(settings) as running:
         yield running
 
 
@@ -49,6 +53,54 @@ def test_text_comes_back_the_same_with_speculation_on_and_off(stack: Stack) -> N
             assert len(spec.tokens) == 48
             assert spec.finish == "length"
             assert plain.rounds == 47
+
+
+FINISH = {"length": "length", "context": "length", "stop_token": "stop", "stop_string": "stop"}
+
+
+def asked_over_http(stack: Stack, path: str, body: dict[str, Any]) -> Any:
+    """What the gateway answers to a body."""
+    data = json.dumps({"model": stack.settings.model_name} | body).encode()
+    url = f"http://{stack.gateway_http[0]}{path}"
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60.0) as reply:
+        return json.load(reply)
+
+
+def test_the_same_prompts_give_the_same_over_grpc_and_http(
+    stack: Stack, full: bool, report_counts: Callable[[str, int], None]
+) -> None:
+    """Text, end and usage, greedy and seeded, prompts as text, as ids and as chats in turn."""
+    count = 200 if full else 20
+    prompts = (read_prompts("", count) * count)[:count]
+    with Client(stack.gateway_address) as client:
+        for number, text in enumerate(prompts):
+            temperature = 0.8 * (number % 2)
+            sampling = {"temperature": temperature, "seed": number, "max_tokens": 24, "stop": ["\n\n"]}
+            given = Options(temperature=temperature, seed=number, max_tokens=24, stop=("\n\n",))
+            if number % 5 == 4:
+                over_grpc = client.generate([Message("user", text)], given)
+                messages = [{"role": "user", "content": text}]
+                whole = asked_over_http(stack, "/v1/chat/completions", {"messages": messages} | sampling)
+                written = whole["choices"][0]["message"]["content"]
+            else:
+                prompt = client.tokenize(text) if number % 5 == 3 else text
+                over_grpc = client.generate(prompt, given)
+                whole = asked_over_http(stack, "/v1/completions", {"prompt": prompt} | sampling)
+                written = whole["choices"][0]["text"]
+            assert written == over_grpc.text
+            assert whole["choices"][0]["finish_reason"] == FINISH[over_grpc.finish]
+            assert whole["usage"]["prompt_tokens"] == over_grpc.prompt_tokens
+            assert whole["usage"]["completion_tokens"] == len(over_grpc.tokens)
+    report_counts("prompts_over_both", count)
+
+
+def test_what_make_up_prints_to_be_pasted_is_answered(stack: Stack) -> None:
+    *_, line = to_try(stack.gateway_address, stack.gateway_http[0], stack.settings.model_name)
+    _, url, _, header, _, body = shlex.split(line)
+    name, _, value = header.partition(": ")
+    with urllib.request.urlopen(urllib.request.Request(url, body.encode(), {name: value}), timeout=60.0) as reply:
+        assert json.load(reply)["choices"][0]["text"]
 
 
 def test_the_controller_announces_the_pair(stack: Stack) -> None:
