@@ -12,13 +12,16 @@ CANCELLED = "cancelled"
 class Piece:
     """Text that became final, and its tokens from `position` of the output on.
 
-    The text may be empty while a character or a possible stop string is incomplete.
+    The text may be empty while a character or a possible stop string is incomplete. `drafted` and `accepted` count draft
+    tokens of the rounds that committed these tokens.
     """
 
     position: int
     tokens: Sequence[int]
     text: str
     logprobs: Sequence[types_pb2.PositionLogprobs] = ()
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass
@@ -73,7 +76,14 @@ class Reading:
             self._end(message.final)
             return None
         delta = message.delta
-        piece = Piece(delta.position, tuple(delta.token_ids), delta.text, tuple(delta.logprobs))
+        piece = Piece(
+            position=delta.position,
+            tokens=tuple(delta.token_ids),
+            text=delta.text,
+            logprobs=tuple(delta.logprobs),
+            drafted=delta.drafted,
+            accepted=delta.accepted,
+        )
         self._time(piece)
         self.answer.tokens.extend(piece.tokens)
         self.answer.text += piece.text

@@ -14,7 +14,7 @@ COLUMNS = ("at once", "requests", "failed", "tok/s", "TTFT p50", "TTFT p99", "IT
 
 def table(title: str, levels: Sequence[Level]) -> Table:
     """One row for each level; times in milliseconds."""
-    note = "TTFT: to the first tokens; ITL: mean between tokens of a request; milliseconds"
+    note = "TTFT to the first tokens, ITL between tokens: milliseconds"
     found = Table(title=title, caption=note, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in COLUMNS:
         found.add_column(name, justify="right")

@@ -1,8 +1,9 @@
 """An answer grows by the messages of its stream."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 
-from paceline.answer import Reading
+from paceline.answer import Piece, Reading
 from paceline.v1 import inference_pb2, types_pb2
 
 
@@ -24,6 +25,15 @@ def test_times_run_from_the_call_and_from_the_first_tokens() -> None:
     assert (answer.text, answer.tokens, answer.first_s, answer.decode_s) == ("abc", [1, 2, 3, 4], 0.5, 1.5)
     assert answer.decode_tok_s == 2.0
     assert not answer.finish
+
+
+def test_a_piece_tells_all_of_its_message() -> None:
+    names = {field.name for field in inference_pb2.Delta.DESCRIPTOR.fields}
+    assert names == {field.name for field in fields(Piece)} - {"tokens"} | {"token_ids"}
+    message = delta(3, "ab", 1, 2)
+    message.delta.drafted, message.delta.accepted = 7, 1
+    piece = Reading(lambda: 0.0).take(message)
+    assert piece == Piece(position=3, tokens=(1, 2), text="ab", drafted=7, accepted=1)
 
 
 def test_the_end_tells_what_it_took() -> None:
