@@ -17,14 +17,10 @@ from paceline import bundle
 from services.common.pair.mps import PIPES, mps_serves
 
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
-GATEWAY_PORTS = (50051, 8000)
+GATEWAY_PORT = 50051
 CHECKOUT = bundle.start() == "make up"
 INSTALL = "make setup" if CHECKOUT else "pip install 'paceline[serve]'"
-FREE_PORTS = (
-    "make up ADDRESS=127.0.0.1:0 ARGS='--http 127.0.0.1:0'"
-    if CHECKOUT
-    else "paceline serve --grpc 127.0.0.1:0 --http 127.0.0.1:0"
-)
+FREE_PORT = "make up ADDRESS=127.0.0.1:0" if CHECKOUT else "paceline serve --grpc 127.0.0.1:0"
 
 
 @dataclass(frozen=True)
@@ -77,22 +73,15 @@ def check_shared_memory() -> Finding:
     return Finding("/dev/shm free", f"{free_mib:.0f} MiB", "" if free_mib >= 128 else "give it 128 MiB (shm_size)")
 
 
-def check_ports() -> Finding:
-    """The gateway's usual ports are free."""
-    taken = [str(port) for port in GATEWAY_PORTS if not _free(port)]
-    if taken:
-        return Finding("ports", f"{', '.join(taken)} taken", f"{FREE_PORTS} takes free ones")
-    return Finding("ports", f"{' and '.join(map(str, GATEWAY_PORTS))} are free")
-
-
-def _free(port: int) -> bool:
+def check_port() -> Finding:
+    """The gateway's usual port is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", GATEWAY_PORT))
         except OSError:
-            return False
-    return True
+            return Finding("port", f"{GATEWAY_PORT} is taken", f"{FREE_PORT} takes a free one")
+    return Finding("port", f"{GATEWAY_PORT} is free")
 
 
 def check_gpu() -> Finding:
@@ -125,7 +114,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_packages,
     check_memory,
     check_shared_memory,
-    check_ports,
+    check_port,
     check_gpu,
     check_mps,
 )

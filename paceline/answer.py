@@ -12,8 +12,8 @@ CANCELLED = "cancelled"
 class Piece:
     """Text that became final, and its tokens from `position` of the output on.
 
-    The text may be empty while a character or a possible stop string is incomplete. `drafted` and `accepted` count draft
-    tokens of the rounds that committed these tokens.
+    The text may be empty while a character or a possible stop string is incomplete. `drafted` and `accepted` count the
+    draft tokens of the rounds that committed these tokens.
     """
 
     position: int
