@@ -72,7 +72,7 @@ test-faults: setup  ## kill, hang and starve every process in turn, attack every
 	@$(PY) -m pytest --full -m alone tests/faults $(ARGS)
 
 FAULTS_OF_PROCESSES := $(addprefix tests/faults/test_, \
-        target_lost.py target_hung.py pods.py gateway_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
+        target_lost.py target_hung.py gateway_lost.py drafter_lost.py drafter_hostile.py network.py resources.py clock.py)
 CORRECTNESS := tests/lossless tests/unit/target tests/kernels tests/unit/gateway
 
 faults-of-processes:  ## the half of test-faults in which processes die, hang or starve

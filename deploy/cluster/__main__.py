@@ -7,7 +7,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from deploy.cluster import derived, environment
+from deploy.cluster import derived, environment, output
 from deploy.cluster.mps import MpsError
 from deploy.cluster.settings import ClusterSettings
 from services.common.request.errors import PacelineError
@@ -42,11 +42,11 @@ def run(chosen: ClusterSettings) -> int:
 
     # Ray's own hook tells its store of an exception, and waits for ever when that is gone.
     sys.excepthook = sys.__excepthook__
+    stderr, sys.stderr = sys.stderr, output.Printed(sys.stderr, "cluster")
     try:
         return lifecycle.run("cluster", ClusterApp(chosen))
     except (MpsError, BindError, PacelineError) as error:
-        sys.stderr = sys.__stderr__
-        print(f"cluster: {error}", file=sys.stderr, flush=True)
+        print(f"cluster: {error}", file=stderr, flush=True)
         return 1
     finally:
         # A start of Ray that was broken off leaves processes, and so does a raylet that was killed.

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import sys
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -133,7 +132,6 @@ class ClusterApp:
 
     def _start_ray(self) -> str:
         """Starts Ray, and MPS where the pairs will share GPUs of this machine; returns what a pair takes one of."""
-        sys.stderr = output.Printed()
         if not self._settings.ray_address:
             self._mps.prepare()
         runtime.start(self.run_dir, self._settings.pairs, self._settings.ray_address)

@@ -5,16 +5,15 @@ import contextlib
 import fcntl
 import io
 import json
-import logging
 import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from services.common.serving import logs
 
-logger = logging.getLogger(__name__)
 PIPE_BYTES = 1 << 20
 LONGEST = 1 << 20
 # Ray tells its own log monitor by such lines what a process does.
@@ -85,26 +84,32 @@ class Lines:
 
     def _give(self, line: bytes) -> None:
         if line.strip() and not line.startswith(_RAYS):
-            self._write(self._as_json(line.decode(errors="replace")))
-
-    def _as_json(self, line: str) -> str:
-        """A line of the service's log as it is; one that a library printed as the message of a new one."""
-        try:
-            if isinstance(json.loads(line), dict):
-                return line
-        except ValueError:
-            pass
-        return json.dumps(logs.begin(time.time(), "info", self._service, self._pair) | {"message": line.rstrip()})
+            self._write(as_json(line.decode(errors="replace"), self._service, self._pair))
 
 
 class Printed(io.TextIOBase):
-    """Stands for the stderr of the controller: what Ray prints there, in many lines, becomes one of the log."""
+    """Stands for the stderr of a process: lines of its log pass, what libraries print becomes such a line each time."""
+
+    def __init__(self, stream: TextIO, service: str) -> None:
+        super().__init__()
+        self._stream, self._service = stream, service
 
     def write(self, text: str) -> int:
-        """Logs a text that is more than blanks."""
+        """Takes what one call prints, of however many lines."""
         if text.strip():
-            logger.warning(text.strip())
+            self._stream.write(as_json(text.strip(), self._service) + "\n")
+            self._stream.flush()
         return len(text)
+
+
+def as_json(text: str, service: str, pair: str = "") -> str:
+    """A line of a service's log as it is; anything else as the message of a new one."""
+    try:
+        if isinstance(json.loads(text), dict):
+            return text
+    except ValueError:
+        pass
+    return json.dumps(logs.begin(time.time(), "info", service, pair) | {"message": text.rstrip()})
 
 
 def to_stdout(line: str) -> None:

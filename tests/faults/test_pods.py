@@ -20,7 +20,7 @@ from tests.faults.cluster_with_mps import CONTROL_PROGRAM
 from tests.faults.conftest import Size
 from tests.faults.pods import Pod, Pods, running_pods
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.whole]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.whole, pytest.mark.alone]
 STREAMS, TOKENS = 6, 96
 PACE = "plan:pace=0.05"
 HEALED_S = 60.0

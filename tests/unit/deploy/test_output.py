@@ -1,14 +1,13 @@
 """What target and drafter write becomes JSON on the controller's stdout, line by line, and never holds them up."""
 
 import asyncio
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from deploy.cluster.output import PIPE_BYTES, Lines, Printed, pipe_of
 
@@ -102,6 +101,11 @@ def test_without_a_controller_here_the_lines_stay_where_they_were(tmp_path: Path
     assert (entry["message"], entry["pair"]) == ("elsewhere", "pair-3")
 
 
-def test_what_ray_prints_to_the_controllers_stderr_is_one_line_of_its_log(caplog: pytest.LogCaptureFixture) -> None:
-    print("raylet is terminated\n    because", file=Printed())
-    assert [record.message for record in caplog.records] == ["raylet is terminated\n    because"]
+def test_what_ray_prints_to_the_controllers_stderr_is_one_line_of_its_log() -> None:
+    stderr = io.StringIO()
+    printed = Printed(stderr, "cluster")
+    print("raylet is terminated\n    because", file=printed)
+    print('{"message": "mine"}', file=printed)
+    first, second = (json.loads(line) for line in stderr.getvalue().splitlines())
+    assert (first["service"], first["message"]) == ("cluster", "raylet is terminated\n    because")
+    assert second == {"message": "mine"}

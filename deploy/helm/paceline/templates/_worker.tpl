@@ -143,7 +143,7 @@ containers:
       - {name: health, containerPort: 50052}
       - {name: metrics, containerPort: 9100}
       {{- include "paceline.pairPorts" . | nindent 6 }}
-    {{- include "paceline.probes" (dict "port" 50052 "startup" 240) | nindent 4 }}
+    {{- include "paceline.probes" (dict "port" 50052 "startup" 366) | nindent 4 }}
     securityContext: {{- include "paceline.containerSecurity" . | nindent 6 }}
     resources: {{- include "paceline.workerResources" . | nindent 6 }}
     volumeMounts: {{- include "paceline.workerMounts" . | nindent 6 }}

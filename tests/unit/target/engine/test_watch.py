@@ -58,6 +58,18 @@ def test_an_engine_that_does_not_turn_is_stalled_even_without_work() -> None:
     assert verdicts == [True, True, False]
 
 
+def test_how_long_an_engine_stands_still_is_told_when_looks_agree() -> None:
+    pulse, clock, watch = watched()
+    told = []
+    for clock[0] in (10.0, 20.0, 30.0, 40.0):
+        watch.healthy()
+        told.append(watch.still_s)
+    assert told == [0.0, 0.0, 0.0, 30.0]
+    pulse.turns += 1
+    watch.healthy()
+    assert watch.still_s == 0.0
+
+
 def test_a_watch_that_was_itself_held_gives_the_engine_time_to_move() -> None:
     pulse, clock, watch = watched()
     pulse.pending = True
