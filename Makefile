@@ -101,7 +101,7 @@ test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the re
 	@$(PY) -m pytest --full tests/deploy $(ARGS)
 
 test-image: setup  ## both images on roots of their own, as root; the first run downloads 3 GB (mmdebstrap, bubblewrap)
-	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=1500 tests/image $(ARGS)
+	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=1500 --override-ini faulthandler_timeout=0 tests/image $(ARGS)
 
 .venv-interop/.installed: .venv/.installed requirements/interop.txt
 	@$(PY) -m venv .venv-interop

@@ -119,7 +119,16 @@ def _sources(arguments: str) -> list[Path]:
 
 def _install(file: Dockerfile, root: Path) -> None:
     """Replays every stage in one root: a stage that only makes files for another needs none of its own."""
-    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(file.packages)}", SUITE, str(root)]
+    command = [
+        "unshare",
+        "--mount",
+        "mmdebstrap",
+        "--quiet",
+        "--variant=minbase",
+        f"--include={','.join(file.packages)}",
+        SUITE,
+        str(root),
+    ]
     subprocess.run(command, check=True, timeout=INSTALL_S)
     workdir = "/"
     for step, arguments in file.base:

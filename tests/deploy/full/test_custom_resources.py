@@ -65,3 +65,13 @@ def test_a_raycluster_without_a_field_is_refused(path: str) -> None:
         place = place[parent]
     place[f"{last}s"] = place.pop(last)
     assert not RAYCLUSTER.is_valid(resource)
+
+
+def test_the_head_names_its_port_unlike_the_operator() -> None:
+    """KubeRay adds a port "metrics" to the head, and a monitor that asks for that name would find it first."""
+    for resource in resources("RayCluster"):
+        containers = resource["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+        assert "metrics" not in {port["name"] for container in containers for port in container["ports"]}
+    heads = [d for d in variant("raycluster-service-monitor") if d["metadata"]["name"] == "llm-head"]
+    (monitor,) = [d for d in heads if d["kind"] == "ServiceMonitor"]
+    assert [each["port"] for each in monitor["spec"]["endpoints"]] == ["c-metrics"]

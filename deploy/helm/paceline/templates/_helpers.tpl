@@ -37,7 +37,8 @@ gateway worker{{ if eq .Values.workers.mode "raycluster" }} head{{ end }}
 {{- /* Ports of a component that serve metrics, by name. */}}
 {{- define "paceline.metricsPorts" -}}
 {{- if or (eq .component "gateway") (eq .component (include "paceline.controller" .root)) }}
-metrics: 9100
+{{- /* KubeRay adds a port of its own named metrics to the head. */}}
+{{ eq .component "head" | ternary "c-metrics" "metrics" }}: 9100
 {{- end }}
 {{- if eq .component "worker" }}
 {{- range $i := until (int (include "paceline.pairsPerPod" .root)) }}
