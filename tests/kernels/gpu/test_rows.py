@@ -108,6 +108,7 @@ def test_project_qkv(rows: int, parts: int, biased: bool, has_norm: bool, offset
     """Few rows in two launches, up to thirty-two fused with the product, more in two again."""
     heads, kv_heads, size, width = 4, 2, 16, 48
     x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
+    weight *= width**-0.5  # of the size that a model's have: a rotation of large numbers cancels more than it leaves
     squares = x.float().pow(2).view(rows, parts, -1).sum(-1) if parts else None
     normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype) if has_norm else None
     bias = randn(len(weight), seed=3, dtype=dtype) if biased else None
