@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,21 @@ def test_the_worker_image_lists_what_triton_s_launcher_needs() -> None:
 
 
 @pytest.mark.parametrize("name", ["gateway", "worker"])
+def test_a_build_is_sent_what_the_dockerfiles_copy(name: str) -> None:
+    everything, *sent = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert everything == "*"
+    allowed = [line.removeprefix("!") for line in sent if line.startswith("!")]
+    text = (ROOT / f"deploy/docker/{name}.Dockerfile").read_text()
+    copies = [line.split() for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE)]
+    for source in (source for words in copies for source in words[:-1]):
+        assert any(fnmatch(source, each) or source.startswith(f"{each}/") for each in allowed), source
+
+
+@pytest.mark.parametrize("name", ["gateway", "worker"])
 def test_dockerfiles_copy_what_exists(name: str) -> None:
     text = (ROOT / f"deploy/docker/{name}.Dockerfile").read_text()
-    sources = re.findall(r"^COPY (?!--from)(\S+)", text, re.MULTILINE)
+    copies = [line.split() for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE)]
+    sources = [source for words in copies for source in words[:-1]]
     assert sources
     for source in sources:
         assert (ROOT / source).exists(), source
