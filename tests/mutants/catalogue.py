@@ -130,6 +130,20 @@ FORWARD = (
         f"{_KERNELS}test_rope.py",
     ),
     Mutant(
+        "prefix-hit-where-no-state-resumes",
+        "services.target.cache.prefix_cache",
+        "while found and not self._resumable(",
+        "while False and not self._resumable(",
+        "tests/unit/target/cache/test_prefix_cache.py::test_a_hit_ends_where_the_states_of_the_model_can_resume",
+    ),
+    Mutant(
+        "states-not-told-of-a-prompt",
+        PREFILL,
+        "        pool.states.commit(inputs.row_B, inputs.valid_B)\n",
+        "",
+        "tests/unit/target/device/test_runner_states.py::test_states_follow_the_length_of_every_slot",
+    ),
+    Mutant(
         "a-second-forward-every-round",
         VERIFY,
         "hidden_TD, features_TF = pool.model.forward(",
