@@ -97,7 +97,10 @@ def test_a_prompt_reaches_the_gateway_as_written_and_nothing_runs(trap: str, tmp
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-@pytest.mark.parametrize(("target", "names"), [("up", ("MODEL", "DRAFTER", "ADDRESS")), ("demo", ("PROMPTS",))])
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [("up", ("MODEL", "DRAFTER", "ADDRESS")), ("demo", ("PROMPTS",)), ("chat", ("ADDRESS",)), ("status", ("ADDRESS",))],
+)
 def test_folders_and_files_are_passed_on_as_written(
     target: str, names: tuple[str, ...], trap: str, tmp_path: Path
 ) -> None:

@@ -125,6 +125,15 @@ def test_contributing_tells_which_modules_use_the_environment() -> None:
     assert using == told
 
 
+def test_every_public_model_has_the_line_that_fetches_it_and_its_drafter() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Public models")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| [")]
+    assert len(rows) >= 3
+    for row in rows:
+        named_here = re.findall(r"https://huggingface\.co/([\w.-]+/[\w.-]+)\)", row)
+        assert named_here == re.findall(r"hf download ([\w.-]+/[\w.-]+)", row)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_name_what_exists(page: Path) -> None:
     text = page.read_text()
