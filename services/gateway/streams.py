@@ -240,6 +240,7 @@ class Stream:
         """Frees whatever a target still holds for this client."""
         if self.generation is not None:
             self.generation.close("slow_client" if self.overflowed else "cancel")
+            self.generation = None  # it knows the stream: together they would keep the call until a collection
 
     async def _write(self, event: Delta | Final) -> None:
         """Writes an event's messages; waits while the client does not read.

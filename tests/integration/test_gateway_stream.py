@@ -1,6 +1,7 @@
 """Streams through a gateway over fake targets: tokens, text, ends, cancellation, deadlines, bad input."""
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +251,21 @@ async def test_the_id_of_a_request_comes_back_before_its_first_message(tmp_path:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await one.ask(ask_for(), metadata=(("x-request-id", wrong),))
             assert (rich(refused.value).code, rich(refused.value).field) == (Code.INVALID_ARGUMENT, "x-request-id")
+
+
+async def test_an_ended_call_is_freed_without_a_collection(tmp_path: Path) -> None:
+    """gRPC counts it among its connection's 256 until then, and refuses more."""
+
+    def living() -> int:
+        return sum(type(one).__name__ == "_ServicerContext" for one in gc.get_objects())
+
+    async with harness(tmp_path) as one:
+        await one.ask(ask_for(max_tokens=4))
+        gc.collect()
+        gc.disable()
+        try:
+            before = living()
+            await asyncio.gather(*(one.ask(ask_for(max_tokens=4)) for _ in range(20)))
+            await until(lambda: living() <= before)
+        finally:
+            gc.enable()

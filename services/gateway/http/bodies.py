@@ -38,7 +38,7 @@ class StreamOptions(Body):
 class Common(Body):
     """What both endpoints take; ranges and defaults stand in docs/use.md."""
 
-    model: str = Field(description="Name of the model, as /v1/models tells it.")
+    model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 is greedy. Default 1.")
