@@ -124,6 +124,15 @@ def test_every_metric_of_a_rule_is_in_the_catalogue() -> None:
         assert set(re.findall(r"\bpaceline:[a-z0-9_:]+", rule["expr"])) <= recorded, rule
 
 
+def test_every_rule_tells_releases_of_one_name_in_two_namespaces_apart() -> None:
+    for rule in rules():
+        groups = re.findall(r"\b(?:sum|max|min|avg|count|group)\b(.{0,4})", rule["expr"])
+        assert all(each.startswith(" by ") for each in groups), rule
+        matched = re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"])
+        assert matched or re.search(r"\bpaceline:", rule["expr"]), rule
+        assert all({"cluster", "namespace"} <= set(labels.split(", ")) for labels in matched), rule
+
+
 def test_every_alert_has_a_runbook_with_three_commands() -> None:
     alerts = [rule for rule in rules() if "alert" in rule]
     assert len(alerts) >= 12

@@ -16,6 +16,32 @@ FLEET = Board(
             "no-ready-pair",
         ),
         Panel(
+            "Pairs by state",
+            "short",
+            "Pairs as their controllers see them, by state.",
+            ((f"sum by (state) (paceline_cluster_pairs{{{SELECT}}})", "{{state}}"),),
+            "pair-not-ready",
+        ),
+        Panel(
+            "Restarts",
+            "short",
+            "Restarts of targets and drafters within the time of one step, as the controllers count them.",
+            (
+                (
+                    f"sum by (pair, service) (increase(paceline_cluster_restarts_total{{{SELECT}}}[$__rate_interval]))",
+                    "{{pair}} {{service}}",
+                ),
+            ),
+            "target-restarts",
+        ),
+        Panel(
+            "Fleet sources",
+            "short",
+            "What gateways learn pairs from, by state; stale keeps the last list.",
+            ((f"sum by (state) (paceline_gateway_fleet_sources{{{MODEL}}})", "{{state}}"),),
+            "fleet-source-stale",
+        ),
+        Panel(
             "Drafters attached",
             "short",
             "1 while a drafter is attached.",

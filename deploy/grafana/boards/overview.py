@@ -3,6 +3,8 @@
 from deploy.grafana.panels import Board, Panel
 from deploy.grafana.promql import MODEL, quantile, rate
 
+MISSED = f'{MODEL},code="DEADLINE_EXCEEDED"'
+
 OVERVIEW = Board(
     "paceline-overview",
     "paceline / Overview",
@@ -25,11 +27,46 @@ OVERVIEW = Board(
             True,
         ),
         Panel(
+            "Gateways",
+            "short",
+            "Gateways that are scraped.",
+            ((f"count by (model_name) (paceline_gateway_ready_targets{{{MODEL}}})", "{{model_name}}"),),
+            "gateways-absent",
+            True,
+        ),
+        Panel(
+            "Known pairs that take no work",
+            "short",
+            "Pairs that some gateway knows and cannot use; 0 when healthy.",
+            (
+                (
+                    f"max by (model_name) (paceline_gateway_known_pairs{{{MODEL}}}"
+                    f" - paceline_gateway_ready_targets{{{MODEL}}})",
+                    "{{model_name}}",
+                ),
+            ),
+            "pair-not-ready",
+            True,
+        ),
+        Panel(
             "Requests by status",
             "reqps",
             "Ended requests per second by gRPC status.",
             ((rate("paceline_gateway_requests_total", MODEL, "code"), "{{code}}"),),
             "error-budget-burn",
+        ),
+        Panel(
+            "Deadline misses",
+            "percentunit",
+            "Share of requests that end with DEADLINE_EXCEEDED.",
+            (
+                (
+                    f"{rate('paceline_gateway_requests_total', MISSED)}"
+                    f" / ({rate('paceline_gateway_requests_total', MODEL)} > 0)",
+                    "{{model_name}}",
+                ),
+            ),
+            "deadline-misses",
         ),
         Panel(
             "Internal errors",

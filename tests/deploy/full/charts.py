@@ -12,6 +12,7 @@ from tests.deploy.test_values import merged
 
 BASE: dict[str, Any] = {"image": {"repository": "registry.example/paceline"}, "model": {"existingClaim": "models"}}
 NOTES = "NOTES.txt"
+NAMESPACE = "inference"
 VERSIONS = ("1.30.0", "1.33.0", "1.36.0")
 RAYCLUSTER: dict[str, Any] = {"mode": "raycluster", "replicas": 2, "raycluster": {"tokenSecretName": "ray"}}
 DOWNLOAD = {"enabled": True, "image": "i", "command": ["c"], "gatewayCommand": ["g"]}
@@ -99,7 +100,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def rendered(values: dict[str, Any]) -> dict[str, str]:
     """The text of every template, by its path."""
     with Chart.load(CHART) as chart:
-        return dict(chart.render(values=values, name="llm", namespace="inference"))
+        return dict(chart.render(values=values, name="llm", namespace=NAMESPACE))
 
 
 def notes(values: dict[str, Any]) -> str:

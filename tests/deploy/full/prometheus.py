@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from tests.deploy.full.charts import NAMESPACE
 from tests.deploy.test_drift import ROOT
 
 UNPACKED = Path(sys.prefix) / "prometheus/usr/bin"
@@ -71,7 +72,10 @@ def serving(folder: Path, scraped: Sequence[tuple[str, list[str]]]) -> Iterator[
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(ROOT / "deploy/prometheus/rules.yaml")],
-        "scrape_configs": [{"job_name": job, "static_configs": [{"targets": found}]} for job, found in scraped],
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": found, "labels": {"namespace": NAMESPACE}}]}
+            for job, found in scraped
+        ],
     }
     path = folder / "prometheus.yaml"
     path.write_text(yaml.safe_dump(config))

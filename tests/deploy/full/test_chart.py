@@ -17,6 +17,7 @@ from deploy.cluster.settings import ClusterSettings
 from services.common.serving import settings
 from tests.deploy.full.charts import (
     BASE,
+    NAMESPACE,
     RAYCLUSTER,
     VARIANTS,
     VERSIONS,
@@ -148,7 +149,11 @@ def test_a_scaler_decides_how_many_pods_there_are() -> None:
     assert scaler["spec"]["scaleTargetRef"]["name"] == workers["metadata"]["name"]
     (trigger,) = scaler["spec"]["triggers"]
     assert trigger["metadata"]["threshold"] == str(64 * 2 * 75 // 100)
-    assert metric_names(trigger["metadata"]["query"]) <= catalogue()
+    query = trigger["metadata"]["query"]
+    assert metric_names(query) <= catalogue()
+    assert query.count(f'namespace="{NAMESPACE}"') == query.count("paceline_") == 2, (
+        "a release of another namespace counts"
+    )
 
 
 def test_the_performance_profile_shares_the_gpu() -> None:

@@ -2,9 +2,10 @@
 {{ max 1 (int .Values.workers.gpusPerPod) }}
 {{- end }}
 
-{{- /* Requests that run or wait on the pairs of this release. */}}
+{{- /* Requests that run or wait on the pairs of this release: its namespace is the label that scrapes of pods carry. */}}
 {{- define "paceline.demand" -}}
-{{- $pairs := printf `{model_name=%q,pair=~"%s-worker-.*"}` .Values.model.name (include "paceline.name" .) -}}
+{{- $select := `{namespace=%q,model_name=%q,pair=~"%s-worker-.*"}` -}}
+{{- $pairs := printf $select .Release.Namespace .Values.model.name (include "paceline.name" .) -}}
 sum(paceline_running_requests{{ $pairs }} + paceline_waiting_requests{{ $pairs }})
 {{- end }}
 
