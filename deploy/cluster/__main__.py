@@ -42,7 +42,8 @@ def run(chosen: ClusterSettings) -> int:
 
     # Ray's own hook tells its store of an exception, and waits for ever when that is gone.
     sys.excepthook = sys.__excepthook__
-    stderr, sys.stderr = sys.stderr, output.Printed(sys.stderr, "cluster")
+    stderr = sys.stderr
+    sys.stdout, sys.stderr = (output.Printed(stream, "cluster") for stream in (sys.stdout, sys.stderr))
     try:
         return lifecycle.run("cluster", ClusterApp(chosen))
     except (MpsError, BindError, PacelineError) as error:

@@ -88,7 +88,7 @@ class Lines:
 
 
 class Printed(io.TextIOBase):
-    """Stands for the stderr of a process: lines of its log pass, what libraries print becomes such a line each time."""
+    """Stands for stdout or stderr of a process: lines of its log pass, what a library prints becomes one."""
 
     def __init__(self, stream: TextIO, service: str) -> None:
         super().__init__()
@@ -100,6 +100,10 @@ class Printed(io.TextIOBase):
             self._stream.write(as_json(text.strip(), self._service) + "\n")
             self._stream.flush()
         return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits here, but what stands behind may hold lines."""
+        self._stream.flush()
 
 
 def as_json(text: str, service: str, pair: str = "") -> str:

@@ -1,7 +1,6 @@
 """python -m tests.faults.cluster_with_mps FLAGS: a controller on a CPU with a stand-in for an MPS daemon."""
 
 import sys
-from functools import partialmethod
 
 from deploy.cluster import __main__, mps
 from services.common.serving.process import leave_now
@@ -20,7 +19,8 @@ fi
 """
 
 if __name__ == "__main__":
-    mps.Mps.start = partialmethod(mps.Mps.start, on_gpus=True)  # type: ignore[assignment,method-assign]
+    start = mps.Mps.start
+    mps.Mps.start = lambda self, on_gpus: start(self, True)  # type: ignore[method-assign]
     # As in the chart's profile for performance: auto minds the daemons of others on this machine.
     sys.argv.append("--mps=true")
     leave_now(__main__.main())

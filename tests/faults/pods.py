@@ -82,12 +82,19 @@ class Pod:
     @property
     def ready(self) -> bool:
         """The pair serves, with its drafter."""
-        if self.pair.state != fleet_pb2.PAIR_STATE_READY:
-            return False
+        return self.pair.state == fleet_pb2.PAIR_STATE_READY and self._gauge("paceline_drafter_attached") == 1
+
+    @property
+    def served_again(self) -> bool:
+        """The pair serves after a restart, of its target or of its drafter, which the target has attached anew."""
+        again = self.pair.target_restarts or self._gauge("paceline_attachment_generation") > 1
+        return not self.gone and bool(again) and self.ready
+
+    def _gauge(self, name: str) -> float:
         try:
-            return scrape(self.pair.metrics_address).get("paceline_drafter_attached") == 1
-        except OSError:
-            return False
+            return scrape(self.pair.metrics_address).get(name, 0.0)
+        except (OSError, ValueError):
+            return 0.0
 
     @property
     def gone(self) -> bool:
@@ -164,7 +171,9 @@ class Pods:
         """Starts the victim's container anew, and waits until the gateway sends requests to it."""
         await asyncio.to_thread(self.victim.stop)
         self.victim.start(environment, module)
-        await self.until(lambda: self.victim.ready and self.ready_targets() == 2, READY_S)
+        await self.until(lambda: self.victim.gone or (self.victim.ready and self.ready_targets() == 2), READY_S)
+        assert self.victim.process is not None
+        self.victim.process.check()
         self.victim.probe()
 
     def ready_targets(self) -> float:

@@ -119,7 +119,7 @@ async def _trial(pods: Pods, fault: Fault, expected: list[Answer]) -> float:
     streams = await asyncio.gather(*(pods.begin(number, TOKENS) for number in range(fault.streams)))
     began = time.monotonic()
     await asyncio.to_thread(fault.strike, victim)
-    await pods.until(lambda: victim.gone if fault.ends else _served_again(victim), 2 * HEALED_S)
+    await pods.until(lambda: victim.gone if fault.ends else victim.served_again, 2 * HEALED_S)
     healed_s = time.monotonic() - began
     for number, stream in enumerate(streams):
         assert same(await stream.task, expected[number]), "no stream is lost where another pair is ready"
@@ -128,11 +128,6 @@ async def _trial(pods: Pods, fault: Fault, expected: list[Answer]) -> float:
     if fault.line:
         _told(victim, fault)
     return healed_s
-
-
-def _served_again(victim: Pod) -> bool:
-    restarts = victim.pair.target_restarts + victim.pair.drafter_restarts
-    return not victim.gone and restarts > 0 and victim.ready
 
 
 async def _ended(victim: Pod, by_probe: bool) -> None:

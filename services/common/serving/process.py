@@ -78,11 +78,18 @@ def end_session(session: int) -> None:
 
 
 def end_descendants() -> None:
-    """SIGKILL to the children of this process and theirs."""
-    living, ended = _living(), {os.getpid()}
-    while found := [pid for pid, (parent, _) in living.items() if parent in ended and pid not in ended]:
-        ended.update(found)
+    """SIGKILL to the children of this process and theirs, again while any lives: one may be starting another now."""
+    end = time.monotonic() + _KILL_S
+    while (found := _descendants()) and time.monotonic() < end:
         _kill(found)
+        time.sleep(0.01)
+
+
+def _descendants() -> list[int]:
+    living, found = _living(), [os.getpid()]
+    for ancestor in found:
+        found += [pid for pid, (parent, _) in living.items() if parent == ancestor and pid not in found]
+    return found[1:]
 
 
 def _living() -> dict[int, tuple[int, int]]:
