@@ -31,6 +31,7 @@ VALUES: list[tuple[str, Any]] = [
     ("gateway.replicas", 1.5),
     ("gateway.port", 80),
     ("gateway.port", 70000),
+    ("gateway.httpPort", 80),
     ("gateway.env", {"lower": "1"}),
     ("gateway.extraEnv", [{"value": "without a name"}]),
     ("gateway.envFrom", [{"secret": "s"}]),

@@ -94,6 +94,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "topologySpread": {"enabled": False},
     },
     "load-balancer": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}}}},
+    "http": {"gateway": {"httpPort": 8000}},
 }
 
 

@@ -174,6 +174,21 @@ def test_settings_of_target_and_drafter_reach_the_controller(name: str, containe
     assert loaded.drafter_settings == workers.get("drafter", {})
 
 
+def test_http_has_one_port_from_the_service_to_the_gateway() -> None:
+    """Without one nothing of it is there."""
+    for port in (0, 8000):
+        found = render(merged(BASE, {"gateway": {"httpPort": port}}))
+        by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
+        gateway = by_name["Deployment", "llm-gateway"]["spec"]["template"]["spec"]["containers"][0]
+        assert (f"--http=0.0.0.0:{port}" in gateway["args"]) == bool(port)
+        assert ({"name": "http", "containerPort": port} in gateway["ports"]) == bool(port)
+        for service in ("llm", "llm-headless"):
+            ports = by_name["Service", service]["spec"]["ports"]
+            assert ({"name": "http", "port": port, "targetPort": "http"} in ports) == bool(port)
+        allowed = by_name["NetworkPolicy", "llm-gateway"]["spec"]["ingress"][0]["ports"]
+        assert ({"port": port} in allowed) == bool(port)
+
+
 @pytest.mark.parametrize("name", ["defaults", "raycluster", "internal-mtls"])
 def test_gateways_and_targets_share_a_secret(name: str) -> None:
     documents = variant(name)

@@ -1,5 +1,8 @@
 {{- define "paceline.gatewayArgs" -}}
 - --grpc=0.0.0.0:{{ .Values.gateway.port }}
+{{- if .Values.gateway.httpPort }}
+- --http=0.0.0.0:{{ .Values.gateway.httpPort }}
+{{- end }}
 - --health=0.0.0.0:50052
 - --metrics=0.0.0.0:9100
 - --watch-dns={{ include "paceline.name" . }}-worker.{{ .Release.Namespace }}.svc:50050
