@@ -258,6 +258,21 @@ async def test_a_client_that_does_not_read_loses_its_stream_as_over_grpc(tmp_pat
         assert value_of(one.app.metrics.gateway_inflight_requests) == 0
 
 
+async def test_an_answer_that_is_never_taken_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole one, or the last events of a stream: nothing else would end the connection."""
+    monkeypatch.setattr(connection, "UNREAD_S", 0.3)
+    fake = FakeTarget(pace_s=0.0, context_limit=1 << 16, burst=64)
+    async with serving(tmp_path, [fake]) as (_, http), connected(http.address) as raw:
+        asked = completion(max_tokens=3000, n=4, logprobs=20)
+        await raw.send("POST", COMPLETIONS, json.dumps(asked).encode(), JSON)
+        raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: not fake.active and fake.committed == 12_000)
+        await asyncio.sleep(1.0)
+        raw.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        with pytest.raises((ConnectionError, h11.RemoteProtocolError)):
+            await raw.reply()
+
+
 def _head(method: str, path: str, headers: dict[str, str]) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "host: test", *(f"{name}: {value}" for name, value in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()

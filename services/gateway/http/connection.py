@@ -10,7 +10,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from services.gateway.http.limits import BODY_LINGER_S, CONNECTIONS, HEADERS_S, IDLE_S
+from services.gateway.http.limits import BODY_LINGER_S, CONNECTIONS, HEADERS_S, IDLE_S, UNREAD_S
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -29,6 +29,7 @@ class Connection(H11Protocol):
         self._serving: asyncio.Task[Any] | None = None
         self._limit: asyncio.TimerHandle | None = None
         self._waits_s: float | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def serving(self, task: asyncio.Task[Any] | None) -> None:
         """The task to cancel when the client goes; None when its request has ended."""
@@ -60,13 +61,35 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._wait(BODY_LINGER_S if unread else None)
 
+    def pause_writing(self) -> None:
+        """The client does not read; it has a while to begin."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_S, self.abort)
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        super().resume_writing()
+        self._read()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes a connection without a request, also when the end of its last answer is never taken."""
+        super().timeout_keep_alive_handler()
+        self._read()
+        self._unread = self.loop.call_later(UNREAD_S, self.abort)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels whatever is served."""
         self.lost = True
         self._wait(None)
+        self._read()
         super().connection_lost(exc)
         if self._serving is not None:
             self._serving.cancel()
+
+    def _read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+        self._unread = None
 
     def _wait(self, seconds: float | None) -> None:
         """How long the client has for what it is to send, None for ever; a wait that goes on is not begun again."""

@@ -18,5 +18,8 @@ BODY_LINGER_S = 2.0
 HANDSHAKE_S = 10.0
 """Time for TLS to begin."""
 
-SEND_BUFFER_BYTES = 1 << 18
-"""What the kernel holds for a client that does not read: as much as one window of gRPC, not the megabytes it would."""
+SEND_BUFFER_BYTES = 1 << 17
+"""Of a connection in the kernel, which doubles it; left alone it holds megabytes for a client that does not read."""
+
+UNREAD_S = 30.0
+"""Time that a client has to take what waits for it, before the rest is dropped."""

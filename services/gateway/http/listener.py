@@ -4,6 +4,7 @@ import asyncio
 import socket
 from contextlib import suppress
 
+import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -76,7 +77,8 @@ class Listener:
             return
         self._server.close()
         for connection in [*self._state.connections]:
-            connection.shutdown()
+            with suppress(h11.LocalProtocolError):  # it ends by itself
+                connection.shutdown()
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 while self._state.tasks:
