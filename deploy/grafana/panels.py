@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass
 
+OK, WARN, BAD = "green", "orange", "red"
+
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: expressions are (PromQL, legend) pairs; runbook is a page of docs/operate, for panels that alert."""
+    """One panel: expressions are (PromQL, legend) pairs; runbook is a page of docs/operate, for panels that alert.
+
+    ``steps`` are (value, colour) from which a colour holds; ``least`` and ``most`` bound the axis, None leaves it open.
+    A heatmap has one expression, of buckets by ``le``.
+    """
 
     title: str
     unit: str
@@ -13,6 +19,10 @@ class Panel:
     expressions: tuple[tuple[str, str], ...]
     runbook: str = ""
     single: bool = False
+    steps: tuple[tuple[float, str], ...] = ()
+    heatmap: bool = False
+    least: float | None = 0.0
+    most: float | None = None
 
 
 @dataclass(frozen=True)

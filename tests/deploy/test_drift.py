@@ -18,6 +18,11 @@ from services.gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy/helm/paceline"
+# Each is told by another that is shown, such as committed tokens by emitted and discarded ones.
+NOT_SHOWN = {
+    *("arena_reallocations", "attachment_generation", "committed_tokens", "drafter_attachments", "drafter_rounds"),
+    *("errors", "graph_capture_seconds", "graph_captures", "graph_replays", "handoff_wanted"),
+}
 SUFFIXES = ("_total", "_bucket", "_sum", "_count")
 
 
@@ -151,8 +156,51 @@ def test_dashboards_show_catalogued_metrics_with_unit_and_description() -> None:
             assert panel.description.endswith("."), panel.title
             assert not panel.runbook or (ROOT / f"docs/operate/{panel.runbook}.md").is_file()
             for expression, _ in panel.expressions:
-                assert metric_names(expression)
+                assert metric_names(expression) or "DCGM_FI_DEV_" in expression
                 assert metric_names(expression) <= catalogue(), expression
+
+
+def test_every_variable_of_a_dashboard_acts_on_every_panel() -> None:
+    for board in BOARDS:
+        committed = json.loads((ROOT / f"deploy/grafana/dashboards/{board.uid}.json").read_text())
+        names = [variable["name"] for variable in committed["templating"]["list"]]
+        assert names == ["datasource", "cluster", "namespace", "model", "pair"]
+        for panel in board.panels:
+            for expression, _ in panel.expressions:
+                selectors = re.findall(r"\b(?:paceline|DCGM)_[A-Za-z_]+\{([^}]*)\}", expression)
+                assert selectors and len(selectors) == len(re.findall(r"\b(?:paceline|DCGM)_", expression)), expression
+                assert all("$cluster" in each and "$namespace" in each for each in selectors), expression
+
+
+def test_a_counter_is_drawn_by_its_growth() -> None:
+    totals = {f"{spec.full_name}_total" for spec in every_metric() if spec.kind == "counter"}
+    for board in BOARDS:
+        for panel in board.panels:
+            for expression, _ in panel.expressions:
+                for counted in re.finditer(r"\bpaceline_[a-z_]+_total\b", expression):
+                    assert counted[0] in totals
+                    assert expression[: counted.start()].endswith(("rate(", "increase(")), expression
+
+
+def test_dashboards_mark_deploys_link_to_each_other_and_bound_their_axes() -> None:
+    for board in BOARDS:
+        committed = json.loads((ROOT / f"deploy/grafana/dashboards/{board.uid}.json").read_text())
+        assert "paceline_build_info" in committed["annotations"]["list"][0]["expr"]
+        (link,) = committed["links"]
+        assert link["type"] == "dashboards" and link["tags"] == ["paceline"] and link["includeVars"]
+        kinds = {panel["type"] for panel in committed["panels"]}
+        assert kinds >= {"timeseries", "heatmap"} or board.uid == "paceline-fleet"
+        for panel, shown in zip(board.panels, committed["panels"], strict=True):
+            defaults = shown["fieldConfig"]["defaults"] if not panel.heatmap else {}
+            assert panel.heatmap or panel.least == defaults.get("min"), panel.title
+            assert len(defaults.get("thresholds", {}).get("steps", ())) == len(panel.steps) + bool(panel.steps)
+
+
+def test_every_metric_is_on_a_dashboard() -> None:
+    shown: set[str] = set()
+    for board in BOARDS:
+        shown |= {name for panel in board.panels for text, _ in panel.expressions for name in metric_names(text)}
+    assert {f"paceline_{name}" for name in NOT_SHOWN} == catalogue() - shown
 
 
 def test_what_alerts_has_a_panel_that_links_to_its_runbook() -> None:

@@ -1,22 +1,26 @@
 """The capacity dashboard."""
 
-from deploy.grafana.panels import Board, Panel
-from deploy.grafana.promql import SELECT, quantile, rate
+from deploy.grafana.panels import BAD, WARN, Board, Panel
+from deploy.grafana.promql import BY, NAMED, PAIR, SELECT, buckets, quantile, rate
+
+EMITTED, PROMPT = "paceline_emitted_tokens_total", "paceline_prompt_tokens_total"
+CACHED = "paceline_cached_prompt_tokens_total"
+OWNED = f'{SELECT},state="owned"'
 
 CAPACITY = Board(
     "paceline-capacity",
     "paceline / Capacity",
-    "How full are slots, queue and K/V?",
+    "How full are slots, queue and K/V, and what does a GPU deliver?",
     (
         Panel(
             "Running and waiting",
             "short",
             "Requests that hold a slot, and requests in the queue.",
             (
-                (f"sum by (pair) (paceline_running_requests{{{SELECT}}})", "{{pair}} running"),
-                (f"sum by (pair) (paceline_waiting_requests{{{SELECT}}})", "{{pair}} waiting"),
+                (f"sum by ({PAIR}) (paceline_running_requests{{{SELECT}}})", "{{pair}} running"),
+                (f"sum by ({PAIR}) (paceline_waiting_requests{{{SELECT}}})", "{{pair}} waiting"),
             ),
-            "queue-saturated",
+            runbook="queue-saturated",
         ),
         Panel(
             "Slots in use",
@@ -24,36 +28,89 @@ CAPACITY = Board(
             "Share of slots that hold a request.",
             (
                 (
-                    f"sum by (pair) (paceline_running_requests{{{SELECT}}})"
-                    f" / sum by (pair) (paceline_slots{{{SELECT}}})",
+                    f"sum by ({PAIR}) (paceline_running_requests{{{SELECT}}})"
+                    f" / sum by ({PAIR}) (paceline_slots{{{SELECT}}})",
                     "{{pair}}",
                 ),
             ),
+            steps=((0.9, WARN),),
+        ),
+        Panel(
+            "K/V in use",
+            "percentunit",
+            "Share of blocks that running requests own; cache gives way and does not count.",
+            (
+                (
+                    f"sum by ({PAIR}) (paceline_kv_blocks{{{OWNED}}})"
+                    f" / sum by ({PAIR}) (paceline_kv_blocks{{{SELECT}}})",
+                    "{{pair}}",
+                ),
+            ),
+            runbook="kv-nearly-full",
+            steps=((0.8, WARN), (0.95, BAD)),
         ),
         Panel(
             "K/V blocks by state",
             "short",
             "Free, owned by requests, kept by the prefix cache.",
-            ((f"sum by (pair, state) (paceline_kv_blocks{{{SELECT}}})", "{{pair}} {{state}}"),),
-            "kv-nearly-full",
+            ((f"sum by ({PAIR}, state) (paceline_kv_blocks{{{SELECT}}})", "{{pair}} {{state}}"),),
+            runbook="kv-nearly-full",
+        ),
+        Panel(
+            "Preemptions",
+            "reqps",
+            "Requests that gave their blocks up and were computed again.",
+            ((rate("paceline_preemptions_total", by=PAIR), "{{pair}}"),),
+            runbook="kv-nearly-full",
+        ),
+        Panel(
+            "Tokens per second and GPU",
+            "tps",
+            "What each pair delivers; a pair has one GPU.",
+            (
+                (rate(EMITTED, by=PAIR), "{{pair}}"),
+                (
+                    f"{rate(EMITTED)} / (sum by ({BY}) (paceline_ready{{{SELECT}}}) > 0)",
+                    f"mean of {NAMED}",
+                ),
+            ),
+        ),
+        Panel(
+            "Discarded tokens",
+            "tps",
+            "Computed and thrown away, by reason.",
+            ((rate("paceline_discarded_tokens_total", by="reason"), "{{reason}}"),),
         ),
         Panel(
             "Queued prompt tokens",
             "short",
             "Prompt tokens that wait for prefill.",
-            ((f"sum by (pair) (paceline_queued_tokens{{{SELECT}}})", "{{pair}}"),),
+            ((f"sum by ({PAIR}) (paceline_queued_tokens{{{SELECT}}})", "{{pair}}"),),
         ),
         Panel(
             "Time in the queue",
             "s",
             "From arrival at the target to admission.",
-            tuple((quantile(q, "paceline_queue_seconds"), f"p{int(q * 100)}") for q in (0.5, 0.95)),
+            (
+                (quantile(0.5, "paceline_queue_seconds"), "p50"),
+                (quantile(0.95, "paceline_queue_seconds"), "p95"),
+            ),
+        ),
+        Panel(
+            "Requests by time in the queue",
+            "s",
+            "How many requests waited for how long.",
+            ((buckets("paceline_queue_seconds"), "{{le}}"),),
+            heatmap=True,
         ),
         Panel(
             "Prefill time",
             "s",
             "From admission to the first token.",
-            tuple((quantile(q, "paceline_prefill_seconds"), f"p{int(q * 100)}") for q in (0.5, 0.95)),
+            (
+                (quantile(0.5, "paceline_prefill_seconds"), "p50"),
+                (quantile(0.95, "paceline_prefill_seconds"), "p95"),
+            ),
         ),
         Panel(
             "Prefix cache hits",
@@ -61,17 +118,35 @@ CAPACITY = Board(
             "Share of prompt tokens served from the prefix cache.",
             (
                 (
-                    f"{rate('paceline_cached_prompt_tokens_total')} / ({rate('paceline_prompt_tokens_total')} > 0)",
-                    "{{model_name}}",
+                    f"{rate(CACHED, by=PAIR)} / ({rate(PROMPT, by=PAIR)} > 0)",
+                    "{{pair}}",
                 ),
             ),
         ),
         Panel(
+            "Prefix cache evictions",
+            "short",
+            "Blocks per second that left the prefix cache.",
+            ((rate("paceline_prefix_cache_evictions_total", by=PAIR), "{{pair}}"),),
+        ),
+        Panel(
             "Captures after warm-up",
             "short",
-            "0 when healthy.",
-            ((f"sum by (pair) (paceline_graph_recaptures_total{{{SELECT}}})", "{{pair}}"),),
-            "recapture",
+            "Steps captured within a step of time; 0 when healthy.",
+            (
+                (
+                    f"sum by ({PAIR}) (increase(paceline_graph_recaptures_total{{{SELECT}}}[$__rate_interval]))",
+                    "{{pair}}",
+                ),
+            ),
+            runbook="recapture",
+            steps=((1, WARN),),
+        ),
+        Panel(
+            "Memory of captured steps",
+            "bytes",
+            "What captured steps keep between their kernels.",
+            ((f"max by ({PAIR}) (paceline_graph_held_bytes{{{SELECT}}})", "{{pair}}"),),
         ),
     ),
 )

@@ -1,7 +1,20 @@
 """The fleet dashboard."""
 
-from deploy.grafana.panels import Board, Panel
-from deploy.grafana.promql import MODEL, SELECT, quantile, rate
+from deploy.grafana.panels import BAD, OK, WARN, Board, Panel
+from deploy.grafana.promql import CLUSTER, MODEL, NAMESPACE, PAIR, SELECT, quantile, rate
+
+
+def grown(metric: str, by: str) -> str:
+    """By how much a counter grew within a step: a restart is no fall."""
+    return f"sum by ({by}) (increase({metric}{{{SELECT}}}[$__rate_interval]))"
+
+
+def dcgm(field: str) -> str:
+    """A metric of NVIDIA's exporter; without honorLabels its scrapes tell the pod's namespace as exported_namespace."""
+    name = f"DCGM_FI_DEV_{field}"
+    theirs = f'{name}{{{CLUSTER},exported_namespace=~"$namespace",exported_pod!=""}}'
+    return f'{theirs} or {name}{{{NAMESPACE},exported_namespace=""}}'
+
 
 FLEET = Board(
     "paceline-fleet",
@@ -10,62 +23,81 @@ FLEET = Board(
     (
         Panel(
             "Pairs ready",
-            "short",
+            "bool_yes_no",
             "1 while the target of a pair takes work.",
-            ((f"max by (pair) (paceline_ready{{{SELECT}}})", "{{pair}}"),),
-            "no-ready-pair",
+            ((f"max by ({PAIR}) (paceline_ready{{{SELECT}}})", "{{pair}}"),),
+            runbook="no-ready-pair",
+            steps=((1, OK),),
+            most=1,
         ),
         Panel(
             "Pairs by state",
             "short",
             "Pairs as their controllers see them, by state.",
             ((f"sum by (state) (paceline_cluster_pairs{{{SELECT}}})", "{{state}}"),),
-            "pair-not-ready",
+            runbook="pair-not-ready",
         ),
         Panel(
             "Restarts",
             "short",
-            "Restarts of targets and drafters within the time of one step, as the controllers count them.",
+            "Restarts of targets and drafters within a step, as controllers count them.",
+            ((grown("paceline_cluster_restarts_total", f"{PAIR}, service"), "{{pair}} {{service}}"),),
+            runbook="target-restarts",
+            steps=((1, WARN),),
+        ),
+        Panel(
+            "What kept pairs from serving",
+            "short",
+            "No room, straddled GPUs, refused, unhealthy, given up; and placements, within a step.",
             (
-                (
-                    f"sum by (pair, service) (increase(paceline_cluster_restarts_total{{{SELECT}}}[$__rate_interval]))",
-                    "{{pair}} {{service}}",
-                ),
+                (grown("paceline_cluster_failures_total", f"{PAIR}, reason"), "{{pair}} {{reason}}"),
+                (grown("paceline_cluster_placements_total", PAIR), "{{pair}} placed"),
             ),
-            "target-restarts",
+            runbook="pair-not-ready",
         ),
         Panel(
             "Fleet sources",
             "short",
             "What gateways learn pairs from, by state; stale keeps the last list.",
             ((f"sum by (state) (paceline_gateway_fleet_sources{{{MODEL}}})", "{{state}}"),),
-            "fleet-source-stale",
+            runbook="fleet-source-stale",
         ),
         Panel(
             "Drafters attached",
-            "short",
+            "bool_yes_no",
             "1 while a drafter is attached.",
-            ((f"max by (pair) (paceline_drafter_attached{{{SELECT}}})", "{{pair}}"),),
-            "pair-degraded",
+            (
+                (f"max by ({PAIR}) (paceline_drafter_attached{{{SELECT}}})", "{{pair}} attached"),
+                (f"max by ({PAIR}) (paceline_drafter_ready{{{SELECT}}})", "{{pair}} drafter ready"),
+            ),
+            runbook="pair-degraded",
+            most=1,
         ),
         Panel(
             "Attachments",
             "short",
-            "Drafters attached so far: steps are restarts.",
-            ((f"sum by (pair) (paceline_drafter_attaches_total{{{SELECT}}})", "{{pair}}"),),
-            "restart-loop",
+            "Drafters attached within a step: a drafter that restarts attaches again.",
+            ((grown("paceline_drafter_attaches_total", PAIR), "{{pair}}"),),
+            runbook="restart-loop",
         ),
         Panel(
             "Quarantines",
             "short",
-            "Attachments dropped, by reason.",
-            ((f"sum by (pair, reason) (paceline_drafter_quarantines_total{{{SELECT}}})", "{{pair}} {{reason}}"),),
+            "Attachments dropped, and refused by drafters, within a step, by reason.",
+            (
+                (grown("paceline_drafter_quarantines_total", f"{PAIR}, reason"), "{{pair}} {{reason}}"),
+                (grown("paceline_drafter_refusals_total", f"{PAIR}, reason"), "{{pair}} {{reason}}"),
+            ),
+            runbook="pair-degraded",
         ),
         Panel(
             "Migrations",
-            "short",
-            "Requests per second that continued on another target, by cause.",
-            ((rate("paceline_gateway_migrations_total", MODEL, "cause"), "{{cause}}"),),
+            "reqps",
+            "Requests that continued on another target, by cause, and those that could not.",
+            (
+                (rate("paceline_gateway_migrations_total", MODEL, "cause"), "{{cause}}"),
+                (rate("paceline_gateway_migration_failures_total", MODEL), "failed"),
+            ),
         ),
         Panel(
             "Event loop lag",
@@ -75,23 +107,68 @@ FLEET = Board(
         ),
         Panel(
             "Engine stuck",
-            "short",
+            "bool_yes_no",
             "1 while a pair has work and runs no rounds.",
-            ((f"max by (pair) (paceline_engine_stuck{{{SELECT}}})", "{{pair}}"),),
-            "engine-stuck",
+            ((f"max by ({PAIR}) (paceline_engine_stuck{{{SELECT}}})", "{{pair}}"),),
+            runbook="engine-stuck",
+            steps=((1, BAD),),
+            most=1,
         ),
         Panel(
             "Time left of certificates",
             "s",
             "Until the certificates in use expire; empty without TLS.",
-            ((f"min by (file) (paceline_certificate_expiry_timestamp_seconds{{{MODEL}}}) - time()", "{{file}}"),),
-            "certificate-expiry",
+            (
+                (
+                    "min by (cluster, namespace, file) "
+                    f"(paceline_certificate_expiry_timestamp_seconds{{{MODEL}}}) - time()",
+                    "{{namespace}} {{file}}",
+                ),
+            ),
+            runbook="certificate-expiry",
+            steps=((7 * 86400, OK),),
+            least=None,
         ),
         Panel(
             "Versions",
             "short",
             "Services by version.",
-            ((f"count by (version) (paceline_build_info{{{MODEL}}})", "{{version}}"),),
+            ((f"count by (namespace, version) (paceline_build_info{{{MODEL}}})", "{{namespace}} {{version}}"),),
+        ),
+        Panel(
+            "Memory of processes",
+            "bytes",
+            "Resident memory of targets, drafters and gateways.",
+            (
+                (
+                    "process_resident_memory_bytes * on (cluster, namespace, instance) group_left (model_name, pair) "
+                    f"paceline_build_info{{{MODEL}}}",
+                    "{{job}} {{pair}} {{instance}}",
+                ),
+            ),
+        ),
+        Panel(
+            "GPU busy (DCGM)",
+            "percent",
+            "Where NVIDIA's exporter is scraped: share of time that kernels run.",
+            (
+                (
+                    dcgm("GPU_UTIL"),
+                    "{{Hostname}} {{gpu}}",
+                ),
+            ),
+            most=100,
+        ),
+        Panel(
+            "GPU memory in use (DCGM)",
+            "decmbytes",
+            "Where NVIDIA's exporter is scraped.",
+            (
+                (
+                    dcgm("FB_USED"),
+                    "{{Hostname}} {{gpu}}",
+                ),
+            ),
         ),
     ),
 )

@@ -1,9 +1,21 @@
 """The overview dashboard."""
 
-from deploy.grafana.panels import Board, Panel
-from deploy.grafana.promql import MODEL, quantile, rate
+from deploy.grafana.panels import BAD, OK, WARN, Board, Panel
+from deploy.grafana.promql import BY, MODEL, NAMED, SELECT, buckets, quantile, rate
 
+REQUESTS = "paceline_gateway_requests_total"
+FIRST = "paceline_time_to_first_token_seconds"
+SOON = f'{MODEL},le="2.5"'
 MISSED = f'{MODEL},code="DEADLINE_EXCEEDED"'
+OURS = f'{MODEL},code!~"CANCELLED|INVALID_ARGUMENT|UNAUTHENTICATED|NOT_FOUND|ALREADY_EXISTS"'
+FAILED = f'{MODEL},code=~"INTERNAL|UNKNOWN|UNAVAILABLE"'
+INTERNAL = f'{MODEL},code="INTERNAL"'
+
+
+def month(select: str) -> str:
+    """Requests that ended within 30 days."""
+    return f"sum by ({BY}) (increase({REQUESTS}{{{select}}}[30d]))"
+
 
 OVERVIEW = Board(
     "paceline-overview",
@@ -13,26 +25,11 @@ OVERVIEW = Board(
         Panel(
             "Ready targets",
             "short",
-            "Targets that take work, as the gateways see them.",
-            ((f"max by (model_name) (paceline_gateway_ready_targets{{{MODEL}}})", "{{model_name}}"),),
-            "no-ready-pair",
-            True,
-        ),
-        Panel(
-            "Requests in hand",
-            "short",
-            "Requests that gateways are working on.",
-            ((f"sum by (model_name) (paceline_gateway_inflight_requests{{{MODEL}}})", "{{model_name}}"),),
-            "",
-            True,
-        ),
-        Panel(
-            "Gateways",
-            "short",
-            "Gateways that are scraped.",
-            ((f"count by (model_name) (paceline_gateway_ready_targets{{{MODEL}}})", "{{model_name}}"),),
-            "gateways-absent",
-            True,
+            "Pairs that take work, as the gateway that sees fewest sees them.",
+            ((f"min by ({BY}) (paceline_gateway_ready_targets{{{MODEL}}})", NAMED),),
+            runbook="no-ready-pair",
+            single=True,
+            steps=((1, OK),),
         ),
         Panel(
             "Known pairs that take no work",
@@ -40,80 +37,148 @@ OVERVIEW = Board(
             "Pairs that some gateway knows and cannot use; 0 when healthy.",
             (
                 (
-                    f"max by (model_name) (paceline_gateway_known_pairs{{{MODEL}}}"
+                    f"max by ({BY}) (paceline_gateway_known_pairs{{{MODEL}}}"
                     f" - paceline_gateway_ready_targets{{{MODEL}}})",
-                    "{{model_name}}",
+                    NAMED,
                 ),
             ),
-            "pair-not-ready",
-            True,
+            runbook="pair-not-ready",
+            single=True,
+            steps=((1, WARN),),
+        ),
+        Panel(
+            "Gateways",
+            "short",
+            "Gateways that are scraped.",
+            ((f"count by ({BY}) (paceline_gateway_ready_targets{{{MODEL}}})", NAMED),),
+            runbook="gateways-absent",
+            single=True,
+            steps=((1, OK),),
+        ),
+        Panel(
+            "Requests in hand",
+            "short",
+            "Requests that gateways are working on.",
+            ((f"sum by ({BY}) (paceline_gateway_inflight_requests{{{MODEL}}})", NAMED),),
+            single=True,
+        ),
+        Panel(
+            "Goodput",
+            "percentunit",
+            "Share of requests whose first token came within 2.5 s; cancelled and wrong requests do not count.",
+            ((f"{rate(f'{FIRST}_bucket', SOON)} / ({rate(REQUESTS, OURS)} > 0)", NAMED),),
+            runbook="slow-first-token",
+            steps=((0.95, OK),),
+        ),
+        Panel(
+            "Error budget left",
+            "percentunit",
+            "Of 0.1 % in 30 days, or in as long as there are data; below 0 it is overspent.",
+            (
+                (
+                    f"1 - {month(FAILED)} / ({month(MODEL)} > 0) / 0.001",
+                    NAMED,
+                ),
+            ),
+            runbook="error-budget-burn",
+            steps=((0, WARN), (0.25, OK)),
+            least=None,
         ),
         Panel(
             "Requests by status",
             "reqps",
             "Ended requests per second by gRPC status.",
-            ((rate("paceline_gateway_requests_total", MODEL, "code"), "{{code}}"),),
-            "error-budget-burn",
+            ((rate(REQUESTS, MODEL, "code"), "{{code}}"),),
+            runbook="error-budget-burn",
         ),
         Panel(
             "Deadline misses",
             "percentunit",
             "Share of requests that end with DEADLINE_EXCEEDED.",
-            (
-                (
-                    f"{rate('paceline_gateway_requests_total', MISSED)}"
-                    f" / ({rate('paceline_gateway_requests_total', MODEL)} > 0)",
-                    "{{model_name}}",
-                ),
-            ),
-            "deadline-misses",
+            ((f"{rate(REQUESTS, MISSED)} / ({rate(REQUESTS, MODEL)} > 0)", NAMED),),
+            runbook="deadline-misses",
+            steps=((0.25, BAD),),
         ),
         Panel(
             "Internal errors",
             "short",
-            "Requests that failed with INTERNAL; 0 when healthy.",
-            (
-                (
-                    f'sum by (model_name) (paceline_gateway_requests_total{{{MODEL},code="INTERNAL"}})',
-                    "{{model_name}}",
-                ),
-            ),
-            "internal-errors",
+            "Requests that failed with INTERNAL within a step; 0 when healthy.",
+            ((f"sum by ({BY}) (increase({REQUESTS}{{{INTERNAL}}}[$__rate_interval]))", NAMED),),
+            runbook="internal-errors",
+            steps=((1, WARN),),
         ),
         Panel(
             "Tokens delivered",
-            "short",
+            "tps",
             "Tokens per second that clients receive.",
-            ((rate("paceline_gateway_delivered_tokens_total", MODEL), "{{model_name}}"),),
+            ((rate("paceline_gateway_delivered_tokens_total", MODEL), NAMED),),
         ),
         Panel(
             "Time to first token",
             "s",
             "From the call to the first delta, at the gateway.",
-            tuple(
-                (quantile(q, "paceline_time_to_first_token_seconds", MODEL), f"p{int(q * 100)}")
-                for q in (0.5, 0.95, 0.99)
+            (
+                (quantile(0.5, FIRST, MODEL), "p50"),
+                (quantile(0.95, FIRST, MODEL), "p95"),
+                (quantile(0.99, FIRST, MODEL), "p99"),
             ),
-            "slow-first-token",
+            runbook="slow-first-token",
+            steps=((2, WARN),),
+        ),
+        Panel(
+            "First tokens by latency",
+            "s",
+            "How many first tokens came after how long.",
+            ((buckets(FIRST, MODEL), "{{le}}"),),
+            heatmap=True,
         ),
         Panel(
             "Inter-token latency",
             "s",
             "Between deltas, per token, at the gateway.",
-            tuple((quantile(q, "paceline_inter_token_seconds", MODEL), f"p{int(q * 100)}") for q in (0.5, 0.95, 0.99)),
+            (
+                (quantile(0.5, "paceline_inter_token_seconds", MODEL), "p50"),
+                (quantile(0.95, "paceline_inter_token_seconds", MODEL), "p95"),
+                (quantile(0.99, "paceline_inter_token_seconds", MODEL), "p99"),
+            ),
+        ),
+        Panel(
+            "Tokens by latency",
+            "s",
+            "How many deltas came after how long, per token.",
+            ((buckets("paceline_inter_token_seconds", MODEL), "{{le}}"),),
+            heatmap=True,
         ),
         Panel(
             "Request duration",
             "s",
             "From the call to its end.",
-            tuple((quantile(q, "paceline_request_seconds", MODEL), f"p{int(q * 100)}") for q in (0.5, 0.95)),
+            (
+                (quantile(0.5, "paceline_request_seconds", MODEL), "p50"),
+                (quantile(0.95, "paceline_request_seconds", MODEL), "p95"),
+            ),
+        ),
+        Panel(
+            "Finish reasons",
+            "reqps",
+            "Requests that targets ended, by reason.",
+            ((rate("paceline_requests_total", SELECT, "finish_reason"), "{{finish_reason}}"),),
         ),
         Panel(
             "Refusals",
             "reqps",
-            "Requests refused by the gateway, by reason.",
-            ((rate("paceline_gateway_rejects_total", MODEL, "reason"), "{{reason}}"),),
-            "queue-saturated",
+            "Requests refused, by reason: before they reached a target, and by targets.",
+            (
+                (rate("paceline_gateway_rejects_total", MODEL, "reason"), "gateway {{reason}}"),
+                (rate("paceline_rejects_total", SELECT, "reason"), "target {{reason}}"),
+            ),
+            runbook="queue-saturated",
+        ),
+        Panel(
+            "Slow clients",
+            "reqps",
+            "Streams ended because the client did not read.",
+            ((rate("paceline_gateway_slow_clients_total", MODEL), NAMED),),
         ),
     ),
 )

@@ -1,10 +1,13 @@
 """The speculation dashboard."""
 
 from deploy.grafana.panels import Board, Panel
-from deploy.grafana.promql import SELECT, mean, rate
+from deploy.grafana.promql import NAMED, PAIR, SELECT, buckets, mean, quantile, rate
 
 ACCEPTED = rate("paceline_spec_decode_num_accepted_tokens_total")
 DRAFTS = rate("paceline_spec_decode_num_drafts_total")
+PAIR_ACCEPTED = rate("paceline_spec_decode_num_accepted_tokens_total", by=PAIR)
+PAIR_DRAFTS = rate("paceline_spec_decode_num_drafts_total", by=PAIR)
+PAIR_DRAFTED = rate("paceline_spec_decode_num_draft_tokens_total", by=PAIR)
 ACCEPTED_AT = rate("paceline_spec_decode_num_accepted_tokens_per_pos_total", by="position")
 DRAFTED = rate("paceline_spec_decode_num_draft_tokens_total")
 
@@ -17,7 +20,7 @@ SPECULATION = Board(
             "Tokens per round (tau)",
             "short",
             "1 + accepted drafts / drafts verified.",
-            ((f"1 + {ACCEPTED} / ({DRAFTS} > 0)", "{{model_name}}"),),
+            ((f"1 + {ACCEPTED} / ({DRAFTS} > 0)", NAMED),),
             "acceptance-collapse",
             True,
         ),
@@ -25,9 +28,24 @@ SPECULATION = Board(
             "Acceptance rate",
             "percentunit",
             "Share of draft tokens that were accepted.",
-            ((f"{ACCEPTED} / ({DRAFTED} > 0)", "{{model_name}}"),),
+            ((f"{ACCEPTED} / ({DRAFTED} > 0)", NAMED),),
             "acceptance-collapse",
             True,
+        ),
+        Panel(
+            "Tokens per round by pair",
+            "short",
+            "1 + accepted drafts / drafts verified: a pair far below the others has a bad drafter.",
+            ((f"1 + {PAIR_ACCEPTED} / ({PAIR_DRAFTS} > 0)", "{{pair}}"),),
+            "acceptance-collapse",
+            least=1,
+        ),
+        Panel(
+            "Acceptance by pair",
+            "percentunit",
+            "Share of draft tokens that were accepted.",
+            ((f"{PAIR_ACCEPTED} / ({PAIR_DRAFTED} > 0)", "{{pair}}"),),
+            "acceptance-collapse",
         ),
         Panel(
             "Acceptance by position",
@@ -43,8 +61,34 @@ SPECULATION = Board(
         Panel(
             "Rounds by width",
             "short",
-            "Rounds per second; width 1 is plain.",
-            ((rate("paceline_rounds_total", by="width"), "W={{width}}"),),
+            "Rounds within a step by width; width 1 is plain. The darker, the more.",
+            ((f"sum by (width) (increase(paceline_rounds_total{{{SELECT}}}[$__rate_interval]))", "{{width}}"),),
+            heatmap=True,
+        ),
+        Panel(
+            "Width of the latest round",
+            "short",
+            "What each pair chose last; 1 is plain.",
+            ((f"max by ({PAIR}) (paceline_adaptive_width{{{SELECT}}})", "{{pair}}"),),
+            least=1,
+        ),
+        Panel(
+            "Rounds by time",
+            "s",
+            "How many rounds took how long.",
+            ((buckets("paceline_round_seconds"), "{{le}}"),),
+            heatmap=True,
+        ),
+        Panel(
+            "Verify and wait for drafts",
+            "s",
+            "Quantiles of a round's parts.",
+            (
+                (quantile(0.5, "paceline_verify_seconds"), "verify p50"),
+                (quantile(0.95, "paceline_verify_seconds"), "verify p95"),
+                (quantile(0.5, "paceline_draft_wait_seconds"), "wait p50"),
+                (quantile(0.95, "paceline_draft_wait_seconds"), "wait p95"),
+            ),
         ),
         Panel(
             "Where a round's time goes",
@@ -67,21 +111,9 @@ SPECULATION = Board(
         ),
         Panel(
             "Wasted draft tokens",
-            "short",
+            "tps",
             "Draft tokens per second that were verified and refused.",
-            ((f"{DRAFTED} - {ACCEPTED}", "{{model_name}}"),),
-        ),
-        Panel(
-            "Estimated speed-up",
-            "short",
-            "Tokens per round over the time of a round relative to its verify alone.",
-            (
-                (
-                    f"(1 + {ACCEPTED} / ({DRAFTS} > 0)) * ({mean('paceline_verify_seconds')}) / "
-                    f"({mean('paceline_round_seconds')})",
-                    "{{model_name}}",
-                ),
-            ),
+            ((f"{DRAFTED} - {ACCEPTED}", NAMED),),
         ),
         Panel(
             "Fallback rounds",

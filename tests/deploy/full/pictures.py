@@ -1,6 +1,7 @@
 """The dashboards' queries drawn from a live Prometheus: one PNG a board."""
 
 import math
+import re
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ POINTS = 120
 
 def concrete(expression: str, window: str = "20s") -> str:
     """The expression as Grafana sends it with every variable at "all"."""
-    return expression.replace("$__rate_interval", window).replace("$model", ".*").replace("$pair", ".*")
+    return re.sub(r"\$(cluster|namespace|model|pair)\b", ".*", expression.replace("$__rate_interval", window))
 
 
 def draw(board: Board, prometheus: Prometheus, since: float, folder: Path) -> Path:

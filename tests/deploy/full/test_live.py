@@ -49,7 +49,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     certificate, key = authority.issue(folder / "tls", "gateway")
     trusted = Path(authority.write(folder / "ca.pem")).read_bytes()
     with running(workers=2, gateways=2) as release:
-        edge = release.gateway("edge", f"--tls-cert={certificate}", f"--tls-key={key}", "--max-requests=1")
+        # It is given no name of a model: it serves whatever the pairs do.
+        flags = (f"--tls-cert={certificate}", f"--tls-key={key}", "--max-requests=1", "--model=")
+        edge = release.gateway("edge", *flags)
         with serving(folder, [*release.scraped, ("edge", [edge["metrics"]])]) as prometheus:
             yield Watched(release, prometheus, edge["grpc"], trusted, time.time())
 
@@ -156,6 +158,7 @@ def test_every_pod_is_scraped(eventful: Watched) -> None:
 def test_every_panel_has_data(eventful: Watched, board: object, report_counts: Callable[[str, int], None]) -> None:
     (found,) = [each for each in BOARDS if each is board]
     expressions = [(panel.title, expression) for panel in found.panels for expression, _ in panel.expressions]
+    expressions = [each for each in expressions if "DCGM_" not in each[1]]  # another exporter's, where there are GPUs
     empty = [each for each in expressions if not has_data(eventful.prometheus, concrete(each[1], "5m"))]
     assert empty == []
     report_counts("panel_expressions", len(expressions))
