@@ -171,7 +171,7 @@ def _policy(
     if settings.adaptive and len(shapes.widths) > 1:
         policy = adaptive_policy(shapes.widths, shapes.buckets, micros)
         return policy, policy.costs.table
-    return FixedWidth(shapes.widths[-1]), lambda: micros
+    return FixedWidth(shapes.widths[-1], micros), lambda: micros
 
 
 def _cache(settings: TargetSettings, pool: BlockPool, runner: Runner) -> PrefixCache | None:

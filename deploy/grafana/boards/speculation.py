@@ -1,6 +1,6 @@
 """The speculation dashboard."""
 
-from deploy.grafana.panels import Board, Panel
+from deploy.grafana.panels import OK, Board, Panel
 from deploy.grafana.promql import NAMED, PAIR, SELECT, buckets, mean, quantile, rate
 
 ACCEPTED = rate("paceline_spec_decode_num_accepted_tokens_total")
@@ -10,6 +10,8 @@ PAIR_DRAFTS = rate("paceline_spec_decode_num_drafts_total", by=PAIR)
 PAIR_DRAFTED = rate("paceline_spec_decode_num_draft_tokens_total", by=PAIR)
 ACCEPTED_AT = rate("paceline_spec_decode_num_accepted_tokens_per_pos_total", by="position")
 DRAFTED = rate("paceline_spec_decode_num_draft_tokens_total")
+
+SPENT, PLAIN = "paceline_speculative_seconds_total", "paceline_plain_equivalent_seconds_total"
 
 SPECULATION = Board(
     "paceline-speculation",
@@ -114,6 +116,17 @@ SPECULATION = Board(
             "tps",
             "Draft tokens per second that were verified and refused.",
             ((f"{DRAFTED} - {ACCEPTED}", NAMED),),
+        ),
+        Panel(
+            "Speed-up over plain",
+            "short",
+            "Time of plain rounds of the same bucket for as many tokens, over that of the rounds; below 1: a loss.",
+            (
+                (f"{rate(PLAIN, by=PAIR)} / ({rate(SPENT, by=PAIR)} > 0)", "{{pair}}"),
+                (f"{rate(PLAIN)} / ({rate(SPENT)} > 0)", f"all of {NAMED}"),
+            ),
+            "acceptance-collapse",
+            steps=((1, OK),),
         ),
         Panel(
             "Fallback rounds",

@@ -60,6 +60,10 @@ class TargetMetrics(ServiceMetrics):
     requests = counter("Requests ended, by reason.", label="finish_reason", values=ENDS)
     rejects = counter("Requests refused, by reason.", label="reason", values=REJECTS)
     rounds = counter("Rounds by width; 1 is plain.", label="width")
+    speculative_seconds = counter("Time of speculative rounds that held no prefill.")
+    plain_equivalent_seconds = counter(
+        "Time that plain rounds of the same bucket would have taken for the tokens of those rounds, as measured."
+    )
     fallback_rounds = counter("Rounds that wanted drafts and had none, by reason.", label="reason", values=FALLBACKS)
     preemptions = counter("Requests preempted.")
     graph_captures = counter("Step signatures captured.")

@@ -106,7 +106,13 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a committed round means for requests; `discarded` counts tokens whose epoch had passed."""
+    """What a committed round means for requests; `discarded` counts tokens whose epoch had passed.
+
+    `round_us` is the time of a speculative round that held no prefill, and `plain_us` what plain rounds of its bucket
+    would have taken for its tokens; both are 0 for others.
+    """
 
     progress: tuple[Progress, ...]
     discarded: int
+    round_us: float = 0.0
+    plain_us: float = 0.0

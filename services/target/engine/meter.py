@@ -91,6 +91,8 @@ class Meter:
         # What requests were told: drafts beyond the end of a request matched, but were not committed.
         accepted = [progress.accepted for progress in commit.progress]
         metrics.spec_decode_num_accepted_tokens.inc(sum(accepted))
+        metrics.speculative_seconds.inc(commit.round_us / 1e6)
+        metrics.plain_equivalent_seconds.inc(commit.plain_us / 1e6)
         metrics.draft_wait_seconds.observe(entry.draft_us / 1e6)
         for position in range(max(accepted, default=0)):
             metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(sum(one > position for one in accepted))

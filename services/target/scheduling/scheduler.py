@@ -165,11 +165,14 @@ class Scheduler:
                 news = self._advance(request, outcome, width if outcome.slot in decoding else 0, now)
                 committed += len(news.tokens) if news.width else 0
                 progress.append(news)
-        if plan.rows and width == plan.width:
-            self._policy.landed(
-                plan.bucket, width, committed, None if plan.chunks or micros is None else max(micros, elapsed)
-            )
-        return Commit(tuple(progress), discarded)
+        if not plan.rows or width != plan.width:
+            return Commit(tuple(progress), discarded)
+        took = None if plan.chunks or micros is None else max(micros, elapsed)
+        self._policy.landed(plan.bucket, width, committed, took)
+        plain = self._policy.plain_micros(plan.bucket) if width > 1 else 0.0
+        if took is None or not plain:
+            return Commit(tuple(progress), discarded)
+        return Commit(tuple(progress), discarded, took, plain * committed / len(plan.rows))
 
     def abandon(self, plan: Plan, now: float) -> list[Request]:
         """Takes in that the oldest planned round failed: ends all that took part with ERROR and returns them."""

@@ -30,11 +30,16 @@ class WidthPolicy(Protocol):
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
         """A round committed so many tokens; `micros` is None when its duration says nothing."""
 
+    def plain_micros(self, bucket: int) -> float:
+        """What a plain round of the bucket takes, as far as it was measured; 0 where it was not."""
+
 
 class FixedWidth:
     """Always the same width; plain while no request wants drafts."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, micros: Mapping[tuple[int, int], float] | None = None) -> None:
+        """``micros`` by (bucket, width) are what warm-up measured."""
+        self._micros = micros or {}
         self.widths = (1, width) if width > 1 else (1,)
         self._width = width
         self._caps: dict[int, int | None] = {}
@@ -58,6 +63,10 @@ class FixedWidth:
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
         """Nothing to learn."""
+
+    def plain_micros(self, bucket: int) -> float:
+        """As warm-up measured it."""
+        return self._micros.get((bucket, 1), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,10 @@ class AdaptiveWidth:
             # A wider probe that paid is followed by another at once; all others make the next wait longer.
             paid = lost < 0.0 and width > state.width
             state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
+
+    def plain_micros(self, bucket: int) -> float:
+        """As warm-up and the plain rounds since then measured it."""
+        return self.costs.cost(bucket, 1)
 
     def _useful(self) -> int:
         """How many of the widths, from plain on, let some row draft more than the one before."""

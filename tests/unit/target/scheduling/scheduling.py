@@ -43,12 +43,14 @@ def spec(
 class Rig:
     """A scheduler with a simulated device behind it."""
 
-    def __init__(self, blocks: int = 64, width: int = 4, *, cached: bool = True, **changes: object) -> None:
+    def __init__(
+        self, blocks: int = 64, width: int = 4, *, cached: bool = True, plain_us: float = 0.0, **changes: object
+    ) -> None:
         sizes: dict[str, object] = {"slots": 4, "context_limit": 64, "buckets": (1, 2, 4), "chunk_tokens": 16}
         self.settings = SchedulerSettings(**(sizes | {"eos": EOS} | changes))  # type: ignore[arg-type]
         self.pool = BlockPool(blocks, BLOCK)
         self.cache = PrefixCache(self.pool, b"model", b"drafter") if cached else None
-        self.scheduler = Scheduler(self.settings, self.pool, self.cache, FixedWidth(width))
+        self.scheduler = Scheduler(self.settings, self.pool, self.cache, FixedWidth(width, {(1, 1): plain_us}))
         self.device = SimulatedRunner(BLOCK, self.settings.context_limit)
         self.now = 0.0
 
