@@ -287,13 +287,13 @@ class Stack:
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
 
-def describe_target(address: str) -> target_pb2.TargetServiceDescribeResponse:
-    """What a target tells of itself.
+def describe_target(address: str, secret: str = "") -> target_pb2.TargetServiceDescribeResponse:
+    """What a target tells of itself to those who know its secret.
 
     Raises:
         grpc.RpcError: it does not answer.
     """
-    asked = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION)
+    asked = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION, secret=secret)
     with grpc.insecure_channel(address) as channel:
         told: target_pb2.TargetServiceDescribeResponse
         told = target_pb2_grpc.TargetServiceStub(channel).Describe(asked, timeout=30.0)

@@ -18,6 +18,7 @@ from tests.support.ports import free_ports
 
 READY_S = 150.0
 MODULES = {"gateway": "services.gateway", "worker": "deploy.cluster"}
+SECRET = "of this release alone"
 VALUES = {
     "model": {"path": "/models/target", "drafterPath": "/models/drafter", "name": "embedded"},
     "workers": {"gpusPerPod": 0, "slots": 8, "graceSeconds": 30, "env": {"PACELINE_ADAPTIVE": "false"}},
@@ -78,7 +79,7 @@ class Release:
     def _mounted(self, arguments: Sequence[str]) -> list[str]:
         """The arguments with what is mounted where it is on this machine."""
         secret = self.folder / "secret"
-        secret.write_text("of this release alone")
+        secret.write_text(SECRET)
         return [
             argument.replace("/session/secret", str(secret)).replace("=/models/", f"={EMBEDDED}/")
             for argument in arguments

@@ -5,27 +5,33 @@ import math
 import random
 import re
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import grpc
 import pytest
 
 from deploy.grafana.boards import BOARDS
+from deploy.stack import describe_target
 from services.common.pb.paceline.v1 import inference_pb2_grpc
 from services.common.serving.channel import connect
 from tests.deploy.full.charts import variant
 from tests.deploy.full.load import Received, ask, drive, request
 from tests.deploy.full.pictures import concrete, draw
 from tests.deploy.full.prometheus import Prometheus, serving
-from tests.deploy.full.release import Release, running, wait_routed
+from tests.deploy.full.release import SECRET, Release, running, wait_routed
 from tests.deploy.test_drift import ROOT, rules
 from tests.faults.rest import scrape
 from tests.unit.common.serving.certificates import Authority
 
 SETTLED_S = 60.0
 SCRAPED_S = 30.0
+# Of the chart's ports of a worker, which of a Release's are theirs.
+PORTS = {"9100": 2, "50062": 4, "50063": 5}
+ASKS_A_CLUSTER = tuple(f"kubectl {verb} " for verb in ("get", "describe", "scale", "logs", "exec"))
 SELECTOR = re.compile(r"\bpaceline[a-z0-9_:]+(?:\{[^}]*\})?")
 
 pytestmark = pytest.mark.timeout(600)
@@ -175,6 +181,41 @@ def test_every_rule_is_healthy_and_reads_data(eventful: Watched, report_counts: 
     defects = eventful.prometheus.query('sum(paceline_gateway_requests_total{code="INTERNAL"})')
     assert [float(sample["value"][1]) for sample in defects] == [0.0]
     report_counts("rule_selectors", len(wanted))
+
+
+def told(release: Release, port: str) -> str:
+    """What the first worker's port of the chart serves to a scrape."""
+    with urllib.request.urlopen(f"http://{release.addresses('worker', PORTS[port])[0]}/metrics", timeout=30) as page:
+        return str(page.read().decode())
+
+
+def test_every_command_of_a_runbook_runs_or_needs_a_cluster(
+    eventful: Watched, report_counts: Callable[[str, int], None]
+) -> None:
+    """Panels are asked, metrics are scraped and fields read; the rest asks Kubernetes, cert-manager or a driver."""
+    panels = {
+        f"{board.title.rpartition(' ')[2]} dashboard: {panel.title}": panel
+        for board in BOARDS
+        for panel in board.panels
+    }
+    target = describe_target(eventful.release.addresses("worker", 3)[0], SECRET)
+    run = 0
+    for page in sorted((ROOT / "docs/operate").glob("*.md")):
+        for command in page.read_text().split("```")[1].strip().splitlines():
+            scraped = re.search(r"POD:(\d+)/proxy/metrics \| grep (\S+)", command)
+            field = command.partition("Describe on the target: ")[2]
+            if command in panels:
+                texts = [concrete(expression, "5m") for expression, _ in panels[command].expressions]
+                assert all(has_data(eventful.prometheus, text) for text in texts), command
+            elif scraped:
+                assert re.search(rf"^{scraped[2]}", told(eventful.release, scraped[1]), re.MULTILINE), command
+            elif field:
+                assert reduce(getattr, field.split("."), target) is not None, command
+            else:
+                assert command.startswith(ASKS_A_CLUSTER), f"{page.name}: {command}"
+                continue
+            run += 1
+    report_counts("runbook_commands", run)
 
 
 def test_the_scaler_s_query_counts_the_requests_of_these_pods(eventful: Watched) -> None:

@@ -81,6 +81,15 @@ def test_a_runbook_names_reasons_that_the_catalogue_has(page: Path) -> None:
             assert set(re.findall(r"`(\w+)`", reasons)) <= set(spec.values), metric
 
 
+@pytest.mark.parametrize("page", RUNBOOKS, ids=named)
+def test_a_runbook_names_metrics_and_alerts_that_exist(page: Path) -> None:
+    text = page.read_text()
+    alerts = re.findall(r"alert: (\w+)", (ROOT / "deploy/prometheus/rules.yaml").read_text())
+    assert set(re.findall(r"\bPaceline[A-Z]\w+", text)) <= set(alerts)
+    for name in re.findall(r"`(paceline_\w+)", text):
+        assert name.removesuffix("_total") in METRICS, name
+
+
 def test_the_reasons_of_quarantines_are_all_told() -> None:
     text = (ROOT / "docs/operate/pair-degraded.md").read_text()
     for metric in ("paceline_drafter_quarantines", "paceline_drafter_refusals"):
