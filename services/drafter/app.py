@@ -19,8 +19,8 @@ from services.common.pb.paceline.v1.drafter_pb2_grpc import add_DrafterServiceSe
 from services.common.serving.server import Bound, Listeners, Server
 from services.common.serving.tls import TlsFiles, server_credentials
 from services.drafter.attachment import Attachment, open_attachment
-from services.drafter.berth import Berth
-from services.drafter.describe import Identity
+from services.drafter.current_attachment import CurrentAttachment
+from services.drafter.describe import DrafterIdentity
 from services.drafter.proposers import Proposer
 from services.drafter.proposers.build import build_proposer
 from services.drafter.service import DrafterService
@@ -41,8 +41,8 @@ class DrafterApp:
         registry = CollectorRegistry()
         self._metrics = DrafterMetrics(registry, settings.model_name, settings.pair_id)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._berth = Berth(self._open, settings.pace_timeout_s)
-        self._service = DrafterService(self._berth, Identity(settings.device), self._metrics)
+        self._current = CurrentAttachment(self._open, settings.pace_timeout_s)
+        self._service = DrafterService(self._current, DrafterIdentity(settings.device), self._metrics)
         tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         self._server = Server(
             "drafter",
@@ -84,7 +84,7 @@ class DrafterApp:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self._berth.free("the drafter is draining")
+        self._current.free("the drafter is draining")
         await self._server.stop(_GRACE_S)
         if self._folder is not None:
             self._folder.cleanup()
@@ -110,7 +110,7 @@ class DrafterApp:
         """Nothing else would tell: while the target waits for drafts that never come it asks for no others."""
         while True:
             await asyncio.sleep(_DEVICE_WATCH_S)
-            await self._berth.between_openings(partial(end_if_lost, self._device))
+            await self._current.between_openings(partial(end_if_lost, self._device))
 
     def _open(self, offer: AttachOffer) -> Attachment:
         proposer: Proposer | None = self._service.proposer

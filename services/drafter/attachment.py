@@ -11,12 +11,12 @@ from services.common.device.graph import StepGraphs
 from services.common.pair.attach import AttachOffer
 from services.common.pair.wire import Draft, Text
 from services.common.request.errors import invalid_field
+from services.drafter.draft_runner import DraftRunner
 from services.drafter.errors import refused
 from services.drafter.handoff.build import build_handoff
 from services.drafter.handoff.protocol import Handoff
 from services.drafter.handshake import check_arena, check_terms
 from services.drafter.mapping import Mapped, map_arena
-from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer
 
 logger = logging.getLogger(__name__)
@@ -29,13 +29,19 @@ class Attachment:
     """
 
     def __init__(
-        self, offer: AttachOffer, mapped: Mapped, pacer: Pacer, handoff: Handoff, max_draft: int, device: torch.device
+        self,
+        offer: AttachOffer,
+        mapped: Mapped,
+        pacer: DraftRunner,
+        handoff: Handoff,
+        max_draft: int,
+        device: torch.device,
     ) -> None:
         self.offer = offer
         self.max_draft = max_draft
         self.rounds = 0
         self._mapped = mapped
-        self._pacer: Pacer | None = pacer
+        self._pacer: DraftRunner | None = pacer
         self._handoff = handoff
         self._device = device
 
@@ -97,7 +103,7 @@ class Attachment:
             self._pacer = None
             self._mapped.close()
 
-    def _check(self, generation: int) -> Pacer:
+    def _check(self, generation: int) -> DraftRunner:
         if self._pacer is None or generation != self.offer.generation:
             raise refused(f"generation {generation} is not attached")
         return self._pacer
@@ -115,7 +121,7 @@ def open_attachment(offer: AttachOffer, proposer: Proposer, device: torch.device
     try:
         shared = check_arena(mapped.arena, offer, proposer)
         handoff = build_handoff(offer, mapped, shared)
-        pacer = Pacer(shared, proposer, offer.generation, StepGraphs(device), handoff)
+        pacer = DraftRunner(shared, proposer, offer.generation, StepGraphs(device), handoff)
         pacer.warm_up(offer.buckets, offer.widths)
         logger.info("steps captured", extra={"steps": pacer.counters.captures, **asdict(pacer.capture_cost)})
     except BaseException:

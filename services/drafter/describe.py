@@ -8,7 +8,7 @@ from services.drafter.attachment import Attachment
 from services.drafter.proposers import Proposer
 
 
-class Identity:
+class DrafterIdentity:
     """This process instance; made once per start."""
 
     def __init__(self, device: str) -> None:

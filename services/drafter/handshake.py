@@ -8,9 +8,9 @@ from services.common.pair.attach import AttachOffer
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.wire import MAX_TEXT_TOKENS
 from services.common.request.errors import Code, PacelineError, Reason
+from services.drafter.arena_view import ArenaView
 from services.drafter.errors import refused
 from services.drafter.proposers import Proposer
-from services.drafter.shared import Shared
 
 
 def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
@@ -51,7 +51,7 @@ def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
         )
 
 
-def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
+def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> ArenaView:
     """Checks the memory itself and looks its tensors up.
 
     Raises:
@@ -60,7 +60,7 @@ def check_arena(arena: Arena, offer: AttachOffer, proposer: Proposer) -> Shared:
     """
     try:
         nonce = int(arena.tensor(attach.NONCE)[0])
-        shared = Shared.of(arena, offer.block_size)
+        shared = ArenaView.of(arena, offer.block_size)
         _check_shapes(arena, offer)
         proposer.check(shared)
     except KeyError as error:

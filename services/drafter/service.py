@@ -1,4 +1,4 @@
-"""DrafterService on the wire; nothing but conversion between messages and the berth."""
+"""DrafterService on the wire; nothing but conversion between messages and the current attachment."""
 
 import time
 from collections.abc import AsyncIterator
@@ -15,8 +15,8 @@ from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc
 from services.common.request.errors import PacelineError, Reason, invalid_field, protocol, unavailable
 from services.drafter.attachment import Attachment
-from services.drafter.berth import Berth
-from services.drafter.describe import Identity
+from services.drafter.current_attachment import CurrentAttachment
+from services.drafter.describe import DrafterIdentity
 from services.drafter.proposers import Proposer
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -25,9 +25,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
     """Serves one target at a time. Pace drafts on the event loop: a hop to a thread would cost more than it frees."""
 
-    def __init__(self, berth: Berth, identity: Identity, metrics: DrafterMetrics) -> None:
+    def __init__(self, current: CurrentAttachment, identity: DrafterIdentity, metrics: DrafterMetrics) -> None:
         """`proposer` is set once its checkpoint is loaded; until then calls are UNAVAILABLE."""
-        self._berth = berth
+        self._current = current
         self._identity = identity
         self._metrics = metrics
         self.proposer: Proposer | None = None
@@ -46,7 +46,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
         self, request_iterator: AsyncIterator[pb.PaceRequest], context: "Context"
     ) -> AsyncIterator[pb.PaceResponse]:
         """Drafts what is asked here; the attachment ends with the stream, even when it is asked elsewhere."""
-        with self._berth.pacing() as attachment:
+        with self._current.pacing() as attachment:
             async for request in request_iterator:
                 if (response := paced(attachment, request)) is not None:
                     yield response
@@ -63,7 +63,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
         """The drafter and its attachment."""
         if request.protocol_version != PROTOCOL_VERSION:
             raise protocol(PROTOCOL_VERSION, request.protocol_version)
-        attachment = self._berth.attachment
+        attachment = self._current.attachment
         return pb.DrafterServiceDescribeResponse(
             protocol_version=PROTOCOL_VERSION,
             drafter=info_to_pb(self._identity.info(self._ready_proposer(), attachment)),
@@ -79,7 +79,7 @@ class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
             offer = offer_from_pb(request)
         except ValueError as error:
             raise invalid_field("arena", str(error)) from None
-        attachment = await self._berth.attach(offer)
+        attachment = await self._current.attach(offer)
         return pb.AttachResponse(
             protocol_version=PROTOCOL_VERSION,
             nonce_reply=offer.nonce + 1,

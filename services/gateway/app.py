@@ -25,10 +25,10 @@ from services.gateway.auth import AuthInterceptor
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
-from services.gateway.front import Front
 from services.gateway.http.edge import HttpEdge
 from services.gateway.inlet import Gates, InletInterceptor
 from services.gateway.methods import add_service
+from services.gateway.request_factory import RequestFactory
 from services.gateway.router import Router, RouterSettings
 from services.gateway.service import InferenceService
 from services.gateway.settings import GatewaySettings
@@ -75,7 +75,7 @@ class GatewayApp:
             self.metrics,
         )
         tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))
-        self._front = Front(settings, tokenizer, self._pool, self.metrics)
+        self._front = RequestFactory(settings, tokenizer, self._pool, self.metrics)
         self._tenants = TenantsFile(Path(settings.tenants)) if settings.tenants else None
         self._gates = Gates()
         keys = [AuthInterceptor(self._tenants.find)] if self._tenants else []

@@ -16,7 +16,7 @@ from services.gateway.chat_convert import chat_prompt
 from services.gateway.generation import Delta, Final
 from services.gateway.query import Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.status import Pace, PairState, Status
-from services.gateway.targets.news import Load, Model, PositionLogprobs, ScoredToken, Speculation
+from services.gateway.targets.messages import Load, Model, PositionLogprobs, ScoredToken, Speculation
 
 MOST_SECONDS = 315_576_000_000
 """The longest time that a Duration may state, some 10,000 years."""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 
 from services.common.request.sampling import FinishReason
-from services.gateway.job import Job
-from services.gateway.migration import Journey, Totals
-from services.gateway.targets.news import Finished, PositionLogprobs
+from services.gateway.migration import MigratingRequest, Totals
+from services.gateway.routed_request import RoutedRequest
+from services.gateway.targets.messages import Finished, PositionLogprobs
 from services.gateway.text import TextStream
 
 
@@ -41,7 +41,9 @@ class Final:
 class Generation:
     """Yields events through `next`; `delivered` counts the tokens handed over so far."""
 
-    def __init__(self, job: Job, journey: Journey, text: TextStream, report_cached: bool = True) -> None:
+    def __init__(
+        self, job: RoutedRequest, journey: MigratingRequest, text: TextStream, report_cached: bool = True
+    ) -> None:
         """Nothing runs before the first `next`; without `report_cached` the final event tells of no prefix hit."""
         self._report_cached = report_cached
         self.delivered = 0

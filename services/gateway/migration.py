@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, unavailable
 from services.common.request.sampling import FinishReason
-from services.gateway.job import Job
 from services.gateway.outbox import Outbox
+from services.gateway.routed_request import RoutedRequest
 from services.gateway.router import prefix_digests
 from services.gateway.targets.attempt import Attempt
-from services.gateway.targets.news import End, Finished, Lost, Moved, Refused, Speculation, Update, Usage
+from services.gateway.targets.messages import End, Finished, Lost, Moved, Refused, Speculation, Update, Usage
 from services.gateway.targets.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -54,11 +54,16 @@ class Totals:
         self.speculation.add(speculation)
 
 
-class Journey:
+class MigratingRequest:
     """A request's way through the fleet; one task at a time uses it."""
 
     def __init__(
-        self, job: Job, pool: Pool, settings: JourneySettings, metrics: GatewayMetrics, on_overflow: Callable[[], None]
+        self,
+        job: RoutedRequest,
+        pool: Pool,
+        settings: JourneySettings,
+        metrics: GatewayMetrics,
+        on_overflow: Callable[[], None],
     ) -> None:
         """Nothing happens before the first `next`."""
         self.totals = Totals(Usage(), Speculation())

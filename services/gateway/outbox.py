@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from services.gateway.targets.news import End, Update
+from services.gateway.targets.messages import End, Update
 
 
 class Outbox:

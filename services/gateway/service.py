@@ -3,9 +3,9 @@
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.gateway import convert
 from services.gateway.auth import ANYBODY, current_tenant
-from services.gateway.front import Front
 from services.gateway.inlet import Messages
 from services.gateway.query import Query
+from services.gateway.request_factory import RequestFactory
 from services.gateway.status import StatusBoard
 from services.gateway.streams import Context, Streams
 
@@ -13,7 +13,7 @@ from services.gateway.streams import Context, Streams
 class InferenceService:
     """The clients' edge; see `add_service`."""
 
-    def __init__(self, front: Front, streams: Streams, board: StatusBoard, default_max_tokens: int) -> None:
+    def __init__(self, front: RequestFactory, streams: Streams, board: StatusBoard, default_max_tokens: int) -> None:
         """The default counts for requests that give no max_tokens."""
         self._front = front
         self._streams = streams

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from services.gateway.targets.link import Link
-from services.gateway.targets.news import Load, PastRound
+from services.gateway.targets.messages import Load, PastRound
 
 WINDOW_S = 5.0
 """Rates are means over these latest seconds."""

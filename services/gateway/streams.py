@@ -17,11 +17,11 @@ from services.common.serving.tracing import Tracer, from_metadata
 from services.gateway import request_id
 from services.gateway.admission import Admission, Ticket
 from services.gateway.auth import current_tenant
-from services.gateway.front import Front
 from services.gateway.generation import Delta, Final, Generation
 from services.gateway.keys import RunningKeys
 from services.gateway.migration import slow_client
 from services.gateway.query import Prompt, Query, prompt_cost
+from services.gateway.request_factory import RequestFactory
 from services.gateway.settings import GatewaySettings
 
 DEADLINE_GRACE_S = 0.2
@@ -53,7 +53,12 @@ class Streams:
     """Serves generations; every interface of the gateway goes through it."""
 
     def __init__(
-        self, front: Front, admission: Admission, settings: GatewaySettings, metrics: GatewayMetrics, tracer: Tracer
+        self,
+        front: RequestFactory,
+        admission: Admission,
+        settings: GatewaySettings,
+        metrics: GatewayMetrics,
+        tracer: Tracer,
     ) -> None:
         """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
         self._front = front

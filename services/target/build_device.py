@@ -24,14 +24,14 @@ from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
-from services.target.drafting.offer import OfferTerms
+from services.target.drafting.offer import OfferConstants
 from services.target.drafting.shared_weights import SharedWeights
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
 from services.target.scheduling.width.width import FixedWidth, WidthPolicy, adaptive_policy
-from services.target.sessions.served import ServedModel
+from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
-from services.target.sizing.budget import MemoryBudget, Terms, plan_memory
-from services.target.sizing.terms import available_bytes, check_free, pair_terms
+from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory
+from services.target.sizing.memory_terms import available_bytes, check_free, pair_terms
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Worker:
     pool: BlockPool
     budget: MemoryBudget
     weights: SharedWeights | None
-    terms: OfferTerms
+    terms: OfferConstants
     costs: Costs
     gpu_sharing: Sharing
     synthetic_acceptance: tuple[float, ...]
@@ -136,7 +136,7 @@ def _widths(settings: TargetSettings, context: DraftContext) -> tuple[int, ...]:
     return tuple(width for width in settings.draft_widths if width <= longest)
 
 
-def _plan(settings: TargetSettings, terms: Terms, device: torch.device, limit: int) -> MemoryBudget:
+def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, limit: int) -> MemoryBudget:
     """Sizes the pool; twice what all slots can hold is the most that helps."""
     request_blocks = -(-limit // settings.block_size)
     most = settings.blocks or 2 * settings.slots * request_blocks
@@ -219,9 +219,9 @@ def _served(settings: TargetSettings, model: Target, limit: int, widths: tuple[i
 
 def _terms(
     shapes: RunnerSettings, context: DraftContext, weights: SharedWeights | None, pid: int, handoff: HandoffMode
-) -> OfferTerms:
+) -> OfferConstants:
     """What every drafter is offered."""
-    return OfferTerms(
+    return OfferConstants(
         embedding_sha256=weights.sha256 if weights is not None else "",
         drafter_sha256=context.revision,
         slots=shapes.slots,

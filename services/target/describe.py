@@ -15,7 +15,7 @@ from services.target.drafting.attacher import Attacher
 from services.target.engine.engine import Engine
 from services.target.engine.recorder import FlightRecorder, RoundEntry
 from services.target.sessions.convert import load_to_pb
-from services.target.sessions.served import FEATURES, ServedModel
+from services.target.sessions.served_model import FEATURES, ServedModel
 from services.target.sizing.budget import MemoryBudget
 
 

@@ -23,7 +23,7 @@ from services.common.serving.channel import connect
 from tests.faults.answers import Answer, Stream, request
 from tests.faults.rest import Footprints, at_rest, defects_in, processes_of, scrape
 from tests.integration.pair import ENVIRONMENT, PairProcesses
-from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 
 WAIT_S = 90.0
 PACE = "plan:pace=0.01"
@@ -33,7 +33,7 @@ SHAMEFUL = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 class Fleet:
     """Pairs behind one gateway. If not alike, pair 0 drafts with its checkpoint, pair 1 from the text itself."""
 
-    def __init__(self, folder: Path, models: MadeUpPair, flags: Sequence[str], points: str, alike: bool) -> None:
+    def __init__(self, folder: Path, models: TinyPair, flags: Sequence[str], points: str, alike: bool) -> None:
         self.pairs: dict[int, PairProcesses] = {}
         self.routes: dict[int, str] = {}
         self._folder = folder
@@ -236,7 +236,7 @@ async def running_fleet(
 ) -> AsyncIterator[Fleet]:
     """A fleet in a folder of its own, gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="pl-"))
-    fleet = Fleet(folder, write_made_up(folder / "models", seed=5), flags, points, alike)
+    fleet = Fleet(folder, write_tiny(folder / "models", seed=5), flags, points, alike)
     try:
         await fleet.start(pairs)
         yield fleet

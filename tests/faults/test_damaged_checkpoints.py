@@ -18,7 +18,7 @@ from services.common.model.families import read_target_spec
 from services.common.model.manifest import MANIFEST_FILE
 from tests.faults.answers import judge
 from tests.faults.conftest import Size
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 WEIGHTS = "model.safetensors"
 REFUSED_S = 10.0
@@ -26,7 +26,7 @@ REFUSED_S = 10.0
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_made_up(tmp_path_factory.mktemp("original"), seed=5).target
+    return write_tiny(tmp_path_factory.mktemp("original"), seed=5).target
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_f11_a_description_of_any_text_ends_in_an_error_of_ours_or_loads(
 def test_f11_a_drafters_description_of_any_text_ends_in_an_error_of_ours_or_loads(
     folder: Path, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
-    drafter = write_made_up(folder, seed=5).drafter
+    drafter = write_tiny(folder, seed=5).drafter
     whole = (drafter / "config.json").read_text()
     refused, count = 0, size(100, 2000)
     for _ in range(count):

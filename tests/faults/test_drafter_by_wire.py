@@ -20,20 +20,20 @@ from tests.integration.test_pair import plain, requests
 from tests.integration.test_wire import ALONE
 from tests.support.fakes_drafter import FakeDrafter
 from tests.support.session_client import SessionClient
-from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 
 WITH_MEMORY = pytest.param(("--handoff", "wire"), (), id="with-memory", marks=pytest.mark.whole)
 WITHOUT_MEMORY = pytest.param(ALONE, ("--proposer", "ngram"), id="without-memory")
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> MadeUpPair:
-    return write_made_up(tmp_path_factory.mktemp("models"), seed=3)
+def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
+    return write_tiny(tmp_path_factory.mktemp("models"), seed=3)
 
 
 @pytest.mark.parametrize(("flags", "drafter_flags"), [WITH_MEMORY, WITHOUT_MEMORY])
 async def test_f2_drafters_stopped_and_killed_by_wire(
-    models: MadeUpPair,
+    models: TinyPair,
     flags: Sequence[str],
     drafter_flags: Sequence[str],
     size: Size,
@@ -128,7 +128,7 @@ class LyingDrafter(FakeDrafter):
 
 
 async def test_f3_lies_in_answers_change_nothing(
-    models: MadeUpPair, seed: int, size: Size, report_counts: Callable[[str, int], None]
+    models: TinyPair, seed: int, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         lying = LyingDrafter(Path(name), seed)

@@ -23,20 +23,20 @@ from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain, requests
 from tests.support.fakes_drafter import FakeDrafter
 from tests.support.session_client import SessionClient
-from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 
 PACED = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": "plan:pace=0.01"}
 VOCAB = 320
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> MadeUpPair:
-    return write_made_up(tmp_path_factory.mktemp("models"), seed=3)
+def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
+    return write_tiny(tmp_path_factory.mktemp("models"), seed=3)
 
 
 @asynccontextmanager
 async def running(
-    models: MadeUpPair,
+    models: TinyPair,
     *flags: str,
     environment: Mapping[str, str] = ENVIRONMENT,
     drafter_flags: Sequence[str] = (),
@@ -57,7 +57,7 @@ async def running(
 
 @pytest.mark.parametrize("killed", [True, False])
 async def test_f2_a_stopped_drafter_is_quarantined(
-    models: MadeUpPair, killed: bool, size: Size, report_counts: Callable[[str, int], None]
+    models: TinyPair, killed: bool, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
     """With its pid known it is killed; else it is left behind, and what it says after SIGCONT counts for nothing."""
     flags = ("--watchdog-s", "0.5", "--kill-quarantined", str(killed).lower())
@@ -138,7 +138,7 @@ class HostileDrafter(FakeDrafter):
 
 
 async def test_f3_a_hostile_drafter_changes_nothing(
-    models: MadeUpPair, seed: int, size: Size, report_counts: Callable[[str, int], None]
+    models: TinyPair, seed: int, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         hostile = HostileDrafter(Path(name), seed)

@@ -15,22 +15,22 @@ import grpc
 import pytest
 import torch
 
-from services.common.kernels.take_drafts import ABSENT, take_drafts
+from services.common.kernels.read_mailbox import ABSENT, read_mailbox
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from tests.faults.conftest import Size
 from tests.faults.test_drafter_hostile import VOCAB, running
 from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain, requests
 from tests.support.session_client import SessionClient
-from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 
 SERVICE = "paceline.v1.DrafterService"
 NUMBERS = (0, 1, 7, 2**31 - 1, 2**32 - 1)
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> MadeUpPair:
-    return write_made_up(tmp_path_factory.mktemp("models"), seed=3)
+def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
+    return write_tiny(tmp_path_factory.mktemp("models"), seed=3)
 
 
 async def same_text(pair: PairProcesses, expected: dict[str, list[int]]) -> None:
@@ -44,7 +44,7 @@ async def same_text(pair: PairProcesses, expected: dict[str, list[int]]) -> None
 
 @pytest.mark.whole
 async def test_z4_any_bytes_on_the_side_socket_are_refused(
-    models: MadeUpPair, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
+    models: TinyPair, rng: random.Random, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
     count = size(500, 50_000)
 
@@ -122,7 +122,7 @@ class ByteDrafter:
 
 @pytest.mark.whole
 async def test_z4_answers_of_any_bytes_cost_speed_only(
-    models: MadeUpPair, seed: int, size: Size, report_counts: Callable[[str, int], None]
+    models: TinyPair, seed: int, size: Size, report_counts: Callable[[str, int], None]
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         hostile = ByteDrafter(Path(name), seed)
@@ -157,7 +157,7 @@ def test_z4_a_mailbox_of_any_bytes_gives_drafts_in_range_or_none(
         far_S1 = torch.rand(slots, 1, generator=made) < 0.2
         tags_S3 = torch.where(far_S1, torch.randint(-(2**62), 2**62, (slots, 3), generator=made), tags_S3)
         out_BK = torch.empty(slots, draft, dtype=torch.int64)
-        take_drafts(tokens_SK, tags_S3, rows_B, epochs_S, expected_2, VOCAB, out_BK)
+        read_mailbox(tokens_SK, tags_S3, rows_B, epochs_S, expected_2, VOCAB, out_BK)
         for slot in range(slots):
             tagged = tags_S3[slot].tolist() == [round_number, int(epochs_S[slot]), generation]
             ids = tokens_SK[slot].tolist()

@@ -16,7 +16,7 @@ from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain
 from tests.support.scribbling_drafter import ScribblingDrafter
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.target.core.specs import prompt
 
 TOKENS = 60
@@ -52,7 +52,7 @@ async def test_a_drafter_that_writes_all_it_can_changes_no_text(
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         folder = Path(name)
         scribbling = ScribblingDrafter(folder, seed)
-        pair = PairProcesses(folder, write_made_up(folder / "models", seed=3))
+        pair = PairProcesses(folder, write_tiny(folder / "models", seed=3))
         try:
             await asyncio.to_thread(pair.wait_ready)
             expected = await plain(pair, frames())
@@ -82,7 +82,7 @@ def test_a_target_whose_own_weights_are_damaged_ends() -> None:
     """Its drafter finds the checksum wrong; what it would say from then on is wrong too."""
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         folder = Path(name)
-        models, address = write_made_up(folder / "models", seed=3), f"unix:{folder}/d"
+        models, address = write_tiny(folder / "models", seed=3), f"unix:{folder}/d"
         drafter = ["services.drafter", "--model", str(models.drafter), "--grpc", address]
         target = ["tests.faults.damaged_target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
         target += ["--drafter-address", address, "--run-dir", str(folder)]

@@ -22,7 +22,7 @@ from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet
 from tests.integration.pair import ENVIRONMENT
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 STREAMS, TOKENS = 8, 100
@@ -52,7 +52,7 @@ async def welcomed(address: str) -> None:
 
 
 async def test_f10_a_target_serves_though_its_log_is_full(tmp_path: Path, size: Size) -> None:
-    model = write_made_up(tmp_path, seed=5).target
+    model = write_tiny(tmp_path, seed=5).target
     for _ in range(size(1, 10)):
         process = begin(["services.target", "--model", str(model), "--log-level", "debug"], Path("/dev/full"))
         try:
@@ -85,7 +85,7 @@ async def test_f10_a_gateway_serves_though_its_log_is_full(fleet: Fleet, size: S
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", pytest.param("/dev/null/under", marks=pytest.mark.whole)])
 async def test_f10_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Path, folder: str) -> None:
-    models = write_made_up(tmp_path / "models", seed=5)
+    models = write_tiny(tmp_path / "models", seed=5)
     log = tmp_path / "log"
     command = ["services.target", "--model", str(models.target), "--drafter-model", str(models.drafter)]
     process = begin([*command, "--drafter-address", f"unix:{tmp_path}/d", "--run-dir", folder], log)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from services.drafter.__main__ import main as drafter_main
-from services.drafter.pacer import Pacer
+from services.drafter.draft_runner import DraftRunner
 
 AT_DRAFT = 30
 NOBODYS = 1 << 44
@@ -18,15 +18,15 @@ NOBODYS = 1 << 44
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
-    drafts, draft = count(1), Pacer.draft
+    drafts, draft = count(1), DraftRunner.draft
     _write.warmup(NOBODYS, grid=(1,))  # a compiler's run would be taken for a drafter that hangs
 
-    def faulting(pacer: Pacer, number: int, bucket: int, width: int) -> None:
+    def faulting(pacer: DraftRunner, number: int, bucket: int, width: int) -> None:
         if next(drafts) == AT_DRAFT:
             _write[(1,)](NOBODYS)
         draft(pacer, number, bucket, width)
 
-    with mock.patch.object(Pacer, "draft", faulting):
+    with mock.patch.object(DraftRunner, "draft", faulting):
         return drafter_main()
 
 

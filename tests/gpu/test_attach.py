@@ -23,7 +23,7 @@ from services.target.settings import TargetSettings
 from tests.gpu.memory import used_bytes
 from tests.integration.pair import ENVIRONMENT
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
-from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 SETTLED, CYCLES = 20, 200
@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def worker_of(models: MadeUpPair) -> Worker:
+def worker_of(models: TinyPair) -> Worker:
     """A target's device side in this process: the owner of the arena."""
     return build_worker(
         TargetSettings(
@@ -67,7 +67,7 @@ def host_bytes(pid: int) -> int:
 
 
 def test_attaching_two_hundred_times_takes_no_memory(folder: Path) -> None:
-    models = write_made_up(folder)
+    models = write_tiny(folder)
     worker = worker_of(models)
     offers = make_offers(worker.arena, worker.terms, folder / "side")
     address = f"unix:{folder}/d"

@@ -17,11 +17,11 @@ from tests.bench.gpu.mps import Mps
 from tests.integration.pair import PairProcesses
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 PROMPT, TOKENS = [17, 300, 45, 9], 300
-MODELS = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
+MODELS = TinyPair(EMBEDDED / "target", EMBEDDED / "drafter")
 ENDED_S = 30.0
 WATCHDOG_S = 5.0
 """Long enough for the fault to be seen as one: a drafter that is killed for being late has proved nothing."""

@@ -14,7 +14,7 @@ from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
 from tests.support.scribbling_drafter import ScribblingDrafter
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 SCRIBBLES = 200
@@ -28,7 +28,7 @@ async def test_a_drafter_that_writes_all_it_can_changes_no_text(handoff: str, se
     with tempfile.TemporaryDirectory(prefix="pl") as name:
         folder = Path(name)
         scribbling = ScribblingDrafter(folder, seed)
-        pair = PairProcesses(folder, MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter"), flags, drafter_flags=device)
+        pair = PairProcesses(folder, TinyPair(EMBEDDED / "target", EMBEDDED / "drafter"), flags, drafter_flags=device)
         try:
             await asyncio.to_thread(pair.wait_ready, WARM_S)
             expected = await plain(pair, frames())

@@ -17,11 +17,11 @@ from tests.integration.pair import PairProcesses
 from tests.integration.test_families import NGRAM, NO_CONTEXT
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.target.core.specs import prompt
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
-SHAPE = MadeUpShape(hidden=128, inner=384, heads=8, kv_heads=2, head_dim=32, context=512)
+SHAPE = TinyShape(hidden=128, inner=384, heads=8, kv_heads=2, head_dim=32, context=512)
 # Texts pass the length that frequencies are stretched from.
 ORIGINAL = {"factor": 8.0, "original_max_position_embeddings": 64}
 SCALINGS: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     with tempfile.TemporaryDirectory(prefix="pl") as name:
         folder = Path(name)
         changes = {"rope_scaling": SCALINGS[family]}
-        models = write_made_up(
+        models = write_tiny(
             folder / "m", 3, SHAPE, std=0.1, dtype=getattr(torch, dtype), family=family, changes=changes
         )
         started = PairProcesses(folder, models, (*device, *NO_CONTEXT), drafter_flags=(*device, *NGRAM))

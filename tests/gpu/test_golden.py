@@ -17,7 +17,7 @@ from tests.gpu.eager import EagerReference, Fault, Said, hides_one_key, sees_one
 from tests.integration.pair import PairProcesses
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 DTYPE = "bfloat16" if DEVICE == "cuda" else "float32"
@@ -30,7 +30,7 @@ GROUPS = {"alone": (1,) * 20, "batched": (8,) * 5, "padded": (3,) * 13}
 @pytest.fixture(scope="module")
 def pair() -> Iterator[PairProcesses]:
     flags = ["--device", DEVICE, "--dtype", DTYPE]
-    models = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
+    models = TinyPair(EMBEDDED / "target", EMBEDDED / "drafter")
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         started = PairProcesses(Path(folder), models, flags, drafter_flags=flags)
         try:

@@ -20,7 +20,7 @@ from tests.bench.gpu.mps import Mps
 from tests.integration.pair import PairProcesses
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 TOKENS = 200
@@ -31,7 +31,7 @@ PROMPTS = ([17, 300, 45, 9], [801, 22, 7, 64, 5], [33, 210], [400, 401, 402])
 def pair(request: pytest.FixtureRequest) -> Iterator[PairProcesses]:
     device = ["--device", DEVICE]
     flags = [*device, "--watchdog-s", "0.25", *(["--handoff", "flags"] if DEVICE == "cuda" else [])]
-    models = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
+    models = TinyPair(EMBEDDED / "target", EMBEDDED / "drafter")
     with Mps(request.param == "mps") as environment, pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)

@@ -15,7 +15,7 @@ from tests.integration.test_pair import plain, requests
 from tests.integration.test_wire import ALONE
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, WARM_S
 from tests.support.session_client import SessionClient
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 NGRAM = ("--proposer", "ngram")
@@ -30,7 +30,7 @@ MODES = {
 async def test_drafts_by_wire_change_the_speed_and_not_the_text(
     flags: Sequence[str], drafter_flags: Sequence[str]
 ) -> None:
-    models = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
+    models = TinyPair(EMBEDDED / "target", EMBEDDED / "drafter")
     with tempfile.TemporaryDirectory(prefix="pl") as folder:
         pair = PairProcesses(Path(folder), models, ("--device", DEVICE, *flags), drafter_flags=drafter_flags)
         try:

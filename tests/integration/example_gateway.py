@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deploy.stack import ServiceProcess
 from tests.integration.pair import ENVIRONMENT, WAIT_S, PairProcesses
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def example_gateway() -> Iterator[str]:
     """The address of a gateway that serves the made-up model."""
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         folder = Path(name)
-        models = write_made_up(folder / "models", seed=7)
+        models = write_tiny(folder / "models", seed=7)
         pair = PairProcesses(folder, models)
         started = [pair.target, *pair.drafters]
         try:

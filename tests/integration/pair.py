@@ -14,7 +14,7 @@ from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.serving.channel import connect_sync
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 WAIT_S = 60.0
 Status = int
@@ -27,7 +27,7 @@ class PairProcesses:
     def __init__(
         self,
         folder: Path,
-        models: MadeUpPair,
+        models: TinyPair,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] = ENVIRONMENT,
         drafter_flags: Sequence[str] = (),

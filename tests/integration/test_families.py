@@ -12,7 +12,7 @@ from tests.integration.pair import PairProcesses
 from tests.integration.test_pair import plain, requests, running
 from tests.lossless.gate import FAMILIES
 from tests.support.session_client import SessionClient
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 NO_CONTEXT = ("--drafter-model", "none")
 NGRAM = ("--proposer", "ngram")
@@ -21,7 +21,7 @@ NGRAM = ("--proposer", "ngram")
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_drafts_leave_text_alone(family: str, tmp_path: Path) -> None:
     # Texts of smaller weights repeat themselves, which n-gram drafts need.
-    models = write_made_up(tmp_path, seed=3, family=family, std=0.15)
+    models = write_tiny(tmp_path, seed=3, family=family, std=0.15)
     with tempfile.TemporaryDirectory(prefix="pl-") as folder:
         async with running(PairProcesses(Path(folder), models, NO_CONTEXT, drafter_flags=NGRAM)) as pair:
             frames = requests(4, 48)

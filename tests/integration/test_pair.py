@@ -15,7 +15,7 @@ from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 from tests.unit.target.core.specs import prompt
 
 SAMPLED = types.Sampling(temperature=0.9, top_p=0.95, seed=2**63 + 7, repetition_penalty=1.1)
@@ -24,8 +24,8 @@ PACED = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": "plan:pace=0.02"}
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> MadeUpPair:
-    return write_made_up(tmp_path_factory.mktemp("models"), seed=3)
+def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
+    return write_tiny(tmp_path_factory.mktemp("models"), seed=3)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def requests(count: int, tokens: int) -> list[pb.Start]:
     return [start(f"r{n}", prompt(n, 7 + 11 * n), tokens, sampling=SAMPLED if n % 2 else None) for n in range(count)]
 
 
-async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models: MadeUpPair) -> None:
+async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models: TinyPair) -> None:
     async with running(PairProcesses(folder, models)) as pair:
         frames = requests(4, 48)
         expected = await plain(pair, frames)
@@ -87,7 +87,7 @@ async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models:
         assert len(state.costs) == 4 * 3
 
 
-async def test_host_order_asks_over_grpc_when_it_is_wanted(folder: Path, models: MadeUpPair) -> None:
+async def test_host_order_asks_over_grpc_when_it_is_wanted(folder: Path, models: TinyPair) -> None:
     async with running(PairProcesses(folder, models, ["--handoff", "host"])) as pair:
         frames = requests(2, 24)
         expected = await plain(pair, frames)
@@ -100,7 +100,7 @@ async def test_host_order_asks_over_grpc_when_it_is_wanted(folder: Path, models:
         assert (await asyncio.to_thread(pair.describe)).handoff_mode == "host"
 
 
-async def test_a_killed_drafter_costs_speed_only(folder: Path, models: MadeUpPair) -> None:
+async def test_a_killed_drafter_costs_speed_only(folder: Path, models: TinyPair) -> None:
     async with running(PairProcesses(folder, models, environment=PACED)) as pair:
         spare = pair.add_drafter()
         frames = requests(4, 160)
@@ -125,7 +125,7 @@ async def test_a_killed_drafter_costs_speed_only(folder: Path, models: MadeUpPai
         assert any(each.width == 1 for each in rounds if each.number < attached_at)
 
 
-async def test_sigterm_moves_what_cannot_finish_and_exits_with_0(folder: Path, models: MadeUpPair) -> None:
+async def test_sigterm_moves_what_cannot_finish_and_exits_with_0(folder: Path, models: TinyPair) -> None:
     flags = ("--drain-grace-s", "1")
     async with running(PairProcesses(folder, models, flags, PACED)) as pair:
         async with SessionClient(pair.bound["grpc"]) as client:
@@ -142,14 +142,14 @@ async def test_sigterm_moves_what_cannot_finish_and_exits_with_0(folder: Path, m
         assert list(folder.glob("side-*/*.sock")) == []
 
 
-async def test_a_broken_checkpoint_is_never_served(folder: Path, models: MadeUpPair) -> None:
+async def test_a_broken_checkpoint_is_never_served(folder: Path, models: TinyPair) -> None:
     weights = next(models.target.glob("*.safetensors")).read_bytes()
     damaged = folder / "m"
     damaged.mkdir()
     for file in models.target.iterdir():
         data = file.read_bytes()
         (damaged / file.name).write_bytes(weights[: len(weights) // 2] if file.suffix == ".safetensors" else data)
-    pair = PairProcesses(folder, MadeUpPair(damaged, models.drafter))
+    pair = PairProcesses(folder, TinyPair(damaged, models.drafter))
     try:
         assert await asyncio.to_thread(pair.target.process.wait, 60) == 1
         assert "safetensors" in pair.target.tail()
@@ -157,7 +157,7 @@ async def test_a_broken_checkpoint_is_never_served(folder: Path, models: MadeUpP
         await asyncio.to_thread(pair.stop)
 
 
-async def test_a_dead_engine_ends_the_process(folder: Path, models: MadeUpPair) -> None:
+async def test_a_dead_engine_ends_the_process(folder: Path, models: TinyPair) -> None:
     broken = {**ENVIRONMENT, "PACELINE_SYNC_POINTS": "commit:raise@20"}
     async with running(PairProcesses(folder, models, environment=broken)) as pair:
         async with SessionClient(pair.bound["grpc"]) as client:

@@ -18,7 +18,7 @@ from tests.integration.gateway_stack import Answer, ask_for
 from tests.integration.pair import PairProcesses
 from tests.integration.recorded import SESSION, old, old_worker, sent, updates
 from tests.integration.test_pair import running
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 WAIT_S = 60.0
 PRESENT: dict[str, dict[str, type[Any]]] = {
@@ -91,7 +91,7 @@ async def replayed(address: str) -> dict[str, list[Any]]:
 
 
 async def test_this_target_serves_a_gateway_of_the_last_release(folder: Path) -> None:
-    models = MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter")
+    models = TinyPair(EMBEDDED / "target", EMBEDDED / "drafter")
     async with running(PairProcesses(folder, models)) as pair:
         answers = await replayed(pair.bound["grpc"])
     starts = [old("SessionRequest").FromString(frame).start for frame in sent("session", "to")]

@@ -15,7 +15,7 @@ from services.common.serving.channel import connect
 from services.target.app import TargetApp
 from services.target.settings import TargetSettings
 from tests.support.session_client import SessionClient, start
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.target.core.specs import prompt
 
 PROMPT, TOKENS, WAIT_S = prompt(5, 23), 40, 60.0
@@ -32,7 +32,7 @@ def generated(folder: Path, ends: list[int] | None) -> list[int]:
 
 async def test_the_second_end_token_ends_a_text_and_sampling_is_told_but_not_applied(tmp_path: Path) -> None:
     """As Qwen3 is published: one end token in config.json, two in generation_config.json."""
-    folder = write_made_up(tmp_path, 7, MadeUpShape(context=256)).target
+    folder = write_tiny(tmp_path, 7, TinyShape(context=256)).target
     second = generated(folder, None)[9]
     advice = {"eos_token_id": [0, second], "do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
     (folder / "generation_config.json").write_text(json.dumps(advice))

@@ -28,7 +28,7 @@ from tests.integration.gateway_stack import ask_for, harness
 from tests.integration.pair import PairProcesses
 from tests.support.fakes_target import FakeTarget
 from tests.support.session_client import SessionClient
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.common.serving.certificates import Authority
 
 NOBODY = 65534
@@ -76,7 +76,7 @@ def test_another_user_reaches_neither_socket_of_a_pair() -> None:
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        pair = PairProcesses(folder, write_made_up(folder / "models", seed=3))
+        pair = PairProcesses(folder, write_tiny(folder / "models", seed=3))
         try:
             pair.wait_ready()
             sockets = {"target": pair.bound["grpc"], "drafter": pair.drafters[0].bound(60.0)["grpc"]}

@@ -14,15 +14,15 @@ from deploy.stack import ServiceProcess
 from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.integration.test_pair import plain, requests, running
 from tests.support.session_client import SessionClient
-from tests.support.tiny_checkpoints import MadeUpPair, write_made_up
+from tests.support.tiny_checkpoints import TinyPair, write_tiny
 from tests.unit.common.serving.certificates import Authority
 
 ALONE = ("--drafter-memory", "none", "--drafter-model", "none")
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> MadeUpPair:
-    return write_made_up(tmp_path_factory.mktemp("models"), seed=3)
+def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
+    return write_tiny(tmp_path_factory.mktemp("models"), seed=3)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def remote(folder: Path, *flags: str) -> AsyncIterator[ServiceProcess]:
         await asyncio.to_thread(process.stop, 0.0)
 
 
-async def test_texts_and_drafts_travel_over_tls(folder: Path, models: MadeUpPair) -> None:
+async def test_texts_and_drafts_travel_over_tls(folder: Path, models: TinyPair) -> None:
     authority = Authority.make()
     ca = authority.write(folder / "ca.pem")
     cert, key = authority.issue(folder / "drafter", "drafter", host="drafters.internal")
@@ -66,7 +66,7 @@ async def test_texts_and_drafts_travel_over_tls(folder: Path, models: MadeUpPair
             assert (state.graphs.recaptures, state.graphs.reallocations) == (0, 0)
 
 
-async def test_a_dflash_drafter_without_the_memory_is_refused_by_name(folder: Path, models: MadeUpPair) -> None:
+async def test_a_dflash_drafter_without_the_memory_is_refused_by_name(folder: Path, models: TinyPair) -> None:
     async with remote(folder, "--model", str(models.drafter), "--insecure", "true") as drafter:
         address = (await asyncio.to_thread(drafter.bound, 60.0))["grpc"]
         pair = PairProcesses(folder, models, (*ALONE, "--require-drafter", "false"), address=address)

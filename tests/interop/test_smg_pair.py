@@ -13,7 +13,7 @@ import pytest
 from deploy.stack import EMBEDDED
 from tests.integration.pair import PairProcesses
 from tests.interop.peers import fetch, post, public_gateway, service
-from tests.support.tiny_checkpoints import MadeUpPair
+from tests.support.tiny_checkpoints import TinyPair
 
 TOKENS = 64
 
@@ -33,7 +33,7 @@ class Line:
 
 @contextmanager
 def pair(folder: Path) -> Iterator[PairProcesses]:
-    started = PairProcesses(folder, MadeUpPair(EMBEDDED / "target", EMBEDDED / "drafter"), ("--model-name", "fake"))
+    started = PairProcesses(folder, TinyPair(EMBEDDED / "target", EMBEDDED / "drafter"), ("--model-name", "fake"))
     try:
         started.wait_ready()
         started.wait_attached(1)

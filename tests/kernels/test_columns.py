@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.common.kernels.best_token.columns import TILE, columns_at_once
+from services.common.kernels.argmax_token.columns import TILE, columns_at_once
 
 
 @given(rows=st.integers(1, 5000), vocab=st.integers(1, 300_000))

@@ -10,22 +10,22 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from services.common.kernels.accept import choose, passes, scores, settle, threshold
-from services.common.kernels.await_flag import kernel as await_flag
-from services.common.kernels.best_token import kernel as best_token
+from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.linear import program as linear
-from services.common.kernels.post_drafts import kernel as post_drafts
+from services.common.kernels.prepare_span import kernel as prepare_rows
 from services.common.kernels.publish_slots import kernel as publish_slots
+from services.common.kernels.read_mailbox import kernel as read_mailbox
 from services.common.kernels.rms_norm import kernel as rms_norm
 from services.common.kernels.rope import kernel as rope
-from services.common.kernels.seat_rows import kernel as seat_rows
 from services.common.kernels.span_attention import placement
 from services.common.kernels.span_attention import program as attention
 from services.common.kernels.store_context import kernel as store_context
 from services.common.kernels.store_qkv import kernel as store_qkv
 from services.common.kernels.store_qkv import program as project_qkv
 from services.common.kernels.swiglu import kernel as swiglu
-from services.common.kernels.take_drafts import kernel as take_drafts
+from services.common.kernels.wait_flag import kernel as wait_flag
+from services.common.kernels.write_mailbox import kernel as write_mailbox
 
 TARGET = GPUTarget("cuda", 90, 32)
 MODEL_POINTERS = frozenset(
@@ -172,14 +172,14 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     *(
         (
-            seat_rows._seat_kernel,
+            prepare_rows._prepare_kernel,
             {"HAS_DRAFTS": drafts, "BLOCK_SIZE": 16, "WIDTH": 3, "WIDTH_PAD": 4, "COLUMNS": 256, "PDL": True},
             {},
         )
         for drafts in (True, False)
     ),
-    (await_flag._await_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
-    (post_drafts._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
+    (wait_flag._wait_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
+    (write_mailbox._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
     (rope._table_kernel, {"HALF_PAD": 64, "PDL": True}, {}),
@@ -188,7 +188,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         for window in (0, 64)
     ),
     (
-        take_drafts._take_drafts_kernel,
+        read_mailbox._read_mailbox_kernel,
         {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True},
         {"tokens_ptr": "*i32", "out_ptr": "*i64"},
     ),
@@ -240,8 +240,8 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         )
         for gated, weight in ((True, "tensordesc<bf16[2, 64, 128]>"), (False, "tensordesc<bf16[128, 128]>"))
     ),
-    (best_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
-    (best_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
+    (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
+    (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),
     (settle.begin_kernel, {**ROW, "PEAKS_PAD": 32}, {}),
     *((settle.narrow_kernel, {**ROW, "TILES_PAD": 16, "LAST": last}, {}) for last in (False, True)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +23,5 @@ def made_up_pair(seed: int = 3, family: str = "qwen3") -> Pair:
     """A random target of 320 tokens and 4 layers with a random drafter of block 8; removed when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="paceline-pair-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    made = write_made_up(folder, seed=seed, family=family)
+    made = write_tiny(folder, seed=seed, family=family)
     return Pair(made.target, made.drafter)

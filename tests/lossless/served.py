@@ -6,12 +6,12 @@ import torch
 
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block
+from services.drafter.arena_view import ArenaView
+from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
-from services.drafter.pacer import Pacer
 from services.drafter.proposers import Proposer as DrafterProposer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.proposers.ngram import NgramProposer
-from services.drafter.shared import Shared
 from services.target.core.plan import Plan
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 
@@ -20,9 +20,9 @@ class Served:
     """Drafts each round with the drafter's pacer over the rig's arena."""
 
     def __init__(self, rig: Rig, proposer: DrafterProposer) -> None:
-        shared = Shared.of(rig.arena, rig.shapes.block_size)
+        shared = ArenaView.of(rig.arena, rig.shapes.block_size)
         proposer.check(shared)
-        self._pacer = Pacer(shared, proposer, GENERATION, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
+        self._pacer = DraftRunner(shared, proposer, GENERATION, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
         self._pacer.warm_up(rig.shapes.buckets, [width for width in rig.shapes.widths if width > 1])
 
     @torch.inference_mode()

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import accept
-from services.common.kernels.seat_rows import reference as seat_rows
+from services.common.kernels.prepare_span import reference as prepare_rows
+from services.common.kernels.read_mailbox import read_mailbox
 from services.common.kernels.span_attention import Span, plan_span
-from services.common.kernels.take_drafts import take_drafts
 from services.target.device import verify
 from tests.lossless.gate import Case, Tally, make_specs, run_gate
 from tests.lossless.pairs import made_up_pair
@@ -42,7 +42,7 @@ def one_row_mask_error(table_BN: Tensor, lengths_B: Tensor, width: int, block_si
 
 def swapped_draft_rows(*arguments: Any) -> Tensor:
     """Drafts 0 and 1 change places between the forward and the comparison."""
-    drafts_BK = take_drafts(*arguments)
+    drafts_BK = read_mailbox(*arguments)
     drafts_BK[:, :2] = drafts_BK[:, :2].flip(1)
     return drafts_BK
 
@@ -63,11 +63,11 @@ def test_without_a_fault_the_gate_is_green() -> None:
 def test_a_fault_in_the_span_is_found(
     fault: Callable[..., Span], temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seat_rows, "plan_span", fault)
+    monkeypatch.setattr(prepare_rows, "plan_span", fault)
     assert gate(temperature).mismatches > 0
 
 
 def test_swapped_draft_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "take_drafts", swapped_draft_rows)
+    monkeypatch.setattr(verify, "read_mailbox", swapped_draft_rows)
     monkeypatch.setattr(verify, "accept", unswapping_accept)
     assert gate().mismatches > 0

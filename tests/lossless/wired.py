@@ -11,16 +11,16 @@ from services.common.device.graph import StepGraphs
 from services.common.model import load_block
 from services.common.pair.handoff import HandoffMode
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
+from services.drafter.arena_view import ArenaView
 from services.drafter.attachment import Attachment, open_attachment
+from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.wire import WireHandoff
 from services.drafter.mapping import Mapped
-from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.service import paced
-from services.drafter.shared import Shared
 from services.target.core.plan import Plan
-from services.target.drafting.offer import BareOffers, OfferTerms
+from services.target.drafting.offer import BareOffers, OfferConstants
 from tests.lossless.proposers import Perfect
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
 from tests.support.fakes_attachment import FakeAttachment
@@ -130,18 +130,18 @@ def _alone(rig: Rig) -> Attachment:
 def _beside(rig: Rig, drafter: Path) -> Attachment:
     """A DFlash drafter on the rig's arena."""
     block = DflashProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype)
-    shared = Shared.of(rig.arena, rig.shapes.block_size)
+    shared = ArenaView.of(rig.arena, rig.shapes.block_size)
     handoff = WireHandoff(shared)
-    pacer = Pacer(shared, block, GENERATION, StepGraphs("cpu"), handoff)
+    pacer = DraftRunner(shared, block, GENERATION, StepGraphs("cpu"), handoff)
     terms = _terms(rig)
     pacer.warm_up(terms.buckets, terms.widths)
     with BareOffers(terms).offer(GENERATION) as offer:
         return Attachment(offer, Mapped(rig.arena, 0), pacer, handoff, rig.shapes.max_draft, CPU)
 
 
-def _terms(rig: Rig) -> OfferTerms:
+def _terms(rig: Rig) -> OfferConstants:
     shapes = rig.shapes
-    return OfferTerms(
+    return OfferConstants(
         embedding_sha256="",
         drafter_sha256="",
         slots=shapes.slots,

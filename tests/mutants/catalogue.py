@@ -6,10 +6,10 @@ from tests.mutants.scheduling import SCHEDULING
 SPAN = "services.common.kernels.span_attention.span"
 ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
-TAKE = "services.common.kernels.take_drafts.reference"
+TAKE = "services.common.kernels.read_mailbox.reference"
 NOISE = "services.common.device.noise"
 TARGET = "services.common.model.target"
-HOST = "services.common.model.host"
+HOST = "services.common.model.cpu"
 STATE = "services.target.device.state"
 VERIFY = "services.target.device.verify"
 PREFILL = "services.target.device.prefill"
@@ -247,8 +247,8 @@ ENDS = (
     Mutant("verify-leaves-the-old-anchors-published", VERIFY,
            "publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)",
            "publish_slots(self._inputs.rows_B, slots.length_S, pool.mapped.anchor_S, pool.mapped)", PUBLISHED),
-    Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot].fill_(0)\n        self._seats[slot] = Seat(",
-           "        self.block_table_SN = self.block_table_SN.clone()\n        self._seats[slot] = Seat(", ROUNDS),
+    Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot].fill_(0)\n        self._seats[slot] = HostSlot(",
+           "        self.block_table_SN = self.block_table_SN.clone()\n        self._seats[slot] = HostSlot(", ROUNDS),
     Mutant("stop-string-lost-between-tokens", "services.gateway.stop_strings", "pending = self._held + text",
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip

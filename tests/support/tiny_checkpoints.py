@@ -26,7 +26,7 @@ _CHAT_TEMPLATE = (
 
 
 @dataclass(frozen=True)
-class MadeUpShape:
+class TinyShape:
     """Sizes of a made-up pair; both models share them."""
 
     vocab: int = 320
@@ -44,7 +44,7 @@ class MadeUpShape:
 
 
 @dataclass(frozen=True)
-class MadeUpPair:
+class TinyPair:
     """Folders of the two checkpoints."""
 
     target: Path
@@ -52,10 +52,10 @@ class MadeUpPair:
 
 
 def write_configs(
-    folder: Path, shape: MadeUpShape, family: str = "qwen3", changes: Mapping[str, Any] | None = None
-) -> MadeUpPair:
+    folder: Path, shape: TinyShape, family: str = "qwen3", changes: Mapping[str, Any] | None = None
+) -> TinyPair:
     """Write the two configurations only: enough for a pair with random weights."""
-    pair = MadeUpPair(folder / "target", folder / "drafter")
+    pair = TinyPair(folder / "target", folder / "drafter")
     target = _target_config(shape, family) | dict(changes or {})
     for path, config in ((pair.target, target), (pair.drafter, _drafter_config(shape))):
         path.mkdir(parents=True, exist_ok=True)
@@ -63,22 +63,22 @@ def write_configs(
     return pair
 
 
-def write_made_up(
+def write_tiny(
     folder: Path,
     seed: int = 0,
-    shape: MadeUpShape | None = None,
+    shape: TinyShape | None = None,
     *,
     std: float = 0.3,
     dtype: torch.dtype = torch.float32,
     family: str = "qwen3",
     changes: Mapping[str, Any] | None = None,
-) -> MadeUpPair:
+) -> TinyPair:
     """Write a random target with its tokenizer, a drafter that fits it, and their manifests.
 
     `family` is the target's `model_type`, `changes` are keys of its config.json. `std` scales the random matrices:
     large enough that greedy text is not one repeated token.
     """
-    shape = shape or MadeUpShape()
+    shape = shape or TinyShape()
     pair = write_configs(folder, shape, family, changes)
     generator = torch.Generator().manual_seed(seed)
     write_tokenizer(pair.target, shape.vocab)
@@ -121,7 +121,7 @@ def _write_tensors(folder: Path, shapes: Shapes, generator: torch.Generator, std
     write_manifest(folder)
 
 
-def _backbone(shape: MadeUpShape, layers: int) -> dict[str, Any]:
+def _backbone(shape: TinyShape, layers: int) -> dict[str, Any]:
     return {
         "model_type": "qwen3",
         "vocab_size": shape.vocab,
@@ -138,7 +138,7 @@ def _backbone(shape: MadeUpShape, layers: int) -> dict[str, Any]:
     }
 
 
-def _target_config(shape: MadeUpShape, family: str) -> dict[str, Any]:
+def _target_config(shape: TinyShape, family: str) -> dict[str, Any]:
     return _backbone(shape, shape.layers) | {
         "model_type": family,
         "architectures": [ARCHITECTURES[family]],
@@ -147,7 +147,7 @@ def _target_config(shape: MadeUpShape, family: str) -> dict[str, Any]:
     }
 
 
-def _drafter_config(shape: MadeUpShape) -> dict[str, Any]:
+def _drafter_config(shape: TinyShape) -> dict[str, Any]:
     return _backbone(shape, shape.draft_layers) | {
         "architectures": ["DFlashDraftModel"],
         "num_target_layers": shape.layers,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.rope import Frequencies, Rotation, RotationTable
-from services.common.model.host import HostBlockAttention, HostSpanAttention, HostStack
+from services.common.model.cpu import HostBlockAttention, HostSpanAttention, HostStack
 from services.common.model.layers import BlockAttention, KernelStack, SpanAttention
 from services.common.model.rows import Rows
 from services.common.model.spec import StackSpec

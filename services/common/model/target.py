@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.compiled import compiled
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear.product import product
+from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
 from services.common.model.families import open_family
 from services.common.model.random_weights import RandomCheckpoint

@@ -3,6 +3,7 @@
 from services.common.pair import attach
 from services.common.pair.attach import AttachOffer
 from services.common.pair.handoff import HandoffMode
+from services.drafter.arena_view import ArenaView
 from services.drafter.handoff.flags import FlagHandoff
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.handoff.protocol import Handoff
@@ -10,10 +11,9 @@ from services.drafter.handoff.socket import SocketHandoff
 from services.drafter.handoff.texts import TextHandoff
 from services.drafter.handoff.wire import WireHandoff
 from services.drafter.mapping import Mapped
-from services.drafter.shared import Shared
 
 
-def build_handoff(offer: AttachOffer, mapped: Mapped, shared: Shared) -> Handoff:
+def build_handoff(offer: AttachOffer, mapped: Mapped, shared: ArenaView) -> Handoff:
     """The hand-off of an attachment whose offer and arena were checked."""
     match offer.handoff:
         case HandoffMode.HOST:

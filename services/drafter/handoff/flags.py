@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from services.common.pair.arena.flags import FlagPair
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.common.pair.mps import mps_serves
 from services.drafter.handoff.protocol import SharedMemory
 
@@ -23,7 +23,7 @@ class FlagHandoff(SharedMemory):
     def __init__(self, flags: Tensor, generation: int) -> None:
         self._flags = FlagPair(flags, generation)
         self._stream = torch.cuda.current_stream(flags.device)
-        self._gate = Gate(flags, "published", _RELEASE_S) if mps_serves() else None
+        self._gate = FlagWait(flags, "published", _RELEASE_S) if mps_serves() else None
         self._last = 0
 
     def hold(self, stamp_2: Tensor, bucket: int) -> None:

@@ -11,8 +11,8 @@ import torch
 from services.common.device.staging import write
 from services.common.pair.wire import Text
 from services.common.request.errors import invalid_field
+from services.drafter.arena_view import ArenaView
 from services.drafter.handoff.wire import WireHandoff
-from services.drafter.shared import Shared
 
 _MOST_ID = 2**31 - 1
 _MOST_EPOCH = 2**63 - 1
@@ -21,7 +21,7 @@ _MOST_EPOCH = 2**63 - 1
 class TextHandoff(WireHandoff):
     """For a drafter whose arena is its own: requests bring what a target that shares memory publishes."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ArenaView) -> None:
         super().__init__(shared)
         slots_S = len(shared.tag_S3)
         self._epochs, self._ends = [0] * slots_S, [0] * slots_S

@@ -6,14 +6,14 @@ Suffixes: S slots + 1 (the last is the pad slot), B rows of the bucket, K draft 
 from torch import Tensor
 
 from services.common.pair.wire import Draft
+from services.drafter.arena_view import ArenaView
 from services.drafter.handoff.protocol import SharedMemory
-from services.drafter.shared import Shared
 
 
 class WireHandoff(SharedMemory):
     """For a drafter that reads the target's memory; see texts.py for one that cannot."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ArenaView) -> None:
         self._shared = shared
         self._pad_slot = len(shared.tag_S3) - 1
 

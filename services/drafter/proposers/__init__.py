@@ -4,7 +4,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from services.drafter.shared import Shared
+from services.drafter.arena_view import ArenaView
 
 NO_DRAFT = -1
 
@@ -28,14 +28,14 @@ class Proposer(Protocol):
     def reads_memory(self) -> bool:
         """Whether it needs the target's embedding and draft context: no message carries those."""
 
-    def check(self, shared: Shared) -> None:
+    def check(self, shared: ArenaView) -> None:
         """Refuses an arena that it cannot work on.
 
         Raises:
             ValueError: says what is missing or does not fit.
         """
 
-    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+    def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """Drafts of `width` - 1 tokens per row as [B, K] integers; NO_DRAFT where it has none.
 
         `rows_B` holds slots; what it returns for pad rows does not matter. Shapes depend on B and `width` only (I3).

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from services.common.kernels.seat_rows import seat_block
+from services.common.kernels.prepare_span import seat_block
 from services.common.model import DflashBlock
 from services.common.model.dflash.block import Coupling
 from services.common.model.rows import Part, Rows
-from services.drafter.shared import Shared
+from services.drafter.arena_view import ArenaView
 
 _SHARPNESS = 1.3
 """Later rows of a block average over what may come before them and are too flat; 1.3 accepted most on held-out text."""
@@ -35,7 +35,7 @@ class DflashProposer:
         """The trained block less the anchor."""
         return self._block.spec.block_size - 1
 
-    def check(self, shared: Shared) -> None:
+    def check(self, shared: ArenaView) -> None:
         """Needs the embedding and a draft context made for this checkpoint; from then on serves its whole length.
 
         Raises:
@@ -54,7 +54,7 @@ class DflashProposer:
             raise ValueError(f"draft_kv has shape {found}, the drafter needs {layers} layers, {heads} x {head_dim}")
         self._block.reach(shared.history_SC.shape[1])
 
-    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+    def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens: the head's best per position."""
         assert shared.embed_VD is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
@@ -77,7 +77,7 @@ class DflashProposer:
         )
 
 
-def _coupling(shared: Shared, rows_B: Tensor, lengths_B: Tensor, count: int) -> Coupling | None:
+def _coupling(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int) -> Coupling | None:
     """The noise of the drafted positions, where the target shares it and a row samples."""
     if shared.noise_TV is None or shared.temperature_S is None:
         return None

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from services.drafter.arena_view import ArenaView
 from services.drafter.proposers import NO_DRAFT
-from services.drafter.shared import Shared
 
 _BEFORE_TEXT = -1
 _NO_SUFFIX = -2
@@ -27,10 +27,10 @@ class NgramProposer:
         self._longest = longest
         self._shortest = shortest
 
-    def check(self, shared: Shared) -> None:
+    def check(self, shared: ArenaView) -> None:
         """Any arena will do: all carry the history."""
 
-    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+    def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens; a row without a repeated suffix gets NO_DRAFT throughout."""
         history_BC = shared.history_SC.index_select(0, rows_B)
         length_B = shared.history_length_S.index_select(0, rows_B).clamp(0, history_BC.shape[1])

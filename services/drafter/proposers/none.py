@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from services.drafter.arena_view import ArenaView
 from services.drafter.proposers import NO_DRAFT
-from services.drafter.shared import Shared
 
 
 class NoneProposer:
@@ -15,9 +15,9 @@ class NoneProposer:
     revision = ""
     max_draft: int | None = None
 
-    def check(self, shared: Shared) -> None:
+    def check(self, shared: ArenaView) -> None:
         """Any arena will do."""
 
-    def propose(self, shared: Shared, rows_B: Tensor, width: int) -> Tensor:
+    def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1], all NO_DRAFT."""
         return torch.full((rows_B.shape[0], width - 1), NO_DRAFT, dtype=torch.int64, device=rows_B.device)

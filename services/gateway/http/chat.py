@@ -23,7 +23,7 @@ from services.gateway.http.replies import (
     ToolCall,
 )
 from services.gateway.http.tools.calls import CallSplitter
-from services.gateway.targets.news import PositionLogprobs
+from services.gateway.targets.messages import PositionLogprobs
 
 PROMPT_END = 8
 """Tokens at the end of a prompt that may open a <think> block."""

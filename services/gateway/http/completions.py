@@ -9,7 +9,7 @@ from services.gateway.http.bodies import CompletionBody
 from services.gateway.http.exchange import Exchange
 from services.gateway.http.logprobs import Spell, completion_logprobs
 from services.gateway.http.replies import CompletionChoice, CompletionLogprobs
-from services.gateway.targets.news import PositionLogprobs
+from services.gateway.targets.messages import PositionLogprobs
 
 
 class CompletionAnswer(Answer):

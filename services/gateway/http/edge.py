@@ -3,12 +3,12 @@
 from services.common.serving.tls import TlsFiles
 from services.gateway.choices import Choices
 from services.gateway.fair_threads import FairThreads
-from services.gateway.front import Front
 from services.gateway.http.app import HttpApp
 from services.gateway.http.cors import Origins
 from services.gateway.http.listener import Listener
 from services.gateway.http.routes import Routes
 from services.gateway.inlet import Gates
+from services.gateway.request_factory import RequestFactory
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams import Streams
 from services.gateway.tenants import TenantsFile
@@ -23,7 +23,7 @@ class HttpEdge:
     def __init__(
         self,
         settings: GatewaySettings,
-        front: Front,
+        front: RequestFactory,
         streams: Streams,
         gates: Gates,
         tenants: TenantsFile | None,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from services.gateway.http.replies import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
-from services.gateway.targets.news import PositionLogprobs, ScoredToken
+from services.gateway.targets.messages import PositionLogprobs, ScoredToken
 
 Spell = Callable[[int], tuple[str, bytes]]
 """A token as text and as bytes."""

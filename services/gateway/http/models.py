@@ -3,10 +3,10 @@
 import time
 
 from services.gateway.auth import current_tenant
-from services.gateway.front import Front
 from services.gateway.http.exchange import Exchange, encoded
 from services.gateway.http.replies import ModelList, ModelReply
-from services.gateway.targets.news import Model
+from services.gateway.request_factory import RequestFactory
+from services.gateway.targets.messages import Model
 
 PREFIX = "/v1/models/"
 
@@ -14,7 +14,7 @@ PREFIX = "/v1/models/"
 class Models:
     """The one model, as a list or by its name."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: RequestFactory) -> None:
         """The model is told to have been made when the gateway began."""
         self._front = front
         self._created = int(time.time())

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 
 from services.gateway.choices import Choices
 from services.gateway.fair_threads import FairThreads
-from services.gateway.front import Front
 from services.gateway.http.bodies import ChatBody, CompletionBody
 from services.gateway.http.chat import ChatAnswer
 from services.gateway.http.completions import CompletionAnswer
@@ -15,6 +14,7 @@ from services.gateway.http.generate import Generate
 from services.gateway.http.models import PREFIX, Models
 from services.gateway.http.openapi import document
 from services.gateway.inlet import Gates
+from services.gateway.request_factory import RequestFactory
 
 Handler = Callable[[Exchange], Awaitable[None]]
 
@@ -22,7 +22,7 @@ Handler = Callable[[Exchange], Awaitable[None]]
 class Routes:
     """Handlers by path and method."""
 
-    def __init__(self, front: Front, choices: Choices, gates: Gates, threads: FairThreads) -> None:
+    def __init__(self, front: RequestFactory, choices: Choices, gates: Gates, threads: FairThreads) -> None:
         """Makes the handlers; the OpenAPI document is written once."""
         models = Models(front)
         chat = Generate(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from services.gateway.outbox import Outbox
-from services.gateway.targets.news import Lost, Speculation, Update
+from services.gateway.targets.messages import Lost, Speculation, Update
 
 Cancel = Callable[["Attempt", int, str], None]
 

@@ -8,8 +8,8 @@ from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.request.sampling import FinishReason
 from services.common.request.sampling_convert import finish_from_pb, sampling_to_pb, speculation_to_pb, stopping_to_pb
-from services.gateway.job import Job
-from services.gateway.targets.news import (
+from services.gateway.routed_request import RoutedRequest
+from services.gateway.targets.messages import (
     End,
     Finished,
     Load,
@@ -29,7 +29,7 @@ def hello(gateway_id: str, secret: str) -> target_pb2.SessionRequest:
     return target_pb2.SessionRequest(hello=greeting)
 
 
-def start(name: str, job: Job, committed: list[int], timeout_s: float) -> target_pb2.SessionRequest:
+def start(name: str, job: RoutedRequest, committed: list[int], timeout_s: float) -> target_pb2.SessionRequest:
     """Starts `job` under a name of this session, after `committed` tokens of output."""
     timeout = duration_pb2.Duration()
     timeout.FromNanoseconds(max(int(timeout_s * 1e9), 0))
@@ -54,7 +54,7 @@ def start(name: str, job: Job, committed: list[int], timeout_s: float) -> target
     )
 
 
-def ask(name: str, job: Job) -> target_pb2.SessionRequest:
+def ask(name: str, job: RoutedRequest) -> target_pb2.SessionRequest:
     """Asks whether another generation holds the key of `job`."""
     question = target_pb2.Ask(request_id=name, tenant=job.tenant.name, idempotency_key=job.key, owner=job.request_id)
     return target_pb2.SessionRequest(ask=question)

@@ -10,12 +10,12 @@ import grpc
 from services.common.serving.tls import Peers
 from services.gateway.backoff import Backoff
 from services.gateway.fleet.pairs import PairEntry
-from services.gateway.job import Job
 from services.gateway.outbox import Outbox
+from services.gateway.routed_request import RoutedRequest
 from services.gateway.router import Candidate
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
-from services.gateway.targets.news import Load, Model, PastRound
+from services.gateway.targets.messages import Load, Model, PastRound
 from services.gateway.targets.probes import reach
 from services.gateway.targets.session import Session, SessionLostError, cause, open_session
 
@@ -91,12 +91,12 @@ class Link:
             dispatched=session.dispatched,
         )
 
-    def start(self, job: Job, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt | None:
+    def start(self, job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt | None:
         """Starts a request; None when the session was lost meanwhile."""
         session = self._session
         return session.start(job, committed, timeout_s, outbox) if session else None
 
-    def ask(self, job: Job) -> Attempt | None:
+    def ask(self, job: RoutedRequest) -> Attempt | None:
         """Asks whether another generation holds the job's key; None without a session that can answer."""
         session = self._session
         return session.ask(job) if session and "ask" in session.features else None

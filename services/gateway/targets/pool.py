@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Reason, unavailable
 from services.gateway.fleet.pairs import PairEntry
-from services.gateway.job import Job
+from services.gateway.routed_request import RoutedRequest
 from services.gateway.router import Candidate, Router
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
 from services.gateway.targets.link import Dial, Link
-from services.gateway.targets.news import Model, Refused
+from services.gateway.targets.messages import Model, Refused
 
 ASK_S = SILENT_AFTER * TICK_S
 """Longest wait for what other targets say of a key: then a target that says nothing is taken for lost."""
@@ -87,7 +87,7 @@ class Pool:
                 return next(link for link, one in candidates.items() if one.pair_id == chosen.pair_id)
             await self._change(until)
 
-    async def ask_others(self, chosen: Link, job: Job) -> None:
+    async def ask_others(self, chosen: Link, job: RoutedRequest) -> None:
         """Asks every target but the chosen one, those that drain or left the list too, whether it holds the job's key.
 
         The chosen one judges the key itself. A target that is lost or says nothing in time is taken not to hold it.

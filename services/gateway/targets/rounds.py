@@ -7,7 +7,7 @@ import grpc
 
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
-from services.gateway.targets.news import PastRound
+from services.gateway.targets.messages import PastRound
 
 Rounds = Callable[[], Awaitable[tuple[PastRound, ...]]]
 """The latest rounds of a target, oldest first; none when it gives no answer."""

@@ -8,12 +8,12 @@ import grpc
 
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
-from services.gateway.job import Job
 from services.gateway.outbox import Outbox
+from services.gateway.routed_request import RoutedRequest
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
-from services.gateway.targets.news import Load, Lost, Model
+from services.gateway.targets.messages import Load, Lost, Model
 from services.gateway.targets.probes import Reach, health
 from services.gateway.targets.rounds import Rounds, rounds
 
@@ -80,20 +80,20 @@ class Session:
             self._lose(why)
         return why
 
-    def start(self, job: Job, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
+    def start(self, job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
         """Sends a request."""
         attempt = self._attempt(job, len(committed), outbox)
         self.dispatched += 1
         self._outgoing.put_nowait(frames.start(attempt.name, job, committed, timeout_s))
         return attempt
 
-    def ask(self, job: Job) -> Attempt:
+    def ask(self, job: RoutedRequest) -> Attempt:
         """Asks whether another generation holds the job's key here; the answer is an end, Refused when one does."""
         attempt = self._attempt(job, 0, Outbox(0, lambda: None))
         self._outgoing.put_nowait(frames.ask(attempt.name, job))
         return attempt
 
-    def _attempt(self, job: Job, committed: int, outbox: Outbox) -> Attempt:
+    def _attempt(self, job: RoutedRequest, committed: int, outbox: Outbox) -> Attempt:
         """Names are never used twice in a session, so late news cannot reach another request."""
         self._names += 1
         attempt = Attempt(f"{job.request_id}/{self._names}", committed, outbox, self._cancel)

@@ -10,7 +10,7 @@ from services.common.request.validation import check_count
 from services.gateway.convert import text_prompt
 from services.gateway.generation import Delta, Final
 from services.gateway.query import Prompt, Query, TokenPrompt
-from services.gateway.targets.news import PositionLogprobs
+from services.gateway.targets.messages import PositionLogprobs
 
 UNSUPPORTED_FIELDS = (
     "kv_transfer_params",

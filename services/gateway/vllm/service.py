@@ -5,9 +5,9 @@ import time
 from typing import Any
 
 from services.gateway.auth import current_tenant
-from services.gateway.front import Front
 from services.gateway.inlet import Messages
 from services.gateway.query import Query
+from services.gateway.request_factory import RequestFactory
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams import Context, Streams
 from services.gateway.targets.pool import Pool
@@ -18,7 +18,7 @@ from services.gateway.vllm.convert import Encoder, query
 class VllmEngine:
     """The methods of the contract that make sense here; `add_service` leaves the others unimplemented."""
 
-    def __init__(self, front: Front, streams: Streams, pool: Pool, settings: GatewaySettings) -> None:
+    def __init__(self, front: RequestFactory, streams: Streams, pool: Pool, settings: GatewaySettings) -> None:
         """Fails at once when the package of the messages is missing."""
         self._pb2 = vllm_pb2()
         self._front = front

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from services.target.cache.manager import Memory
+from services.target.cache.manager import KVCacheManager
 from services.target.core.request import Request
 
 
-def check_blocks(memory: Memory, running: Iterable[Request]) -> None:
+def check_blocks(memory: KVCacheManager, running: Iterable[Request]) -> None:
     """Raises AssertionError when pool, cache and requests disagree about any block."""
     pool = memory.pool
     pool.check()

@@ -5,7 +5,7 @@ from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.request import Request
 
 
-class Memory:
+class KVCacheManager:
     """Moves blocks between the pool, the prefix cache and requests."""
 
     def __init__(self, pool: BlockPool, cache: PrefixCache | None) -> None:

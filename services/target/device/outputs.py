@@ -13,7 +13,7 @@ from torch import Tensor
 from services.common.kernels.accept import End, RoundResult, logprobs
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Outcome, PositionLogprobs
-from services.target.device.state import Seat
+from services.target.device.state import HostSlot
 
 ENDS: dict[int, FinishReason | None] = {
     End.NONE: None,
@@ -23,7 +23,7 @@ ENDS: dict[int, FinishReason | None] = {
     End.NON_FINITE: FinishReason.ERROR,
 }
 
-Rows = Sequence[tuple[int, Seat]]
+Rows = Sequence[tuple[int, HostSlot]]
 """Slots of a step's rows and who sat there: they may have changed hands when the host reads."""
 
 

@@ -18,7 +18,7 @@ STOP_IDS = 64
 
 
 @dataclass(slots=True)
-class Seat:
+class HostSlot:
     """The host's mirror of one occupied slot; `length` follows the commits and equals the device's."""
 
     epoch: int
@@ -51,9 +51,9 @@ class DeviceState:
         self.epoch_S = torch.zeros(rows, dtype=torch.int64, device=device)
         self.block_table_SN = torch.zeros(rows, settings.max_blocks, dtype=torch.int32, device=device)
         self.version = 0
-        self._seats: list[Seat | None] = [None] * rows
+        self._seats: list[HostSlot | None] = [None] * rows
 
-    def seat(self, slot: int) -> Seat:
+    def seat(self, slot: int) -> HostSlot:
         """The occupied slot's mirror; raises AssertionError for an empty one."""
         seat = self._seats[slot]
         assert seat is not None, f"slot {slot} is empty"
@@ -81,7 +81,7 @@ class DeviceState:
         self.slots.admit(slot, slot_params(spec, self._settings), prompt, output)
         self.epoch_S[slot].fill_(admission.epoch)
         self.block_table_SN[slot].fill_(0)
-        self._seats[slot] = Seat(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
+        self._seats[slot] = HostSlot(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
         self._append(slot, admission.blocks)
 
     def _grow(self, growth: Growth) -> None:

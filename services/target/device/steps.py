@@ -3,7 +3,7 @@
 import torch
 
 from services.common.device.graph import StepGraphs
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.prefill import FirstTokenStep, PrefillInputs, PrefillStep
@@ -15,7 +15,7 @@ MODES: tuple[Mode, ...] = ("greedy", "full")
 class Steps:
     """Verify steps by (bucket, width, mode), prefill steps by length and first-token steps by mode."""
 
-    def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise, gate: Gate | None = None) -> None:
+    def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise, gate: FlagWait | None = None) -> None:
         """`gate` holds steps that read drafts until these are there."""
         settings = pool.settings
         self.round = RoundInputs(pool, gate)

@@ -7,7 +7,7 @@ rule itself, unchanged, comes to the wanted length.
 import torch
 from torch import Tensor
 
-from services.common.kernels.lift_drafts import lift_drafts
+from services.common.kernels.force_acceptance import force_acceptance
 
 
 class SyntheticAcceptance:
@@ -21,4 +21,4 @@ class SyntheticAcceptance:
 
     def apply(self, logits_BWV: Tensor, drafts_BK: Tensor) -> None:
         """Lift the accepted drafts [B, K] over all other tokens, and sink the rest."""
-        lift_drafts(logits_BWV, drafts_BK, self._rates_K, self._calls_B)
+        force_acceptance(logits_BWV, drafts_BK, self._rates_K, self._calls_B)

@@ -9,14 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from services.common.device.beside import Beside
+from services.common.device.side_stream import SideStream
 from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
+from services.common.kernels.prepare_span import prepare_span
 from services.common.kernels.publish_slots import publish_slots
-from services.common.kernels.seat_rows import seat_drafts
-from services.common.kernels.take_drafts import take_drafts
+from services.common.kernels.read_mailbox import read_mailbox
 from services.common.model.rows import Part, Rows
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
 from services.target.device.synthetic import SyntheticAcceptance
 
@@ -30,7 +30,7 @@ class RoundInputs:
     draft context is written meanwhile.
     """
 
-    def __init__(self, pool: Pool, gate: Gate | None = None) -> None:
+    def __init__(self, pool: Pool, gate: FlagWait | None = None) -> None:
         settings, device = pool.settings, pool.device
         self.gate = gate
         self.version = 0
@@ -38,7 +38,7 @@ class RoundInputs:
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
         # A gate stands only where processes share the GPU.
-        self.beside = Beside(device, shared=gate is not None and len(pool.context.taps) > 0)
+        self.beside = SideStream(device, shared=gate is not None and len(pool.context.taps) > 0)
 
     def set_round(self, number: int) -> None:
         """Only drafts for this round count."""
@@ -90,7 +90,7 @@ class VerifyStep:
         pool, state = self._pool, self._pool.state
         drafts_BK = self._take()
         slots = state.slots
-        ids_BW, span = seat_drafts(
+        ids_BW, span = prepare_span(
             self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, pool.settings.block_size
         )
         rows = Rows(Part(span, self._rows_B))
@@ -112,7 +112,7 @@ class VerifyStep:
         pool, inputs = self._pool, self._inputs
         if inputs.gate is not None and inputs.gate.serves(self._bucket):
             inputs.gate.hold(inputs.expected_2)
-        return take_drafts(
+        return read_mailbox(
             pool.mailbox_SK,
             pool.tag_S3,
             self._rows_B,

@@ -22,7 +22,7 @@ from services.target.core.drafts import Drafts
 from services.target.drafting.attachment import LATE, Attachment
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import ArenaOffers
-from services.target.drafting.peer import listener_pid, watched_process
+from services.target.drafting.peer_pid import listener_pid, watched_process
 from services.target.drafting.shared_weights import DamagedWeightsError, SharedWeights
 
 _LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from services.common.pair.attach import DrafterInfo
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 from services.target.drafting.handoff.pace import PaceStream
-from services.target.drafting.peer import DrafterProcess
+from services.target.drafting.peer_pid import DrafterProcess
 
 LATE = "late"
 LOST = "lost"

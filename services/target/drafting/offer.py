@@ -41,7 +41,7 @@ class ArenaOffers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OfferTerms:
+class OfferConstants:
     """What stays the same over all offers of a target."""
 
     embedding_sha256: str
@@ -66,7 +66,7 @@ class Offers(ArenaOffers, Protocol):
 class MemfdOffers:
     """Offers of an arena in memory files, passed over a side socket in a folder that only this user may enter."""
 
-    def __init__(self, arena: MemfdArena, terms: OfferTerms, folder: Path) -> None:
+    def __init__(self, arena: MemfdArena, terms: OfferConstants, folder: Path) -> None:
         """Listens on the side socket.
 
         Raises:
@@ -107,7 +107,7 @@ class CudaOffers:
 
     claimed_by = 0
 
-    def __init__(self, arena: CudaArena, terms: OfferTerms) -> None:
+    def __init__(self, arena: CudaArena, terms: OfferConstants) -> None:
         """Needs nothing but the arena."""
         self._arena = arena
         self._terms = terms
@@ -140,7 +140,7 @@ class BareOffers:
 
     claimed_by = 0
 
-    def __init__(self, terms: OfferTerms) -> None:
+    def __init__(self, terms: OfferConstants) -> None:
         """Needs nothing but the terms."""
         self._terms = terms
 
@@ -158,7 +158,7 @@ class BareOffers:
         """Holds nothing."""
 
 
-def make_offers(arena: Arena, terms: OfferTerms, folder: Path, shares_memory: bool = True) -> Offers:
+def make_offers(arena: Arena, terms: OfferConstants, folder: Path, shares_memory: bool = True) -> Offers:
     """Offers that fit the arena, or that leave it out; ``folder`` is for the side socket of one in host memory."""
     if not shares_memory:
         return BareOffers(terms)
@@ -167,7 +167,7 @@ def make_offers(arena: Arena, terms: OfferTerms, folder: Path, shares_memory: bo
     return CudaOffers(cast("CudaArena", arena), terms)
 
 
-def _offer(generation: int, nonce: int, arena: Arena | None, terms: OfferTerms) -> AttachOffer:
+def _offer(generation: int, nonce: int, arena: Arena | None, terms: OfferConstants) -> AttachOffer:
     return AttachOffer(
         generation=generation,
         nonce=nonce,

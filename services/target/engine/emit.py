@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
+from services.target.core.messages import End, Totals, Update
 from services.target.core.plan import Commit, Progress
 from services.target.core.request import Request
-from services.target.core.updates import End, Totals, Update
 from services.target.engine.ledger import TokenLedger
 
 SETTLE_S = 2.0

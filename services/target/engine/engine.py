@@ -14,9 +14,9 @@ from time import monotonic, perf_counter
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.core.commands import Attach, Command, Detach
 from services.target.core.drafts import Drafts, NoDrafts
+from services.target.core.messages import End, RoundNews, Update
 from services.target.core.round import NO_ROUND, Round, RoundRunner
 from services.target.core.sync_points import SyncPoints
-from services.target.core.updates import End, RoundNews, Update
 from services.target.engine.emit import Emitter, totals
 from services.target.engine.meter import Meter
 from services.target.engine.recorder import FlightRecorder, RoundEntry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.sampling import FinishReason
 from services.target.core.commands import Ask, Cancel, CloseSession, Drain, MoveAll, Refuse, Start
+from services.target.core.messages import End
 from services.target.core.request import Request
-from services.target.core.updates import End
 from services.target.engine.emit import Emitter, totals
 from services.target.engine.idempotency import Claim, KeyStore
 from services.target.engine.meter import Meter

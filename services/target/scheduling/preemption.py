@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.target.cache.manager import Memory
+from services.target.cache.manager import KVCacheManager
 from services.target.core.plan import Growth
 from services.target.core.request import Request
-from services.target.scheduling.slots import Roster
+from services.target.scheduling.slots import SlotTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Grown:
     preempted: int
 
 
-def grow_rows(roster: Roster, memory: Memory, ahead: int, preempt: Callable[[Request], None]) -> Grown:
+def grow_rows(roster: SlotTable, memory: KVCacheManager, ahead: int, preempt: Callable[[Request], None]) -> Grown:
     """Gives every row blocks for `ahead` more tokens, the oldest first.
 
     When blocks run out the youngest request is preempted, so the oldest always goes on. A row whose blocks are on

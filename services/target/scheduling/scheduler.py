@@ -15,15 +15,15 @@ from itertools import count
 from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
 from services.target.cache.invariants import check_blocks
-from services.target.cache.manager import Memory
+from services.target.cache.manager import KVCacheManager
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.load import AdmissionRate, Load
 from services.target.core.plan import Admission, Chunk, Commit, Outcome, Plan, Progress
 from services.target.core.request import Request, RequestSpec, State
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
 from services.target.scheduling.preemption import Grown, grow_rows
-from services.target.scheduling.slots import Roster
-from services.target.scheduling.stopping import resolve, stop_ids
+from services.target.scheduling.slots import SlotTable
+from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
 from services.target.scheduling.waiting import AGEING_S, WaitingQueue, order_of
 from services.target.scheduling.width.width import WidthPolicy
 
@@ -66,12 +66,12 @@ class Scheduler:
         self, settings: SchedulerSettings, pool: BlockPool, cache: PrefixCache | None, policy: WidthPolicy
     ) -> None:
         self._settings = settings
-        self._memory = Memory(pool, cache)
+        self._memory = KVCacheManager(pool, cache)
         self._pool = pool
         self._policy = policy
         self._queue = WaitingQueue()
         self._rate = AdmissionRate()
-        self._roster = Roster(settings.slots)
+        self._roster = SlotTable(settings.slots)
         self._uids = count(1)
         self._requests: dict[int, Request] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -259,7 +259,7 @@ class Scheduler:
         """Commits the tokens of one outcome; `width` is 0 for the first token after prefill."""
         position = request.generated
         room = self._settings.context_limit - len(request.tokens)
-        kept, end = resolve(outcome.tokens, position, request.spec.stopping, request.stop_ids, room)
+        kept, end = apply_stop_conditions(outcome.tokens, position, request.spec.stopping, request.stop_ids, room)
         end = end or outcome.end
         tokens = outcome.tokens[:kept]
         request.tokens += tokens

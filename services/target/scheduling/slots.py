@@ -6,7 +6,7 @@ from services.target.core.plan import Chunk
 from services.target.core.request import Request, State
 
 
-class Roster:
+class SlotTable:
     """Seats of running requests. A slot's epoch moves whenever it changes hands, in and out."""
 
     def __init__(self, slots: int) -> None:

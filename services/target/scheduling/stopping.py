@@ -22,7 +22,7 @@ def stop_ids(stopping: StopParams, eos: frozenset[int]) -> frozenset[int]:
     return ids if stopping.ignore_eos else ids | eos
 
 
-def resolve(
+def apply_stop_conditions(
     tokens: Sequence[int],
     generated: int,
     stopping: StopParams,

@@ -13,9 +13,9 @@ from services.common.request.sampling_convert import (
 )
 from services.common.request.validation import Bounds, check_options, check_prompt
 from services.target.core.load import Load
+from services.target.core.messages import End, Totals, Update
 from services.target.core.plan import PositionLogprobs
 from services.target.core.request import RequestSpec
-from services.target.core.updates import End, Totals, Update
 from services.target.sessions.session import Frame, RoundFrame
 
 MAX_REQUEST_ID_BYTES = 128

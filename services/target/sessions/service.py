@@ -18,7 +18,7 @@ from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.callers import Callers
 from services.target.core.commands import Ask, Cancel, Command, Refuse, Start
 from services.target.sessions.convert import MAX_REQUEST_ID_BYTES, frame_to_pb, start_from_pb
-from services.target.sessions.served import FEATURES, ServedModel
+from services.target.sessions.served_model import FEATURES, ServedModel
 from services.target.sessions.session import GatewaySession, SlowGatewayError
 from services.target.sessions.sessions import Sessions
 

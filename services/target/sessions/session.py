@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from services.target.core.load import Load
-from services.target.core.updates import Update
+from services.target.core.messages import Update
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import count
 
 from services.target.core.commands import CloseSession, Command
+from services.target.core.messages import RoundNews
 from services.target.core.sync_points import SyncPoints
-from services.target.core.updates import RoundNews
 from services.target.sessions.session import GatewaySession, GoAwayFrame, RoundFrame
 
 _HEARTBEAT_S = 0.5

@@ -11,24 +11,24 @@ from services.common.request.errors import Code, PacelineError, Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MemoryTerms:
     """Named sizes in bytes."""
 
     fixed: Mapping[str, int] = field(default_factory=dict)
     per_slot: Mapping[str, int] = field(default_factory=dict)
     per_token: Mapping[str, int] = field(default_factory=dict)
 
-    def plus(self, other: "Terms") -> "Terms":
+    def plus(self, other: "MemoryTerms") -> "MemoryTerms":
         """Both lists together; a name may occur once."""
-        return Terms(
+        return MemoryTerms(
             _joined(self.fixed, other.fixed),
             _joined(self.per_slot, other.per_slot),
             _joined(self.per_token, other.per_token),
         )
 
-    def without_zeros(self) -> "Terms":
+    def without_zeros(self) -> "MemoryTerms":
         """Only what takes memory."""
-        return Terms(
+        return MemoryTerms(
             *(
                 {name: size for name, size in part.items() if size}
                 for part in (self.fixed, self.per_slot, self.per_token)
@@ -55,7 +55,7 @@ class Terms:
 class MemoryBudget:
     """A plan for the memory; `blocks` is the pool without the pad block, which `total_bytes` includes."""
 
-    terms: Terms
+    terms: MemoryTerms
     slots: int
     blocks: int
     block_size: int
@@ -68,7 +68,7 @@ def blocks_within(token_bytes: int, block_size: int, available_bytes: int) -> in
 
 
 def plan_memory(
-    terms: Terms, available_bytes: int, slots: int, block_size: int, max_blocks: int | None = None
+    terms: MemoryTerms, available_bytes: int, slots: int, block_size: int, max_blocks: int | None = None
 ) -> MemoryBudget:
     """Sizes the pool. Raises FAILED_PRECONDITION when not even one block fits beside the other terms.
 

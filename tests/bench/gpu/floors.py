@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.bench.gpu.shapes import draft_bytes, kv_bytes, verify_bytes
-from tests.support.tiny_checkpoints import MadeUpShape
+from tests.support.tiny_checkpoints import TinyShape
 
 Row = dict[str, Any]
 _KV_BYTES_S = 4.2e12
 
 
-def against_products(steps: Sequence[Row], shape: MadeUpShape) -> list[Row]:
+def against_products(steps: Sequence[Row], shape: TinyShape) -> list[Row]:
     """A row for each verify with as many rows as products of cuBLAS: its time against theirs and its K/V's bytes."""
     products = {row["bucket"]: row["us"] for row in steps if row["step"] == "products"}
     rows: list[Row] = []
@@ -30,7 +30,7 @@ def against_products(steps: Sequence[Row], shape: MadeUpShape) -> list[Row]:
     return rows
 
 
-def explain(rows: Sequence[Row], steps: Sequence[Row], shape: MadeUpShape) -> list[Row]:
+def explain(rows: Sequence[Row], steps: Sequence[Row], shape: TinyShape) -> list[Row]:
     """Rows of rounds of one width with their floor, and with their parts where `steps` has that shape."""
     bandwidth = next((row["tb_s"] * 1e12 for row in steps if row["step"] == "copy"), None)
     if bandwidth is None:
@@ -42,7 +42,7 @@ def _of_one_width(row: Row) -> bool:
     return row.get("k") is not None and row.get("round_us") is not None
 
 
-def _parts(row: Row, steps: Sequence[Row], shape: MadeUpShape, bandwidth: float) -> Row:
+def _parts(row: Row, steps: Sequence[Row], shape: TinyShape, bandwidth: float) -> Row:
     rows, context, width = row["concurrency"], row["context"], (row["k"] or 0) + 1
     floor = verify_bytes(shape, rows, context) + (draft_bytes(shape, rows, context) if width > 1 else 0)
     parts: Row = {"floor_us": round(floor / bandwidth * 1e6, 1)}

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 import transformers
 
-from tests.support.tiny_checkpoints import MadeUpShape, write_configs
+from tests.support.tiny_checkpoints import TinyShape, write_configs
 
 Row = dict[str, Any]
 REPEATS = 3
 
 
 def transformers_rows(
-    shape: MadeUpShape, device: str, dtype: str, concurrencies: Sequence[int], tokens: int
+    shape: TinyShape, device: str, dtype: str, concurrencies: Sequence[int], tokens: int
 ) -> list[Row]:
     """Decode speed by the formula of the served rows: two runs that differ in their output alone, the median."""
     # Each batch is compiled for itself, not one step for all of them.
@@ -52,7 +52,7 @@ def _told(model: Any, prompt: torch.Tensor, tokens: int) -> float:
     return seconds
 
 
-def _model(shape: MadeUpShape, device: str, dtype: str) -> Any:
+def _model(shape: TinyShape, device: str, dtype: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         config = json.loads((write_configs(Path(folder), shape).target / "config.json").read_text())
     with torch.device(device):

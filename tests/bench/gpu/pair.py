@@ -19,7 +19,7 @@ from services.common.serving.channel import connect_sync
 from tests.bench.gpu.pinned import VARIABLE
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import VLLM
-from tests.support.tiny_checkpoints import MadeUpPair, write_configs
+from tests.support.tiny_checkpoints import TinyPair, write_configs
 
 READY_S = 420.0
 
@@ -100,7 +100,7 @@ class ServedPair:
             process.stop()
             print(f"{process.name}: {process.tail(1500)}", file=sys.stderr)
 
-    def _target_command(self, pair: MadeUpPair, options: PairOptions) -> list[str]:
+    def _target_command(self, pair: TinyPair, options: PairOptions) -> list[str]:
         settings, folder = self.settings, self._folder
         command = ["tests.bench.gpu.pinned", "--model", str(pair.target), "--drafter-model", str(pair.drafter)]
         command += ["--drafter-address", f"unix:{folder}/d.sock", "--run-dir", str(folder), "--adaptive", "true"]
@@ -110,7 +110,7 @@ class ServedPair:
         command += ["--widths", ",".join(map(str, settings.widths)), *self._common(), *options.flags]
         return [*command, "--synthetic-acceptance", ",".join(map(str, VLLM[16]))]
 
-    def _drafter_command(self, pair: MadeUpPair, short_blocks: bool) -> list[str]:
+    def _drafter_command(self, pair: TinyPair, short_blocks: bool) -> list[str]:
         command = ["services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
         return [*command, "--short-blocks", str(short_blocks).lower(), *self._common()]
 

@@ -13,13 +13,13 @@ import torch
 
 from services.common.device.graph import StepGraphs
 from services.common.model import load_block
+from services.drafter.arena_view import ArenaView
+from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
-from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
-from services.drafter.shared import Shared
 from services.target.build_device import Worker, build_worker
 from services.target.settings import TargetSettings
-from tests.support.tiny_checkpoints import MadeUpShape, write_configs
+from tests.support.tiny_checkpoints import TinyShape, write_configs
 
 FAR = 1 << 40
 
@@ -28,7 +28,7 @@ FAR = 1 << 40
 class RigSettings:
     """What is built."""
 
-    shape: MadeUpShape
+    shape: TinyShape
     device: str
     dtype: str
     slots: int
@@ -74,9 +74,9 @@ class Rig:
         """Captured drafts by (bucket, width)."""
         block = load_block(self._drafter, self._dtype, self.settings.device, random_weights=True)
         proposer, graphs = DflashProposer(block, self._dtype), StepGraphs(self.device)
-        shared = Shared.of(self.worker.arena, 16)
+        shared = ArenaView.of(self.worker.arena, 16)
         proposer.check(shared)
-        pacer = Pacer(shared, proposer, 1, graphs, HostHandoff(self.device))
+        pacer = DraftRunner(shared, proposer, 1, graphs, HostHandoff(self.device))
         pacer.warm_up(self.worker.terms.buckets, (self.settings.widths[-1],))
         return graphs
 

@@ -1,8 +1,8 @@
 """Shapes, acceptance profiles and bandwidth of the GPU benchmark."""
 
-from tests.support.tiny_checkpoints import MadeUpShape
+from tests.support.tiny_checkpoints import TinyShape
 
-QWEN3_4B = MadeUpShape(
+QWEN3_4B = TinyShape(
     vocab=151936,
     hidden=2560,
     inner=9728,
@@ -15,7 +15,7 @@ QWEN3_4B = MadeUpShape(
     block_size=16,
     taps=(1, 9, 17, 25, 33),
 )
-TINY = MadeUpShape(context=4096, block_size=16)
+TINY = TinyShape(context=4096, block_size=16)
 SHAPES = {"qwen3-4b": QWEN3_4B, "tiny": TINY}
 
 VLLM = {
@@ -44,35 +44,35 @@ def expected_tokens(rates: tuple[float, ...], width: int) -> float:
     return 1.0 + sum(rates[: width - 1])
 
 
-def layer_elements(shape: MadeUpShape) -> int:
+def layer_elements(shape: TinyShape) -> int:
     """Elements of the matrices of one layer."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return shape.hidden * (2 * queries + 2 * keys + 3 * shape.inner)
 
 
-def target_elements(shape: MadeUpShape) -> int:
+def target_elements(shape: TinyShape) -> int:
     """Elements of the target's matrices, its share of the drafter's checkpoint and the one table of tokens included."""
     projected = 2 * shape.draft_layers * shape.hidden * shape.kv_heads * shape.head_dim
     taps = len(shape.taps) * shape.hidden * shape.hidden + projected
     return shape.layers * layer_elements(shape) + shape.vocab * shape.hidden + taps
 
 
-def drafter_elements(shape: MadeUpShape) -> int:
+def drafter_elements(shape: TinyShape) -> int:
     """Elements of the drafter's own matrices; the table of tokens is the target's."""
     return shape.draft_layers * layer_elements(shape)
 
 
-def kv_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
+def kv_bytes(shape: TinyShape, rows: int, context: int, size: int = 2) -> int:
     """The target's K/V of some sequences."""
     return size * rows * context * shape.layers * 2 * shape.kv_heads * shape.head_dim
 
 
-def verify_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
+def verify_bytes(shape: TinyShape, rows: int, context: int, size: int = 2) -> int:
     """Fewest bytes of a verify: every matrix and the head once, the K/V of each sequence once."""
     return size * target_elements(shape) + kv_bytes(shape, rows, context, size)
 
 
-def draft_bytes(shape: MadeUpShape, rows: int, context: int, size: int = 2) -> int:
+def draft_bytes(shape: TinyShape, rows: int, context: int, size: int = 2) -> int:
     """Fewest bytes of a draft."""
     weights = drafter_elements(shape) + shape.vocab * shape.hidden
     kv = rows * context * shape.draft_layers * 2 * shape.kv_heads * shape.head_dim

@@ -18,7 +18,7 @@ import pytest
 from deploy.stack import EMBEDDED, REPOSITORY
 from paceline import Client, Options
 from services.common.model.families import FAMILIES
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 WAIT_S = 120.0
 # A line on the terminal, seconds after it, and the signal that comes then.
@@ -136,7 +136,7 @@ def test_a_refused_checkpoint_ends_it_with_the_targets_own_words(folder: Path) -
 def test_another_family_is_served_with_ngram_drafts(folder: Path, full: bool) -> None:
     """No drafter is named. Lines of the terminal tell the gateway's address."""
     for family in ("llama", "qwen2") if full else ("llama",):
-        model = write_made_up(folder / family, seed=3, family=family).target
+        model = write_tiny(folder / family, seed=3, family=family).target
         with Up(folder, "--model", str(model)) as up:
             up.until(lambda: up.says("ready; Ctrl-C stops it") or up.process.poll() is not None)
             (address,) = (line.split()[1] for line in up.lines if line.startswith("gateway "))

@@ -10,10 +10,10 @@ import torch
 
 from services.common.device.noise import gumbel
 from services.common.kernels.accept import End, RoundResult, SlotParams, SlotState, kernel, reference
-from services.common.kernels.lift_drafts import kernel as lift_kernel
-from services.common.kernels.lift_drafts import reference as lift_reference
-from services.common.kernels.take_drafts import kernel as take_kernel
-from services.common.kernels.take_drafts import reference as take_reference
+from services.common.kernels.force_acceptance import kernel as lift_kernel
+from services.common.kernels.force_acceptance import reference as lift_reference
+from services.common.kernels.read_mailbox import kernel as take_kernel
+from services.common.kernels.read_mailbox import reference as take_reference
 from tests.kernels.gpu.devices import DEVICE
 
 VOCAB, SLOTS, CONTEXT, SEED = 40, 4, 64, 5
@@ -128,8 +128,8 @@ def test_lift_drafts(dtype: torch.dtype) -> None:
         logits = torch.randn((5, 4, VOCAB), generator=generator).to(dtype)
         drafts = torch.randint(-1, VOCAB, (5, 3), generator=generator)
         got = logits.clone().to(DEVICE)
-        lift_reference.lift_drafts(logits, drafts, rates, calls)
-        lift_kernel.lift_drafts(got, drafts.to(DEVICE), rates.to(DEVICE), twin)
+        lift_reference.force_acceptance(logits, drafts, rates, calls)
+        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), twin)
         assert torch.equal(got.cpu(), logits)
     assert torch.equal(twin.cpu(), calls)
 
@@ -141,9 +141,9 @@ def test_take_drafts() -> None:
     tags[:4] = 4
     rows, expected = torch.arange(6, dtype=torch.int32), torch.tensor([4, 4])
     out, twin = torch.empty(6, 3, dtype=torch.int64), torch.empty(6, 3, dtype=torch.int64, device=DEVICE)
-    take_reference.take_drafts(tokens, tags, rows, epochs, expected, 10, out)
+    take_reference.read_mailbox(tokens, tags, rows, epochs, expected, 10, out)
     on_gpu = [tensor.to(DEVICE) for tensor in (tokens, tags, rows, epochs, expected)]
-    take_kernel.take_drafts(on_gpu[0], on_gpu[1], on_gpu[2], on_gpu[3], on_gpu[4], 10, twin)
+    take_kernel.read_mailbox(on_gpu[0], on_gpu[1], on_gpu[2], on_gpu[3], on_gpu[4], 10, twin)
     assert torch.equal(twin.cpu(), out)
     assert bool((out >= 0).any())
     assert bool((out < 0).any())

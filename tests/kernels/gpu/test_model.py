@@ -10,13 +10,13 @@ from services.common.model import load_block, load_target
 from services.common.model.dflash.context import load_context
 from services.common.model.rows import Part, Rows
 from tests.kernels.gpu.devices import DEVICE, close
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import block_ids, zero_centred
 
 OPERATORS = (
-    "rms_norm", "swiglu", "embedding", "store_qkv", "store_context", "linear", "span_attention", "best_token",
+    "rms_norm", "swiglu", "embedding", "store_qkv", "store_context", "linear", "span_attention", "argmax_token",
 )  # fmt: skip
-SHAPE = MadeUpShape(
+SHAPE = TinyShape(
     vocab=270, hidden=16, inner=24, layers=2, heads=2, kv_heads=1, draft_layers=1, block_size=3, taps=(0, 1)
 )
 
@@ -55,7 +55,7 @@ def run_taps(folder: Path, device: str) -> torch.Tensor:
 
 
 def test_zero_centred_norms_by_kernels(tmp_path: Path) -> None:
-    folder = write_made_up(tmp_path, 3, SHAPE, std=0.25).target
+    folder = write_tiny(tmp_path, 3, SHAPE, std=0.25).target
     table, zero = torch.tensor([[3, 5, 1, 0]], dtype=torch.int32, device=DEVICE), torch.zeros(1, dtype=torch.int64)
     ids, outs = torch.arange(3, 3 + 9, device=DEVICE), []
     for target in (load_target(folder, device=DEVICE), zero_centred(folder, torch.float32, DEVICE)):
@@ -70,7 +70,7 @@ def as_references(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tapped_streams_are_kept_where_sums_are_made_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_made_up(tmp_path, 3, SHAPE, std=0.25)
+    write_tiny(tmp_path, 3, SHAPE, std=0.25)
     by_kernels = run_taps(tmp_path, DEVICE)
     as_references(monkeypatch)
     close(by_kernels.float(), run_taps(tmp_path, "cpu").float())
@@ -78,7 +78,7 @@ def test_tapped_streams_are_kept_where_sums_are_made_in_place(tmp_path: Path, mo
 
 @pytest.mark.parametrize("family", ["qwen3", "llama", "qwen2"])
 def test_a_pair_gives_the_same_by_kernels(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_made_up(tmp_path, 3, SHAPE, std=0.25, family=family)
+    write_tiny(tmp_path, 3, SHAPE, std=0.25, family=family)
     by_kernels = run_pair(tmp_path, DEVICE)
     as_references(monkeypatch)
     for got, expected in zip(by_kernels, run_pair(tmp_path, "cpu"), strict=True):

@@ -15,7 +15,7 @@ from services.common.pair import attach
 from services.common.request.error_convert import from_status
 from services.common.request.errors import Reason
 from tests.support.fakes_arena import FakeArena, fake_arena
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.drafter.running import ask, freed, mapped_arenas, running
 
 CYCLES = 50
@@ -71,7 +71,7 @@ async def test_another_nonce_in_the_arena_is_refused(folder: Path, fake: FakeAre
 
 
 async def test_checksums_decide(folder: Path) -> None:
-    pair = write_made_up(folder / "pair", seed=2)
+    pair = write_tiny(folder / "pair", seed=2)
     block = load_block(pair.drafter)
     spec, size = block.spec, torch.Generator().manual_seed(2)
     embed_VD = torch.randn(320, spec.hidden_size, generator=size)

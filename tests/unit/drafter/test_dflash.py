@@ -13,12 +13,12 @@ from services.common.kernels.span_attention import plan_context
 from services.common.model import DflashBlock, load_block
 from services.common.model.manifest import write_manifest
 from services.common.pair import attach
+from services.drafter.arena_view import ArenaView
+from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
-from services.drafter.pacer import Pacer
 from services.drafter.proposers.dflash import DflashProposer
-from services.drafter.shared import Shared
 from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.common.model.pairs import block_ids, one_span
 
 SEED = 5
@@ -28,7 +28,7 @@ BLOCK_SIZE = 16
 
 @pytest.fixture(scope="module")
 def block(tmp_path_factory: pytest.TempPathFactory) -> DflashBlock:
-    pair = write_made_up(tmp_path_factory.mktemp("pair"), seed=SEED)
+    pair = write_tiny(tmp_path_factory.mktemp("pair"), seed=SEED)
     return load_block(pair.drafter, dtype=torch.float64)
 
 
@@ -45,11 +45,11 @@ def weighted(folder: Path, block: DflashBlock) -> Iterator[FakeArena]:
         yield fake
 
 
-def _pacer(fake: FakeArena, block: DflashBlock) -> Pacer:
-    shared = Shared.of(fake.arena, BLOCK_SIZE)
+def _pacer(fake: FakeArena, block: DflashBlock) -> DraftRunner:
+    shared = ArenaView.of(fake.arena, BLOCK_SIZE)
     proposer = DflashProposer(block, torch.float64)
     proposer.check(shared)
-    pacer = Pacer(shared, proposer, 1, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
+    pacer = DraftRunner(shared, proposer, 1, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
     pacer.warm_up((1, 2, 4), (4, 8))
     return pacer
 
@@ -101,7 +101,7 @@ def test_one_position_of_context_does_matter(weighted: FakeArena, block: DflashB
 
 def test_it_drafts_in_the_whole_context_of_its_target(weighted: FakeArena, folder: Path, block: DflashBlock) -> None:
     """A drafter that was trained for 16 positions computes the others as one trained for 2,048 does."""
-    short = write_made_up(folder / "short", seed=SEED).drafter
+    short = write_tiny(folder / "short", seed=SEED).drafter
     config = short / "config.json"
     config.write_text(config.read_text().replace('"max_position_embeddings": 2048', '"max_position_embeddings": 16'))
     write_manifest(short)
@@ -125,13 +125,13 @@ def test_an_arena_made_for_another_drafter_is_refused(
     folder: Path, block: DflashBlock, embed: Tensor | None, context: Tensor | None, message: str
 ) -> None:
     with fake_arena(folder / "side", embed, context) as fake:
-        shared = Shared.of(fake.arena, BLOCK_SIZE)
+        shared = ArenaView.of(fake.arena, BLOCK_SIZE)
         with pytest.raises(ValueError, match=message):
             DflashProposer(block, torch.float64).check(shared)
 
 
 def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: FakeArena, block: DflashBlock) -> None:
-    shared = Shared.of(weighted.arena, BLOCK_SIZE)
+    shared = ArenaView.of(weighted.arena, BLOCK_SIZE)
     held = 24
     random = torch.Generator().manual_seed(SEED)
     noise_TV = torch.randn((SLOTS + 1) * held, 320, generator=random, dtype=torch.float64) * 1e6

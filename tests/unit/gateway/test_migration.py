@@ -14,15 +14,15 @@ from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, overloaded
 from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import Tenant
-from services.gateway.job import Job
-from services.gateway.migration import Journey, JourneySettings
+from services.gateway.migration import JourneySettings, MigratingRequest
 from services.gateway.outbox import Outbox
+from services.gateway.routed_request import RoutedRequest
 from services.gateway.targets.attempt import Attempt
-from services.gateway.targets.news import Finished, Lost, Moved, Refused, Speculation, Update, Usage
+from services.gateway.targets.messages import Finished, Lost, Moved, Refused, Speculation, Update, Usage
 from services.gateway.targets.pool import Pool
 
 TEXT = tuple(range(100, 120))
-JOB = Job(
+JOB = RoutedRequest(
     request_id="r", tenant=Tenant("t", b"salt"), prompt=(1, 2, 3), sampling=SamplingParams(seed=9),
     stopping=StopParams(len(TEXT)), speculation=SpeculationParams(), logprobs=None, priority=0,
     deadline=time.monotonic() + 1e6, key="", migration=True, traceparent="",
@@ -56,7 +56,7 @@ class FakePool:
         name = f"p{len(self.starts)}"
         model = SimpleNamespace(arithmetic=("r", "float32"), revision="r")
 
-        def start(job: Job, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
+        def start(job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
             self.starts.append((name, [*committed]))
             attempt = Attempt(name, len(committed), outbox, lambda _, kept, why: self.cancels.append((kept, why)))
             for epoch, update in self.scripts.pop(0)(len(committed)):
@@ -65,19 +65,19 @@ class FakePool:
 
         return SimpleNamespace(pair_id=name, model=model, start=start)
 
-    async def ask_others(self, chosen: Any, job: Job) -> None:
+    async def ask_others(self, chosen: Any, job: RoutedRequest) -> None:
         self.asked.append(chosen.pair_id)
         if self.held:
             raise PacelineError(Code.ALREADY_EXISTS, Reason.DUPLICATE, "held")
 
 
-def journey(pool: FakePool, job: Job = JOB, attempts: int = 4) -> Journey:
+def journey(pool: FakePool, job: RoutedRequest = JOB, attempts: int = 4) -> MigratingRequest:
     metrics = GatewayMetrics(CollectorRegistry(), "m")
     settings = JourneySettings(attempts=attempts, wait_target_s=1.0, outbox_tokens=1000)
-    return Journey(job, cast("Pool", pool), settings, metrics, lambda: None)
+    return MigratingRequest(job, cast("Pool", pool), settings, metrics, lambda: None)
 
 
-async def read(one: Journey) -> tuple[list[int], Finished]:
+async def read(one: MigratingRequest) -> tuple[list[int], Finished]:
     got: list[int] = []
     while True:
         update = await one.next()

@@ -3,7 +3,7 @@
 import pytest
 
 from services.gateway.status import WINDOW_S, pace
-from services.gateway.targets.news import PastRound
+from services.gateway.targets.messages import PastRound
 
 
 def past(number: int, age_s: float, width: int = 4, requests: int = 2, accepted: int = 6) -> PastRound:

@@ -9,7 +9,7 @@ from services.common.request.sampling import FinishReason
 from services.gateway.generation import Final, Generation
 from services.gateway.migration import Totals
 from services.gateway.streams import Stream
-from services.gateway.targets.news import Speculation, Usage
+from services.gateway.targets.messages import Speculation, Usage
 
 FINAL = Final(FinishReason.DEADLINE, "", 7, 3, 1, Totals(Usage(), Speculation()), "revision", 5)
 

@@ -17,7 +17,7 @@ from services.common.kernels.accept.settle import begin_kernel, narrow_kernel
 from services.common.kernels.accept.state import SlotState
 from services.common.kernels.accept.threshold import floor_kernel
 from services.common.kernels.dispatch import INTERPRETED
-from services.common.kernels.overlap import LAUNCH, PDL
+from services.common.kernels.pdl import LAUNCH, PDL
 
 _SHARE = 2
 _TILE = _SHARE * PEAK_TILE

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.accept.interval import divided, narrowed, summed
-from services.common.kernels.overlap import allow_next, await_previous
+from services.common.kernels.pdl import allow_next, await_previous
 
 
 @triton.jit

@@ -6,7 +6,7 @@
 import triton
 import triton.language as tl
 
-from services.common.kernels.overlap import await_previous
+from services.common.kernels.pdl import await_previous
 
 
 @triton.jit

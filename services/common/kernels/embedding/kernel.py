@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.overlap import LAUNCH, PDL, await_previous
+from services.common.kernels.pdl import LAUNCH, PDL, await_previous
 
 
 def embedding(ids_T: Tensor, weight_VD: Tensor) -> Tensor:

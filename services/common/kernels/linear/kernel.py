@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.tiling import Tiling, tiling
-from services.common.kernels.overlap import LAUNCH, PDL
+from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import rms_norm
 from services.common.kernels.swiglu.kernel import swiglu
 

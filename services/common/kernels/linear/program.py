@@ -9,7 +9,7 @@ shares: no second launch, and the same bits whichever program comes last.
 import triton
 import triton.language as tl
 
-from services.common.kernels.overlap import allow_next, await_previous
+from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
 
 

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.publish_slots.reference import Mapped
 
 _TILE = 256

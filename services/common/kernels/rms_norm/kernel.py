@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float, offset: float = 0.0) -> Tensor:

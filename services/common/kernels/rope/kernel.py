@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
 
 GROUP = 8

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.dispatch import INTERPRETED
-from services.common.kernels.overlap import LAUNCH, PDL
+from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.span_attention.cut import cut_span
 from services.common.kernels.span_attention.program import attend_kernel, merge_kernel
 from services.common.kernels.span_attention.span import Span

@@ -5,7 +5,7 @@
 import triton
 import triton.language as tl
 
-from services.common.kernels.overlap import allow_next, await_previous
+from services.common.kernels.pdl import allow_next, await_previous
 
 _FULL_TILE = tl.constexpr(64)
 

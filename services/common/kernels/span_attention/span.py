@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.kernels.compiled import compiled
 from services.common.kernels.span_attention.mask import OPEN, Mask, masked_bias, masked_positions
+from services.common.kernels.torchscript import compiled
 
 PAD_BLOCK = 0
 

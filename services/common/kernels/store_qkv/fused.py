@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.linear import Normed
 from services.common.kernels.linear.kernel import linear_normed
-from services.common.kernels.overlap import LAUNCH, PDL
+from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv.kernel import store_qkv
 from services.common.kernels.store_qkv.program import project_kernel

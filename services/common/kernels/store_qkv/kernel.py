@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from services.common.kernels.overlap import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads
 

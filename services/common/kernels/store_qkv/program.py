@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.linear.program import multiply, row_scale, row_squares
-from services.common.kernels.overlap import allow_next, await_previous
+from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
 
 

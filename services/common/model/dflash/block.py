@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.best_token import best_of_product, best_token
+from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.dflash.spec import NORM, DrafterSpec, open_drafter, prefixes
 from services.common.model.rows import Rows
@@ -80,8 +80,8 @@ class DflashBlock:
         # One product over flat rows: a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
-            return best_token(coupling.apply(F.linear(rows_RD, lm_head_VD), take)).view(-1, take)
-        return best_of_product(rows_RD, lm_head_VD).view(-1, take)
+            return argmax_token(coupling.apply(F.linear(rows_RD, lm_head_VD), take)).view(-1, take)
+        return argmax_of_product(rows_RD, lm_head_VD).view(-1, take)
 
     @torch.no_grad()
     def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.compiled import compiled
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.product import product
@@ -17,6 +16,7 @@ from services.common.kernels.rms_norm import reference as norms
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_context import reference, store_context
+from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.dflash.spec import (
     FC,

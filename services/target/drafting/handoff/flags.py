@@ -16,7 +16,7 @@ from typing import Protocol
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.common.pair.arena.flags import FLAG_PAIRS, FlagPair
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.mps import sharing
 from services.common.pair.turns import Ask
@@ -62,7 +62,7 @@ class FlagHandoff:
         self._flags = arena.tensor(attach.FLAGS)
         # Longer than any patience of the host, which must be the one that gives a late drafter up.
         limit_s = 2 * max(watchdog_s, _FIRST_ROUND_S)
-        self.gate = Gate(self._flags, "drafted", limit_s) if shared == "mps" else None
+        self.gate = FlagWait(self._flags, "drafted", limit_s) if shared == "mps" else None
 
     def open(self, attachment: Attached, take_connection: Callable[[], socket.socket | None]) -> FlagDrafts:
         """Makes the flags of the attachment."""
@@ -72,7 +72,7 @@ class FlagHandoff:
 class FlagDrafts(AttachedDrafts):
     """Drafts of one attachment; the host only watches that the drafter is alive and in time."""
 
-    def __init__(self, attachment: Attached, flags: Flags, gate: Gate | None) -> None:
+    def __init__(self, attachment: Attached, flags: Flags, gate: FlagWait | None) -> None:
         """`gate` is that of the captured steps, if they have one."""
         super().__init__(attachment)
         self._flags = flags

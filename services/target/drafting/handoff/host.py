@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from services.common.pair.arena import Arena
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.target.core.plan import Plan
 from services.target.drafting.handoff.generations import Generations
@@ -23,7 +23,7 @@ class HostHandoff:
 
     wanted = HandoffMode.HOST
     look_ahead = 0
-    gate: Gate | None = None
+    gate: FlagWait | None = None
 
     def __init__(self, arena: Arena, device: torch.device) -> None:
         """The drafter fills the arena's mailbox."""

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.target.core.drafts import Drafts
 from services.target.drafting.handoff.generations import Generations
@@ -49,7 +49,7 @@ class Handoff(Protocol):
     """What the last attachment uses; before the first one, what is wanted."""
     look_ahead: int
     """Rounds that may be launched before the one ahead of them is read."""
-    gate: Gate | None
+    gate: FlagWait | None
     """Stands at the head of captured steps that read drafts and that it serves; before others the stream waits."""
     mailbox: Mailbox
     """What verify copies drafts from."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from services.common.pair.arena import Arena
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.turns import asking_end
 from services.target.core.drafts import Drafts
@@ -27,7 +27,7 @@ class SocketHandoff:
 
     wanted = HandoffMode.SOCKET
     look_ahead = 0
-    gate: Gate | None = None
+    gate: FlagWait | None = None
 
     def __init__(self, arena: Arena) -> None:
         """The drafter fills the arena's mailbox."""

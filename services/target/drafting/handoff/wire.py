@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from services.common.pair.arena import Arena
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.turns import Answer, Ask
 from services.common.pair.wire_convert import answer_from_pb
@@ -30,7 +30,7 @@ class WireHandoff:
 
     wanted = HandoffMode.WIRE
     look_ahead = 0
-    gate: Gate | None = None
+    gate: FlagWait | None = None
 
     def __init__(self, arena: Arena, device: torch.device, shares_memory: bool) -> None:
         """Without `shares_memory` nobody maps the arena: what is published there is sent."""

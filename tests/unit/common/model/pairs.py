@@ -14,16 +14,16 @@ from services.common.model.dflash.context import DflashContext, load_context
 from services.common.model.families import open_family
 from services.common.model.rows import Part, Rows
 from services.common.model.states import SequenceStates
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
 BLOCK_SIZE = 4
 
 
 def load_pair(
-    folder: Path, shape: MadeUpShape | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
+    folder: Path, shape: TinyShape | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
 ) -> tuple[Target, DflashContext, DflashBlock]:
     """Write a made-up pair and load its three parts."""
-    pair = write_made_up(folder, seed, shape, std=0.25)
+    pair = write_tiny(folder, seed, shape, std=0.25)
     target = load_target(pair.target, dtype)
     return target, load_context(pair.drafter, target), load_block(pair.drafter, dtype)
 

@@ -14,7 +14,7 @@ from services.common.model import ModelError, load_block, load_target
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.dflash.context import load_context
 from services.common.model.manifest import MANIFEST_FILE, write_manifest
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 WEIGHTS = "model.safetensors"
 EMBED = "model.embed_tokens.weight"
@@ -24,7 +24,7 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("original")
-    write_made_up(folder)
+    write_tiny(folder)
     return folder
 
 

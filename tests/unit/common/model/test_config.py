@@ -13,7 +13,7 @@ from services.common.model import ModelError
 from services.common.model.dflash.spec import default_layer_ids, read_drafter_spec
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Rope
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 # As published for a 4 B target and its 16-token drafter.
 PUBLISHED_DRAFTER: dict[str, Any] = {
@@ -30,7 +30,7 @@ PUBLISHED_DRAFTER: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = write_made_up(tmp_path_factory.mktemp("pair")).target
+    folder = write_tiny(tmp_path_factory.mktemp("pair")).target
     values: dict[str, Any] = json.loads((folder / "config.json").read_text())
     return values
 

@@ -8,7 +8,7 @@ import torch
 
 from services.common.model import DflashBlock, ModelError, Target, load_target
 from services.common.model.dflash.context import DflashContext, load_context
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import (
     block_ids,
     context_at,
@@ -25,7 +25,7 @@ BLOCK = 8
 Pair = tuple[Target, DflashContext, DflashBlock, PlainDflash]
 
 
-@pytest.fixture(scope="module", params=[MadeUpShape(), MadeUpShape(tied=False, heads=6, kv_heads=3, draft_layers=3)])
+@pytest.fixture(scope="module", params=[TinyShape(), TinyShape(tied=False, heads=6, kv_heads=3, draft_layers=3)])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("pair")
     return *load_pair(folder, request.param, torch.float64), PlainDflash(folder / "drafter", torch.float64)
@@ -139,12 +139,12 @@ class TestPortBugs:
 
 
 @pytest.mark.parametrize(
-    "other", [MadeUpShape(hidden=48), MadeUpShape(vocab=330), MadeUpShape(layers=5)], ids=["width", "vocab", "layers"]
+    "other", [TinyShape(hidden=48), TinyShape(vocab=330), TinyShape(layers=5)], ids=["width", "vocab", "layers"]
 )
-def test_a_drafter_of_another_target_is_refused(other: MadeUpShape, tmp_path: Path) -> None:
-    target = load_target(write_made_up(tmp_path / "own").target)
+def test_a_drafter_of_another_target_is_refused(other: TinyShape, tmp_path: Path) -> None:
+    target = load_target(write_tiny(tmp_path / "own").target)
     with pytest.raises(ModelError, match="differs from the target's"):
-        load_context(write_made_up(tmp_path / "other", 1, other).drafter, target)
+        load_context(write_tiny(tmp_path / "other", 1, other).drafter, target)
 
 
 def test_both_halves_share_a_revision(pair: Pair) -> None:

@@ -11,14 +11,14 @@ from services.common.model import ModelError, ModelSpec, families
 from services.common.model.families import FAMILIES, Family, open_family, read_target_spec
 from services.common.model.spec import Attention, Dense, LayerSpec, Rope
 from services.common.model.weights import elements, layer_shapes, model_shapes
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 
 ATTENTION = Attention(heads=4, kv_heads=2, head_dim=16, rope=Rope(10000.0))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_made_up(tmp_path_factory.mktemp("pair"), shape=MadeUpShape(layers=3, taps=(0, 1))).target
+    return write_tiny(tmp_path_factory.mktemp("pair"), shape=TinyShape(layers=3, taps=(0, 1))).target
 
 
 def test_a_configuration_becomes_a_spec(folder: Path) -> None:

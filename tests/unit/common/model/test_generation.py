@@ -9,13 +9,13 @@ import pytest
 from services.common.model import ModelError, load_target
 from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A target whose config.json says that token 0 ends a text."""
-    return write_made_up(tmp_path).target
+    return write_tiny(tmp_path).target
 
 
 def write(folder: Path, text: str) -> Path:

@@ -7,14 +7,14 @@ import torch
 
 from services.common.model import Target, load_target
 from services.common.model.states import SequenceStates
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 BLOCKS, BLOCK_SIZE = 9, 4
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
-    return load_target(write_made_up(Path(tmp_path_factory.mktemp("pair"))).target)
+    return load_target(write_tiny(Path(tmp_path_factory.mktemp("pair"))).target)
 
 
 def test_the_planned_bytes_are_those_allocated(target: Target) -> None:

@@ -11,7 +11,7 @@ import transformers
 from services.common.model import Target, load_target
 from services.common.model.manifest import write_manifest
 from services.common.model.rows import Rows
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import (
     forward,
     ids_like,
@@ -24,11 +24,11 @@ from tests.unit.common.model.pairs import (
 )
 
 SHAPES = {
-    "tied": MadeUpShape(),
-    "untied": MadeUpShape(tied=False, layers=3, taps=(0, 1)),
-    "many_queries": MadeUpShape(heads=8, kv_heads=1, head_dim=8, layers=4),
-    "no_groups": MadeUpShape(heads=3, kv_heads=3, head_dim=12, hidden=48, layers=4),
-    "taps the last block": MadeUpShape(layers=3, taps=(2, 0)),
+    "tied": TinyShape(),
+    "untied": TinyShape(tied=False, layers=3, taps=(0, 1)),
+    "many_queries": TinyShape(heads=8, kv_heads=1, head_dim=8, layers=4),
+    "no_groups": TinyShape(heads=3, kv_heads=3, head_dim=12, hidden=48, layers=4),
+    "taps the last block": TinyShape(layers=3, taps=(2, 0)),
 }
 ORIGINAL = 64
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL}
@@ -61,7 +61,7 @@ def test_logits_and_features_are_those_of_transformers(name: str, tmp_path: Path
 @pytest.mark.parametrize("name", STRETCHED)
 def test_stretched_frequencies_are_those_of_transformers_beyond_the_original_length(name: str, tmp_path: Path) -> None:
     """In float32, within 1e-5 of the logits' scale, as the file is written by hand for a longer context."""
-    folder = write_made_up(tmp_path, 1, MadeUpShape(context=4 * ORIGINAL), std=0.25).target
+    folder = write_tiny(tmp_path, 1, TinyShape(context=4 * ORIGINAL), std=0.25).target
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": STRETCHED[name]}))
     write_manifest(folder)
@@ -85,7 +85,7 @@ def run_whole(target: Target, ids: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
-    return load_target(write_made_up(tmp_path_factory.mktemp("pair"), 5, std=0.25).target, torch.float64)
+    return load_target(write_tiny(tmp_path_factory.mktemp("pair"), 5, std=0.25).target, torch.float64)
 
 
 def test_chunks_and_single_steps_equal_one_pass(target: Target) -> None:
@@ -166,7 +166,7 @@ def test_an_off_by_one_in_positions_is_noticed(target: Target) -> None:
 
 
 def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
-    pair = write_made_up(tmp_path, 5, std=0.25)
+    pair = write_tiny(tmp_path, 5, std=0.25)
     narrow, wide = load_target(pair.target, torch.bfloat16), load_target(pair.target)
     ids = ids_like(1, 20)
     torch.testing.assert_close(
@@ -176,12 +176,12 @@ def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
 
 
 def test_zero_centred_norms_say_the_same(target: Target, tmp_path: Path) -> None:
-    other = zero_centred(write_made_up(tmp_path, 5, std=0.25).target, torch.float64, "cpu")
+    other = zero_centred(write_tiny(tmp_path, 5, std=0.25).target, torch.float64, "cpu")
     torch.testing.assert_close(run_whole(other, ids_like(1, 9)), run_whole(target, ids_like(1, 9)), atol=1e-12, rtol=0)
 
 
 def test_shared_embeddings_replace_the_own_ones(target: Target, tmp_path: Path) -> None:
-    own = load_target(write_made_up(tmp_path, 5, std=0.25).target, torch.float64)
+    own = load_target(write_tiny(tmp_path, 5, std=0.25).target, torch.float64)
     own.use_shared(own.embed_VD.clone(), None)
     assert own.lm_head_VD is own.embed_VD
     assert torch.equal(own.logits(run_whole(own, ids_like(1, 9))), target.logits(run_whole(target, ids_like(1, 9))))

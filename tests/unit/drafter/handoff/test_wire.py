@@ -12,7 +12,7 @@ from services.common.pair.handoff import HandoffMode
 from services.common.pair.wire import MAX_TEXT_TOKENS
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from tests.support.fakes_arena import SLOTS, FakeArena
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.drafter.running import ask, freed, running
 
 REFUSED, INVALID = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT
@@ -130,6 +130,6 @@ async def test_an_offer_without_memory_is_checked(folder: Path) -> None:
 
 
 async def test_dflash_is_refused_by_name_where_no_memory_is_shared(folder: Path) -> None:
-    pair = write_made_up(folder / "pair", seed=2)
+    pair = write_tiny(folder / "pair", seed=2)
     async with running(folder, proposer="dflash", model=str(pair.drafter)) as drafter:
         assert "proposer dflash reads the target's memory" in await refusal(drafter, bare())

@@ -31,7 +31,7 @@ from services.target.drafting.handoff.flags import FlagHandoff
 from services.target.drafting.handoff.host import HostHandoff
 from services.target.drafting.handoff.pace import PaceStream
 from services.target.drafting.handoff.protocol import AttachedDrafts, Handoff
-from services.target.drafting.peer import listener_pid
+from services.target.drafting.peer_pid import listener_pid
 from services.target.drafting.shared_weights import DamagedWeightsError, SharedWeights
 from tests.support.fakes_arena import SHAPE
 from tests.support.fakes_drafter import Behaviour, FakeDrafter

@@ -9,10 +9,10 @@ import torch
 
 from services.common.pair import attach
 from services.common.pair.arena import MemfdArena
-from services.target.drafting.offer import CudaOffers, OfferTerms
+from services.target.drafting.offer import CudaOffers, OfferConstants
 from tests.support.fakes_arena import SHAPE, SLOTS
 
-TERMS = OfferTerms("", "", SLOTS, (1, 2, 4), (8,), 16, 1)
+TERMS = OfferConstants("", "", SLOTS, (1, 2, 4), (8,), 16, 1)
 
 
 class GpuArena(MemfdArena):

@@ -10,7 +10,7 @@ from services.common.model import Target, load_target
 from services.common.pair import attach
 from services.common.pair.arena import Arena, MemfdArena
 from services.target.drafting.shared_weights import DamagedWeightsError, SharedWeights
-from tests.support.tiny_checkpoints import write_made_up
+from tests.support.tiny_checkpoints import write_tiny
 
 
 class OpenArena(MemfdArena):
@@ -23,7 +23,7 @@ class OpenArena(MemfdArena):
 
 @pytest.fixture
 def model(tmp_path: Path) -> Target:
-    return load_target(write_made_up(tmp_path).target)
+    return load_target(write_tiny(tmp_path).target)
 
 
 def arena_for(model: Target, kind: type[MemfdArena]) -> Arena:

@@ -13,10 +13,10 @@ from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.commands import Cancel, Command, Start
 from services.target.core.drafts import NoDrafts
+from services.target.core.messages import End, RoundNews
 from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
 from services.target.core.sync_points import SyncPoints
-from services.target.core.updates import End, RoundNews
 from services.target.engine.emit import Emitter
 from services.target.engine.engine import Engine, EngineParts
 from services.target.engine.idempotency import KeyStore

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from services.common.request.sampling import FinishReason
 from services.target.core.plan import Chunk, Outcome, Plan
 from services.target.core.request import RequestSpec
-from services.target.scheduling.stopping import resolve, stop_ids
+from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
 
 VOCAB = 320
 REJECTED = -7
@@ -30,7 +30,7 @@ def unloaded_text(spec: RequestSpec, context_limit: int) -> tuple[tuple[int, ...
     while True:
         token = next_token(tokens, spec.sampling.seed)
         generated = len(tokens) - spec.prompt_length
-        _, end = resolve([token], generated, spec.stopping, ends, context_limit - len(tokens))
+        _, end = apply_stop_conditions([token], generated, spec.stopping, ends, context_limit - len(tokens))
         tokens.append(token)
         if end is not None:
             return tuple(tokens[spec.prompt_length :]), end
@@ -113,7 +113,7 @@ class SimulatedRunner:
         ends = stop_ids(seat.spec.stopping, EOS)
         generated = len(seat.tokens) - seat.spec.prompt_length
         room = self._context_limit - len(seat.tokens)
-        kept, end = resolve(chosen, generated, seat.spec.stopping, ends, room)
+        kept, end = apply_stop_conditions(chosen, generated, seat.spec.stopping, ends, room)
         seat.tokens += chosen[:kept]
         seat.computed = len(seat.tokens) - 1
         seat.active = end is None

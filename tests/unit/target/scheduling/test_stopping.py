@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.common.request.sampling import FinishReason, StopParams
-from services.target.scheduling.stopping import resolve, stop_ids
+from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
 
 STOP, LENGTH, CONTEXT = FinishReason.STOP_TOKEN, FinishReason.LENGTH, FinishReason.CONTEXT
 TABLE = [
@@ -41,7 +41,9 @@ def test_truth_table(
 ) -> None:
     """One line of the table; 1 is the stop token."""
     stopping = StopParams(max_tokens=most, min_tokens=least, stop_token_ids=(1,))
-    assert resolve(tokens, generated, stopping, stop_ids(stopping, frozenset()), room) == (kept, end), name
+    assert apply_stop_conditions(tokens, generated, stopping, stop_ids(stopping, frozenset()), room) == (kept, end), (
+        name
+    )
 
 
 def test_ignore_eos_keeps_own_stop_tokens() -> None:
@@ -65,7 +67,7 @@ def test_spans_end_where_single_tokens_do(tokens: list[int], cuts: list[int], mo
     def replay(spans: list[int]) -> tuple[int, FinishReason | None]:
         done = 0
         for span in spans:
-            kept, end = resolve(tokens[done : done + span], done, stopping, frozenset({1}), room - done)
+            kept, end = apply_stop_conditions(tokens[done : done + span], done, stopping, frozenset({1}), room - done)
             done += kept
             if end is not None or done >= len(tokens):
                 return done, end

@@ -6,7 +6,7 @@ import pytest
 
 from services.target.core.commands import CloseSession, Command
 from services.target.core.load import Load
-from services.target.core.updates import RoundNews, Update
+from services.target.core.messages import RoundNews, Update
 from services.target.sessions.session import Frame, GatewaySession, GoAwayFrame, RoundFrame, SlowGatewayError
 from services.target.sessions.sessions import Sessions
 

@@ -21,7 +21,7 @@ from services.target.core.commands import Inbox
 from services.target.drain import DrainParts, drain
 from services.target.engine.thread import EngineThread
 from services.target.sessions.convert import start_from_pb
-from services.target.sessions.served import ServedModel
+from services.target.sessions.served_model import ServedModel
 from services.target.sessions.service import ServiceParts, TargetService
 from services.target.sessions.sessions import Sessions
 from tests.support.fakes_runner import expected_output

@@ -3,11 +3,11 @@
 import pytest
 
 from services.common.request.errors import PacelineError
-from services.target.sizing.budget import MemoryBudget, Terms, blocks_within, plan_memory
+from services.target.sizing.budget import MemoryBudget, MemoryTerms, blocks_within, plan_memory
 
 MIB = 1 << 20
 TARGET_TOKEN, DRAFT_TOKEN = (layers * 2 * 8 * 128 * 2 for layers in (36, 5))
-REFERENCE = Terms(
+REFERENCE = MemoryTerms(
     fixed={"draft_weights_and_a_tenth": int(1127.5 * MIB)},
     per_slot={"scratch": round(1579.0 * MIB / 256), "block_in_fill": 16 * (DRAFT_TOKEN + 9_216)},
     per_token={"draft_kv": DRAFT_TOKEN, "context_scratch": 10_240, "tail": 9_216, "pending": 25_600},
@@ -35,7 +35,7 @@ def test_our_own_tokens_cost_target_and_draft_context_only() -> None:
 
 def planned(available: int, slots: int = 4, most: int | None = None) -> MemoryBudget:
     """A small server: 1000 fixed, 10 a slot, 5 a token in blocks of 16."""
-    terms = Terms({"weights": 1000}, {"buffers": 10}).plus(Terms(per_token={"target": 4, "draft": 1}))
+    terms = MemoryTerms({"weights": 1000}, {"buffers": 10}).plus(MemoryTerms(per_token={"target": 4, "draft": 1}))
     return plan_memory(terms, available, slots, 16, most)
 
 
@@ -57,4 +57,4 @@ def test_too_little_memory_is_refused_with_the_amount_needed() -> None:
 def test_a_term_is_counted_once() -> None:
     """Joining two lists with the same name is a mistake."""
     with pytest.raises(ValueError, match="twice: weights"):
-        Terms({"weights": 1}).plus(Terms({"weights": 2}))
+        MemoryTerms({"weights": 1}).plus(MemoryTerms({"weights": 2}))

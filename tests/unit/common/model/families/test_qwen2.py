@@ -11,7 +11,7 @@ from services.common.model import ModelError, load_target
 from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
 from services.common.model.weights import elements, model_shapes
-from tests.support.tiny_checkpoints import MadeUpShape, write_made_up
+from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.families.parity import deviation
 
 # As published for Qwen2.5-7B-Instruct.
@@ -30,14 +30,14 @@ SMALL = PUBLISHED | {
     "vocab_size": 151936,
 }  # fmt: skip
 YARN = {"factor": 4.0, "original_max_position_embeddings": 64, "type": "yarn"}
-CASES: dict[str, tuple[MadeUpShape, dict[str, Any]]] = {
-    "tied": (MadeUpShape(), {}),
-    "untied": (MadeUpShape(tied=False), {}),
-    "one head of keys": (MadeUpShape(heads=8, kv_heads=1, head_dim=8), {}),
-    "no groups": (MadeUpShape(heads=3, kv_heads=3, head_dim=12, hidden=48), {}),
-    "yarn": (MadeUpShape(context=256), {"rope_scaling": YARN}),
+CASES: dict[str, tuple[TinyShape, dict[str, Any]]] = {
+    "tied": (TinyShape(), {}),
+    "untied": (TinyShape(tied=False), {}),
+    "one head of keys": (TinyShape(heads=8, kv_heads=1, head_dim=8), {}),
+    "no groups": (TinyShape(heads=3, kv_heads=3, head_dim=12, hidden=48), {}),
+    "yarn": (TinyShape(context=256), {"rope_scaling": YARN}),
     "yarn, newer": (
-        MadeUpShape(context=256), {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4} | YARN}
+        TinyShape(context=256), {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4} | YARN}
     ),
 }  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_what_is_not_implemented_is_refused(change: dict[str, Any], named: str, 
 
 
 def test_a_file_without_its_biases_is_refused(tmp_path: Path) -> None:
-    folder = write_made_up(tmp_path, family="qwen3").target
+    folder = write_tiny(tmp_path, family="qwen3").target
     config = json.loads((folder / "config.json").read_text()) | {"architectures": PUBLISHED["architectures"]}
     (folder / "config.json").write_text(json.dumps(config))
     write_manifest(folder)
@@ -94,6 +94,6 @@ def test_a_file_without_its_biases_is_refused(tmp_path: Path) -> None:
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     """In float32, within 1e-5 of their scale; a stretched context beyond the original length alone."""
     shape, changes = CASES[name]
-    folder = write_made_up(tmp_path, 1, shape, std=0.25, family="qwen2", changes=changes).target
+    folder = write_tiny(tmp_path, 1, shape, std=0.25, family="qwen2", changes=changes).target
     length, beginning = (192, 64) if changes else (21, 0)
     assert deviation(folder, length, beginning) <= 1e-5

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from services.common.pair.gate import Gate
+from services.common.pair.flag_wait import FlagWait
 from services.target.core.plan import Plan
 from services.target.drafting.handoff import flags as module
 from services.target.drafting.handoff.flags import FlagDrafts
@@ -68,7 +68,7 @@ def flags(attachment: FakeAttachment, stream: Stream) -> FlagDrafts:
 
 @pytest.fixture
 def gated(attachment: FakeAttachment, stream: Stream) -> FlagDrafts:
-    return FlagDrafts(attachment, stream, Gate(torch.zeros(16, dtype=torch.int32), "drafted", 1.0))
+    return FlagDrafts(attachment, stream, FlagWait(torch.zeros(16, dtype=torch.int32), "drafted", 1.0))
 
 
 def launch(flags: FlagDrafts, stream: Stream, number: int, speculative: bool = True) -> Mark:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from services.common.kernels.take_drafts import ABSENT, take_drafts
+from services.common.kernels.read_mailbox import ABSENT, read_mailbox
 from services.common.pair import attach
 from services.common.pair.arena import MemfdArena
 from services.common.pair.wire import MAX_ANSWER_BYTES, Text
@@ -46,7 +46,7 @@ class Filled:
         rows_B, epochs_S = torch.tensor([0, 1], dtype=torch.int32), torch.full((SLOTS + 1,), EPOCH)
         out_BK = torch.empty(2, COUNT, dtype=torch.int64)
         expected_2 = torch.tensor([ROUND, GENERATION])
-        return take_drafts(tokens_SK, tag_S3, rows_B, epochs_S, expected_2, VOCAB, out_BK).tolist()
+        return read_mailbox(tokens_SK, tag_S3, rows_B, epochs_S, expected_2, VOCAB, out_BK).tolist()
 
 
 @pytest.fixture

@@ -1,0 +1,27 @@
+"""The best token of every row of logits, or of their product with the head."""
+
+from torch import Tensor
+
+from services.common.kernels.argmax_token import reference
+from services.common.kernels.argmax_token.columns import columns_at_once
+from services.common.kernels.dispatch import on_kernel
+
+__all__ = ["argmax_of_product", "argmax_token", "columns_at_once"]
+
+
+def argmax_token(logits: Tensor) -> Tensor:
+    """Return the argmax of the last dimension [...], int64; the lowest id among equals."""
+    if on_kernel(logits):
+        from services.common.kernels.argmax_token import kernel
+
+        return kernel.argmax_token(logits)
+    return reference.argmax_token(logits)
+
+
+def argmax_of_product(rows_RD: Tensor, weight_VD: Tensor) -> Tensor:
+    """Return the argmax of every row of `rows @ weight.T` [R], int64; the lowest id among equals."""
+    if on_kernel(rows_RD):
+        from services.common.kernels.argmax_token import kernel
+
+        return kernel.argmax_of_product(rows_RD, weight_VD)
+    return reference.argmax_of_product(rows_RD, weight_VD)

@@ -1,0 +1,32 @@
+"""The start of a forward over slots: ids, lengths and block tables of a round's rows, and where the rows sit.
+
+Suffixes: S slots + 1, N blocks of a slot, B rows, W the span, K drafts, one less.
+"""
+
+from torch import Tensor
+
+from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.prepare_span import reference
+from services.common.kernels.span_attention import Span
+
+
+def prepare_span(
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int
+) -> tuple[Tensor, Span]:
+    """Return the ids [B, W] of anchors and drafts, absent drafts as 0, and the span in which they attend causally."""
+    if on_kernel(table_SN):
+        from services.common.kernels.prepare_span import kernel
+
+        return kernel.prepare_rows(rows_B, anchor_S, length_S, table_SN, drafts_BK, drafts_BK.shape[1] + 1, block_size)
+    return reference.prepare_span(rows_B, anchor_S, length_S, table_SN, drafts_BK, block_size)
+
+
+def seat_block(
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, width: int, block_size: int, mask: int
+) -> tuple[Tensor, Span]:
+    """Return the ids [B, W] of anchors and masks, and the span in which a block attends to its context and itself."""
+    if on_kernel(table_SN):
+        from services.common.kernels.prepare_span import kernel
+
+        return kernel.prepare_rows(rows_B, anchor_S, length_S, table_SN, None, width, block_size, mask)
+    return reference.seat_block(rows_B, anchor_S, length_S, table_SN, width, block_size, mask)

@@ -1,0 +1,72 @@
+"""Ids and places of a round's rows on the GPU, one program a row: each of some eight operators would be a launch.
+
+Bytes for B rows of N blocks and W positions: B (8 N + 32 W), a launch in all but name.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.span_attention.span import Span
+
+_COLUMNS = 1024
+
+
+def prepare_rows(
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor | None, width: int,
+    block_size: int, mask: int = 0,
+) -> tuple[Tensor, Span]:  # fmt: skip
+    """Return ids [B, W], those after the anchor drafts, or masks if there are none, and where they sit."""
+    batch, columns = len(rows_B), table_SN.shape[1]
+    table_BN = table_SN.new_empty((batch, columns))
+    ids_BW, positions_BW = length_S.new_empty((2, batch, width))
+    slots_T, (lengths_B, reach_B) = length_S.new_empty(batch * width), length_S.new_empty((2, batch))
+    _prepare_kernel[(batch,)](
+        rows_B, anchor_S, length_S, table_SN, rows_B if drafts_BK is None else drafts_BK, table_BN, lengths_B, reach_B,
+        ids_BW, positions_BW, slots_T, table_SN.stride(0), columns, mask,
+        HAS_DRAFTS=drafts_BK is not None, BLOCK_SIZE=block_size, WIDTH=width,
+        WIDTH_PAD=triton.next_power_of_2(width), COLUMNS=_COLUMNS, PDL=PDL, **LAUNCH,
+    )  # fmt: skip
+    return ids_BW, Span(table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, None, None)
+
+
+@triton.jit
+def _prepare_kernel(
+    rows_ptr, anchors_ptr, length_ptr, tables_ptr, drafts_ptr, table_ptr, lengths_ptr, reach_ptr, ids_ptr,
+    positions_ptr, slots_ptr, stride_table, columns, mask,
+    HAS_DRAFTS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
+    COLUMNS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    allow_next(PDL)
+    await_previous(PDL)
+    seat = tl.load(rows_ptr + row).to(tl.int64)
+    length = tl.load(length_ptr + seat).to(tl.int64)
+    offset = tl.arange(0, WIDTH_PAD)
+    inside = offset < WIDTH
+    position = length + offset
+    anchor = tl.load(anchors_ptr + seat).to(tl.int64)
+    if HAS_DRAFTS:
+        index = position // BLOCK_SIZE
+        owned = inside & (index < columns)
+        block = tl.load(tables_ptr + seat * stride_table + index, mask=owned, other=0).to(tl.int64)
+        drafted = tl.load(drafts_ptr + row * (WIDTH - 1) + offset - 1, mask=inside & (offset > 0), other=0).to(tl.int64)
+        token = tl.where(offset == 0, anchor, tl.maximum(drafted, 0))
+        slot = block * BLOCK_SIZE + position % BLOCK_SIZE
+    else:
+        token = tl.where(offset == 0, anchor, mask)
+        slot = row * WIDTH + offset
+    tl.store(ids_ptr + row * WIDTH + offset, token, mask=inside)
+    tl.store(positions_ptr + row * WIDTH + offset, position, mask=inside)
+    tl.store(slots_ptr + row * WIDTH + offset, slot, mask=inside)
+    tl.store(lengths_ptr + row, length)
+    tl.store(reach_ptr + row, length + WIDTH)
+    for first in range(0, columns, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        exists = column < columns
+        tl.store(
+            table_ptr + row * columns + column,
+            tl.load(tables_ptr + seat * stride_table + column, mask=exists, other=0),
+            mask=exists,
+        )

@@ -1,0 +1,34 @@
+"""One thread that polls a flag. A wait of the stream itself ends sooner than the graph behind it starts; this one is
+part of the graph, so that the next kernel starts as within any graph.
+
+It reads a word again and again, which L2 answers: no bytes of memory, a warp of one multiprocessor.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from services.common.kernels.dispatch import INTERPRETED
+
+
+def wait_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None:
+    """Hold what follows until the flag has reached the round, or for `limit_s`; the interpreter has no clock."""
+    assert flags.is_contiguous(), "flags must be contiguous"
+    limit_ns = 0 if INTERPRETED else int(limit_s * 1e9)
+    _wait_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=limit_ns, num_warps=1)
+
+
+@triton.jit
+def _wait_kernel(
+    flags_ptr, stamp_ptr, WORD: tl.constexpr, GENERATIONS: tl.constexpr, LIMIT_NS: tl.constexpr
+):  # fmt: skip
+    number = tl.load(stamp_ptr)
+    flag_ptr = flags_ptr + tl.load(stamp_ptr + 1) % GENERATIONS * 2 + WORD
+    start = tl.extra.cuda.globaltimer() if LIMIT_NS > 0 else 0
+    # Volatile: another process's stream writes it meanwhile.
+    flag = tl.load(flag_ptr, volatile=True)
+    while flag < number:
+        flag = tl.load(flag_ptr, volatile=True)
+        if LIMIT_NS > 0:
+            # Under MPS a killed process's kernels run on: none may wait for ever.
+            flag = tl.where(tl.extra.cuda.globaltimer() - start > LIMIT_NS, number, flag)

@@ -1,0 +1,168 @@
+"""The blocks of the CPU path: a mixer, a feed-forward part and the residual stream, made for TorchScript.
+
+Whole blocks in one program: most of a round on a CPU would otherwise be Python between small operators.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from services.common.kernels.linear.product import product
+from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
+from services.common.kernels.rope import Rotation
+from services.common.kernels.rope.reference import norm_rope
+from services.common.kernels.span_attention.reference import attend, gathered, room_for
+from services.common.kernels.store_qkv.reference import store_qkv
+from services.common.kernels.swiglu.reference import swiglu
+from services.common.kernels.torchscript import compiled
+from services.common.model.rows import Rows
+from services.common.model.spec import StackSpec
+from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
+
+
+class Places(NamedTuple):
+    """Where rows sit: their rotation and where they write; then of each span its rows, where it reads, and its mask."""
+
+    rotation: Rotation
+    slots_T: Tensor
+    counts: list[int]
+    reads: list[Tensor]
+    biases: list[Tensor | None]
+
+
+class HostMixer(nn.Module):
+    """What both kinds of attention hold; `qkv` maps rows to queries, keys and values."""
+
+    offset: Final[float]
+
+    def __init__(self, weights: AttentionWeights, spec: StackSpec) -> None:
+        super().__init__()
+        self.qkv, self.head_norm_HD = product(weights.qkv_FD, weights.bias_F), weights.head_norm_HD
+        self.eps, self.offset, attention = spec.norm_eps, spec.norm_offset, spec.attention
+        self.heads, self.kv_heads, self.head_dim = attention.heads, attention.kv_heads, attention.head_dim
+
+
+class HostSpanAttention(HostMixer):
+    """A target's: rows store their keys and values and attend causally."""
+
+    def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
+        """Return the mixed rows [T, F]; `rooms` hold what each span reads."""
+        mixed_TF, slots_T = self.qkv(normed_TD), places.slots_T
+        q_THD = store_qkv(mixed_TF, self.head_norm_HD, places.rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
+        mixed: list[Tensor] = []
+        for index, q in enumerate(q_THD.split(places.counts)):
+            read_BT, bias = places.reads[index], places.biases[index]
+            keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[index])
+            q_BWHD = q.unflatten(0, [read_BT.shape[0], -1])
+            mixed.append(attend(q_BWHD, keys_BTHD, values_BTHD, bias).flatten(0, 1))
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+
+class HostBlockAttention(HostMixer):
+    """A drafter's: the rows of its one span attend to the context and to one another, and leave nothing behind."""
+
+    def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
+        """Return the mixed rows [T, F]; the first of `rooms` holds the context."""
+        turning, read_BT = self.heads + self.kv_heads, places.reads[0]
+        mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
+        turning_THD = mixed_BWHD[:, :, :turning].flatten(0, 1)
+        turned_THD = norm_rope(turning_THD, self.head_norm_HD, places.rotation, self.eps, self.offset)
+        turned_BWHD = turned_THD.view(read_BT.shape[0], -1, turning, self.head_dim)
+        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[0])
+        keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
+        values_BTHD = torch.cat((values_BTHD, mixed_BWHD[:, :, turning:]), 1)
+        return attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, places.biases[0]).flatten(0, 1)
+
+
+class HostSwiGlu(nn.Module):
+    """Two products, one of which gates the other, and a third (Shazeer 2020)."""
+
+    def __init__(self, weights: DenseWeights) -> None:
+        super().__init__()
+        self.gate_up, self.down = product(weights.gate_up_FD), product(weights.down_DF)
+
+    def forward(self, normed_TD: Tensor) -> Tensor:
+        """Return what is added to the stream [T, D]."""
+        added_TD: Tensor = self.down(swiglu(self.gate_up(normed_TD)))
+        return added_TD
+
+
+class HostLayer(nn.Module):
+    """One block, with the norm that comes after it."""
+
+    offset: Final[float]
+
+    def __init__(self, mixer: nn.Module, layer: LayerWeights, next_norm_D: Tensor, spec: StackSpec) -> None:
+        super().__init__()
+        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), HostSwiGlu(layer.ffn)
+        self.post_norm_D, self.next_norm_D = layer.post_norm_D, next_norm_D
+        self.eps, self.offset = spec.norm_eps, spec.norm_offset
+
+    def forward(
+        self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: Tensor, rooms: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Return normed rows and residual stream after the block, both [T, D]."""
+        mixed_TD = self.o(self.mixer(normed_TD, places, state, rooms))
+        normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps, self.offset)
+        return add_rms_norm(self.ffn(normed_TD), stream_TD, self.next_norm_D, self.eps, self.offset)
+
+
+class HostBlocks(nn.Module):
+    """Blocks over one residual stream."""
+
+    offset: Final[float]
+
+    def __init__(self, layers: Sequence[HostLayer], first_norm_D: Tensor, spec: StackSpec) -> None:
+        super().__init__()
+        self.layers, self.first_norm_D = nn.ModuleList(layers), first_norm_D
+        self.eps, self.offset = spec.norm_eps, spec.norm_offset
+
+    def forward(
+        self, ids_T: Tensor, embed_VD: Tensor, places: Places, states: list[Tensor], taps: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated.
+
+        The last block's is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
+        """
+        stream_TD = embed_VD.index_select(0, ids_T)
+        normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps, self.offset)
+        rooms = [room_for(states[0], read_BT) for read_BT in places.reads]
+        streams: list[Tensor] = []
+        for index, layer in enumerate(self.layers):
+            normed_TD, stream_TD = layer(normed_TD, stream_TD, places, states[index], rooms)
+            streams.append(stream_TD)
+        if len(taps) == 0:
+            return normed_TD, normed_TD.new_empty([normed_TD.shape[0], 0])
+        streams[-1] = normed_TD
+        return normed_TD, torch.cat([streams[tap] for tap in taps], -1)
+
+
+Attends = Callable[[AttentionWeights, StackSpec], nn.Module]
+"""Makes the mixer of a layer."""
+
+
+class HostStack:
+    """Runs the blocks on a CPU."""
+
+    def __init__(self, spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, attends: Attends) -> None:
+        norms = [layer.input_norm_D for layer in layers] + [norm_D]
+        blocks = [
+            HostLayer(attends(layer.mixer, spec), layer, next_norm_D, spec)
+            for layer, next_norm_D in zip(layers, norms[1:], strict=True)
+        ]
+        self._blocks = compiled(HostBlocks(blocks, norms[0], spec))
+
+    def __call__(
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[Tensor],
+        taps: Sequence[int] = (),
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """As `Stack`."""
+        places = Places(rotation, rows.slots_T, [], [], [])
+        for part in rows.parts:
+            places.counts.append(part.count)
+            places.reads.append(part.span.read_BT)
+            places.biases.append(part.span.bias_B1WT)
+        hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps))
+        return hidden_TD, features_TF

@@ -1,0 +1,74 @@
+"""Drafts one round: reads its rows from the arena, proposes, writes the mailbox, tags it last.
+
+Suffixes: S slots + 1, B rows of the bucket, K draft tokens.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from services.common.device.graph import CaptureCost, Counters, StepGraphs
+from services.common.kernels.write_mailbox import write_mailbox
+from services.drafter.arena_view import ArenaView
+from services.drafter.handoff.protocol import Handoff
+from services.drafter.proposers import Proposer
+
+
+class DraftRunner:
+    """One step per (bucket, width), captured once; a round only changes what the step's inputs hold (I3, I4)."""
+
+    def __init__(
+        self, shared: ArenaView, proposer: Proposer, generation: int, graphs: StepGraphs, handoff: Handoff
+    ) -> None:
+        self._shared = shared
+        self._proposer = proposer
+        self._graphs = graphs
+        self._handoff = handoff
+        self._stamp_2 = torch.tensor([0, generation], dtype=torch.int64, device=shared.tag_S3.device)
+
+    @property
+    def counters(self) -> Counters:
+        """Captures and replays so far."""
+        return self._graphs.counters
+
+    @property
+    def capture_cost(self) -> CaptureCost:
+        """What capturing every step took and holds."""
+        return self._graphs.cost
+
+    @torch.inference_mode()
+    def warm_up(self, buckets: Sequence[int], widths: Sequence[int]) -> None:
+        """Captures every step, largest first, and runs it once: the first round must be as quick as any."""
+        tensors = [*self._shared.tensors(), self._stamp_2]
+        for width in sorted(widths, reverse=True):
+            for bucket in sorted(buckets, reverse=True):
+                step = partial(_draft_round, self._shared, self._proposer, self._handoff, self._stamp_2, bucket, width)
+                self._graphs.capture((bucket, width), step, tensors)
+                self._graphs.replay((bucket, width))
+        self._graphs.settle()
+        self._stamp_2[0].fill_(0)
+
+    @torch.inference_mode()
+    def draft(self, number: int, bucket: int, width: int) -> None:
+        """Fills the mailbox for round `number`; returns when it is filled, or when the device will fill it in turn.
+
+        Raises:
+            KeyError: no step was captured for this bucket and width.
+        """
+        self._handoff.begin(number, bucket)
+        # Behind the wait: where processes take turns, a kernel that could run at once would be let in while the target
+        # verifies, two switches for nothing. Assigning would wait until the round before is drafted, which reads it.
+        self._stamp_2[0].fill_(number)
+        self._graphs.replay((bucket, width))
+        self._handoff.end(number)
+
+
+def _draft_round(
+    shared: ArenaView, proposer: Proposer, handoff: Handoff, stamp_2: Tensor, bucket: int, width: int
+) -> None:
+    handoff.hold(stamp_2, bucket)
+    rows_B = shared.rows_B[:bucket]
+    drafts_BK = proposer.propose(shared, rows_B, width)
+    write_mailbox(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)

@@ -1,0 +1,24 @@
+"""One request as the gateway passes it from target to target; immutable, knows no protobuf."""
+
+from dataclasses import dataclass
+
+from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
+from services.gateway.admission import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRequest:
+    """A validated request with its seed fixed; `deadline` is in seconds of the event loop's clock."""
+
+    request_id: str
+    tenant: Tenant
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    stopping: StopParams
+    speculation: SpeculationParams
+    logprobs: int | None
+    priority: int
+    deadline: float
+    key: str
+    migration: bool
+    traceparent: str

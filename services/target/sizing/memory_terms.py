@@ -1,0 +1,190 @@
+"""What a pair holds, in bytes: the terms of its memory budget by the shapes of its models, and what there is to spend.
+
+The pool is sized before a step is captured, so what steps hold is estimated: the widest verify or the longest chunk
+with its logits, and for each process what CUDA, its libraries and the captured graphs take beside tensors. The latter
+were measured on an H200 with 1, 8 and 128 slots, 10, 38 and 70 captured steps (docs/log/2026-11.md).
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Protocol
+
+import torch
+
+from services.common.kernels.accept.scratch import scratch_bytes
+from services.common.kernels.argmax_token import columns_at_once
+from services.common.model import DraftContext, Target
+from services.common.model.spec import StackSpec
+from services.common.model.states import SequenceStates
+from services.common.model.weights import table_elements
+from services.common.request.errors import Code, PacelineError, Reason
+from services.target.device.noise_ring import bytes_per_slot
+from services.target.device.shapes import buckets_of, chunks_of
+from services.target.device.steps import MODES
+from services.target.sizing.budget import MemoryBudget, MemoryTerms
+
+_STATE_BYTES_PER_TOKEN_ID = 9
+"""Per slot and vocabulary entry: bias, count and whether the prompt has it."""
+_TARGET_BYTES, _DRAFTER_BYTES = 848 << 20, 560 << 20
+"""Of each process on a GPU, beside tensors and graphs: its context, kernels, libraries and their workspaces."""
+_MEASURED_POSITIONS = 40_960
+"""Rows of the rotary tables that these figures include."""
+_GRAPH_LAYER_BYTES = 81 << 10
+"""Of a captured step, for each of its layers."""
+_DRAFT_ROWS = 1.2
+"""Memory that a draft keeps for its rows, over what they are: not all that one tensor frees fits the next."""
+_PROCESS, _DRAFTER = "process", "drafter"
+_CPU_BYTES = 512 << 20
+"""For slots and K/V on a CPU, unless the settings say otherwise."""
+
+
+class SizingSettings(Protocol):
+    """What the plan reads of a target's settings."""
+
+    @property
+    def slots(self) -> int:
+        """Requests that run at once."""
+        ...
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Most prompt tokens of a step."""
+        ...
+
+    @property
+    def eager(self) -> bool:
+        """Whether steps run without graphs."""
+        ...
+
+    @property
+    def speculates(self) -> bool:
+        """Whether a drafter is expected on the device."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the pair may hold; 0 leaves it to the fraction."""
+        ...
+
+    @property
+    def memory_fraction(self) -> float:
+        """The share of a GPU that the pair may hold."""
+        ...
+
+
+def pair_terms(
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
+) -> MemoryTerms:
+    """The terms of a target at this context limit, and of its drafter."""
+    target = _target_terms(settings, model, context, limit, widths)
+    return target.plus(_drafter_terms(settings, model, context, limit, widths)).without_zeros()
+
+
+def _target_terms(
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
+) -> MemoryTerms:
+    """What the target's process holds."""
+    spec, size = model.spec, model.dtype.itemsize
+    states = SequenceStates.sizes(spec, size)
+    fixed = {
+        "target_weights": size * model.elements,
+        "target_states": states.fixed,
+        "context_weights": size * context.elements,
+    }
+    per_slot = {
+        "state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit,
+        "target_slot_states": states.per_slot,
+    }
+    per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1))}
+    if model.device.type == "cuda":
+        graphs = _target_steps(settings, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
+        rotation = sum(_rotation_bytes(each, spec.max_positions) for each in (spec, context.spec))
+        fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
+    else:
+        per_slot["noise"] = _noise_bytes(model, widths)
+    return MemoryTerms(fixed, per_slot, per_token)
+
+
+def _drafter_terms(
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
+) -> MemoryTerms:
+    """What the drafter's process holds, and what the target holds in its place."""
+    size, draft = model.dtype.itemsize, context.spec
+    process = size * context.drafter_elements
+    if model.device.type != "cuda":
+        return MemoryTerms({_DRAFTER: process}, {"drafter_noise": 0 if draft is None else _noise_bytes(model, widths)})
+    process += _DRAFTER_BYTES if settings.speculates else 0
+    if draft is None:
+        return MemoryTerms({_DRAFTER: process})
+    process += _draft_bytes(settings, draft, size, widths) + _rotation_bytes(draft, limit)
+    # Whoever maps a GPU's memory can write it: the target keeps its own embedding and head to itself.
+    return MemoryTerms({_DRAFTER: process, "drafter_tables": size * table_elements(model.spec)})
+
+
+def available_bytes(settings: SizingSettings, terms: MemoryTerms, device: torch.device) -> int:
+    """What all terms together may take: as set, else a fraction of the GPU, or some memory beside a CPU's weights."""
+    if settings.memory_bytes:
+        return settings.memory_bytes
+    if device.type == "cpu":
+        return terms.fixed_bytes + _CPU_BYTES
+    _, total = torch.cuda.mem_get_info(device)
+    return int(settings.memory_fraction * total)
+
+
+def check_free(budget: MemoryBudget, device: torch.device) -> None:
+    """Refuses a budget for which a GPU has too little left: a smaller pool would stay small when others have left.
+
+    Raises:
+        PacelineError: Others hold what is needed.
+    """
+    if device.type == "cpu":
+        return
+    there = {_PROCESS, _DRAFTER}  # this process runs, and the drafter may
+    needed = budget.total_bytes - sum(size for name, size in budget.terms.fixed.items() if name in there)
+    free, _ = torch.cuda.mem_get_info(device)
+    missing = needed - torch.cuda.memory_reserved(device) - free
+    if missing > 0:
+        message = f"memory: {needed} bytes are planned on a GPU on which others hold {missing} of them"
+        raise PacelineError(Code.FAILED_PRECONDITION, Reason.INVALID_FIELD, message, "memory_fraction")
+
+
+def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+    """What the largest step holds between its kernels; a chunk has logits of one row."""
+    vocab, row = model.spec.vocab_size, _row_elements(model.spec)
+    rows = settings.slots * widths[-1]
+    forward = max(rows * (row + vocab), settings.chunk_tokens * row)
+    return model.dtype.itemsize * forward + scratch_bytes(rows, vocab)
+
+
+def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:
+    """The same of a drafter, which has the scores of some tokens at a time, with its graphs."""
+    rows = settings.slots * widths[-1]
+    logits = rows * columns_at_once(rows, draft.vocab_size)
+    held = size * (int(_DRAFT_ROWS * rows * _row_elements(draft)) + logits)
+    graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
+    return held + graphs * len(draft.layers) * _GRAPH_LAYER_BYTES
+
+
+def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:
+    """What rotary tables of a GPU hold over the measured ones: half a cosine's and half a sine's row a position."""
+    return 0 if spec is None else 4 * spec.attention.head_dim * max(0, positions - _MEASURED_POSITIONS)
+
+
+def _noise_bytes(model: Target, widths: Sequence[int]) -> int:
+    """What a slot's noise takes on a CPU."""
+    wide = torch.float64 if model.dtype == torch.float64 else torch.float32
+    return bytes_per_slot(model.spec.vocab_size, widths[-1], wide)
+
+
+def _target_steps(settings: SizingSettings, widths: Sequence[int]) -> int:
+    """How many steps a target captures."""
+    if settings.eager:
+        return 0
+    rounds = len(buckets_of(settings.slots)) * len(widths)
+    return len(MODES) * (rounds + 1) + len(chunks_of(settings.chunk_tokens))
+
+
+def _row_elements(spec: StackSpec) -> int:
+    attention = spec.attention
+    heads = 2 * (attention.heads + attention.kv_heads) * attention.head_dim
+    return 6 * spec.hidden_size + heads + 3 * max(layer.ffn.inner for layer in spec.layers)

@@ -1,0 +1,72 @@
+"""What a round reads of its slots and leaves for the other process, against the same in torch."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.kernels.prepare_span import kernel as seat_kernel
+from services.common.kernels.prepare_span import reference as seat_reference
+from services.common.kernels.publish_slots import Mapped
+from services.common.kernels.publish_slots import kernel as publish_kernel
+from services.common.kernels.publish_slots import reference as publish_reference
+from services.common.kernels.span_attention import Span
+from services.common.kernels.write_mailbox import kernel as post_kernel
+from services.common.kernels.write_mailbox import reference as post_reference
+from tests.kernels.gpu.devices import DEVICE
+
+ROWS = torch.tensor([2, 0, 3], dtype=torch.int32)
+ANCHORS, LENGTHS = torch.tensor([7, 8, 9, 0]), torch.tensor([6, 3, 15, 0])
+TABLES = torch.tensor([[3, 5, 8, 0], [1, 0, 0, 0], [7, 4, 2, 9], [0, 0, 0, 0]], dtype=torch.int32)
+BLOCK_SIZE = 4
+
+
+def there(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.to(DEVICE) for tensor in tensors)
+
+
+def assert_same(got: Span, expected: Span, names: tuple[str, ...]) -> None:
+    assert (got.width, got.block_size) == (expected.width, expected.block_size)
+    for name in names:
+        assert torch.equal(getattr(got, name).cpu(), getattr(expected, name)), name
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_seat_drafts(count: int) -> None:
+    drafts = torch.tensor([[5, -1, 12], [-1, -1, -1], [4, 4, 4]])[:, :count].contiguous()
+    rows, anchors, lengths, tables, drafts_there = there(ROWS, ANCHORS, LENGTHS, TABLES, drafts)
+    ids, span = seat_kernel.prepare_rows(rows, anchors, lengths, tables, drafts_there, count + 1, BLOCK_SIZE)
+    expected_ids, expected = seat_reference.prepare_span(ROWS, ANCHORS, LENGTHS, TABLES, drafts, BLOCK_SIZE)
+    assert torch.equal(ids.cpu(), expected_ids)
+    assert_same(span, expected, ("block_table_BN", "lengths_B", "reach_B", "positions_BW", "slots_T"))
+
+
+def test_seat_block() -> None:
+    rows, anchors, lengths, tables = there(ROWS, ANCHORS, LENGTHS, TABLES)
+    ids, span = seat_kernel.prepare_rows(rows, anchors, lengths, tables, None, 6, BLOCK_SIZE, 99)
+    expected_ids, expected = seat_reference.seat_block(ROWS, ANCHORS, LENGTHS, TABLES, 6, BLOCK_SIZE, 99)
+    assert torch.equal(ids.cpu(), expected_ids)
+    assert_same(span, expected, ("block_table_BN", "lengths_B", "reach_B", "positions_BW", "slots_T"))
+
+
+def test_post_drafts() -> None:
+    drafts, epochs, stamp = torch.arange(6).view(3, 2), torch.tensor([4, 5, 6, 7]), torch.tensor([11, 2])
+    tokens, tags = torch.full((4, 5), -9, dtype=torch.int32), torch.zeros(4, 3, dtype=torch.int64)
+    drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there = there(
+        drafts, ROWS, epochs, stamp, tokens, tags
+    )
+    post_kernel.write_mailbox(drafts_there, rows, epochs_there, stamp_there, tokens_there, tags_there)
+    post_reference.write_mailbox(drafts, ROWS, epochs, stamp, tokens, tags)
+    assert torch.equal(tokens_there.cpu(), tokens)
+    assert torch.equal(tags_there.cpu(), tags)
+
+
+def test_publish_slots() -> None:
+    mapped = Mapped(torch.full((5,), -9, dtype=torch.int32), *(torch.full((4,), -9) for _ in range(3)))
+    got = Mapped(*there(*(getattr(mapped, field.name).clone() for field in dataclasses.fields(mapped))))
+    rows, lengths, anchors = there(ROWS, LENGTHS, ANCHORS)
+    publish_kernel.publish_slots(rows, lengths, anchors, got)
+    publish_reference.publish_slots(ROWS, LENGTHS, ANCHORS, mapped)
+    for field in dataclasses.fields(mapped):
+        assert torch.equal(getattr(got, field.name).cpu(), getattr(mapped, field.name)), field.name

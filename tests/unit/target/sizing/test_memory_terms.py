@@ -1,0 +1,163 @@
+"""The terms of a pair's budget: weights as in the checkpoints, what a GPU's steps hold, what there is to spend."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from deploy.stack import EMBEDDED
+from services.common.model import NoContext, Target
+from services.common.model.dflash.context import DflashContext
+from services.common.model.dflash.spec import DrafterSpec, block_shapes, context_shapes, read_drafter_spec
+from services.common.model.families import read_target_spec
+from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, Rope
+from services.common.model.states import kv_shape
+from services.common.model.weights import elements, model_shapes
+from services.common.request.errors import PacelineError
+from services.target.settings import TargetSettings
+from services.target.sizing.budget import plan_memory
+from services.target.sizing.memory_terms import available_bytes, check_free, pair_terms
+
+GIB, MIB = 1 << 30, 1 << 20
+LIMIT = 40_960
+LAYER = LayerSpec(Attention(heads=32, kv_heads=8, head_dim=128, rope=Rope(1e6)), Dense(9728))
+STACK: dict[str, Any] = {"vocab_size": 151_936, "hidden_size": 2560, "max_positions": LIMIT, "norm_eps": 1e-6}
+QWEN3_4B = ModelSpec(**STACK, layers=(LAYER,) * 36, tied=True, eos_token_ids=(0,))
+B16 = DrafterSpec(
+    **STACK, layers=(LAYER,) * 5, block_size=16, mask_token_id=1, target_layer_ids=(1, 9, 17, 25, 33),
+    num_target_layers=36,
+)  # fmt: skip
+ON_GPU = TargetSettings(model="m", drafter_address="unix:/d", device="cuda", dtype="bfloat16", slots=16)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """As much of a model as terms are made of."""
+
+    spec: ModelSpec | DrafterSpec
+    device: torch.device = torch.device("cuda")
+    dtype: torch.dtype = torch.bfloat16
+
+    @property
+    def elements(self) -> int:
+        return elements(model_shapes(self.spec) if isinstance(self.spec, ModelSpec) else context_shapes(self.spec))
+
+    @property
+    def drafter_elements(self) -> int:
+        assert isinstance(self.spec, DrafterSpec)
+        return elements(block_shapes(self.spec))
+
+    def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
+        return kv_shape(self.spec, blocks, block_size)
+
+
+MODEL, CONTEXT = cast("Target", Loaded(QWEN3_4B)), cast("DflashContext", Loaded(B16))
+
+
+def stored(folder: Path) -> dict[str, int]:
+    """Numbers in each tensor of a checkpoint."""
+    with safe_open(folder / "model.safetensors", "pt") as tensors:
+        return {name: tensors.get_tensor(name).numel() for name in tensors.keys()}  # noqa: SIM118 - it is no mapping
+
+
+def test_weights_are_those_of_the_checkpoints() -> None:
+    assert elements(model_shapes(read_target_spec(EMBEDDED / "target"))) == sum(stored(EMBEDDED / "target").values())
+    drafter, tensors = read_drafter_spec(EMBEDDED / "drafter"), stored(EMBEDDED / "drafter")
+    both = sum(count for name, count in tensors.items() if any(part in name for part in ("k_proj", "v_proj", "k_norm")))
+    halves = elements(context_shapes(drafter)) + elements(block_shapes(drafter))
+    assert halves == sum(tensors.values()) + both
+
+
+def test_a_gpus_terms_for_a_model_of_four_billion() -> None:
+    terms = pair_terms(ON_GPU, MODEL, CONTEXT, LIMIT, (1, 4, 8, 16))
+    assert terms.per_token == {"target_kv": 147_456, "draft_kv": 20_480}
+    assert terms.fixed["target_weights"] == pytest.approx(2 * 4.022e9, rel=1e-3)
+    assert 256 * 151_936 * (2 + 4) < terms.fixed["steps"] < 0.4 * GIB
+    assert terms.fixed["drafter_tables"] == 2 * 151_936 * 2560, "its copy of the embedding, which is the head too"
+    assert set(terms.fixed) == {"target_weights", "context_weights", "steps", "process", "drafter", "drafter_tables"}
+    assert "noise" not in terms.per_slot
+
+
+@pytest.mark.parametrize(
+    ("slots", "widths", "target_mib", "drafter_mib"),
+    [(1, (1, 16), 900, 566), (8, (1, 4, 8, 16), 933, 594), (128, (1, 4, 8, 16), 1071, 930)],
+)
+def test_processes_are_planned_as_they_were_measured(
+    slots: int, widths: tuple[int, ...], target_mib: float, drafter_mib: float
+) -> None:
+    """What an H200 held beside weights and tensors, and beside a drafter's weights.
+
+    A drafter of one slot needs no cuBLAS and held 491 MiB; the plan keeps 75 for those that do.
+    """
+    terms = pair_terms(replace(ON_GPU, slots=slots), MODEL, CONTEXT, LIMIT, widths)
+    assert terms.fixed["process"] / MIB == pytest.approx(target_mib, abs=24)
+    assert terms.fixed["drafter"] / MIB - 2 * elements(block_shapes(B16)) / MIB == pytest.approx(drafter_mib, abs=24)
+
+
+def test_longer_rotary_tables_are_planned() -> None:
+    """A target has its own and the drafter's, a drafter one: 4 bytes for each position and dimension."""
+    longer = cast("Target", Loaded(replace(QWEN3_4B, max_positions=262_144)))
+    short, long = (pair_terms(ON_GPU, *pair, (1, 16)) for pair in ((MODEL, CONTEXT, LIMIT), (longer, CONTEXT, 262_144)))
+    more = 4 * 128 * (262_144 - LIMIT)
+    assert long.fixed["process"] - short.fixed["process"] == 2 * more
+    assert long.fixed["drafter"] - short.fixed["drafter"] == more
+
+
+def test_a_step_that_is_not_captured_has_no_graph() -> None:
+    captured, eager = (
+        pair_terms(replace(ON_GPU, eager=eager), MODEL, CONTEXT, LIMIT, (1, 4, 8, 16)) for eager in (False, True)
+    )
+    assert captured.fixed["process"] - eager.fixed["process"] > 40 * 36 * (64 << 10)
+
+
+def test_a_pair_without_a_model_for_drafts_still_has_two_processes() -> None:
+    terms = pair_terms(ON_GPU, MODEL, NoContext(), LIMIT, (1, 4, 8, 16))
+    assert 0.5 * GIB < terms.fixed["drafter"] < terms.fixed["process"]
+    alone = pair_terms(replace(ON_GPU, drafter_address=""), MODEL, NoContext(), LIMIT, (1,))
+    assert "drafter" not in alone.fixed
+
+
+def test_a_fraction_of_the_gpu_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70 * GIB, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 8 * GIB)
+    terms = pair_terms(ON_GPU, MODEL, CONTEXT, LIMIT, (1, 4, 8, 16))
+    available = available_bytes(replace(ON_GPU, memory_fraction=0.5), terms, MODEL.device)
+    assert available == 40 * GIB
+    budget = plan_memory(terms, available, ON_GPU.slots, ON_GPU.block_size)
+    assert 0.999 * available < budget.total_bytes <= available
+    check_free(budget, MODEL.device)
+
+
+def test_a_gpu_that_others_hold_is_refused_rather_than_served_from_a_small_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * GIB, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 8 * GIB)
+    terms = pair_terms(ON_GPU, MODEL, CONTEXT, LIMIT, (1, 4, 8, 16))
+    budget = plan_memory(terms, available_bytes(ON_GPU, terms, MODEL.device), ON_GPU.slots, ON_GPU.block_size)
+    with pytest.raises(PacelineError, match="others hold"):
+        check_free(budget, MODEL.device)
+
+
+def test_a_cpu_has_its_weights_and_half_a_gibibyte() -> None:
+    model = cast("Target", Loaded(QWEN3_4B, torch.device("cpu"), torch.float32))
+    settings = TargetSettings(model="m")
+    terms = pair_terms(settings, model, NoContext(), 2048, (1,))
+    assert available_bytes(settings, terms, model.device) == terms.fixed_bytes + GIB // 2
+    assert available_bytes(replace(settings, memory_bytes=5), terms, model.device) == 5
+    assert terms.per_slot["noise"] > 0
+    assert "drafter_noise" not in terms.per_slot
+    pair = pair_terms(settings, model, cast("DflashContext", Loaded(B16, dtype=torch.float32)), 2048, (1, 4))
+    assert pair.per_slot["drafter_noise"] == pair.per_slot["noise"], "a drafter draws with a copy"
+    assert "drafter_tables" not in pair.fixed, "it reads the target's own, sealed"
+
+
+def test_widths_chunks_and_the_queue_follow_the_device() -> None:
+    assert (ON_GPU.draft_widths, ON_GPU.chunk_tokens, ON_GPU.queued_tokens) == ((1, 4, 8, 16), 2048, 524_288)
+    on_cpu = TargetSettings(model="m")
+    assert (on_cpu.draft_widths, on_cpu.chunk_tokens, on_cpu.queued_tokens) == ((1, 4, 8), 128, 65_536)
+    set_by_hand = replace(on_cpu, widths=(1, 2), prefill_chunk=64)
+    assert (set_by_hand.draft_widths, set_by_hand.chunk_tokens) == ((1, 2), 64)
