@@ -48,7 +48,7 @@ def buckets(specs: Iterable[Declared[Any]]) -> str:
         if spec.kind == "histogram":
             by_bounds.setdefault(spec.buckets, []).append(spec.name)
     return "\n".join(
-        f"- {', '.join(f'`{name}`' for name in names)}: {', '.join(f'{bound:g}' for bound in bounds)}"
+        f"- {', '.join(f'`{name}`' for name in names)}:\n  {', '.join(f'{bound:g}' for bound in bounds)}"
         for bounds, names in by_bounds.items()
     )
 

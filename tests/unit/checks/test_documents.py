@@ -174,3 +174,9 @@ def test_openai_s_commands_give_every_address_one_meaning() -> None:
 def test_options_that_smg_drops_are_listed() -> None:
     text = (ROOT / "docs/gateway.md").read_text().partition("## OpenAI clients")[2]
     assert all(f"`{option}`" in text for option in ("logit_bias", "logprobs", "best_of", "suffix"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=named)
+def test_no_line_outside_tables_is_longer_than_200_characters(page: Path) -> None:
+    lines = enumerate(page.read_text().splitlines(), start=1)
+    assert [number for number, line in lines if len(line) > 200 and not line.startswith("|")] == []
