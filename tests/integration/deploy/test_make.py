@@ -19,6 +19,8 @@ from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
 
 # Nothing is installed, and no make below this one runs.
 MAKE = ("make", "--no-print-directory", "-o", "setup", "-o", ".venv/.installed", "MAKE=true")
+# The suite itself runs below make; a user's make does not.
+OF_A_MAKE_ABOVE = {"MAKELEVEL", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"}
 TRAPS = [
     """It's $HOME "q" $$x \\ # % ~ * é😀 `touch {0}` $(touch {0}) $(shell touch {0}) '$(shell touch {0})'; touch {0}""",
     "-x two\n\n  lines\tand a tab \n",
@@ -67,7 +69,7 @@ def mute_address() -> Iterator[str]:
 
 def make(target: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [*MAKE, target, *words]
-    environ = {**os.environ, **environment}
+    environ = {name: value for name, value in os.environ.items() if name not in OF_A_MAKE_ABOVE} | environment
     return subprocess.run(command, cwd=REPOSITORY, env=environ, capture_output=True, text=True, check=False, timeout=60)
 
 

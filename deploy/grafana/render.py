@@ -1,0 +1,117 @@
+"""A board as the JSON that Grafana loads. Needs grafana-foundation-sdk (requirements/deploy.txt)."""
+
+import json
+from string import ascii_uppercase
+
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.common import (
+    GraphThresholdsStyleMode,
+    LegendDisplayMode,
+    SortOrder,
+    TooltipDisplayMode,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DashboardLink,
+    DashboardLinkType,
+    DataSourceRef,
+    Threshold,
+    ThresholdsMode,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from deploy.grafana.panels import BAD, OK, Board, Panel
+from deploy.grafana.promql import CLUSTER, MODEL, NAMESPACE
+
+# A path of the repository; the chart puts the address of your copy in its place (metrics.runbooks).
+RUNBOOKS = "docs/operate"
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+
+def render(board: Board) -> str:
+    """The dashboard as JSON."""
+    builder = (
+        dashboard.Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.description)
+        .tags(["paceline"])
+        .refresh("10s")
+        .time("now-30m", "now")
+        .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus").label("Data source"))
+        .with_variable(_variable("cluster", "label_values(paceline_build_info, cluster)"))
+        .with_variable(_variable("namespace", f"label_values(paceline_build_info{{{CLUSTER}}}, namespace)"))
+        .with_variable(_variable("model", f"label_values(paceline_build_info{{{NAMESPACE}}}, model_name)"))
+        .with_variable(_variable("pair", f"label_values(paceline_ready{{{MODEL}}}, pair)"))
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+        .link(_boards())
+        .annotation(_deploys())
+    )
+    for identity, panel in enumerate(board.panels, start=1):
+        builder.with_panel(_panel(panel, identity))
+    return json.dumps(json.loads(JSONEncoder(sort_keys=True, indent=2).encode(builder.build())), indent=2) + "\n"
+
+
+def _variable(name: str, query: str) -> dashboard.QueryVariable:
+    return dashboard.QueryVariable(name).query(query).datasource(SOURCE).include_all(True).multi(True).all_value(".*")
+
+
+def _boards() -> dashboard.DashboardLink:
+    """The other boards, with the same variables and time."""
+    link = dashboard.DashboardLink("paceline").type(DashboardLinkType.DASHBOARDS)
+    return link.tags(["paceline"]).include_vars(True).keep_time(True)
+
+
+def _deploys() -> dashboard.AnnotationQuery:
+    """A mark where processes start that were not there a minute before: a deploy, a scaling, a new pod."""
+    shown = f"paceline_build_info{{{MODEL}}}"
+    query = dashboard.AnnotationQuery().name("Starts and deploys").datasource(SOURCE).enable(True).icon_color("blue")
+    return query.expr(f"count by (namespace, model_name, version) ({shown} unless {shown} offset 1m)")
+
+
+def _panel(panel: Panel, identity: int) -> timeseries.Panel | stat.Panel | heatmap.Panel:
+    built = _kind(panel)
+    built.id(identity).title(panel.title).unit(panel.unit).description(panel.description).datasource(SOURCE)
+    built.span(6 if panel.single else 12).height(8)
+    for name, (expression, legend) in zip(ascii_uppercase, panel.expressions, strict=False):
+        query = prometheus.Dataquery().ref_id(name).expr(expression).legend_format(legend)
+        built.with_target(query.format(PromQueryFormat.HEATMAP) if panel.heatmap else query)
+    if panel.runbook:
+        built.links([_Link(f"{RUNBOOKS}/{panel.runbook}.md")])
+    return built
+
+
+def _kind(panel: Panel) -> timeseries.Panel | stat.Panel | heatmap.Panel:
+    if panel.heatmap:
+        return heatmap.Panel().calculate(False)
+    built = stat.Panel() if panel.single else _curves(panel)
+    most = 1.0 if panel.unit == "percentunit" and panel.most is None else panel.most
+    if panel.least is not None:
+        built.min(panel.least)
+    if most is not None:
+        built.max(most)
+    if panel.steps:
+        first = Threshold(value=None, color=OK if panel.steps[0][1] != OK else BAD)
+        steps = [first, *(Threshold(value=value, color=color) for value, color in panel.steps)]
+        built.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+    return built.no_value("no traffic")
+
+
+def _curves(panel: Panel) -> timeseries.Panel:
+    legend = common.VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.TABLE)
+    built = timeseries.Panel().legend(legend.calcs(["min", "mean", "max", "lastNotNull"]))
+    built.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING))
+    if panel.steps:
+        built.thresholds_style(common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED))
+    return built
+
+
+class _Link:
+    """A link to a runbook, in the form of the SDK's builders."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def build(self) -> DashboardLink:
+        """The link."""
+        return DashboardLink(title="Runbook", type_val=DashboardLinkType.LINK, url=self._url, target_blank=True)
