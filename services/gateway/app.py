@@ -18,6 +18,7 @@ from services.common.serving import tracing
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.channel import EDGE_OPTIONS
 from services.common.serving.hub import TOKENIZER_FILES, local_folder
+from services.common.serving.memory import give_back_freed_memory
 from services.common.serving.server import Bound, Listeners, Server
 from services.common.serving.tls import Peers, TlsFiles, server_credentials
 from services.gateway import admission
@@ -113,6 +114,7 @@ class GatewayApp:
             self._follow_readiness(),
             observe_loop_lag(self.metrics),
             follow_certificates(self.metrics, self._tls),
+            give_back_freed_memory(),
         )
         self._tasks = [asyncio.create_task(one) for one in work]
         if self._tenants:
