@@ -51,7 +51,7 @@ class StateMeter:
         self._attacher = attacher
         self._seen: dict[Counter, int] = {}
         self._handoff, self._mode = handoff, handoff.in_use
-        metrics.handoff_wanted[handoff.wanted].set(1)
+        metrics.handoff_wanted[handoff.wanted].set(attacher is not None)
         metrics.graph_capture_seconds.set(cost.seconds)
         metrics.graph_held_bytes.set(cost.held_bytes)
 

@@ -78,7 +78,9 @@ class TargetMetrics(ServiceMetrics):
     drafter_attached = gauge("1 while a drafter is attached.")
     attachment_generation = gauge("Generation of the attachment.")
     handoff_mode = gauge("1 for the hand-off in use.", label="mode", values=HANDOFFS)
-    handoff_wanted = gauge("1 for the hand-off that is wanted.", label="mode", values=HANDOFFS_WANTED)
+    handoff_wanted = gauge(
+        "1 for the hand-off that is wanted; 0 for each where no drafter is.", label="mode", values=HANDOFFS_WANTED
+    )
     running_requests = gauge("Requests that hold a slot.")
     waiting_requests = gauge("Requests in the queue.")
     queued_tokens = gauge("Prompt tokens that wait for prefill.")

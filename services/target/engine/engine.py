@@ -241,6 +241,8 @@ class Engine:
         requests = [request.spec.request_id for request in abandoned]
         _LOG.error("round failed", exc_info=error, extra={"round": round_.plan.number, "requests": requests})
         for request in abandoned:
+            told = {"request_id": request.spec.request_id, "round": round_.plan.number}
+            _LOG.error("the round of a request failed", extra=told)
             self._parts.emitter.end(request, End(error=refusal, totals=totals(request)))
             self._parts.requests.ended(request)
         self._parts.meter.failed_round()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.sampling import FinishReason
 from services.target.core.commands import Ask, Cancel, CloseSession, Drain, MoveAll, Refuse, Start
@@ -12,6 +14,7 @@ from services.target.engine.idempotency import Claim, KeyStore
 from services.target.engine.meter import Meter
 from services.target.scheduling.scheduler import Scheduler
 
+_LOG = logging.getLogger(__name__)
 RequestCommand = Start | Refuse | Cancel | Ask | CloseSession | Drain | MoveAll
 
 
@@ -108,6 +111,7 @@ class RequestHandler:
         """Keys stay held: until another target has noted them, a duplicate that asks here must hear of them."""
         self._draining = True
         for request in self._emitter.live():
+            _LOG.info("a request moves to another target", extra={"request_id": request.spec.request_id})
             self._scheduler.cancel(request.uid, now)
             self._emitter.end(request, End(moved=True, totals=totals(request)))
             self._meter.ended(request, "moved")

@@ -58,11 +58,12 @@ def test_without_a_drafter_nothing_is_attached() -> None:
     metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Handing(HandoffMode.HOST, "host")).publish()
     assert value_of(metrics.drafter_attaches) == 0
+    assert value_of(metrics.handoff_wanted["host"]) == 0, "PacelinePairDegraded takes it for a drafter that is missing"
 
 
 def test_a_hand_off_that_falls_back_is_seen() -> None:
     metrics, handing = TargetMetrics(CollectorRegistry(), "m", "p"), Handing(HandoffMode.SOCKET, "socket")
-    meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, handing)
+    meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), Attaching(), handing)
     meter.publish()
     handing.in_use = "host"
     meter.publish()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from services.common.request.sampling import FinishReason, SpeculationParams, StopParams
+from services.common.serving.logs import JsonFormatter
 from services.target.core.commands import Attach, CloseSession, Detach, Drain, MoveAll
 from services.target.core.plan import Plan
 from services.target.engine.engine import EngineDeadError
@@ -149,7 +151,14 @@ def test_deadlines_end_waiting_and_running_requests() -> None:
     assert it.reconciles()
 
 
-def test_drain_turns_new_requests_away_and_moves_the_rest() -> None:
+def told(log: pytest.LogCaptureFixture) -> dict[str, str]:
+    """What the log says of a request, by its id."""
+    lines = [json.loads(JsonFormatter("target", "p").format(record)) for record in log.records]
+    return {line["request_id"]: line["message"] for line in lines if "request_id" in line}
+
+
+def test_drain_turns_new_requests_away_and_moves_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     it = rig()
     one = request("a", prompt(1, 9, VOCAB), 50)
     it.turn(it.start(one))
@@ -158,13 +167,15 @@ def test_drain_turns_new_requests_away_and_moves_the_rest() -> None:
     it.run(MoveAll())
     assert it.ends[1, "a"][0].moved
     assert it.ends[1, "b"][0].moved
+    assert told(caplog) == {"a": "a request moves to another target"}
     assert it.tokens[1, "a"] == expected_output(one, VOCAB, len(it.tokens[1, "a"]))
     assert it.reconciles()
 
 
-def test_a_failed_round_ends_its_requests_and_the_engine_goes_on() -> None:
+def test_a_failed_round_ends_its_requests_and_the_engine_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     it = rig(specification="verify:raise@3")
     it.run(it.start(request("a", prompt(1, 9, VOCAB), 50)))
+    assert told(caplog) == {"a": "the round of a request failed"}
     error = it.ends[1, "a"][0].error
     assert error is not None
     assert error.reason.value == "INTERNAL"
