@@ -1,18 +1,13 @@
 """python -m deploy.helm.readme [--check]: writes the table of values into the chart's README, or says it is old."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import yaml
 
-from deploy.cluster.settings import ClusterSettings
-from services.common.serving.settings_help import sentences
-from services.gateway.settings import GatewaySettings
+from deploy.helm.values import CHART, FLAG, VALUES
 
-CHART = Path(__file__).parent / "paceline"
 MARK = "<!-- Below: made from values.yaml by python -m deploy.helm.readme -->\n"
 
 
@@ -39,27 +34,11 @@ def _default(value: str) -> str:
     return "" if yaml.safe_load(value) in ("", [], {}) else f"`{value}`"
 
 
-def uncommented() -> dict[str, str]:
-    """What settings say of the values that are passed to them unchanged and have no comment of their own, by path."""
-    said = {}
-    for template, cls in (("_worker.tpl", ClusterSettings), ("gateway.yaml", GatewaySettings)):
-        source, meaning = (CHART / "templates" / template).read_text(), sentences(cls)
-        for flag, path in re.findall(r"- --([a-z-]+)=\{\{ \.Values\.([\w.]+) \}\}$", source, re.MULTILINE):
-            said[path] = meaning[flag.replace("-", "_")]
-    return {
-        path: said[path]
-        for path, _, comment in rows((CHART / "values.yaml").read_text())
-        if path in said and not comment
-    }
-
-
 def page() -> str:
     """The README: what a person wrote above the mark, the table below it."""
     written = (CHART / "README.md").read_text().partition(MARK)[0]
-    said = uncommented()
     table = [
-        f"| `{path}` | {default} | {meaning or said.get(path, '')} |"
-        for path, default, meaning in rows((CHART / "values.yaml").read_text())
+        f"| `{path}` | {default} | {FLAG.sub('', meaning)} |" for path, default, meaning in rows(VALUES.read_text())
     ]
     return "\n".join([written + MARK, "| value | default | meaning |", "|---|---|---|", *table]) + "\n"
 

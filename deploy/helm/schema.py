@@ -9,15 +9,14 @@ import json
 import re
 import sys
 import typing
-from pathlib import Path
 from typing import Any
 
 from deploy.cluster.groups import DRAFTER, TARGET
-from deploy.helm.readme import uncommented
+from deploy.helm.readme import rows
+from deploy.helm.values import CHART, FLAG, VALUES, passed_on
 from services.common.serving.settings import Group
 from services.common.serving.settings_help import EMPTY, Setting, settings_of
 
-CHART = Path(__file__).parent / "paceline"
 SCHEMA = CHART / "values.schema.json"
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
@@ -57,11 +56,12 @@ def _said(setting: Setting) -> dict[str, str]:
 def text() -> str:
     """The schema: what a person wrote, the sentences, and the definitions."""
     written = json.loads(SCHEMA.read_text())
-    for path, sentence in uncommented().items():
+    said = passed_on()
+    for path in (path for path, _, comment in rows(VALUES.read_text()) if FLAG.search(comment)):
         value = written
         for name in path.split("."):
             value = value["properties"][name]
-        value["description"] = sentence
+        value["description"] = FLAG.sub("", said[path])
     return json.dumps({**written, "definitions": definitions()}, indent=2) + "\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from deploy.cluster.groups import DRAFTER, TARGET
-from deploy.helm import readme, schema
+from deploy.helm import readme, schema, values
 from tests.deploy import refused
 from tests.deploy.test_drift import CHART
 
@@ -32,6 +32,10 @@ def test_the_default_values_and_profiles_fit_the_schema() -> None:
     assert profiles
     for profile in profiles:
         jsonschema.Draft7Validator(SCHEMA).validate(merged(VALUES, yaml.safe_load(profile.read_text())))
+
+
+def test_values_that_are_passed_on_say_what_their_settings_say() -> None:
+    assert values.VALUES.read_text() == values.text(), "run python -m deploy.helm.values"
 
 
 def test_the_chart_s_page_is_made_from_its_values() -> None:
