@@ -43,6 +43,23 @@ VALUES: list[tuple[str, Any]] = [
     ("gateway.resources.limits.memory", {}),
     ("gateway.service.type", "Ingress"),
     ("gateway.service.annotations", {"a": 1}),
+    ("gateway.grpcRoute.enabled", "yes"),
+    ("gateway.grpcRoute.annotations", {"a": 1}),
+    ("gateway.grpcRoute.parentRefs", [{"namespace": "infra"}]),
+    ("gateway.grpcRoute.hostnames", ["with space"]),
+    ("gateway.grpcRoute.requestTimeout", "0s"),
+    ("gateway.httpRoute.enabled", "yes"),
+    ("gateway.httpRoute.annotations", {"a": 1}),
+    ("gateway.httpRoute.parentRefs", [{"name": "public", "section": "http"}]),
+    ("gateway.httpRoute.hostnames", ["*example.com"]),
+    ("gateway.httpRoute.requestTimeout", "often"),
+    ("gateway.routeCAConfigMapName", "Upper"),
+    ("gateway.ingress.enabled", "yes"),
+    ("gateway.ingress.backend", "https"),
+    ("gateway.ingress.className", "Upper"),
+    ("gateway.ingress.annotations", {"a": 1}),
+    ("gateway.ingress.hosts", ["https://llm.example.com"]),
+    ("gateway.ingress.tlsSecretName", "No Spaces"),
     ("gateway.autoscaling.enabled", "yes"),
     ("gateway.autoscaling.minReplicas", 0),
     ("gateway.autoscaling.maxReplicas", 0),
@@ -112,6 +129,7 @@ VALUES: list[tuple[str, Any]] = [
     ("tls.certManager.issuerRef.kind", "Anyone"),
     ("tls.certManager.internalIssuerRef.name", 5),
     ("tls.certManager.internalIssuerRef.kind", "Anyone"),
+    ("tls.certManager.serviceNames", "yes"),
     ("tls.certManager.dnsNames", "one.example"),
     ("auth.apiKeysSecretName", 5),
     ("auth.sessionSecretName", "No Spaces"),
@@ -143,6 +161,8 @@ VALUES: list[tuple[str, Any]] = [
 ]
 
 _RAY = {"mode": "raycluster", "raycluster": {"tokenSecretName": "ray"}}
+_PUBLIC = {"enabled": True, "parentRefs": [{"name": "public"}]}
+_SECURE = {**_PUBLIC, "parentRefs": [{"name": "public", "sectionName": "https"}], "hostnames": ["llm.example.com"]}
 _FETCH = {"enabled": True, "command": ["c"], "gatewayCommand": ["c"]}
 
 # (values laid over a good release, place that the sentence names, what it says of the way out)
@@ -162,6 +182,38 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"gateway": {"port": 9100}}, "/gateway/port", "another port"),
     ({"gateway": {"port": 50052}}, "/gateway/port", "another port"),
+    ({"gateway": {"httpPort": 9100}}, "/gateway/httpPort", "another port"),
+    ({"gateway": {"httpPort": 50051}}, "/gateway/httpPort", "serves gRPC"),
+    ({"gateway": {"grpcRoute": {"enabled": True}}}, "/gateway/grpcRoute/parentRefs", "the Gateway that takes"),
+    (
+        {"gateway": {"httpPort": 8000, "httpRoute": {"enabled": True}}},
+        "/gateway/httpRoute/parentRefs",
+        "the Gateway that takes",
+    ),
+    ({"gateway": {"httpRoute": _PUBLIC}}, "/gateway/httpPort", "such as 8000"),
+    ({"gateway": {"ingress": {"enabled": True, "hosts": ["a.example"]}}}, "/gateway/httpPort", "such as 8000"),
+    (
+        {"gateway": {"httpPort": 8000, "grpcRoute": _PUBLIC, "httpRoute": _PUBLIC}},
+        "/gateway/httpRoute/hostnames",
+        "every host of the same listener",
+    ),
+    (
+        {"gateway": {"httpPort": 8000, "grpcRoute": {**_PUBLIC, "hostnames": ["*.example.com"]}, "httpRoute": _SECURE}},
+        "/gateway/httpRoute/hostnames",
+        "another host name or sectionName",
+    ),
+    (
+        {"gateway": {"grpcRoute": _PUBLIC, "routeCAConfigMapName": "ca"}},
+        "/gateway/routeCAConfigMapName",
+        "tls.secretName or tls.certManager.enabled",
+    ),
+    (
+        {"gateway": {"routeCAConfigMapName": "ca"}, "tls": {"secretName": "tls"}},
+        "/gateway/routeCAConfigMapName",
+        "gateway.grpcRoute.enabled",
+    ),
+    ({"gateway": {"ingress": {"enabled": True, "backend": "grpc"}}}, "/gateway/ingress/hosts", "that clients ask for"),
+    ({"tls": {"certManager": {"serviceNames": False}}}, "/tls/certManager/dnsNames", "that the certificate states"),
     (
         {"gateway": {"autoscaling": {"minReplicas": 5, "maxReplicas": 2}}},
         "/gateway/autoscaling/minReplicas",

@@ -18,6 +18,19 @@ RAYCLUSTER: dict[str, Any] = {"mode": "raycluster", "replicas": 2, "raycluster":
 DOWNLOAD = {"enabled": True, "image": "i", "command": ["c"], "gatewayCommand": ["g"]}
 ISSUERS = {"issuerRef": {"name": "letsencrypt"}, "internalIssuerRef": {"name": "private-ca", "kind": "Issuer"}}
 AUTOSCALING = {"enabled": True, "prometheusAddress": "http://prometheus.monitoring.svc:9090"}
+ROUTES: dict[str, Any] = {
+    "gateway": {
+        "httpPort": 8000,
+        "grpcRoute": {
+            "enabled": True,
+            "annotations": {"example.com/team": "a"},
+            "parentRefs": [{"name": "public", "namespace": "infra", "sectionName": "grpc"}],
+            "hostnames": ["grpc.example.com"],
+        },
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["llm.example.com"]},
+    }
+}
+INGRESS = {"enabled": True, "hosts": ["llm.example.com"], "annotations": {"a": "b"}}
 PLACED: dict[str, Any] = {
     "podAnnotations": {"example.com/team": "a"},
     "podLabels": {"team": "a"},
@@ -95,6 +108,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "load-balancer": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}}}},
     "http": {"gateway": {"httpPort": 8000}},
+    "routes": ROUTES,
+    "routes-tls": merged(ROUTES, {"gateway": {"routeCAConfigMapName": "ca"}, "tls": {"secretName": "tls"}}),
+    "ingress": {"gateway": {"httpPort": 8000, "ingress": INGRESS}},
+    "ingress-grpc": {"gateway": {"ingress": {**INGRESS, "backend": "grpc", "className": "nginx"}}},
+    "public-issuer": {
+        "gateway": {"httpPort": 8000, "ingress": {**INGRESS, "tlsSecretName": "public"}},
+        "tls": {"certManager": {"enabled": True, **ISSUERS, "serviceNames": False, "dnsNames": ["llm.example.com"]}},
+    },
 }
 
 
@@ -113,7 +134,7 @@ def render(values: dict[str, Any]) -> list[dict[str, Any]]:
     """Every document of a release."""
     files = rendered(values)
     texts = (text for name, text in files.items() if not name.endswith(NOTES))
-    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+    return [document for text in texts for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 def variant(name: str) -> list[dict[str, Any]]:

@@ -11,7 +11,10 @@ import pytest
 from tests.deploy.full.charts import VARIANTS, variant
 from tests.deploy.full.node import PROGRAMS, node
 
-PUBLISHED = ("Certificate", "PodMonitor", "PrometheusRule", "ScaledObject", "ServiceMonitor")
+PUBLISHED = (
+    *("BackendTLSPolicy", "Certificate", "GRPCRoute", "HTTPRoute", "PodMonitor", "PrometheusRule", "ScaledObject"),
+    "ServiceMonitor",
+)
 RAYCLUSTER = jsonschema.Draft7Validator(json.loads((PROGRAMS / "raycluster.schema.json").read_text()))
 
 
@@ -39,6 +42,9 @@ def test_published_schemas_accept_what_the_chart_renders(report_counts: Callable
         ("PrometheusRule", "groups", [{"rules": []}]),
         ("ScaledObject", "triggers", [{"metadata": {}}]),
         ("Certificate", "issuerRef", None),
+        ("GRPCRoute", "parentRefs", [{"namespace": "infra"}]),
+        ("HTTPRoute", "rules", [{"timeouts": {"request": "often"}}]),
+        ("BackendTLSPolicy", "validation", {"hostname": "*"}),
     ],
 )
 def test_published_schemas_refuse(kind: str, field: str, value: Any) -> None:

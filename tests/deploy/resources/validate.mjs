@@ -1,10 +1,13 @@
 // Reads a JSON list of custom resources from stdin and prints one line for each that its published schema refuses.
 import { readFileSync } from "node:fs";
 import { Certificate } from "@kubernetes-models/cert-manager/cert-manager.io/v1";
+import { BackendTLSPolicy, GRPCRoute, HTTPRoute } from "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1";
 import { ScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 import { PodMonitor, PrometheusRule, ServiceMonitor } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1";
 
-const kinds = { Certificate, PodMonitor, PrometheusRule, ScaledObject, ServiceMonitor };
+const kinds = {
+  BackendTLSPolicy, Certificate, GRPCRoute, HTTPRoute, PodMonitor, PrometheusRule, ScaledObject, ServiceMonitor,
+};
 let refused = 0;
 for (const resource of JSON.parse(readFileSync(0, "utf8"))) {
   try {

@@ -107,6 +107,39 @@ replicas: {{ .of.replicas }}
 {{- if or .Values.tls.secretName .Values.tls.certManager.enabled }}true{{ end }}
 {{- end }}
 
+{{- /* Names of the client-facing certificate, the one that routes ask for first. */}}
+{{- define "paceline.clientNames" -}}
+{{- if .Values.tls.certManager.serviceNames }}
+- {{ include "paceline.name" . }}.{{ .Release.Namespace }}.svc
+- {{ include "paceline.name" . }}-headless.{{ .Release.Namespace }}.svc
+{{- end }}
+{{- range .Values.tls.certManager.dnsNames }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Not empty where a GRPCRoute and an HTTPRoute would be on one listener with a host name in common, which the Gateway
+API forbids. */}}
+{{- define "paceline.routesMeet" -}}
+{{- $listeners := list }}
+{{- range $one := .grpcRoute.parentRefs }}
+{{- range $other := $.httpRoute.parentRefs }}
+{{- if and (eq (toJson (omit $one "sectionName")) (toJson (omit $other "sectionName"))) (or (not $one.sectionName) (not $other.sectionName) (eq $one.sectionName $other.sectionName)) }}
+{{- $listeners = append $listeners $one.name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $names := list }}
+{{- range $one := .grpcRoute.hostnames | default (list "") }}
+{{- range $other := $.httpRoute.hostnames | default (list "") }}
+{{- if or (not $one) (not $other) (eq $one $other) (and (hasPrefix "*." $one) (hasSuffix (trimPrefix "*" $one) $other)) (and (hasPrefix "*." $other) (hasSuffix (trimPrefix "*" $other) $one)) }}
+{{- $names = append $names ($one | default $other | default "every host") }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $listeners $names }}{{ first $names }}{{ end }}
+{{- end }}
+
 {{- /* Fills /models as the pod's own user; what it caches lies in /tmp. */}}
 {{- define "paceline.download" -}}
 - name: download
