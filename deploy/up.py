@@ -74,7 +74,7 @@ def main() -> int:
         with Stack(settings, print_progress, stopped) as stack:
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
             if stack.gateway_http[0]:
-                print(f"OpenAI   http://{stack.gateway_http[0]}/v1")
+                print(f"OpenAI   http://{stack.gateway_http[0]}/v1   page http://{stack.gateway_http[0]}/")
             for pair in stack.pairs():
                 print(described(pair))
             print("ready; Ctrl-C stops it. Try, in another terminal:")

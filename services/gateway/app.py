@@ -94,6 +94,7 @@ class GatewayApp:
         bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
         admitting = admission.Admission(bound, time.monotonic)
         self._streams = Streams(self._front, admitting, settings, self.metrics, self._tracer)
+        self._board = StatusBoard(lambda: self._pool.links, time.monotonic)
         self._http = self._http_edge() if settings.http else None
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
@@ -137,14 +138,13 @@ class GatewayApp:
 
     def _register(self, server: grpc.aio.Server) -> None:
         settings, streams = self._settings, self._streams
-        board = StatusBoard(lambda: self._pool.links, time.monotonic)
-        service = InferenceService(self._front, streams, board, settings.default_max_tokens)
+        service = InferenceService(self._front, streams, self._board, settings.default_max_tokens)
         add_service(server, SERVICE, service)
         if settings.vllm_engine:
             add_service(server, vllm_service(), VllmEngine(self._front, streams, self._pool, settings))
 
     def _http_edge(self) -> HttpEdge:
-        return HttpEdge(self._settings, self._front, self._streams, self._gates, self._tenants, self._tls)
+        return HttpEdge(self._settings, self._front, self._streams, self._board, self._gates, self._tenants, self._tls)
 
     def _sources(self) -> list[Source]:
         settings = self._settings

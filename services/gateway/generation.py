@@ -13,7 +13,8 @@ from services.gateway.text import TextStream
 class Delta:
     """Tokens from `position` of the output on, and the text that became final with them.
 
-    In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken.
+    In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken. A delta of several
+    rounds has the number of tokens and of accepted drafts of each in `rounds`.
     """
 
     position: int
@@ -22,6 +23,7 @@ class Delta:
     logprobs: tuple[PositionLogprobs, ...] = ()
     drafted: int = 0
     accepted: int = 0
+    rounds: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,15 @@ class Generation:
         position, self._position = self._position, self._position + piece.kept
         token_ids = update.token_ids[: piece.kept]
         self._last_token = token_ids[-1] if token_ids else self._last_token
-        return Delta(position, token_ids, piece.text, update.logprobs[: piece.kept], update.drafted, update.accepted)
+        return Delta(
+            position,
+            token_ids,
+            piece.text,
+            update.logprobs[: piece.kept],
+            update.drafted,
+            update.accepted,
+            update.rounds,
+        )
 
     def _final(self, reason: FinishReason) -> Final:
         totals = self._journey.totals

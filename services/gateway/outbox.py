@@ -54,4 +54,5 @@ def _joined(updates: list[Update]) -> Update:
         end=updates[-1].end,
         drafted=sum(one.drafted for one in updates),
         accepted=sum(one.accepted for one in updates),
+        rounds=tuple((len(one.token_ids), one.accepted) for one in updates),
     )

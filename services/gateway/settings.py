@@ -44,6 +44,8 @@ class GatewaySettings:
     """Address on which clients are served over gRPC; empty is off."""
     http: str = ""
     """Address on which clients are served OpenAI's API over HTTP; empty is off."""
+    http_page: bool = True
+    """Serves a page for people at / of that address; its files need no key, what it asks for does."""
     http_cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call over HTTP."""
     health: str = "127.0.0.1:0"

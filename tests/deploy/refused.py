@@ -32,6 +32,7 @@ VALUES: list[tuple[str, Any]] = [
     ("gateway.port", 80),
     ("gateway.port", 70000),
     ("gateway.httpPort", 80),
+    ("gateway.httpPage", "no"),
     ("gateway.env", {"lower": "1"}),
     ("gateway.extraEnv", [{"value": "without a name"}]),
     ("gateway.envFrom", [{"secret": "s"}]),

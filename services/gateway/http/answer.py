@@ -7,7 +7,9 @@ from typing import Any
 from services.common.request.sampling import FinishReason
 from services.gateway.generation import Delta, Final
 from services.gateway.http.bodies import Common
+from services.gateway.http.drafts import DraftedTokens
 from services.gateway.http.exchange import Exchange, encoded, event
+from services.gateway.http.logprobs import Spell
 from services.gateway.http.replies import ChoiceExtension, Drafts, FinishName, Usage
 
 DONE = b"data: [DONE]\n\n"
@@ -26,11 +28,12 @@ class Answer(ABC):
 
     prefix: str
 
-    def __init__(self, body: Common, exchange: Exchange) -> None:
+    def __init__(self, body: Common, exchange: Exchange, spell: Spell) -> None:
         """Nothing has come yet."""
+        self._spell = spell
         self.streams = bool(body.stream)
         self._tells_usage = bool(body.stream_options and body.stream_options.include_usage)
-        self._tells_drafts = bool(body.paceline and body.paceline.drafts)
+        self._drafts = DraftedTokens(spell) if body.paceline and body.paceline.drafts else None
         self._finals: dict[int, Final] = {}
         self._head = {
             "id": f"{self.prefix}-{exchange.request_id}",
@@ -49,7 +52,7 @@ class Answer(ABC):
             pieces = self.last(choice, event)
             return self._events(pieces) if self.streams else [*pieces][:0]
         pieces = self.pieces(choice, event)
-        return self._events(pieces, self._drafts(event)) if self.streams else [*pieces][:0]
+        return self._events(pieces, self._told(choice, event)) if self.streams else [*pieces][:0]
 
     @abstractmethod
     def pieces(self, choice: int, delta: Delta) -> Iterable[Any]:
@@ -95,8 +98,8 @@ class Answer(ABC):
             },
         }
 
-    def _drafts(self, delta: Delta) -> Drafts | None:
-        return {"drafted": delta.drafted, "accepted": delta.accepted} if self._tells_drafts else None
+    def _told(self, choice: int, delta: Delta) -> Drafts | None:
+        return self._drafts.of(choice, delta) if self._drafts else None
 
     def _events(self, pieces: Iterable[Any], drafts: Drafts | None = None) -> Iterator[bytes]:
         for piece in pieces:

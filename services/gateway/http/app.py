@@ -1,7 +1,7 @@
 """Serves one HTTP request: who calls, what is asked, and every way in which it can end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from services.common.request.errors import Code, PacelineError, Reason, unavailable
@@ -11,7 +11,7 @@ from services.gateway.http.connection import Connection, Receive, Scope, Send
 from services.gateway.http.cors import Origins
 from services.gateway.http.errors import known
 from services.gateway.http.exchange import DisconnectedError, Exchange
-from services.gateway.http.routes import Routes
+from services.gateway.http.routes import Handler, Routes
 
 LAST_WORD_S = 1.0
 """Time in which a client may still read why its request ended."""
@@ -20,8 +20,15 @@ LAST_WORD_S = 1.0
 class HttpApp:
     """Refuses at the headers whom it does not know; then routes."""
 
-    def __init__(self, routes: Routes, find: Callable[[str], Tenant | None] | None, origins: Origins) -> None:
-        """`find` gives the tenant of a key; without it everybody may call."""
+    def __init__(
+        self,
+        public: Mapping[str, Handler],
+        routes: Routes,
+        find: Callable[[str], Tenant | None] | None,
+        origins: Origins,
+    ) -> None:
+        """`public` are the paths that need no key; `find` gives the tenant of one, without it everybody may call."""
+        self._public = public
         self._routes = routes
         self._find = find
         self._origins = origins
@@ -48,6 +55,9 @@ class HttpApp:
             await exchange.reply(b"", HTTPStatus.OK if exchange.extra else HTTPStatus.FORBIDDEN)
             return
         exchange.extra += self._origins.headers(origin)
+        if open_to_all := self._public.get(exchange.path):
+            await open_to_all(exchange)
+            return
         set_tenant(self._tenant(exchange))
         exchange.name()
         await self._routes.find(exchange)(exchange)

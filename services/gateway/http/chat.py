@@ -36,9 +36,8 @@ class ChatAnswer(Answer):
 
     def __init__(self, body: ChatBody, exchange: Exchange, spell: Spell) -> None:
         """Nothing has come yet."""
-        super().__init__(body, exchange)
+        super().__init__(body, exchange, spell)
         self._wants_logprobs = bool(body.logprobs)
-        self._spell = spell
         self._splits_reasoning = not (body.paceline and body.paceline.reasoning is False)
         self._schemas = {tool.function.name: tool.function.parameters or {} for tool in tools_of(body)}
         self._thinks = False
@@ -62,7 +61,7 @@ class ChatAnswer(Answer):
             return
         logprobs = self._logprobs(delta.logprobs)
         deltas = state.deltas(parts)
-        if not deltas and (delta.logprobs or self._tells_drafts):
+        if not deltas and (delta.logprobs or self._drafts):
             deltas = [state.nothing()]
         for piece in deltas:
             yield _chunk(choice, piece, logprobs)

@@ -19,9 +19,8 @@ class CompletionAnswer(Answer):
 
     def __init__(self, body: CompletionBody, exchange: Exchange, spell: Spell) -> None:
         """Nothing has come yet."""
-        super().__init__(body, exchange)
+        super().__init__(body, exchange, spell)
         self._wants_logprobs = body.logprobs is not None
-        self._spell = spell
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
         self._positions: defaultdict[int, list[PositionLogprobs]] = defaultdict(list)
         self._offsets: defaultdict[int, int] = defaultdict(int)
@@ -35,7 +34,7 @@ class CompletionAnswer(Answer):
         if not self.streams:
             self._texts[choice].append(delta.text)
             self._positions[choice] += delta.logprobs
-        elif delta.text or delta.logprobs or self._tells_drafts:
+        elif delta.text or delta.logprobs or self._drafts:
             logprobs = self._logprobs(choice, delta.logprobs)
             yield {"index": choice, "text": delta.text, "logprobs": logprobs, "finish_reason": None}
 

@@ -6,10 +6,12 @@ from services.gateway.fair_threads import FairThreads
 from services.gateway.http.app import HttpApp
 from services.gateway.http.cors import Origins
 from services.gateway.http.listener import Listener
+from services.gateway.http.page import files
 from services.gateway.http.routes import Routes
 from services.gateway.inlet import Gates
 from services.gateway.request_factory import RequestFactory
 from services.gateway.settings import GatewaySettings
+from services.gateway.status import StatusBoard
 from services.gateway.streams import Streams
 from services.gateway.tenants import TenantsFile
 
@@ -18,13 +20,14 @@ THREADS = 4
 
 
 class HttpEdge:
-    """Serves OpenAI's API over the streams of the gateway."""
+    """Serves OpenAI's API over the streams of the gateway, and a page for people."""
 
     def __init__(
         self,
         settings: GatewaySettings,
         front: RequestFactory,
         streams: Streams,
+        board: StatusBoard,
         gates: Gates,
         tenants: TenantsFile | None,
         tls: TlsFiles,
@@ -35,8 +38,13 @@ class HttpEdge:
             OSError: a file of `tls` cannot be used.
         """
         self._threads = FairThreads(THREADS, "body")
-        routes = Routes(front, Choices(streams), gates, self._threads)
-        app = HttpApp(routes, tenants.find if tenants else None, Origins(settings.http_cors_origins))
+        routes = Routes(front, Choices(streams), board, gates, self._threads)
+        app = HttpApp(
+            files() if settings.http_page else {},
+            routes,
+            tenants.find if tenants else None,
+            Origins(settings.http_cors_origins),
+        )
         self._listener = Listener(settings.http, app.serve, tls)
 
     async def start(self) -> str:

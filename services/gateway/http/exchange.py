@@ -90,9 +90,11 @@ class Exchange:
         """Ends the stream of events."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def reply(self, body: bytes, status: HTTPStatus = HTTPStatus.OK, headers: Headers | None = None) -> None:
-        """The whole answer."""
-        given = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *(headers or ())]
+    async def reply(
+        self, body: bytes, status: HTTPStatus = HTTPStatus.OK, headers: Headers | None = None, kind: bytes = JSON
+    ) -> None:
+        """The whole answer, of a content type."""
+        given = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *(headers or ())]
         await self._begin(status, given)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 

@@ -14,9 +14,10 @@ from services.gateway.http.replies import (
     ErrorReply,
     ModelList,
     ModelReply,
+    StatusReply,
 )
 
-REPLIES = (ChatReply, ChatChunk, CompletionReply, ModelList, ModelReply, ErrorReply)
+REPLIES = (ChatReply, ChatChunk, CompletionReply, ModelList, ModelReply, StatusReply, ErrorReply)
 REFERENCE = "#/components/schemas/{model}"
 REFUSALS = {
     "400": "A field is unknown, of the wrong form or out of range; `param` names it.",
@@ -54,6 +55,7 @@ def document() -> dict[str, Any]:
                 "parameters": [_parameter("path", "model", "Its name.", {"type": "string"})],
                 "get": _get("retrieveModel", "One model.", "ModelReply"),
             },
+            "/v1/paceline/status": {"get": _get("getStatus", "How busy the pairs are.", "StatusReply")},
             "/v1/chat/completions": {
                 "post": _post("createChatCompletion", "The next message of a chat.", ChatBody, "ChatReply", "ChatChunk")
             },

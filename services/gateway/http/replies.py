@@ -45,11 +45,19 @@ class Usage(TypedDict):
     completion_tokens_details: CompletionDetails
 
 
+class DraftedToken(TypedDict):
+    """A token of the output, and whether it was a draft."""
+
+    text: str
+    accepted: bool
+
+
 class Drafts(TypedDict):
-    """Draft tokens of the rounds that a chunk comes from."""
+    """Draft tokens of the rounds that a chunk comes from, and the tokens that these rounds committed."""
 
     drafted: int
     accepted: int
+    tokens: list[DraftedToken]
 
 
 class ChoiceExtension(TypedDict):
@@ -203,3 +211,37 @@ class ModelList(TypedDict):
 
     object: Literal["list"]
     data: list[ModelReply]
+
+
+class ActivityReply(TypedDict):
+    """What pairs do; rates are means over the latest seconds, and `rounds_by_width` counts rounds of these."""
+
+    running: int
+    waiting: int
+    slots: int
+    queued_tokens: int
+    free_blocks: int
+    total_blocks: int
+    tokens_per_second: float
+    tokens_per_round: float
+    rounds_by_width: dict[str, int]
+
+
+class PairReply(TypedDict):
+    """One pair."""
+
+    pair_id: str
+    ready: bool
+    speculating: bool
+    proposer: str
+    activity: ActivityReply
+
+
+class StatusReply(TypedDict):
+    """All pairs together and, where nobody needs a key, one by one."""
+
+    model: str
+    pairs: int
+    ready_pairs: int
+    total: ActivityReply
+    each: list[PairReply]

@@ -13,8 +13,10 @@ from services.gateway.http.exchange import Exchange, encoded
 from services.gateway.http.generate import Generate
 from services.gateway.http.models import PREFIX, Models
 from services.gateway.http.openapi import document
+from services.gateway.http.status import StatusPage
 from services.gateway.inlet import Gates
 from services.gateway.request_factory import RequestFactory
+from services.gateway.status import StatusBoard
 
 Handler = Callable[[Exchange], Awaitable[None]]
 
@@ -22,7 +24,9 @@ Handler = Callable[[Exchange], Awaitable[None]]
 class Routes:
     """Handlers by path and method."""
 
-    def __init__(self, front: RequestFactory, choices: Choices, gates: Gates, threads: FairThreads) -> None:
+    def __init__(
+        self, front: RequestFactory, choices: Choices, board: StatusBoard, gates: Gates, threads: FairThreads
+    ) -> None:
         """Makes the handlers; the OpenAPI document is written once."""
         models = Models(front)
         chat = Generate(
@@ -51,6 +55,7 @@ class Routes:
             "/v1/models": ("GET", models.list),
             "/v1/chat/completions": ("POST", chat),
             "/v1/completions": ("POST", completions),
+            "/v1/paceline/status": ("GET", StatusPage(front, board)),
             "/openapi.json": ("GET", openapi),
         }
 

@@ -85,7 +85,8 @@ End = Finished | Moved | Refused | Lost
 class Update:
     """News of one request: tokens from `position` of the output on, and the end if it came.
 
-    In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken.
+    In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken. An update of several
+    rounds has the number of tokens and of accepted drafts of each in `rounds`.
     """
 
     position: int
@@ -94,6 +95,7 @@ class Update:
     end: End | None = None
     drafted: int = 0
     accepted: int = 0
+    rounds: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,12 +181,19 @@ def test_http_has_one_port_from_the_service_to_the_gateway() -> None:
         by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
         gateway = by_name["Deployment", "llm-gateway"]["spec"]["template"]["spec"]["containers"][0]
         assert (f"--http=0.0.0.0:{port}" in gateway["args"]) == bool(port)
+        assert ("--http-page=true" in gateway["args"]) == bool(port)
         assert ({"name": "http", "containerPort": port} in gateway["ports"]) == bool(port)
         for service in ("llm", "llm-headless"):
             ports = by_name["Service", service]["spec"]["ports"]
             assert ({"name": "http", "port": port, "targetPort": "http"} in ports) == bool(port)
         allowed = by_name["NetworkPolicy", "llm-gateway"]["spec"]["ingress"][0]["ports"]
         assert ({"port": port} in allowed) == bool(port)
+
+
+def test_the_page_can_be_switched_off() -> None:
+    found = render(merged(BASE, {"gateway": {"httpPort": 8000, "httpPage": False}}))
+    gateway = next(one for one in found if (one["kind"], one["metadata"]["name"]) == ("Deployment", "llm-gateway"))
+    assert "--http-page=false" in gateway["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 @pytest.mark.parametrize("name", ["defaults", "raycluster", "internal-mtls"])

@@ -2,6 +2,7 @@
 - --grpc=0.0.0.0:{{ .Values.gateway.port }}
 {{- if .Values.gateway.httpPort }}
 - --http=0.0.0.0:{{ .Values.gateway.httpPort }}
+- --http-page={{ .Values.gateway.httpPage }}
 {{- end }}
 - --health=0.0.0.0:50052
 - --metrics=0.0.0.0:9100

@@ -1,0 +1,75 @@
+// The panel that tells how busy the pairs are.
+import { fixed } from "./answer.js";
+import { element, setText, showFigures } from "./dom.js";
+
+const EVERY_MS = 2000;
+const WIDTHS = 3;
+
+export class StatusPanel {
+  /** `failed` hears of every refusal. */
+  constructor(gateway, document, failed) {
+    this.gateway = gateway;
+    this.failed = failed;
+    this.note = document.getElementById("status-note");
+    this.total = document.getElementById("status-total");
+    this.pairs = document.getElementById("status-pairs");
+  }
+
+  /** Asks again and again, while somebody can see it. */
+  async follow() {
+    for (;;) {
+      if (document.visibilityState === "visible") await this.look();
+      await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
+    }
+  }
+
+  /** Asks once. */
+  async look() {
+    try {
+      this.#show(await this.gateway.status());
+    } catch (error) {
+      setText(this.note, error.wantsKey ? "Needs a key." : "No answer from the gateway.");
+      this.failed(error);
+    }
+  }
+
+  #show(status) {
+    setText(this.note, `${status.ready_pairs} of ${status.pairs} pairs ready`);
+    const { total } = status;
+    showFigures(this.total, {
+      requests: `${total.running} of ${total.slots}`,
+      waiting: String(total.waiting),
+      queue: `${total.queued_tokens} tokens`,
+      "tok/s": fixed(total.tokens_per_second, 0),
+      tau: fixed(total.tokens_per_round, 2),
+      widths: widths(total.rounds_by_width),
+      KV: used(total),
+    });
+    this.pairs.hidden = !status.each.length;
+    this.pairs.querySelector("tbody").replaceChildren(...status.each.map(row));
+  }
+}
+
+function row({ pair_id, ready, speculating, proposer, activity }) {
+  const drafts = ready ? (speculating ? proposer : "none") : "away";
+  const figures = [
+    drafts,
+    `${activity.running} of ${activity.slots}`,
+    fixed(activity.tokens_per_second, 0),
+    fixed(activity.tokens_per_round, 2),
+    used(activity),
+  ];
+  return element("tr", {}, element("th", { scope: "row" }, pair_id), ...figures.map((one) => element("td", {}, one)));
+}
+
+/** Part of the K/V blocks in use. */
+function used({ free_blocks, total_blocks }) {
+  return total_blocks ? `${Math.round(100 * (1 - free_blocks / total_blocks))} %` : "–";
+}
+
+/** Shares of rounds by width, the most used first. */
+function widths(rounds) {
+  const all = Object.values(rounds).reduce((sum, count) => sum + count, 0);
+  const most = Object.entries(rounds).sort(([, one], [, other]) => other - one);
+  return most.slice(0, WIDTHS).map(([width, count]) => `${width}: ${Math.round((100 * count) / all)} %`).join(", ") || "–";
+}
