@@ -143,12 +143,20 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "BLOCK_SIZE": 16,
                 "HAS_BLOCK": block,
                 "HAS_TREE": tree,
+                "CAUSAL": causal,
                 "TILE": 16,
                 "WIDE": tl.float32,
             },
             {},
         )
-        for block, tree, window in ((False, False, 0), (True, False, 0), (False, True, 64), (True, True, 64))
+        for block, tree, causal, window in (
+            (False, False, True, 0),
+            (True, False, False, 0),
+            (False, True, True, 64),
+            (True, True, False, 64),
+            (True, False, False, 2048),
+            (True, False, True, 2048),
+        )
     ),
     *(
         (

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import Mask, Span, kernel, plan_context, plan_span, reference
+from services.common.kernels.span_attention import Mask, Span, kernel, plan_context, plan_span, reference, seen_through
+from services.common.kernels.span_attention.mask import OPEN
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
 from tests.kernels.gpu.test_attention import BLOCK_SIZE, LENGTHS, dense, poisoned_kv, softmax_attention, tables
 
@@ -73,18 +74,24 @@ def test_rows_of_the_target(kind: str, window: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("causal", "window"), [(False, 9), (False, 3), (True, 0), (True, 9)])
-def test_blocks_of_the_drafter(causal: bool, window: int, dtype: torch.dtype) -> None:
-    """Layers with a window are causal within their block."""
+@pytest.mark.parametrize(
+    ("causal", "window"), [("", 9), ("", 3), ("by bits", 0), ("by bits", 9), ("by itself", 0), ("by itself", 9)]
+)
+def test_blocks_of_the_drafter(causal: str, window: int, dtype: torch.dtype) -> None:
+    """Layers with a window may be causal within their block."""
     table = tables(LENGTHS, WIDTH)
     kv = poisoned_kv(KV_HEADS, SIZE, table, LENGTHS, dtype)
     forget(kv, table, window)
     shape = (len(LENGTHS), WIDTH, KV_HEADS, SIZE)
     q = randn(*shape[:2], HEADS, SIZE, dtype=dtype)
     own_keys, own_values = (randn(*shape, seed=seed, dtype=dtype) for seed in (5, 6))
-    mask = Mask(window, of_kind("chain by bits")[1] if causal else None)
-    by_kernel = kernel.attend_block(q, own_keys, own_values, kv, planned(plan_context, table, mask, DEVICE))
-    host = planned(plan_context, table, mask, "cpu")
+    if causal == "by bits":
+        mask = Mask(window, of_kind("chain by bits")[1])
+        device, host = (planned(plan_context, table, mask, where) for where in (DEVICE, "cpu"))
+    else:
+        mask = Mask(window, causal=bool(causal))
+        device, host = (seen_through(planned(plan_context, table, OPEN, where), mask) for where in (DEVICE, "cpu"))
+    by_kernel = kernel.attend_block(q, own_keys, own_values, kv, device)
     in_torch = reference.attend_block(q.cpu(), own_keys.cpu(), own_values.cpu(), kv.cpu().nan_to_num(), host)
     for row, length in enumerate(LENGTHS[:-1]):
         past_keys, past_values = dense(kv, table, row, length)

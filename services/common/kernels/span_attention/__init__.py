@@ -5,9 +5,9 @@ from torch import Tensor
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.span_attention import reference
 from services.common.kernels.span_attention.mask import Mask
-from services.common.kernels.span_attention.span import Span, plan_context, plan_span
+from services.common.kernels.span_attention.span import Span, plan_context, plan_span, seen_through
 
-__all__ = ["Mask", "Span", "attend_block", "attend_span", "plan_context", "plan_span"]
+__all__ = ["Mask", "Span", "attend_block", "attend_span", "plan_context", "plan_span", "seen_through"]
 
 
 def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
@@ -23,7 +23,7 @@ def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
-    """Let every row attend to the paged positions below its length and to all rows of its own block."""
+    """Let every row attend to the paged positions below its length and to all rows of its own block, or fewer by mask."""
     if on_kernel(q_BWHD):
         from services.common.kernels.span_attention import kernel
 

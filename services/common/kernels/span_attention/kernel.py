@@ -54,7 +54,7 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     partial = torch.empty((shares, splits, rows, size), dtype=wide, device=q_BWHD.device)
     sums = torch.empty((shares, splits, rows, 2), dtype=wide, device=q_BWHD.device)
     out_BWF = torch.empty((batch, width, heads * size), dtype=q_BWHD.dtype, device=q_BWHD.device)
-    ancestors_BW = span.mask.ancestors_BW
+    ancestors_BW, causal = span.mask.ancestors_BW, keys is None or span.mask.causal
     shapes = {
         "WINDOW": span.mask.window, "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
         "SIZE_PAD": triton.next_power_of_2(size), "SPLITS": splits, "TOKENS": cut.tokens, "PDL": PDL, **LAUNCH,
@@ -65,8 +65,8 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
         block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
         block_values.stride(1), block_values.stride(2), size**-0.5 * _LOG2_E,
-        BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, HAS_TREE=ancestors_BW is not None, TILE=cut.tile,
-        WIDE=tl.float64 if wide == torch.float64 else tl.float32,
+        BLOCK_SIZE=span.block_size, HAS_BLOCK=keys is not None, HAS_TREE=ancestors_BW is not None, CAUSAL=causal,
+        TILE=cut.tile, WIDE=tl.float64 if wide == torch.float64 else tl.float32,
         num_warps=cut.warps, num_stages=cut.stages, **shapes,
     )  # fmt: skip
     if splits == 1:

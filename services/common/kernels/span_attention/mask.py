@@ -13,18 +13,19 @@ class Mask:
     """How far back rows see, and which rows of their own span.
 
     `window` counts positions, the row's own included; 0 is no end. Bit i of `ancestors_BW`, int64, lets row j see row i
-    of its span, i <= j: of a tree those it descends from and itself, of a block that is causal those up to itself. Then
-    a row sits as many positions behind the context as it has ancestors, and a window holds the whole span. Without it
-    rows see those before them, or all of a block.
+    of its span, i <= j: of a tree those it descends from and itself. Then a row sits as many positions behind the
+    context as it has ancestors, and a window holds the whole span. Without it rows see those before them, and of a
+    block that is not `causal` all.
     """
 
     window: int = 0
     ancestors_BW: Tensor | None = None
+    causal: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether it hides nothing."""
-        return not self.window and self.ancestors_BW is None
+        return not self.window and self.ancestors_BW is None and not self.causal
 
 
 OPEN = Mask()
@@ -49,7 +50,7 @@ def masked_bias(places_BT: Tensor, lengths_B: Tensor, positions_BW: Tensor, mask
     if mask.ancestors_BW is not None:
         own_BWT = (mask.ancestors_BW[:, :, None] >> offset_B1T.clamp(0, _BITS - 1)) & 1 != 0
     else:
-        last_W1 = torch.arange(width)[:, None] if causal else torch.full((width, 1), width - 1)
+        last_W1 = torch.arange(width)[:, None] if causal or mask.causal else torch.full((width, 1), width - 1)
         own_BWT = offset_B1T <= last_W1
     own_BWT = own_BWT & (offset_B1T >= 0) & (offset_B1T < width)
     past_BWT = (places_B1T >= 0) & (offset_B1T < 0)

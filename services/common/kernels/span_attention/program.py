@@ -47,9 +47,10 @@ def attend_kernel(
     q_ptr, kv_ptr, block_k_ptr, block_v_ptr, table_ptr, lengths_ptr, reach_ptr, positions_ptr, ancestors_ptr,
     partial_ptr, sums_ptr, out_ptr, places, stride_table, columns, stride_kb, stride_kw, stride_kh, stride_vb,
     stride_vw, stride_vh, scale,
-    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, TILE: tl.constexpr,
-    TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
-    KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
+    TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
+    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Grid (B * Hkv, SPLITS, row tiles): write a share's sums, or the result where there is one share."""
     pair, split = tl.program_id(0), tl.program_id(1)
@@ -92,7 +93,7 @@ def attend_kernel(
             v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
             if (first + TOKENS > seen_by_all) | (WINDOW > 0):
-                sees = _sees(position, row, length, total, low, bits_ptr, HAS_BLOCK, HAS_TREE, WINDOW, WIDTH, GROUP)
+                sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
                 scores = tl.where(sees, scores, float("-inf"))
             best, mass, sum_ = _take(scores, v, best, mass, sum_)
     for first in tl.range(tl.maximum(begin, middle), end, TOKENS, num_stages=1):
@@ -110,7 +111,7 @@ def attend_kernel(
             v_at = sequence * stride_vb + (position - length) * stride_vw + head * stride_vh
             k += tl.load(block_k_ptr + k_at[:, None] + column[None, :], mask=takes, other=0.0)
             v += tl.load(block_v_ptr + v_at[:, None] + column[None, :], mask=takes, other=0.0)
-        sees = _sees(position, row, length, total, low, bits_ptr, HAS_BLOCK, HAS_TREE, WINDOW, WIDTH, GROUP)
+        sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
         best, mass, sum_ = _take(tl.where(sees, scores, float("-inf")), v, best, mass, sum_)
     allow_next(PDL)
@@ -129,14 +130,14 @@ def attend_kernel(
 @triton.jit
 def _sees(
     position, row, length, total, low, bits_ptr,
-    HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
+    CAUSAL: tl.constexpr, HAS_TREE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Return which rows see which positions: those of their path, of their block, or up to their own."""
     sees = (position < total)[None, :]
     if HAS_TREE:
         bits = tl.load(bits_ptr + row // GROUP, mask=row < WIDTH * GROUP, other=0)
         sees &= (position < length)[None, :] | _has(bits, position - length)
-    elif not HAS_BLOCK:
+    elif CAUSAL:
         sees &= position[None, :] <= length + (row // GROUP)[:, None]
     if WINDOW > 0:
         # A row of a tree is stored elsewhere than where it sits.

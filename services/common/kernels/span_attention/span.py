@@ -1,6 +1,6 @@
 """Where the rows of a span sit: computed once a forward and shared by its layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -76,15 +76,31 @@ def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_si
     if not lengths_B.is_cuda:
         gather_BT, bias_B1WT = _context_on_cpu(block_table_BN, lengths_B, width, block_size)
         if not mask.is_open:
-            places_T = torch.arange(gather_BT.shape[1])
-            # Gathered places from a sequence's length on are another's; its block follows behind all of them.
-            places_BT = torch.where(places_T < lengths_B[:, None], places_T, -1)
-            places_BT = torch.cat((places_BT, lengths_B[:, None] + torch.arange(width)), 1)
-            bias_B1WT = masked_bias(places_BT, lengths_B, positions_BW, mask, causal=False)
+            bias_B1WT = _masked_context(gather_BT.shape[1], lengths_B, positions_BW, mask)
     reach_B, slots_T = lengths_B + width, torch.arange(positions_BW.numel(), device=lengths_B.device)
     return Span(
         block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
     )
+
+
+def seen_through(span: Span, mask: Mask) -> Span:
+    """Return a drafter's block as the layers with a mask see it: what is planned once serves layers of all kinds."""
+    if mask.is_open:
+        return span
+    assert mask.ancestors_BW is None, "a tree's rows sit elsewhere: plan_context places them"
+    bias_B1WT = None
+    if span.gather_BT is not None:
+        bias_B1WT = _masked_context(span.gather_BT.shape[1], span.lengths_B, span.positions_BW, mask)
+    return replace(span, bias_B1WT=bias_B1WT, mask=mask)
+
+
+def _masked_context(count: int, lengths_B: Tensor, positions_BW: Tensor, mask: Mask) -> Tensor:
+    """Return the bias over `count` gathered places and the block, which follows behind all of them."""
+    places_T, width = torch.arange(count), positions_BW.shape[1]
+    # Gathered places from a sequence's length on are another's.
+    places_BT = torch.where(places_T < lengths_B[:, None], places_T, -1)
+    places_BT = torch.cat((places_BT, lengths_B[:, None] + torch.arange(width)), 1)
+    return masked_bias(places_BT, lengths_B, positions_BW, mask, causal=False)
 
 
 def _written(
