@@ -111,7 +111,10 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         for offset in (0.0, 1.0)
     ),
     (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32, "PDL": True}, {}),
-    (embedding._embedding_kernel, {"WIDTH_PAD": 512, "PDL": True}, {}),
+    *(
+        (embedding._embedding_kernel, {"WIDTH_PAD": 512, "SCALE": scale, "WIDE": tl.float32, "PDL": True}, {})
+        for scale in (1.0, 53.0)
+    ),
     (
         store_context._store_context_kernel,
         {"HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "GROUP": 8},

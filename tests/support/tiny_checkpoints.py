@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from services.common.model.checkpoint import SINGLE_FILE
-from services.common.model.dflash.spec import drafter_shapes, read_drafter_spec
+from services.common.model.dflash.reading import read_drafter_spec
+from services.common.model.dflash.spec import drafter_shapes
 from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
 from services.common.model.weights import Shapes, model_shapes
@@ -52,12 +53,16 @@ class TinyPair:
 
 
 def write_configs(
-    folder: Path, shape: TinyShape, family: str = "qwen3", changes: Mapping[str, Any] | None = None
+    folder: Path,
+    shape: TinyShape,
+    family: str = "qwen3",
+    changes: Mapping[str, Any] | None = None,
+    drafter: Mapping[str, Any] | None = None,
 ) -> TinyPair:
     """Write the two configurations only: enough for a pair with random weights."""
     pair = TinyPair(folder / "target", folder / "drafter")
     target = _target_config(shape, family) | dict(changes or {})
-    for path, config in ((pair.target, target), (pair.drafter, _drafter_config(shape))):
+    for path, config in ((pair.target, target), (pair.drafter, _drafter_config(shape) | dict(drafter or {}))):
         path.mkdir(parents=True, exist_ok=True)
         (path / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     return pair
@@ -72,14 +77,15 @@ def write_tiny(
     dtype: torch.dtype = torch.float32,
     family: str = "qwen3",
     changes: Mapping[str, Any] | None = None,
+    drafter: Mapping[str, Any] | None = None,
 ) -> TinyPair:
     """Write a random target with its tokenizer, a drafter that fits it, and their manifests.
 
-    `family` is the target's `model_type`, `changes` are keys of its config.json. `std` scales the random matrices:
-    large enough that greedy text is not one repeated token.
+    `family` is the target's `model_type`, `changes` are keys of its config.json, `drafter` of the drafter's. `std`
+    scales the random matrices: large enough that greedy text is not one repeated token.
     """
     shape = shape or TinyShape()
-    pair = write_configs(folder, shape, family, changes)
+    pair = write_configs(folder, shape, family, changes, drafter)
     generator = torch.Generator().manual_seed(seed)
     write_tokenizer(pair.target, shape.vocab)
     _write_tensors(pair.target, model_shapes(read_target_spec(pair.target)), generator, std, dtype)

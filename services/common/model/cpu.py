@@ -3,12 +3,13 @@
 Whole blocks in one program: most of a round on a CPU would otherwise be Python between small operators.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from services.common.kernels.embedding.reference import embedding
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
@@ -23,7 +24,7 @@ from services.common.model.weights import AttentionWeights, DenseWeights, LayerW
 
 
 class Places(NamedTuple):
-    """Where rows sit: their rotation and where they write; then of each span its rows, where it reads, and its mask."""
+    """Where rows sit: rotation and where they write; of each span its rows and where it reads; of each view a mask."""
 
     rotation: Rotation
     slots_T: Tensor
@@ -61,10 +62,16 @@ class HostSpanAttention(HostMixer):
 
 
 class HostBlockAttention(HostMixer):
-    """A drafter's: the rows of its one span attend to the context and to one another, and leave nothing behind."""
+    """A drafter's: the rows of its one span attend to the context and to one another by one of their views."""
+
+    view: Final[int]
+
+    def __init__(self, weights: AttentionWeights, spec: StackSpec, view: int) -> None:
+        super().__init__(weights, spec)
+        self.view = view
 
     def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
-        """Return the mixed rows [T, F]; the first of `rooms` holds the context."""
+        """Return the mixed rows [T, F] and leave nothing behind; the first of `rooms` holds the context."""
         turning, read_BT = self.heads + self.kv_heads, places.reads[0]
         mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
         turning_THD = mixed_BWHD[:, :, :turning].flatten(0, 1)
@@ -73,7 +80,7 @@ class HostBlockAttention(HostMixer):
         keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[0])
         keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
         values_BTHD = torch.cat((values_BTHD, mixed_BWHD[:, :, turning:]), 1)
-        return attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, places.biases[0]).flatten(0, 1)
+        return attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, places.biases[self.view]).flatten(0, 1)
 
 
 class HostSwiGlu(nn.Module):
@@ -113,11 +120,12 @@ class HostBlocks(nn.Module):
     """Blocks over one residual stream."""
 
     offset: Final[float]
+    embed_scale: Final[float]
 
     def __init__(self, layers: Sequence[HostLayer], first_norm_D: Tensor, spec: StackSpec) -> None:
         super().__init__()
         self.layers, self.first_norm_D = nn.ModuleList(layers), first_norm_D
-        self.eps, self.offset = spec.norm_eps, spec.norm_offset
+        self.eps, self.offset, self.embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
 
     def forward(
         self, ids_T: Tensor, embed_VD: Tensor, places: Places, states: list[Tensor], taps: list[int]
@@ -126,7 +134,7 @@ class HostBlocks(nn.Module):
 
         The last block's is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
         """
-        stream_TD = embed_VD.index_select(0, ids_T)
+        stream_TD = embedding(ids_T, embed_VD, self.embed_scale)
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps, self.offset)
         rooms = [room_for(states[0], read_BT) for read_BT in places.reads]
         streams: list[Tensor] = []
@@ -139,18 +147,17 @@ class HostBlocks(nn.Module):
         return normed_TD, torch.cat([streams[tap] for tap in taps], -1)
 
 
-Attends = Callable[[AttentionWeights, StackSpec], nn.Module]
-"""Makes the mixer of a layer."""
-
-
 class HostStack:
     """Runs the blocks on a CPU."""
 
-    def __init__(self, spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, attends: Attends) -> None:
+    def __init__(
+        self, spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, mixers: Sequence[nn.Module]
+    ) -> None:
+        """`mixers` are those of the layers."""
         norms = [layer.input_norm_D for layer in layers] + [norm_D]
         blocks = [
-            HostLayer(attends(layer.mixer, spec), layer, next_norm_D, spec)
-            for layer, next_norm_D in zip(layers, norms[1:], strict=True)
+            HostLayer(mixer, layer, next_norm_D, spec)
+            for mixer, layer, next_norm_D in zip(mixers, layers, norms[1:], strict=True)
         ]
         self._blocks = compiled(HostBlocks(blocks, norms[0], spec))
 
@@ -159,10 +166,7 @@ class HostStack:
         taps: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        places = Places(rotation, rows.slots_T, [], [], [])
-        for part in rows.parts:
-            places.counts.append(part.count)
-            places.reads.append(part.span.read_BT)
-            places.biases.append(part.span.bias_B1WT)
+        counts, reads = [part.count for part in rows.parts], [part.span.read_BT for part in rows.parts]
+        places = Places(rotation, rows.slots_T, counts, reads, [view.bias_B1WT for view in rows.views])
         hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps))
         return hidden_TD, features_TF

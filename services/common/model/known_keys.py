@@ -49,11 +49,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 NEUTRAL_DFLASH: Mapping[str, tuple[Any, ...]] = {
     "attention_sink_bias": (False, None),
     "attention_value_scale": (None, 1, 1.0),
-    "causal": (False, None),
     "conv_kernel_size": (None, 0),
-    "final_logit_softcapping": (None, 0, 0.0),
-    "input_embedding_scale": (None, 1, 1.0),
-    "output_multiplier": (None, 1, 1.0),
     "projector_type": (None, "linear"),
     "sample_from_anchor": (False, None),
     "selector_rank": (None, 0),

@@ -1,6 +1,6 @@
 """The blocks that targets and drafters share, by kernels: a mixer, a feed-forward part and the residual stream."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,10 +49,11 @@ class SpanAttention:
 
 @dataclass(frozen=True)
 class BlockAttention:
-    """A drafter's: rows attend to the paged context and to one another, and leave nothing behind."""
+    """A drafter's: rows attend to the context and to one another by one of their views, and leave nothing behind."""
 
     weights: AttentionWeights
     spec: StackSpec
+    view: int
 
     def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: Tensor) -> Tensor:
         """`state` is the paged context K/V [2, N, S, Hkv, Dh]."""
@@ -61,7 +62,7 @@ class BlockAttention:
         q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows, self.spec)
         shape = part.span.positions_BW.shape
         k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *size)
-        return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, state, part.span).flatten(0, 1)
+        return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, state, rows.views[self.view]).flatten(0, 1)
 
 
 def _projected(
@@ -104,13 +105,13 @@ class KernelStack:
         spec: StackSpec,
         layers: Sequence[LayerWeights],
         norm_D: Tensor,
-        attends: Callable[[AttentionWeights, StackSpec], Mixer],
+        mixers: Sequence[Mixer],
     ) -> None:
-        """`attends` makes the mixer of a layer."""
-        self._eps, self._offset = spec.norm_eps, spec.norm_offset
+        """`mixers` are those of the layers."""
+        self._eps, self._offset, self._embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
         self._layers = [
-            Layer(attends(layer.mixer, spec), layer.mixer.o_DF, layer.post_norm_D, SwiGlu(layer.ffn, spec))
-            for layer in layers
+            Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, SwiGlu(layer.ffn, spec))
+            for mixer, layer in zip(mixers, layers, strict=True)
         ]
         self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
 
@@ -119,7 +120,7 @@ class KernelStack:
         taps: Sequence[int] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        stream_TD = embedding(ids_T, embed_VD)
+        stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
         tapped: dict[int, Tensor] = {}
         for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):

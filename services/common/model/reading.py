@@ -5,8 +5,9 @@ A key that changes the arithmetic and is not implemented must not be ignored: th
 
 import logging
 import reprlib
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
+from types import MappingProxyType
 
 from services.common.model.checkpoint import CONFIG_FILE
 from services.common.model.fields import Fields, read_object
@@ -16,12 +17,16 @@ from services.common.model.rope import read_rope
 from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, StackSpec
 
 _LOG = logging.getLogger(__name__)
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Of `layer_types`."""
 MOST_LAYERS = 1 << 12
 """More would take a minute and gigabytes only to be compared with the file's tensors."""
 
 
-def open_config(folder: Path, architectures: Iterable[str]) -> tuple[str, Fields]:
-    """Return which of `architectures` a folder's config.json names, and its keys.
+def open_config(
+    folder: Path, architectures: Iterable[str], others: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, Fields]:
+    """Return which of `architectures` a folder's config.json names, and its keys; `others` are why some are refused.
 
     Raises:
         ModelError: the file is missing or malformed, or names none of them.
@@ -32,19 +37,23 @@ def open_config(folder: Path, architectures: Iterable[str]) -> tuple[str, Fields
     for name in named:
         if name in known:
             return str(name), fields
+        if isinstance(name, str) and name in others:
+            raise fields.error("architectures", f"{name}: {others[name]}")
     raise fields.error("architectures", f"{reprlib.repr(named)} is not supported, only {known}")
 
 
-def read_stack(fields: Fields, *, bias: bool, qk_norm: bool) -> StackSpec:
+def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str] = (FULL,)) -> StackSpec:
     """Read a stack of equal blocks: attention over all tokens before, with or without bias and head norms, and SwiGLU.
+
+    `kinds` are the `layer_types` that the caller knows.
 
     Raises:
         ModelError: a size is missing or inconsistent, or a key asks for what is not implemented.
     """
     count = fields.positive("num_hidden_layers", most=MOST_LAYERS)
-    kinds = fields.take("layer_types", (list, type(None)), default=None)
-    if kinds is not None and kinds != ["full_attention"] * count:
-        raise fields.error("layer_types", f"only {count} x full_attention is supported, is {reprlib.repr(kinds)}")
+    given = fields.take("layer_types", (list, type(None)), default=None)
+    if given is not None and (len(given) != count or any(kind not in kinds for kind in given)):
+        raise fields.error("layer_types", f"only {count} x {list(kinds)} is supported, is {reprlib.repr(given)}")
     hidden = fields.positive("hidden_size")
     attention, positions = _read_attention(fields, hidden, bias=bias, qk_norm=qk_norm)
     for name, allowed in NEUTRAL.items():

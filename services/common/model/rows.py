@@ -1,6 +1,6 @@
 """The rows of one forward: spans of sequences, end to end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,10 +27,13 @@ class Part:
 
 
 class Rows:
-    """Spans of any lengths in one forward; products run over all rows at once, attention over one span at a time."""
+    """Spans of any lengths in one forward; products run over all rows at once, attention over one span at a time.
 
-    def __init__(self, *parts: Part) -> None:
-        self.parts = parts
+    `views` are the spans as layers see them: of a target each part's, of a drafter its one part's by kind of layer.
+    """
+
+    def __init__(self, *parts: Part, views: Sequence[Span] = ()) -> None:
+        self.parts, self.views = parts, views or [part.span for part in parts]
         positions, slots = [], []
         for part in parts:
             positions.append(part.span.positions_BW.flatten())

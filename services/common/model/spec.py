@@ -51,7 +51,7 @@ class LayerSpec:
 class StackSpec:
     """Blocks over one residual stream, and the norm after them; `max_positions` is the length that scaling allows.
 
-    Norms multiply by `norm_offset` plus their weight.
+    Norms multiply by `norm_offset` plus their weight, embedded rows are multiplied by `embed_scale`.
     """
 
     vocab_size: int
@@ -60,6 +60,7 @@ class StackSpec:
     max_positions: int
     norm_eps: float
     norm_offset: float = 0.0
+    embed_scale: float = 1.0
 
     @property
     def attention(self) -> Attention:

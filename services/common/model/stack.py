@@ -33,15 +33,16 @@ class Stack(Protocol):
 def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor) -> Stack:
     """Return blocks whose rows store their keys and values and attend causally."""
     if on_kernel(norm_D):
-        return KernelStack(spec, layers, norm_D, SpanAttention)
-    return HostStack(spec, layers, norm_D, HostSpanAttention)
+        return KernelStack(spec, layers, norm_D, [SpanAttention(layer.mixer, spec) for layer in layers])
+    return HostStack(spec, layers, norm_D, [HostSpanAttention(layer.mixer, spec) for layer in layers])
 
 
-def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor) -> Stack:
-    """Return blocks whose rows attend to a context and to one another."""
+def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, views: Sequence[int]) -> Stack:
+    """Return blocks whose rows attend to a context and to one another, in each layer by that one of their views."""
+    seen = list(zip(layers, views, strict=True))
     if on_kernel(norm_D):
-        return KernelStack(spec, layers, norm_D, BlockAttention)
-    return HostStack(spec, layers, norm_D, HostBlockAttention)
+        return KernelStack(spec, layers, norm_D, [BlockAttention(layer.mixer, spec, view) for layer, view in seen])
+    return HostStack(spec, layers, norm_D, [HostBlockAttention(layer.mixer, spec, view) for layer, view in seen])
 
 
 def rotation_table(spec: StackSpec, positions: int, dtype: torch.dtype, device: torch.device) -> RotationTable:

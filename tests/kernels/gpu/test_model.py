@@ -76,6 +76,16 @@ def test_tapped_streams_are_kept_where_sums_are_made_in_place(tmp_path: Path, mo
     close(by_kernels.float(), run_taps(tmp_path, "cpu").float())
 
 
+def test_a_drafter_that_slides_gives_the_same_by_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine tokens of context are more than its window."""
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 4, "use_sliding_window": True}
+    write_tiny(tmp_path, 3, SHAPE, std=0.25, drafter=window | {"input_embedding_scale": 5.75})
+    by_kernels = run_pair(tmp_path, DEVICE)
+    as_references(monkeypatch)
+    for got, expected in zip(by_kernels, run_pair(tmp_path, "cpu"), strict=True):
+        close(got.float(), expected.float())
+
+
 @pytest.mark.parametrize("family", ["qwen3", "llama", "qwen2"])
 def test_a_pair_gives_the_same_by_kernels(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tiny(tmp_path, 3, SHAPE, std=0.25, family=family)

@@ -58,6 +58,8 @@ def test_swiglu(dtype: torch.dtype) -> None:
 def test_embedding_and_ids_out_of_range() -> None:
     table, ids = randn(20, 40), torch.tensor([3, 19, 0, 3], device=DEVICE)
     close(embedding_kernel.embedding(ids, table), embedding_reference.embedding(ids, table))
+    half, scale = table.bfloat16(), 73.5
+    close(embedding_kernel.embedding(ids, half, scale), embedding_reference.embedding(ids, half, scale))
     wild = torch.tensor([-1, 20, 2**40], device=DEVICE)
     close(embedding_kernel.embedding(wild, table), table[:1].expand(3, -1))
 

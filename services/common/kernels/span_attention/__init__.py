@@ -23,7 +23,7 @@ def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
-    """Let every row attend to the paged positions below its length and to all rows of its own block, or fewer by mask."""
+    """Let every row attend to the paged positions below its length and all rows of its block, or as masked."""
     if on_kernel(q_BWHD):
         from services.common.kernels.span_attention import kernel
 

@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
+from services.common.kernels.span_attention import seen_through
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.dflash.spec import NORM, DrafterSpec, open_drafter, prefixes
+from services.common.model.dflash.reading import open_drafter
+from services.common.model.dflash.spec import NORM, DrafterSpec, prefixes
 from services.common.model.rows import Rows
 from services.common.model.stack import draft_stack, rotation_table
 from services.common.model.weights import LayerWeights, read_layer
@@ -42,7 +44,8 @@ class DflashBlock:
         self.spec = spec
         self.revision = revision
         self._norm_D = norm_D
-        self._stack = draft_stack(spec, layers, norm_D)
+        self._masks = tuple(dict.fromkeys(spec.masks))
+        self._stack = draft_stack(spec, layers, norm_D, [self._masks.index(mask) for mask in spec.masks])
         self._table = rotation_table(spec, spec.max_positions, norm_D.dtype, norm_D.device)
 
     def reach(self, context: int) -> None:
@@ -80,15 +83,24 @@ class DflashBlock:
         # One product over flat rows: a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
-            return argmax_token(coupling.apply(F.linear(rows_RD, lm_head_VD), take)).view(-1, take)
+            return argmax_token(coupling.apply(self._logits(rows_RD, lm_head_VD), take)).view(-1, take)
+        # A scale above 0 and a bound keep the order.
         return argmax_of_product(rows_RD, lm_head_VD).view(-1, take)
 
     @torch.no_grad()
     def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
         """Return the normalised hidden states of the block [B, W, D]."""
         rotation = self._table.at(rows.positions_T)
+        (part,) = rows.parts
+        rows = Rows(part, views=[seen_through(part.span, mask) for mask in self._masks])
         hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, draft_kv_L2NSHD.unbind())
         return hidden_TD.view(*ids_BW.shape, -1)
+
+    def _logits(self, rows_RD: Tensor, lm_head_VD: Tensor) -> Tensor:
+        logits_RV, cap = F.linear(rows_RD, lm_head_VD), self.spec.logit_cap
+        if self.spec.logit_scale != 1.0:
+            logits_RV = logits_RV * self.spec.logit_scale
+        return torch.tanh(logits_RV / cap) * cap if cap else logits_RV
 
 
 def load_block(

@@ -18,15 +18,8 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.store_context import reference, store_context
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.dflash.spec import (
-    FC,
-    HIDDEN_NORM,
-    DrafterSpec,
-    block_shapes,
-    context_shapes,
-    open_drafter,
-    prefixes,
-)
+from services.common.model.dflash.reading import open_drafter
+from services.common.model.dflash.spec import FC, HIDDEN_NORM, DrafterSpec, block_shapes, context_shapes, prefixes
 from services.common.model.errors import ModelError
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec

@@ -1,81 +1,31 @@
-"""The spec of a DFlash drafter, read from config.json, and the tensors that it asks for."""
+"""The spec of a DFlash drafter, and the tensors that it asks for."""
 
-import reprlib
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
-
-from services.common.model.checkpoint import Checkpoint, TensorSource
-from services.common.model.fields import Fields
-from services.common.model.generation import token_ids
-from services.common.model.known_keys import IGNORED, NEUTRAL_DFLASH
-from services.common.model.random_weights import RandomCheckpoint
-from services.common.model.reading import MOST_LAYERS, finish, open_config, read_stack
+from services.common.kernels.span_attention import Mask
 from services.common.model.spec import StackSpec
 from services.common.model.weights import Shapes, layer_shapes
 
 FC, HIDDEN_NORM, NORM = "fc.weight", "hidden_norm.weight", "norm.weight"
-_ARCHITECTURE = "DFlashDraftModel"
-_MOST_BLOCK = 1 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterSpec(StackSpec):
-    """A DFlash drafter; `target_layer_ids` are the target blocks whose outputs it reads."""
+    """A DFlash drafter; `target_layer_ids` are the target blocks whose outputs it reads.
+
+    `masks` are what the rows of its block see in each layer. A window is counted from each row, not from the block's
+    anchor: row j, at position length + j, sees the positions from length + j + 1 - window on. So the published code
+    computes, and so its drafters were trained. Logits are multiplied by `logit_scale`, then bounded by `logit_cap`
+    (0 is no bound) as `cap * tanh(logit / cap)`.
+    """
 
     block_size: int
     mask_token_id: int
     target_layer_ids: tuple[int, ...]
     num_target_layers: int
-
-
-def read_drafter_spec(folder: Path) -> DrafterSpec:
-    """Read config.json in the published layout (`dflash_config` holds the mask id and the layers).
-
-    Raises:
-        ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
-    """
-    _, fields = open_config(folder, {_ARCHITECTURE})
-    stack = read_stack(fields, bias=False, qk_norm=True)
-    inner = fields.nested("dflash_config")
-    for name, allowed in NEUTRAL_DFLASH.items():
-        inner.neutral(name, allowed)
-    block_size = _block_size(fields, inner)
-    num_target_layers = fields.positive("num_target_layers", most=MOST_LAYERS)
-    default = default_layer_ids(num_target_layers, len(stack.layers))
-    layer_ids = tuple(inner.take("target_layer_ids", (list,), default=list(default)))
-    if not layer_ids or any(type(i) is not int or not 0 <= i < num_target_layers for i in layer_ids):
-        raise inner.error("target_layer_ids", f"must be ids below {num_target_layers}: {reprlib.repr(layer_ids)}")
-    (mask_id,) = token_ids(inner, "mask_token_id", [inner.take("mask_token_id", (int,))], stack.vocab_size)
-    if fields.take("draft_vocab_size", (int, type(None)), default=None) not in (None, stack.vocab_size):
-        raise fields.error("draft_vocab_size", "a reduced draft vocabulary is not supported")
-    fields.take("tie_word_embeddings", (bool,), default=False)
-    fields.take("eos_token_id", (int, list, type(None)), default=None)
-    inner.finish(frozenset())
-    finish(fields, IGNORED)
-    return DrafterSpec(**vars(stack), block_size=block_size, mask_token_id=mask_id, target_layer_ids=layer_ids,
-                       num_target_layers=num_target_layers)  # fmt: skip
-
-
-def default_layer_ids(target_layers: int, draft_layers: int) -> tuple[int, ...]:
-    """Return the layers that DFlash reads when a checkpoint names none: evenly spread from 1 to L - 3."""
-    if draft_layers == 1 or target_layers < 4:
-        return (target_layers // 2,)
-    step = (target_layers - 4) / (draft_layers - 1)
-    return tuple(round(1 + index * step) for index in range(draft_layers))
-
-
-def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, TensorSource]:
-    """Return a drafter's spec and its tensors.
-
-    Raises:
-        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
-    """
-    spec = read_drafter_spec(folder)
-    checkpoint: TensorSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
-    checkpoint.refuse_other_than(drafter_shapes(spec))
-    return spec, checkpoint
+    masks: tuple[Mask, ...]
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
 
 
 def prefixes(spec: DrafterSpec) -> list[str]:
@@ -103,14 +53,3 @@ def block_shapes(spec: DrafterSpec) -> Shapes:
     for prefix, layer in zip(prefixes(spec), spec.layers, strict=True):
         shapes |= layer_shapes(layer, spec.hidden_size, prefix)
     return shapes
-
-
-def _block_size(fields: Fields, inner: Fields) -> int:
-    """Return the block's size, which stands beside `dflash_config` or, in newer files, in it."""
-    own, other = (where.take("block_size", (int, type(None)), default=None) for where in (fields, inner))
-    if own is not None and other is not None and own != other:
-        raise fields.error("block_size", "differs from dflash_config.block_size")
-    size: int = (fields if own is not None else inner).positive("block_size", most=_MOST_BLOCK)
-    if size < 2:
-        raise fields.error("block_size", f"must be at least 2, is {size}")
-    return size

@@ -1,7 +1,9 @@
 """Made-up checkpoints and small helpers that the model tests share."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +22,14 @@ BLOCK_SIZE = 4
 
 
 def load_pair(
-    folder: Path, shape: TinyShape | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
+    folder: Path,
+    shape: TinyShape | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 1,
+    drafter: Mapping[str, Any] | None = None,
 ) -> tuple[Target, DflashContext, DflashBlock]:
     """Write a made-up pair and load its three parts."""
-    pair = write_tiny(folder, seed, shape, std=0.25)
+    pair = write_tiny(folder, seed, shape, std=0.25, drafter=drafter)
     target = load_target(pair.target, dtype)
     return target, load_context(pair.drafter, target), load_block(pair.drafter, dtype)
 

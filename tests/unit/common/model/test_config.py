@@ -10,7 +10,7 @@ import pytest
 
 from services.common.kernels.rope import Yarn
 from services.common.model import ModelError
-from services.common.model.dflash.spec import default_layer_ids, read_drafter_spec
+from services.common.model.dflash.reading import default_layer_ids, read_drafter_spec
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Rope
 from tests.support.tiny_checkpoints import write_tiny
@@ -25,6 +25,9 @@ PUBLISHED_DRAFTER: dict[str, Any] = {
     "num_target_layers": 36, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 1000000,
     "sliding_window": None, "tie_word_embeddings": False, "use_cache": True, "use_sliding_window": False,
     "vocab_size": 151936,
+}  # fmt: skip
+SLIDING: dict[str, Any] = {
+    "layer_types": ["sliding_attention"] * 4 + ["full_attention"], "sliding_window": 2048, "use_sliding_window": True,
 }  # fmt: skip
 
 
@@ -63,8 +66,20 @@ def test_layers_that_are_not_named_follow_the_published_rule(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"is_causal": True}, "is_causal"),
-        ({"layer_types": ["sliding_attention"] * 5}, "layer_types"),
+        ({"is_causal": 1}, "is_causal"),
+        ({"is_causal": True, "dflash_config": {"mask_token_id": 1, "causal": False}}, "is_causal"),
+        ({"layer_types": ["sliding_attention"] * 5}, "use_sliding_window"),
+        ({"layer_types": ["linear_attention"] * 5}, "layer_types"),
+        ({"layer_types": [["sliding_attention"]] * 5}, "layer_types"),
+        (SLIDING | {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
+        (SLIDING | {"layer_types": None}, "use_sliding_window"),
+        (SLIDING | {"sliding_window": None}, "sliding_window"),
+        (SLIDING | {"sliding_window": 15}, "sliding_window"),
+        ({"final_logit_softcapping": -30.0}, "final_logit_softcapping"),
+        ({"input_embedding_scale": 0}, "input_embedding_scale"),
+        ({"dflash_config": {"mask_token_id": 1, "output_multiplier": True}}, "dflash_config.output_multiplier"),
+        ({"mask_token_id": 1}, "mask_token_id"),
+        ({"rope_theta": None, "rope_parameters": {"full_attention": {}}}, "rope_parameters.full_attention"),
         ({"draft_vocab_size": 32000}, "draft_vocab_size"),
         ({"block_size": 1}, "block_size"),
         ({"dflash_config": {"mask_token_id": 151936}}, "dflash_config.mask_token_id"),

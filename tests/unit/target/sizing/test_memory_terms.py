@@ -9,9 +9,11 @@ import torch
 from safetensors import safe_open
 
 from deploy.stack import EMBEDDED
+from services.common.kernels.span_attention import Mask
 from services.common.model import NoContext, Target
 from services.common.model.dflash.context import DflashContext
-from services.common.model.dflash.spec import DrafterSpec, block_shapes, context_shapes, read_drafter_spec
+from services.common.model.dflash.reading import read_drafter_spec
+from services.common.model.dflash.spec import DrafterSpec, block_shapes, context_shapes
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, Rope
 from services.common.model.states import kv_shape
@@ -28,7 +30,7 @@ STACK: dict[str, Any] = {"vocab_size": 151_936, "hidden_size": 2560, "max_positi
 QWEN3_4B = ModelSpec(**STACK, layers=(LAYER,) * 36, tied=True, eos_token_ids=(0,))
 B16 = DrafterSpec(
     **STACK, layers=(LAYER,) * 5, block_size=16, mask_token_id=1, target_layer_ids=(1, 9, 17, 25, 33),
-    num_target_layers=36,
+    num_target_layers=36, masks=(Mask(),) * 5,
 )  # fmt: skip
 ON_GPU = TargetSettings(model="m", drafter_address="unix:/d", device="cuda", dtype="bfloat16", slots=16)
 
@@ -104,6 +106,12 @@ def test_longer_rotary_tables_are_planned() -> None:
     more = 4 * 128 * (262_144 - LIMIT)
     assert long.fixed["process"] - short.fixed["process"] == 2 * more
     assert long.fixed["drafter"] - short.fixed["drafter"] == more
+
+
+def test_a_window_bounds_what_is_read_not_what_is_held() -> None:
+    """Sliding layers keep their K/V under the block ids of all others."""
+    slides = cast("DflashContext", Loaded(replace(B16, masks=(Mask(2048, causal=True),) * 4 + (Mask(),))))
+    assert pair_terms(ON_GPU, MODEL, slides, LIMIT, (1, 16)) == pair_terms(ON_GPU, MODEL, CONTEXT, LIMIT, (1, 16))
 
 
 def test_a_step_that_is_not_captured_has_no_graph() -> None:

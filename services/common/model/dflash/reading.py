@@ -1,0 +1,159 @@
+"""Reads the published layouts of DFlash drafters, and refuses their relatives by name."""
+
+import reprlib
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType
+
+import torch
+
+from services.common.kernels.span_attention import Mask
+from services.common.model.checkpoint import Checkpoint, TensorSource
+from services.common.model.dflash.spec import DrafterSpec, drafter_shapes
+from services.common.model.fields import Fields
+from services.common.model.generation import token_ids
+from services.common.model.known_keys import IGNORED, NEUTRAL_DFLASH
+from services.common.model.random_weights import RandomCheckpoint
+from services.common.model.reading import FULL, MOST_LAYERS, SLIDING, finish, open_config, read_stack
+
+_ARCHITECTURE = "DFlashDraftModel"
+_INSTEAD = f"take a {_ARCHITECTURE} of this target, or n-gram drafts, which need no checkpoint"
+_SPECULATORS = (
+    "files of the speculators library are not supported: they count layers otherwise, and their vocabulary may be a "
+    f"part of the target's. Convert it to z-lab's layout, {_INSTEAD}"
+)
+_RELATIVES = {
+    "DFlash2DraftModel": f"convolutions and the candidate selector of DFlash 2 are not supported: {_INSTEAD}",
+    "DFlashLagunaForCausalLM": f"Laguna's gated attention is not supported: {_INSTEAD}",
+    "DFlashSpeculator": _SPECULATORS,
+}
+_MOST_BLOCK = 1 << 10
+_MOST_WINDOW = 1 << 22
+_ANY = (bool, int, float, str, list, dict, NoneType)
+
+
+def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, TensorSource]:
+    """Return a drafter's spec and its tensors.
+
+    Raises:
+        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
+    """
+    spec = read_drafter_spec(folder)
+    checkpoint: TensorSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
+    checkpoint.refuse_other_than(drafter_shapes(spec))
+    return spec, checkpoint
+
+
+def read_drafter_spec(folder: Path) -> DrafterSpec:
+    """Read config.json in the published layouts, which differ in what `dflash_config` holds and what stands beside it.
+
+    Raises:
+        ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
+    """
+    _, fields = open_config(folder, {_ARCHITECTURE}, _RELATIVES)
+    if fields.take("speculators_model_type", _ANY, default=None) is not None:
+        raise fields.error("speculators_model_type", _SPECULATORS)
+    inner = fields.nested("dflash_config")
+    block_size = _block_size(fields, inner)
+    masks = _masks(fields, inner, block_size)
+    stack = read_stack(fields, bias=False, qk_norm=True, kinds=(FULL, SLIDING))
+    for name, allowed in NEUTRAL_DFLASH.items():
+        inner.neutral(name, allowed)
+    num_target_layers = fields.positive("num_target_layers", most=MOST_LAYERS)
+    if fields.take("draft_vocab_size", (int, NoneType), default=None) not in (None, stack.vocab_size):
+        raise fields.error("draft_vocab_size", f"a reduced draft vocabulary is not supported: {_INSTEAD}")
+    spec = DrafterSpec(
+        **vars(replace(stack, embed_scale=_scale(fields, inner, "input_embedding_scale"))),
+        block_size=block_size,
+        mask_token_id=_mask_id(fields, inner, stack.vocab_size),
+        target_layer_ids=_layer_ids(fields, inner, num_target_layers, len(stack.layers)),
+        num_target_layers=num_target_layers,
+        masks=masks,
+        logit_scale=_scale(fields, inner, "output_multiplier"),
+        logit_cap=_cap(fields, inner),
+    )
+    fields.take("tie_word_embeddings", (bool,), default=False)
+    fields.take("eos_token_id", (int, list, NoneType), default=None)
+    inner.finish(frozenset())
+    finish(fields, IGNORED)
+    return spec
+
+
+def default_layer_ids(target_layers: int, draft_layers: int) -> tuple[int, ...]:
+    """Return the layers that DFlash reads when a checkpoint names none: evenly spread from 1 to L - 3."""
+    if draft_layers == 1 or target_layers < 4:
+        return (target_layers // 2,)
+    step = (target_layers - 4) / (draft_layers - 1)
+    return tuple(round(1 + index * step) for index in range(draft_layers))
+
+
+def _holder(fields: Fields, inner: Fields, name: str) -> Fields:
+    """Return where a key stands: in `dflash_config`, or beside it."""
+    own, other = (where.take(name, _ANY, default=None) for where in (fields, inner))
+    if own is not None and other is not None and own != other:
+        raise fields.error(name, f"differs from {inner.prefix}{name}")
+    return inner if own is None else fields
+
+
+def _block_size(fields: Fields, inner: Fields) -> int:
+    holder = _holder(fields, inner, "block_size")
+    size = holder.positive("block_size", most=_MOST_BLOCK)
+    if size < 2:
+        raise holder.error("block_size", f"must be at least 2, is {size}")
+    return size
+
+
+def _mask_id(fields: Fields, inner: Fields, vocab: int) -> int:
+    holder = _holder(fields, inner, "mask_token_id")
+    (mask_id,) = token_ids(holder, "mask_token_id", [holder.take("mask_token_id", (int,))], vocab)
+    return mask_id
+
+
+def _layer_ids(fields: Fields, inner: Fields, target_layers: int, draft_layers: int) -> tuple[int, ...]:
+    holder = _holder(fields, inner, "target_layer_ids")
+    default = list(default_layer_ids(target_layers, draft_layers))
+    layer_ids = tuple(holder.take("target_layer_ids", (list,), default=default))
+    if not layer_ids or any(type(i) is not int or not 0 <= i < target_layers for i in layer_ids):
+        raise holder.error("target_layer_ids", f"must be ids below {target_layers}: {reprlib.repr(layer_ids)}")
+    return layer_ids
+
+
+def _masks(fields: Fields, inner: Fields, block_size: int) -> tuple[Mask, ...]:
+    """Return what the rows of a block see in each layer.
+
+    As published, a sliding layer's block is causal and a full one's is not, unless `is_causal` says so of all.
+    """
+    kinds = fields.take("layer_types", (list, NoneType), default=None)
+    causal, other = (where.take(name, (bool, NoneType), default=None) for where, name in
+                     ((fields, "is_causal"), (inner, "causal")))  # fmt: skip
+    if causal is not None and other is not None and causal != other:
+        raise fields.error("is_causal", f"differs from {inner.prefix}causal")
+    causal = other if causal is None else causal
+    slides = fields.take("use_sliding_window", (bool, NoneType), default=None)
+    if kinds is None:
+        if slides:
+            raise fields.error("use_sliding_window", "layer_types must say which layers slide")
+        kinds = [FULL] * fields.positive("num_hidden_layers", most=MOST_LAYERS)
+    if SLIDING in kinds and slides is False:
+        raise fields.error("use_sliding_window", f"is false, but layer_types has {SLIDING}")
+    window = _window(fields, block_size) if SLIDING in kinds else 0
+    return tuple(Mask(window if kind == SLIDING else 0, causal=kind == SLIDING if causal is None else causal)
+                 for kind in kinds)  # fmt: skip
+
+
+def _window(fields: Fields, block_size: int) -> int:
+    window = fields.positive("sliding_window", most=_MOST_WINDOW)
+    if window < block_size:
+        raise fields.error("sliding_window", f"must hold a block of {block_size} rows, is {window}")
+    return window
+
+
+def _scale(fields: Fields, inner: Fields, name: str) -> float:
+    return _holder(fields, inner, name).number(name, default=1.0)
+
+
+def _cap(fields: Fields, inner: Fields) -> float:
+    """Return the bound of the logits; null and 0 are none."""
+    name = "final_logit_softcapping"
+    holder = _holder(fields, inner, name)
+    return holder.number(name) if holder.take(name, (int, float, NoneType), default=None) else 0.0
