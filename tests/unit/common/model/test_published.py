@@ -1,6 +1,8 @@
 """DFlash against numbers of the published code: github.com/z-lab/dflash at 44947fb, transformers 5.23, float32.
 
-`long` is made for 64 positions and drafts in 208; `last` taps the last block. Both belong to one small random target.
+`long` is made for 64 positions and drafts in 208, `last` taps the last block, `slides` has windows of 12 positions and
+YaRN in `rope_parameters`. All belong to one small random target. For `slides` that code was given the windows and the
+scales of its later commits by hand.
 """
 
 import json
