@@ -33,9 +33,9 @@ _STOP_GRACE_S = 2.0
 
 
 class TargetApp:
-    """Binds at once, loads and warms up beside, and is ready when the drafter is attached or not required.
+    """Binds its listeners at once and loads in a thread. It is ready when the drafter is attached or not required.
 
-    ``fatal`` fails when the target can never serve, or no more: the process must end then.
+    ``fatal`` fails when the target can never serve, or can serve no longer; the process must then end.
     """
 
     def __init__(self, settings: TargetSettings) -> None:
@@ -58,7 +58,7 @@ class TargetApp:
 
     @property
     def ready(self) -> bool:
-        """Warm, and the drafter has been attached or is not required."""
+        """Whether every step is captured, and the drafter has been attached or is not required."""
         services = self._services
         if services is None or self._draining:
             return False
@@ -93,7 +93,7 @@ class TargetApp:
                 await asyncio.sleep(0.02)
 
     async def drain(self) -> None:
-        """Finishes or moves what runs, then ends everything; safe to call after a failure."""
+        """Finishes or moves the running requests, then ends everything; may be called after a failure."""
         self._draining = True
         services = self._services
         if services is not None and not self._dead:
@@ -124,7 +124,7 @@ class TargetApp:
         self._tasks.append(asyncio.create_task(work))
 
     async def _load(self) -> None:
-        """Loads, warms up and starts the engine; whatever goes wrong is fatal."""
+        """Loads, captures the steps and starts the engine; every error is fatal."""
         loop = asyncio.get_running_loop()
         try:
             worker = await asyncio.to_thread(build_worker, self._settings, os.getpid())
@@ -161,6 +161,6 @@ class TargetApp:
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: object) -> None:
-    """Runs a call on the loop; nothing once the loop has ended."""
+    """Runs a call on the loop; does nothing once the loop has ended."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call, *values)

@@ -129,7 +129,7 @@ def _context_limit(settings: TargetSettings, model: Target) -> int:
 
 
 def _widths(settings: TargetSettings, context: DraftContext) -> tuple[int, ...]:
-    """The widths that the drafter can fill."""
+    """The widths that the drafter can fill with drafts."""
     if not settings.speculates:
         return (1,)
     longest = context.most_rows or settings.draft_widths[-1]
@@ -137,7 +137,7 @@ def _widths(settings: TargetSettings, context: DraftContext) -> tuple[int, ...]:
 
 
 def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, limit: int) -> MemoryBudget:
-    """Sizes the pool; twice what all slots can hold is the most that helps."""
+    """Sizes the pool, to at most twice what all slots can hold: more does not help."""
     request_blocks = -(-limit // settings.block_size)
     most = settings.blocks or 2 * settings.slots * request_blocks
     available = available_bytes(settings, terms, device)

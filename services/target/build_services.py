@@ -80,7 +80,7 @@ def build_services(
         metrics: The target's.
         folder: Where the side socket may be.
         on_loop: Wraps a call so that any thread can ask the event loop for it.
-        failed: Told, on any thread, when the engine dies or the target's own weights are damaged.
+        failed: Called on any thread when the engine dies or the target's own weights are damaged.
     """
     inbox = Inbox()
     sessions = Sessions(inbox.put, settings.outbox_frames)

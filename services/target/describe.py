@@ -21,7 +21,7 @@ from services.target.sizing.budget import MemoryBudget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describer:
-    """Reads the state of everything; safe on any thread."""
+    """Reads the state of the target's parts; any thread may call it."""
 
     pair_id: str
     worker: Worker

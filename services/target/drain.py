@@ -1,4 +1,4 @@
-"""Leaving without losing anything: NOT_SERVING, time for watchers, GoAway, finish or move, close."""
+"""Drains a target: reports NOT_SERVING, waits for watchers, sends GoAway, finishes or moves requests, closes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLUSH_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainParts:
-    """What draining works with; times in seconds."""
+    """The parts that draining uses; times in seconds."""
 
     set_serving: Callable[[bool], Awaitable[None]]
     submit: Callable[[Command], None]

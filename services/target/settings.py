@@ -69,7 +69,7 @@ class TargetSettings:
     block_size: int = 16
     """Tokens of a block."""
     memory_bytes: int = 0
-    """Bytes for all that the pair holds, weights included; 0 takes memory_fraction, on a CPU 512 MiB beside weights."""
+    """Bytes that the pair may hold, weights included. 0 takes memory_fraction, on a CPU 512 MiB beside the weights."""
     memory_fraction: float = 0.9
     """Part of a GPU that the pair may fill."""
     prefix_cache: bool = True
@@ -77,11 +77,11 @@ class TargetSettings:
 
     # Scheduling
     widths: tuple[int, ...] = ()
-    """Widths of rounds in tokens, ascending from 1; empty takes 1,4,8 on a CPU and 1,4,8,16 on a GPU."""
+    """Widths of rounds in tokens, ascending from 1; empty takes `1,4,8` on a CPU and `1,4,8,16` on a GPU."""
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
-    """Most prompt tokens of a round; 0 takes 128 on a CPU and 2,048 on a GPU."""
+    """Most prompt tokens of a round. 0 takes the device's default: 128 on a CPU, 2,048 on a GPU."""
     preemption: bool = False
     """Lets a request of higher priority take the place of one that runs."""
     max_waiting: int = 256
@@ -103,11 +103,11 @@ class TargetSettings:
     kill_quarantined: bool = True
     """Kills a drafter on this host whose drafts are late, so that it is started again."""
     handoff: str = _AUTO
-    """How drafts are asked for: flags of a GPU, host, wire, or auto: flags on a GPU, the side socket on a CPU."""
+    """How drafts are asked for: flags, host or wire. auto takes flags on a GPU and the side socket on a CPU.     """
     drafter_memory: str = "shared"
-    """shared maps the arena into the drafter; none is for one elsewhere, by wire, with drafts that read no memory."""
+    """shared: the drafter maps the arena. none: it runs elsewhere, by handoff wire, with drafts that read no memory."""
     watchdog_s: float = 0.0
-    """Seconds without drafts after which the drafter is dropped; 0 takes 1 on a CPU and 0.25 on a GPU."""
+    """Seconds without drafts after which the drafter is dropped; 0 takes the device's default (CPU 1, GPU 0.25)."""
     drafter_tls_cert: str = ""
     """PEM certificate shown to a drafter on another host."""
     drafter_tls_key: str = ""
@@ -137,7 +137,7 @@ class TargetSettings:
     target_client_names: tuple[str, ...] = ()
     """DNS names of which a gateway's certificate must state one; empty: those of tls_cert."""
     session_secret: str = field(default="", repr=False, metadata={"secret": True})
-    """What gateways must send, at least 16 characters."""
+    """Secret that gateways must send, at least 16 characters."""
     insecure: bool = False
     """Lets anybody who reaches a TCP listener use the target."""
 
@@ -204,7 +204,7 @@ class TargetSettings:
 
     @property
     def handoff_mode(self) -> HandoffMode:
-        """What drafters are offered: unless one is asked for, flags on a GPU and the side socket on a CPU."""
+        """The mode that drafters are offered: the one that is set, else flags on a GPU and the side socket on a CPU."""
         if not self.shares_memory:
             return HandoffMode.WIRE
         if self.handoff != _AUTO:
@@ -223,7 +223,7 @@ class TargetSettings:
 
     @property
     def queued_tokens(self) -> int:
-        """Most prompt tokens that wait: some ten seconds of a GPU's work, or of a CPU's with a small model."""
+        """Most prompt tokens that may wait: as set, else some ten seconds of work."""
         return self.max_queued_tokens or (1 << 19 if self.device == "cuda" else 1 << 16)
 
     @property

@@ -1,4 +1,4 @@
-"""Metrics of what changes without a round: captured steps, the attachment, evictions."""
+"""Metrics of state that changes outside rounds: captured steps, the attachment, evictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_S = 0.25
 
 
 class Attaching(Protocol):
-    """What is read of the attacher: attachments begun, ended by the watchdog, and ended otherwise."""
+    """The part of the attacher that is read: attachments begun, ended by the watchdog, and ended otherwise."""
 
     attached: int
     quarantined: int
@@ -33,7 +33,7 @@ class Handing(Protocol):
 
 
 class StateMeter:
-    """Reads counters that others keep and publishes their growth; ``publish`` belongs to one thread."""
+    """Reads counters of other parts and publishes their growth; one thread calls ``publish``."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The manager of K/V blocks: the pool, the prefix cache, and who owns what."""
+"""K/V blocks: the pool, the prefix cache, and the manager that gives blocks to requests."""

@@ -92,7 +92,7 @@ class BlockPool:
             self.coming += len(blocks)
 
     def fence(self, number: int) -> None:
-        """Says that round `number` and all before it have finished."""
+        """Frees the blocks that waited for round `number`: it and all rounds before it have finished."""
         self.fenced = max(self.fenced, number)
         while self._leaving and self._leaving[0][0] <= self.fenced:
             blocks = self._leaving.popleft()[1]
@@ -121,11 +121,12 @@ class BlockPool:
         return self._owners[block]
 
     def leaving(self) -> Iterable[int]:
-        """Ownerships that wait for the fence, one entry each."""
+        """Blocks whose release waits for the fence; a block is listed once for each owner that released it."""
         return (block for _, blocks in self._leaving for block in blocks)
 
     def _drop(self, blocks: Sequence[int]) -> None:
-        # Last blocks first: the tail of a cached sequence is of no use without its head, so it is evicted earlier.
+        # Last blocks first, so that the tail of a cached sequence is evicted before its head: the tail is of no use
+        # without the head.
         for block in reversed(blocks):
             owners = self._owners[block] - 1
             if owners < 0:

@@ -1,4 +1,4 @@
-"""I7, checked: every block is in one place, and every ownership has an owner."""
+"""Checks I7: every block is in one place, and every counted owner is a request that exists."""
 
 from collections import Counter
 from collections.abc import Iterable

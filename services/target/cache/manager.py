@@ -1,4 +1,4 @@
-"""Blocks of one request from admission to its end: prefix hits, growth, and what enters the prefix cache."""
+"""Gives a request its blocks from admission to its end: prefix hits, growth, and entries of the prefix cache."""
 
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
@@ -18,10 +18,10 @@ class KVCacheManager:
             self.cache.extend(request.hashes, request.tokens, request.spec.salt)
 
     def admit(self, request: Request, tokens: int, spare: int) -> bool:
-        """Gives a request blocks for `tokens` tokens, known prefix first; False when `spare` would not be left."""
+        """Gives a request blocks for `tokens` tokens, cached ones first; False if fewer than `spare` blocks remained."""
         hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None else []
         fresh = self.pool.blocks_for(tokens) - len(hit)
-        # Idle blocks that are hit stop being available, so they count like fresh ones.
+        # An idle block that is hit is no longer available, so it counts like a fresh one.
         if fresh + self.pool.count_idle(hit) + spare > self.pool.available:
             return False
         self.pool.share(hit)

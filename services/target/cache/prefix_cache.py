@@ -34,7 +34,7 @@ class PrefixCache:
         drafter_checksum: bytes,
         resumable: Callable[[int], bool] = lambda tokens: True,
     ) -> None:
-        """`resumable` tells of a number of tokens whether a request could go on after a hit of so many."""
+        """`resumable` says whether a request can go on after a hit of so many tokens."""
         self._pool = pool
         self._resumable = resumable
         self._identity = _framed(model_revision) + _framed(drafter_checksum)
@@ -54,7 +54,7 @@ class PrefixCache:
     def match(self, names: Sequence[bytes], tokens: int) -> list[int]:
         """Blocks that hold the longest known prefix of a request of `tokens` tokens from which it can go on.
 
-        Never all of them: at least the last token is computed, for its logits choose the next one.
+        The hit never covers all tokens: the last one is always computed, because its logits choose the next token.
         """
         found: list[int] = []
         for name in names[: max(tokens - 1, 0) // self._pool.block_size]:
@@ -73,7 +73,7 @@ class PrefixCache:
         self._hits += hit_tokens
 
     def insert(self, name: bytes, block: int) -> None:
-        """Names an owned block whose tokens are all committed and computed; a name that is known stays as it is."""
+        """Names an owned block whose tokens are all committed and computed; a name that is known keeps its block."""
         if name in self._by_name or block in self._names:
             return
         self._pool.mark_cached(block)
@@ -95,5 +95,5 @@ class PrefixCache:
 
 
 def _framed(part: bytes) -> bytes:
-    """Length first, so that no two lists of parts join to the same bytes."""
+    """The part behind its length, so that two different lists of parts never join to the same bytes."""
     return len(part).to_bytes(8, "little") + part

@@ -1,1 +1,1 @@
-"""The words that every room of the target speaks: requests, plans, rounds, commands, news. Imports no other room."""
+"""The values that all rooms of the target share: requests, plans, rounds, commands and messages. Imports no other room."""

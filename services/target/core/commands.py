@@ -39,7 +39,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Asks for a session whether another generation than ``owner`` holds a key here."""
+    """Asks, for a session, whether a generation other than ``owner`` holds a key here."""
 
     session: int
     request_id: str
@@ -50,7 +50,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Cancels what is left of a session; ``undelivered`` tokens by request id were never written to it."""
+    """Cancels the requests of a session; ``undelivered`` counts, by request id, tokens that were never written to it."""
 
     session: int
     undelivered: dict[str, int]

@@ -8,53 +8,55 @@ from services.target.core.plan import Plan
 
 
 class Mark(Protocol):
-    """A place on the device's stream, behind the work of a round."""
+    """A mark on the device's stream behind the work of a round."""
 
     def query(self) -> bool:
-        """Whether the stream has come to it."""
+        """Whether the stream has reached the mark."""
         ...
 
     def synchronize(self) -> object:
-        """Waits until it has."""
+        """Waits until the stream has reached the mark."""
         ...
 
 
 class Drafts(Protocol):
     """One attachment of a drafter, or none. All methods are called from the engine's thread.
 
-    A speculative round calls `publish`, `ask`, `wait`, then `hold` if it is drafted; every round ends with `watch`.
+    A speculative round calls `publish`, `ask` and `wait`. If `wait` returns true it calls `hold` before its verify is
+    launched. Every round ends with `watch`, which waits for the verify.
     """
 
     generation: int
-    """Tags the drafts that count; 0 without an attachment."""
+    """Number of the attachment, which tags its drafts; 0 without an attachment."""
 
     @property
     def speculating(self) -> bool:
-        """Whether asking makes sense now."""
+        """Whether the drafter can be asked for drafts now."""
         ...
 
     def publish(self, plan: Plan) -> None:
-        """The round's inputs are enqueued: the drafter may begin when they are there."""
+        """Lets the drafter begin as soon as the round's inputs, whose copies are enqueued, are written."""
         ...
 
     def ask(self, plan: Plan) -> None:
-        """Sends the round to the drafter and does not wait; the round's inputs are published already."""
+        """Asks the drafter for the round without waiting for an answer; `publish` came before."""
         ...
 
     def wait(self, plan: Plan) -> bool:
         """Waits until the mailbox holds the drafts of the round, or leaves that wait to the device.
 
         Returns:
-            Whether it does or will; false once the drafter is late or gone, and from then on ``speculating`` is false.
+            True when the mailbox holds the drafts, or will when the device's wait is over. False when the drafter is
+            late or gone; ``speculating`` stays false from then on.
         """
         ...
 
     def hold(self, plan: Plan) -> None:
-        """The next thing on the stream reads the mailbox: it must find the drafts there."""
+        """Makes the stream wait for the drafts where the host has not; the verify comes next on it."""
         ...
 
     def watch(self, plan: Plan, done: Mark | None) -> None:
-        """Waits for the mark behind the round's verify; without one the verify is done."""
+        """Waits until the verify of the round is done: for the mark behind it, or not at all where there is no mark."""
         ...
 
     @property
@@ -74,19 +76,19 @@ class NoDrafts:
         self.fallback = fallback
 
     def publish(self, plan: Plan) -> None:
-        """Nobody reads."""
+        """Does nothing: no drafter reads."""
 
     def ask(self, plan: Plan) -> None:
-        """Nobody answers."""
+        """Does nothing: no drafter answers."""
 
     def wait(self, plan: Plan) -> bool:
-        """Nothing comes."""
+        """Returns false: no drafts come."""
         return False
 
     def hold(self, plan: Plan) -> None:
-        """There is nothing to wait for."""
+        """Does nothing: there are no drafts to wait for."""
 
     def watch(self, plan: Plan, done: Mark | None) -> None:
-        """Waits for the device alone."""
+        """Waits for the device; no drafter can delay it."""
         if done is not None:
             done.synchronize()

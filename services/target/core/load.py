@@ -31,5 +31,5 @@ class AdmissionRate:
         self._last = now
 
     def retry_after_s(self, waiting: int) -> float:
-        """Seconds after which a queue of `waiting` requests should have halved."""
+        """Seconds after which half of a queue of `waiting` requests should have left."""
         return min(self._longest_s, max(self._shortest_s, self._gap_s * waiting / 2))

@@ -39,9 +39,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """News of one request; ``position`` is the index of the first token in the output.
+    """What became of one request; ``position`` is the index of the first token in the output.
 
-    Of this round's ``drafted`` draft tokens ``accepted`` are the first ones of ``tokens``.
+    The round had ``drafted`` draft tokens for it, of which the first ``accepted`` are the first of ``tokens``.
     """
 
     request_id: str
@@ -56,7 +56,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class RoundNews:
-    """All news of one round, by session; an idle heartbeat has none."""
+    """All updates of one round, by session; a heartbeat has none."""
 
     number: int
     load: Load

@@ -1,4 +1,4 @@
-"""What the scheduler tells the runner (a plan), and what comes back (outcomes, then progress). Plain values."""
+"""Plain values of a round: the scheduler's plan, the runner's outcomes, and the scheduler's account of their progress."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -39,7 +39,9 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One round. Applied in the order released, admissions, grown, chunks, then verify of `rows` at `width`.
+    """One round.
+
+    The runner applies releases, admissions, growth and chunks in this order, then verifies `rows` at `width`.
 
     A slot may be released and admitted in one plan; a slot whose last chunk is here is not among `rows`.
     """
@@ -92,7 +94,7 @@ class Outcome(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """News of one request; `position` is the output index of the first of `tokens`."""
+    """What one round brought one request; `position` is the output index of the first of `tokens`."""
 
     request: Request
     position: int
@@ -106,7 +108,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a committed round means for requests; `discarded` counts tokens whose epoch had passed.
+    """What a committed round brought its requests; `discarded` counts tokens whose epoch had passed.
 
     `round_us` is the time of a speculative round that held no prefill, and `plain_us` what plain rounds of its bucket
     would have taken for its tokens; both are 0 for others.

@@ -1,4 +1,4 @@
-"""A request as the target's scheduler sees it: what was asked, and where it stands."""
+"""A request as the target's scheduler sees it: what was asked, and how far it has come."""
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -11,7 +11,7 @@ class RequestSpec:
     """What was asked. `token_ids` is the prompt (`prompt_length` tokens) and the output committed elsewhere.
 
     `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position. `owner` names
-    the generation among all targets, `resumed` says that it has output already: both are for its idempotency `key`.
+    the generation among all targets. `resumed` says that it has output already. Both serve its idempotency `key`.
     """
 
     request_id: str
@@ -104,7 +104,7 @@ class Request:
         return tuple(self.tokens[self.spec.prompt_length :])
 
     def present_spec(self) -> RequestSpec:
-        """What to prefill now: the request with everything committed so far, as if it had moved here."""
+        """The spec to prefill now: the request with everything committed so far, as after a move from another target."""
         if len(self.tokens) == len(self.spec.token_ids):
             return self.spec
         return replace(self.spec, token_ids=tuple(self.tokens))

@@ -1,4 +1,4 @@
-"""One round as it passes from step to step, and the runner as the engine sees it."""
+"""One round on its way through the engine's verbs, and the runner as the engine sees it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.target.core.plan import Commit, Outcome, Plan
 
 
 class RoundOutput(Protocol):
-    """What a launched round leaves. Times are microseconds; the last two are known once it has landed."""
+    """The handle of a launched round. Times are microseconds; the last two are known once the round has landed."""
 
     prepare_us: int
     """Applying the plan and publishing the drafter's inputs."""
@@ -38,7 +38,7 @@ class RoundRunner(Protocol):
         ...
 
     def use(self, drafts: Drafts) -> None:
-        """Drafts of this attachment count from now on."""
+        """Takes drafts of this attachment alone from now on."""
         ...
 
     def prepare(self, plan: Plan) -> None:
@@ -50,7 +50,7 @@ class RoundRunner(Protocol):
         ...
 
     def launch(self, plan: Plan, drafted: bool) -> RoundOutput:
-        """Starts the plan, at width 1 unless it is drafted."""
+        """Enqueues the plan's forward: at the plan's width if it is `drafted`, else at width 1."""
         ...
 
 
@@ -59,8 +59,8 @@ class Round:
     """One round, filled as it goes: planned, drafted, launched, committed.
 
     ``drafted`` says that the mailbox holds its drafts; otherwise ``fallback`` says why a speculative round has none.
-    The engine waited ``draft_us`` for them and spent ``engine_us`` on the round in all, microseconds. It is ``over``
-    when nothing is left to do: its plan is empty, or it has failed.
+    The engine waited ``draft_us`` for drafts and spent ``engine_us`` on the whole round, in microseconds. A round is
+    ``over`` when nothing is left to do: its plan is empty, or it has failed.
     """
 
     plan: Plan

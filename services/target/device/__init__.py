@@ -1,1 +1,1 @@
-"""All that touches tensors: state, captured steps, and the runner that replays them."""
+"""Everything that touches tensors: the slots' state, captured steps, and the runner that replays them."""

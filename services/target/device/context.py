@@ -50,7 +50,8 @@ class Pool:
         settings: RunnerSettings,
     ) -> "Pool":
         """Shares the embedding and allocates the sequences' states."""
-        # First, so that what a sealed arena takes the place of is gone when the K/V comes.
+        # First: a sealed arena replaces the model's own embedding, whose memory must be free before the K/V is
+        # allocated.
         weights = SharedWeights(model, arena) if attach.EMBED in arena else None
         states = model.new_states(settings.blocks + 1, settings.block_size)
         most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
@@ -74,7 +75,7 @@ class Pool:
         )
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
-        """Raw logits [T, V]; on a GPU they are to be read before the next step runs."""
+        """Raw logits [T, V]; on a GPU the next step overwrites them."""
         return self.model.logits(hidden_TD, None if self.logits_TV is None else self.logits_TV[: len(hidden_TD)])
 
     @property
@@ -84,7 +85,7 @@ class Pool:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Every long-lived tensor a step reads or writes: what its signature is made of."""
+        """Every long-lived tensor that a step reads or writes; the signature of a step holds them."""
         state, states = self.state, self.states.tensors
         slots = [state.epoch_S, state.block_table_SN, state.slots.length_S]
         return [*states, self.draft_kv, self.mailbox_SK, self.tag_S3, *slots]

@@ -1,8 +1,8 @@
 """Gumbel noise of the positions that come next, computed before it is needed.
 
-The noise of a position depends on the seed and the position alone, so it is made while the drafter works and kept until
-the position is committed. Positions are filled in aligned pages, which spreads the fixed cost of a call over
-many rounds; the ring holds the pages around the head of each slot.
+The noise of a position depends on the seed and the position alone, so it can be made while the drafter works. The ring
+keeps it until the position is committed. It is filled by aligned pages of positions, so that many rounds share the
+fixed cost of a call.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class NoiseRing:
     """Noise by slot and position; `ring_TV` is `[(slots + 1) * ring positions, vocabulary]`, indexed by `point`."""
 
     def __init__(self, slots: int, max_width: int, ring_TV: Tensor, copy_TV: Tensor | None = None) -> None:
-        """`ring_TV` is of `ring_shape`, as is `copy_TV`, which a drafter reads: it draws with the same noise."""
+        """`ring_TV` is of `ring_shape`. So is `copy_TV`, from which a drafter draws with the same noise."""
         self._pages = _pages(max_width)
         self._max_width = max_width
         self.ring_TV = ring_TV
@@ -39,7 +39,7 @@ class NoiseRing:
         self._held[slot] = [-1] * self._pages
 
     def fill(self, heads: list[Head], width: int) -> None:
-        """Makes sure that the noise of `width` positions from each head on is held, and that of the next draft."""
+        """Computes what is missing of the noise of `width` positions from each head on, and of the draft after them."""
         missing: list[tuple[int, int, int]] = []
         for slot, seed, first in heads:
             held = self._held[slot]
@@ -69,18 +69,18 @@ class NoiseRing:
 
 
 class KernelNoise:
-    """In place of a ring where the accept kernel makes the noise itself, from the seeds of the slots."""
+    """Replaces the ring where the accept kernel makes the noise itself, from the seeds of the slots."""
 
     ring_TV = None
 
     def forget(self, slot: int) -> None:
-        """Nothing is held."""
+        """Does nothing: no noise is kept."""
 
     def fill(self, heads: list[Head], width: int) -> None:
-        """Nothing is made ahead."""
+        """Does nothing: no noise is made ahead."""
 
     def point(self, index_T: Tensor, heads: list[Head], width: int) -> None:
-        """Nothing is read."""
+        """Does nothing: no noise is read."""
 
 
 def ring_shape(slots: int, vocab: int, max_width: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""Brings what the accept core left on the device to the host, and turns it into outcomes.
+"""Copies the results of accept from the device to the host, and makes outcomes of them.
 
-The copies are enqueued before the next step, so that it may reuse the buffers before the host has read them.
+The copies are enqueued before the next step, which may then reuse the buffers before the host has read the copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ ENDS: dict[int, FinishReason | None] = {
 }
 
 Rows = Sequence[tuple[int, HostSlot]]
-"""Slots of a step's rows and who sat there: they may have changed hands when the host reads."""
+"""Slots of a step's rows and the requests that held them: the slots may have changed hands when the host reads."""
 
 
 class _Copies(NamedTuple):
@@ -41,7 +41,7 @@ class _Copies(NamedTuple):
 
 
 class RoundOutput:
-    """What a round brings: first tokens and the rows of its verify. Times are microseconds, for the flight recorder."""
+    """The results of a round: first tokens and the rows of its verify. Times are microseconds, for the flight recorder."""
 
     def __init__(self, device: torch.device, most_logprobs: int) -> None:
         """`most_logprobs` caps the alternatives per position."""
@@ -51,7 +51,7 @@ class RoundOutput:
         self._wait: Callable[[torch.cuda.Event | None], None] = lambda done: None
         self._fetched = False
         self.done: torch.cuda.Event | None = None
-        """Stands on the stream behind the round and its copies; None on a CPU, where they are done."""
+        """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
         self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0
 
     def copy(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
@@ -67,14 +67,14 @@ class RoundOutput:
         self._left = rows, result, logits_BWV
 
     def launched(self, launch_us: int, wait: Callable[[torch.cuda.Event | None], None]) -> None:
-        """The round runs; `wait` returns once it has passed the mark that it is given."""
+        """Notes that the round is enqueued; `wait` takes the mark and returns once the device has passed it."""
         self.verify_us, self._wait = launch_us, wait
 
     @torch.inference_mode()
     def fetch(self) -> None:
-        """Enqueues the copies of what was left, before the next step; doing it again is harmless.
+        """Enqueues the copies of what `leave` noted, before the next step; a second call does nothing.
 
-        Apart from the launch, so that they need not stand between a verify and the drafter's flag.
+        It is separate from the launch, so that no copy stands between a verify and the flag for the drafter.
         """
         if self._fetched:
             return
@@ -93,7 +93,7 @@ class RoundOutput:
         waited = perf_counter()
         outcomes = tuple([outcome for copies in self._copies for outcome in _outcomes(copies)])
         self.verify_us += micros(start, waited)
-        if self._left is None:  # no rows were verified: what was waited for are prompts
+        if self._left is None:  # no rows were verified: the wait was for prompts
             self.prefill_us, self.verify_us = self.prefill_us + self.verify_us, 0
         self.host_us = micros(waited)
         return outcomes
@@ -105,7 +105,7 @@ def micros(start: float, end: float | None = None) -> int:
 
 
 def _outcomes(copies: _Copies) -> list[Outcome]:
-    """One outcome per row, in order, once the copies are there."""
+    """One outcome per row, in order; the copies must be complete."""
     tokens, counts, accepted, drafted, ends = copies.result.unpack(copies.packed_N)
     table = _Logprobs(copies.logprobs)
     outcomes: list[Outcome] = []
@@ -148,5 +148,5 @@ class _Logprobs:
 
 
 def _to_host(tensor: Tensor) -> Tensor:
-    """A copy, in pinned memory if it comes from a GPU, that is complete when the stream gets there."""
+    """A copy on the host, in pinned memory for a GPU; it is complete when the stream has passed it."""
     return tensor.to("cpu", non_blocking=True, copy=True)

@@ -33,7 +33,7 @@ class PrefillInputs:
         return [self.row_B, self.start_B, self.valid_B, self.last_B, self.hidden_1D]
 
     def set(self, chunk: Chunk) -> None:
-        """Points the inputs at a chunk."""
+        """Fills the inputs for a chunk."""
         count = len(chunk.token_ids)
         self.row_B.fill_(chunk.slot)
         self.start_B.fill_(chunk.start)

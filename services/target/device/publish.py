@@ -1,8 +1,8 @@
 """What the target shares with its drafter: the arena's tensors and the copies published before a round is paced.
 
 Every verify ends by publishing what it committed, so that in a steady round nothing stands between it and the drafter.
-The truth stays private to the target; the arena only ever holds copies of it, except the history of token ids and the
-draft context K/V, which decide no output, and in a sealed arena the embedding, which nobody else can write.
+The state itself stays private to the target, and the arena holds copies. Exceptions are the history of token ids and
+the draft context K/V, which decide no output, and the embedding in a sealed arena, which nobody else can write.
 """
 
 import torch
@@ -26,8 +26,8 @@ def arena_spec(
 ) -> ArenaSpec:
     """Names, shapes and data types of every tensor of the arena.
 
-    With a drafter that reads nothing of the target neither embeddings nor draft context are shared. `with_noise` shares
-    a copy of the noise that the target samples with, where it lies in memory.
+    A drafter that reads nothing of the target gets neither embeddings nor draft context. `with_noise` adds a copy of
+    the noise that the target samples with, where that noise lies in memory.
     """
     spec = dict(
         attach.control_tensors(
@@ -66,15 +66,16 @@ class Publisher:
         self._rows_version = self._state_version = -1
 
     def update(self) -> None:
-        """Publishes, unless the last verify has: it cannot where rows, seats or block tables are others than its own.
+        """Publishes, unless the last verify has published all there is to tell.
 
-        A verify knows its own rows alone, and a slot comes to them only when its first token is there.
+        A verify publishes its own rows. It cannot do so for other rows, or for slots and block tables that changed
+        since.
         """
         if (self._rows_version, self._state_version) != (self._inputs.version, self._pool.state.version):
             self.publish()
 
     def forget(self) -> None:
-        """Lets the next update publish everything: a drafter that is gone may have written over it."""
+        """Makes the next update publish everything, because a drafter that is gone may have overwritten it."""
         self._rows_version = self._state_version = -1
 
     def publish(self) -> None:

@@ -1,7 +1,7 @@
 """Runs plans: one forward a round, on static tensors, for all running requests at once.
 
-Knows tensors and graphs, not sessions, sockets or policy. One thread may call it, in the order prepare, overlap,
-launch for each plan; what launch returns is called in the same order.
+Knows tensors and graphs, not sessions, sockets or policy. One thread calls prepare, overlap and launch for each plan,
+in this order. The outputs that launch returns are landed in the order of the launches.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ from services.target.drafting.handoff.protocol import Handoff
 
 
 class Runner:
-    """The target's device side: truth about every slot, K/V, prefill and verify."""
+    """The target's device side: the state of every slot, K/V, prefill and verify."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class Runner:
         return costs
 
     def use(self, drafts: Drafts) -> None:
-        """Drafts of this attachment count from now on; those of any other do not."""
+        """Takes drafts of this attachment from now on, and of no other one."""
         self._drafts = drafts
         self.steps.round.set_generation(drafts.generation)
         self._publisher.forget()
 
     @torch.inference_mode()
     def prepare(self, plan: Plan) -> None:
-        """Applies the plan to the slots and publishes what the drafter reads; pace the drafter after it.
+        """Applies the plan to the slots and publishes what the drafter reads. The drafter is asked after this.
 
-        What the round before left is fetched behind that: the drafter need not wait for it.
+        The results of the round before are fetched behind the flag, so that the drafter does not wait for the copies.
         """
         start = perf_counter()
         self._next = self._new_output()
@@ -98,19 +98,19 @@ class Runner:
         if plan.speculative:
             self._publisher.update()
             self._drafts.publish(plan)
-            # Behind the flag, where the stream waits for the drafter anyway; a plain round looks at no tag.
+            # Behind the flag, where the stream waits for the drafter anyway. A plain round reads no tag.
             inputs.set_round(plan.number)
         self._output.fetch()
         self._next.prepare_us = micros(start)
 
     @torch.inference_mode()
     def publish(self) -> None:
-        """Copies what the drafter reads into the arena, in the order of the device."""
+        """Enqueues the copies of what the drafter reads into the arena."""
         self._publisher.publish()
 
     @torch.inference_mode()
     def overlap(self, plan: Plan) -> None:
-        """Work that needs no drafts: prompt chunks and the noise of the next positions. Runs once for a plan."""
+        """Does the work that needs no drafts, once for a plan: prompt chunks and the noise of the next positions."""
         if self._overlapped == plan.number:
             return
         self._overlapped = plan.number
@@ -122,7 +122,7 @@ class Runner:
 
     @torch.inference_mode()
     def launch(self, plan: Plan, drafted: bool) -> RoundOutput:
-        """Starts the plan; `drafted` is False when the drafter was late or gone, and the round is then plain."""
+        """Enqueues the plan's forward; it is plain when `drafted` is False, because the drafter was late or gone."""
         self.overlap(plan)
         start = perf_counter()
         output = self._output = self._next
@@ -152,7 +152,10 @@ class Runner:
             self._first_token(chunk.slot)
 
     def _first_token(self, slot: int) -> None:
-        """Chooses the token after a prompt; the next prompt's choice takes its place on the device."""
+        """Chooses the token after a prompt.
+
+        The result is copied at once, because the next prompt overwrites it on the device.
+        """
         self._fill_noise((slot,), 1)
         seated = self._seated((slot,))
         mode = mode_of(seated[0][1].plain)

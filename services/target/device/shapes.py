@@ -24,9 +24,9 @@ class RunnerSettings:
 
     `blocks` counts the blocks that requests may own; tensors hold one more, block 0, where pad rows write.
     `prefill_chunks` are the static lengths a chunk of a prompt is padded to, ascending; the last is the longest chunk.
-    `synthetic_acceptance` holds the share of rounds that accept at least 1, 2, ... drafts, whatever these are: a
-    measurement's, empty when tokens matter.
-    `eager` runs every step without a graph. `threads` is the number of threads of torch on a CPU; 0 leaves it alone.
+    `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
+    is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
+    of threads of torch on a CPU; 0 leaves it alone.
     """
 
     slots: int

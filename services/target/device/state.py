@@ -1,7 +1,7 @@
-"""The truth about every slot: device tensors private to the target, and the host's mirror of them.
+"""The state of every slot: device tensors that only the target has, and the host's mirror of them.
 
-The scheduler decides who sits where; this module turns its decisions into static tensors that graphs read. State is
-indexed by slot, never by row of a batch; the last slot is the pad slot, which never becomes active and owns no block.
+The scheduler gives slots to requests; this module writes its decisions into static tensors that graphs read. State is
+indexed by slot, never by row of a batch. The last slot is the pad slot, which never becomes active and owns no block.
 """
 
 from dataclasses import dataclass, fields
@@ -95,7 +95,7 @@ class DeviceState:
 
 
 def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
-    """What the accept core needs to know about a request; end-of-sequence ids are stop ids unless it ignores them."""
+    """What accept needs of a request; end-of-sequence ids are stop ids unless the request ignores them."""
     sampling, stopping, speculation = spec.sampling, spec.stopping, spec.speculation
     eos = () if stopping.ignore_eos else settings.eos_ids
     return SlotParams(

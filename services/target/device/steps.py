@@ -1,4 +1,4 @@
-"""Every step the target ever runs, captured before the first round and replayed by key from then on (I4)."""
+"""All steps of a target, captured before the first round and then replayed by key (I4)."""
 
 import torch
 
@@ -16,7 +16,7 @@ class Steps:
     """Verify steps by (bucket, width, mode), prefill steps by length and first-token steps by mode."""
 
     def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise, gate: FlagWait | None = None) -> None:
-        """`gate` holds steps that read drafts until these are there."""
+        """`gate` makes a step that reads drafts wait for them; None where streams or the host wait."""
         settings = pool.settings
         self.round = RoundInputs(pool, gate)
         self.chunk = PrefillInputs(pool)
@@ -68,11 +68,11 @@ class Steps:
 
 
 def mode_of(plain: bool) -> Mode:
-    """The cheaper rule is right only when every row is plainly greedy."""
+    """The accept mode of a step; the cheaper "greedy" is right only when every row is plainly greedy."""
     return "greedy" if plain else "full"
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits for the device; nothing to wait for on a CPU."""
+    """Waits for the device; on a CPU it returns at once."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,7 +1,7 @@
 """Synthetic acceptance: all the work of a round with random weights, and acceptance at given rates.
 
-The drafts that shall be accepted are made the best tokens of their rows and the others impossible, so that the accept
-rule itself, unchanged, comes to the wanted length.
+The logits are edited: drafts to accept become the best tokens of their rows, the other drafts become impossible. The
+accept rule stays as it is and accepts exactly the wanted drafts.
 """
 
 import torch
@@ -14,11 +14,11 @@ class SyntheticAcceptance:
     """Edits logits in place, within a captured step; unconditional rates by position, falling."""
 
     def __init__(self, rates: tuple[float, ...], bucket: int, width: int, device: torch.device) -> None:
-        """`rates` beyond the round's drafts are cut, missing ones are 0."""
+        """`rates` beyond the round's drafts are left out; missing ones are 0."""
         known = (*rates, *[0.0] * width)[: width - 1]
         self._rates_K = torch.tensor(known, dtype=torch.float32, device=device)
         self._calls_B = torch.zeros(bucket, dtype=torch.int64, device=device)
 
     def apply(self, logits_BWV: Tensor, drafts_BK: Tensor) -> None:
-        """Lift the accepted drafts [B, K] over all other tokens, and sink the rest."""
+        """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest below all others."""
         force_acceptance(logits_BWV, drafts_BK, self._rates_K, self._calls_B)

@@ -26,8 +26,8 @@ Mode = Literal["greedy", "full"]
 class RoundInputs:
     """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
 
-    `version` counts how often the rows have changed; `gate` holds steps that read drafts; `beside` is where the
-    draft context is written meanwhile.
+    `version` counts how often the rows have changed. `gate` makes steps that read drafts wait for them. `beside` is the
+    side stream on which the draft context is written.
     """
 
     def __init__(self, pool: Pool, gate: FlagWait | None = None) -> None:
@@ -37,7 +37,7 @@ class RoundInputs:
         self._rows: tuple[int, ...] = ()
         self.rows_B = torch.full((settings.buckets[-1],), settings.pad_slot, dtype=torch.int32, device=device)
         self.expected_2 = torch.zeros(2, dtype=torch.int64, device=device)
-        # A gate stands only where processes share the GPU.
+        # There is a gate only where processes share the GPU.
         self.beside = SideStream(device, shared=gate is not None and len(pool.context.taps) > 0)
 
     def set_round(self, number: int) -> None:
@@ -49,7 +49,7 @@ class RoundInputs:
         self.expected_2[1].fill_(generation)
 
     def set_rows(self, rows: tuple[int, ...], pad_slot: int) -> None:
-        """Puts the round's slots first and the pad slot into every other row; nothing to do for those of before."""
+        """Writes the round's slots first and the pad slot into every other row, if the slots have changed."""
         if rows == self._rows:
             return
         padded = [*rows, *[pad_slot] * (self.rows_B.shape[0] - len(rows))]
@@ -85,7 +85,7 @@ class VerifyStep:
     def run(self) -> None:
         """Forward, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`.
 
-        What it committed is published at once, for the drafts of a next round of the same rows.
+        It publishes at once what it committed, for the drafts of a next round with the same rows.
         """
         pool, state = self._pool, self._pool.state
         drafts_BK = self._take()

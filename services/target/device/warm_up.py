@@ -1,4 +1,4 @@
-"""Captures every step and measures what a verify costs, so that the first request meets a warm target."""
+"""Captures every step and measures what a verify costs, before the first request."""
 
 import time
 
@@ -11,8 +11,8 @@ REPEATS = 3
 def warm_up(pool: Pool, steps: Steps) -> dict[tuple[int, int], int]:
     """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows.
 
-    Pad rows run every GEMM that real rows run; only attention over a long context is missing, and live rounds
-    correct the table.
+    Pad rows run every product that real rows run. Attention over a long context is missing; live rounds correct the
+    table.
     """
     steps.round.set_rows((), pool.settings.pad_slot)
     steps.chunk.row_B.fill_(pool.settings.pad_slot)

@@ -1,4 +1,4 @@
-"""Keeps a drafter attached: offers the arena, hands each attachment to the engine, quarantines, tries again."""
+"""Keeps a drafter attached: offers the arena, hands each attachment to the engine, and tries again after its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _REFUSED_PAUSE_S = 30.0
-"""A drafter that finds good weights damaged makes the target hash them at each attempt."""
+"""Wait after such an answer: a drafter that calls sound weights damaged makes the target hash them at each attempt."""
 _SAID_NO = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.DATA_LOSS)
 """A drafter that answers so keeps nothing mapped."""
 _ATTACH_TIMEOUT_S = 60.0
@@ -61,7 +61,7 @@ class AttachError(RuntimeError):
 
 
 class Attacher:
-    """A thread that attaches a drafter, watches it, and attaches the next one. Reading its fields is safe anywhere."""
+    """A thread that attaches a drafter, watches it, and attaches the next one. Any thread may read its fields."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Attacher:
             self._closing.wait(pause_s)
 
     def _one_attachment(self) -> None:
-        """Attaches once and stays until that attachment is over.
+        """Attaches once and returns when that attachment is over.
 
         Raises:
             AttachError: The drafter's answer does not fit.

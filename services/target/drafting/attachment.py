@@ -16,7 +16,7 @@ _EXIT_S = 0.1
 
 
 class Attachment:
-    """A drafter of one generation. Its first end is for good; the methods may be called from any thread."""
+    """A drafter of one generation. Once it has ended it never begins again. Any thread may call the methods."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Attachment:
     ) -> None:
         """Opens the Pace stream of an attachment that the drafter has accepted; it ends with that stream.
 
-        `observe` is told the seconds that each answered round spent on its way, the drafter's own time taken off.
+        `observe` is told, for each answered round, the seconds from asking to the answer less the drafter's own time.
         """
         self.generation = generation
         self.info = info
@@ -52,7 +52,7 @@ class Attachment:
         self._end(LOST)
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Calls when the attachment is over, at once if it is."""
+        """Registers a call for the end of the attachment; runs it at once if that has come."""
         with self._lock:
             if self.speculating:
                 self._at_end.append(call)
@@ -68,7 +68,7 @@ class Attachment:
         return self._process.kill()
 
     def gone(self) -> bool:
-        """Whether its process is known to have ended; gives one that is about to some time."""
+        """Whether its process is known to have ended; waits a moment for one that is about to end."""
         return self._process.wait(_EXIT_S)
 
     def close(self) -> None:

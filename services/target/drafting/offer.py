@@ -1,4 +1,4 @@
-"""Offers the arena to a drafter: nonce in shared memory, descriptors on the side socket, all else in the message.
+"""Offers the arena to a drafter: a nonce in shared memory, descriptors on the side socket, the rest in the message.
 
 A drafter that can map no memory is offered the terms alone.
 """
@@ -59,7 +59,7 @@ class Offers(ArenaOffers, Protocol):
     """Offers that hold something until closed."""
 
     def close(self) -> None:
-        """Gives it back; no offer stands then."""
+        """Ends the present offer and frees what offers hold."""
         ...
 
 
@@ -103,7 +103,7 @@ class MemfdOffers:
 
 
 class CudaOffers:
-    """Offers of an arena on a GPU, by its IPC handle; nobody can tell who opens it."""
+    """Offers of an arena on a GPU, by its IPC handle; the target cannot tell who opens it."""
 
     claimed_by = 0
 
@@ -120,8 +120,9 @@ class CudaOffers:
     def offer(self, generation: int) -> Iterator[AttachOffer]:
         """Puts the nonce into the arena.
 
-        What a drafter's steps follow is blank until the engine publishes it: a drafter that is gone may have left
-        numbers there that lead out of the arena, and the next one captures its steps before it is attached.
+        The numbers that a drafter's steps use as addresses are zeroed until the engine publishes them. A drafter that
+        is gone may have left numbers that lead out of the arena, and the next one captures its steps before it is
+        attached.
         """
         nonce = new_nonce()
         for name in FOLLOWED:

@@ -24,19 +24,19 @@ class DrafterProcess(Protocol):
         ...
 
     def close(self) -> None:
-        """Watches it no longer; doing so twice is harmless."""
+        """Ends the watch; a second call does nothing."""
         ...
 
 
 class UnknownProcess:
-    """One that cannot be seen from here."""
+    """A process that cannot be seen from here."""
 
     def kill(self) -> bool:
-        """Nobody knows whom."""
+        """Kills nothing; returns false."""
         return False
 
     def wait(self, timeout_s: float) -> bool:
-        """It is never known to have ended."""
+        """Returns false: it is never known to have ended."""
         return False
 
     def close(self) -> None:

@@ -10,18 +10,18 @@ from services.common.pair.arena import Arena
 
 
 class DamagedWeightsError(RuntimeError):
-    """The target's own weights are no longer those it loaded: what it says from now on is wrong."""
+    """The target's own weights are no longer those it loaded, so its output can be wrong."""
 
 
 class SharedWeights:
     """A drafter's embedding and head, and their `sha256` as loaded.
 
-    In a sealed arena the target reads them where they lie, so that there is one copy. In one that a drafter can write,
-    which a GPU's is, they are the drafter's copy, and the target keeps its own.
+    In a sealed arena the target reads them there, so there is one copy. A drafter can write an arena on a GPU: there
+    the arena holds the drafter's copy, and the target keeps its own.
     """
 
     def __init__(self, model: Target, arena: Arena) -> None:
-        """Fills the arena; a sealed one takes the place of the model's own."""
+        """Fills the arena; a sealed arena replaces the model's own embedding and head."""
         self._model = model
         self._embed_VD = arena.tensor(attach.EMBED)
         self._head_VD = None if model.spec.tied else arena.tensor(attach.LM_HEAD)
@@ -31,7 +31,7 @@ class SharedWeights:
             model.use_shared(self._embed_VD, self._head_VD)
 
     def send_again(self) -> None:
-        """Renews the drafter's copy, which has been found damaged.
+        """Writes the drafter's copy again, which was found damaged.
 
         Raises:
             DamagedWeightsError: The target's own bytes are damaged.

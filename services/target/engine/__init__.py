@@ -1,1 +1,1 @@
-"""The loop of rounds and its books: requests, tokens, metrics, spans, health."""
+"""The loop of rounds and its records: requests, tokens, metrics, spans, health."""

@@ -1,4 +1,4 @@
-"""Turns commits into news for sessions and settles the tokens of requests that end."""
+"""Turns commits into updates for sessions, and settles the tokens of requests that end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.target.core.request import Request
 from services.target.engine.ledger import TokenLedger
 
 SETTLE_S = 2.0
-"""Time in which the gateway may still say how many tokens of an ended request it kept."""
+"""Seconds within which the gateway may say how many tokens of an ended request it kept."""
 
 _CANCEL_REASONS = {
     "stop_string": FinishReason.STOP_STRING,
@@ -55,7 +55,7 @@ class Emitter:
         self._append(session, Update(request_id, end=End(error=error)))
 
     def turn_away(self, session: int, request_id: str) -> None:
-        """Reports a request that a draining target does not take: it continues elsewhere."""
+        """Reports a request that a draining target does not take; the gateway continues it on another target."""
         self._append(session, Update(request_id, end=End(moved=True)))
 
     def commit(self, commit: Commit) -> list[Request]:
@@ -69,7 +69,7 @@ class Emitter:
         return [progress.request for progress in commit.progress if self._advance(progress)]
 
     def end(self, request: Request, end: End) -> None:
-        """Reports an end that no commit brought."""
+        """Reports the end of a request where no commit ended it."""
         self._leave(request)
         self._report_end(request, end)
 
@@ -82,13 +82,13 @@ class Emitter:
         )
 
     def kept(self, session: int, request_id: str, tokens_kept: int, reason: str) -> None:
-        """Settles a request that ended lately by what the gateway says; nothing for one that is settled."""
+        """Settles a request that ended lately by the number that the gateway kept, unless it is settled."""
         request = self._ended.pop((session, request_id), None)
         if request is not None:
             self.ledger.settle(committed_here(request), tokens_kept - resumed(request), reason)
 
     def close(self, session: int, undelivered: Mapping[str, int]) -> list[Request]:
-        """Settles all requests of a session that is gone; nobody is told.
+        """Settles all requests of a session that is gone; reports nothing.
 
         Returns:
             Those that were live.
@@ -103,7 +103,7 @@ class Emitter:
         return closed
 
     def settle(self, now: float) -> None:
-        """Counts the tokens of requests that ended a while ago as emitted."""
+        """Settles requests that ended a while ago: all their tokens count as emitted."""
         while self._ended:
             key, request = next(iter(self._ended.items()))
             if request.ended is not None and request.ended > now - SETTLE_S:

@@ -1,7 +1,7 @@
 """The engine: plan, draft, verify, commit, emit, for every running request at once.
 
-It knows rounds and requests, not threads, sockets or tensors. One thread calls it (`thread.py`); what other threads
-want of it arrives as commands between rounds.
+It knows rounds and requests, not threads, sockets or tensors. One thread calls it (`thread.py`). Other threads send
+commands, which it obeys between rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEARTBEAT_S = 0.5
 
 
 class EngineDeadError(RuntimeError):
-    """The device is lost, or rounds keep failing: the process must go, so that its requests can move."""
+    """The device is lost, or rounds keep failing. The process must end, so that its requests move to another target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class EngineParts:
 
 
 class Engine:
-    """Runs rounds. ``steps`` counts those done and ``turns`` passes of the loop; other threads may read both."""
+    """Runs rounds. ``steps`` counts rounds done, ``turns`` counts passes of the loop; other threads may read both."""
 
     def __init__(self, parts: EngineParts) -> None:
         """Starts without a drafter: rounds are plain until one is attached."""
@@ -93,11 +93,18 @@ class Engine:
         return ran
 
     def step(self) -> bool:
-        """Runs one round, or launches one and lands the one before; False when there was nothing to do."""
+        """Runs one round to its end, or, with look-ahead, launches one and ends the one before.
+
+        False when there was no work.
+        """
         return self._look_ahead() if self._parts.runner.look_ahead else self._in_turn()
 
     def _in_turn(self) -> bool:
-        """Runs one round to its end. A speculative one is reported when the drafter has the next one to work on."""
+        """Runs one round to its end.
+
+        A speculative round is reported in the next call, after the drafter was asked again, so that the drafter works
+        meanwhile.
+        """
         round_ = self._plan()
         self._draft(round_)
         self._verify(round_)
@@ -106,7 +113,7 @@ class Engine:
         return not round_.plan.empty
 
     def _look_ahead(self) -> bool:
-        """Launches a round behind the one in flight, then commits and emits that one while the device works."""
+        """Launches a round behind the one in flight, then commits and emits the earlier one while the device works."""
         busy, round_ = not self._in_flight.over, self._plan()
         self._draft(round_)
         self._verify(round_)
@@ -131,7 +138,10 @@ class Engine:
             self._parts.requests.obey(command, now)
 
     def _use(self, drafts: Drafts) -> None:
-        """Turns to another attachment; a round in flight waits for drafts of the one before."""
+        """Changes to another attachment.
+
+        It lands the round in flight first, which may wait for drafts of the old attachment.
+        """
         self.land()
         self._drafts = drafts
         self._parts.runner.use(drafts)
@@ -140,11 +150,11 @@ class Engine:
         self._parts.points.visit("plan")
         round_ = Round(self._parts.scheduler.plan(self._parts.clock(), self._drafts.speculating))
         if not round_.plan.speculative:
-            self._report()  # no drafter is asked, so nothing is gained by waiting
+            self._report()  # no drafter is asked, so there is no draft to report behind
         return round_
 
     def _draft(self, round_: Round) -> None:
-        """Asks for drafts, does meanwhile what needs none, and waits for them."""
+        """Asks for drafts, does the work that needs none, and waits for the drafts."""
         if round_.over:
             return
         runner, plan, drafts = self._parts.runner, round_.plan, self._drafts
@@ -161,7 +171,7 @@ class Engine:
             self._give_up(round_, error)
 
     def _wait(self, round_: Round, drafts: Drafts) -> None:
-        """Waits for the drafts; a drafter that is late or gone is not asked again."""
+        """Waits for the drafts; drops the attachment of a drafter that is late or gone."""
         start = perf_counter()
         round_.drafted = drafts.wait(round_.plan)
         round_.draft_us = round((perf_counter() - start) * 1e6)
@@ -184,7 +194,10 @@ class Engine:
             self._give_up(round_, error)
 
     def _commit(self, round_: Round) -> None:
-        """Waits for the round and commits it; commands that come before it is reported find what it left."""
+        """Waits for the round's outcomes and commits them.
+
+        From then on commands see requests as the round left them, also before it is reported.
+        """
         if round_.over:
             return
         try:
@@ -197,7 +210,7 @@ class Engine:
             self._settle(round_)
 
     def _settle(self, round_: Round) -> None:
-        """Takes what the round brought to the scheduler and to the books."""
+        """Gives the outcomes to the scheduler, and what it made of them to the emitter."""
         self._parts.points.visit("commit")
         self._failed_rounds = 0
         usual_us = None if round_.fallback else round_.engine_us
@@ -206,7 +219,7 @@ class Engine:
             self._parts.requests.ended(request)
 
     def _emit(self, round_: Round) -> None:
-        """Reports the round now; one in turn that speculated waits for the next drafts to be asked for."""
+        """Reports the round now; without look-ahead a speculative round is kept until the next drafts are asked for."""
         if round_.over:
             return
         self._unreported = round_
@@ -214,7 +227,7 @@ class Engine:
             self._report()
 
     def _report(self) -> None:
-        """Records, counts and delivers the round that was committed last, unless that was done."""
+        """Records, counts and delivers the round that was committed last, unless it was reported."""
         round_, self._unreported = self._unreported, None
         if round_ is None:
             return
@@ -225,7 +238,10 @@ class Engine:
         self._deliver(entry.number)
 
     def _give_up(self, round_: Round, error: Exception) -> None:
-        """Ends the requests of a round that failed: a request must never end the engine, a broken device must."""
+        """Ends the requests of a round that failed.
+
+        A lost device ends the engine too; a failed request alone never does.
+        """
         round_.over = True
         if self._in_flight.plan.number < round_.plan.number:
             self.land()
@@ -251,13 +267,13 @@ class Engine:
             raise EngineDeadError(f"{self._failed_rounds} rounds failed in a row") from error
 
     def _deliver(self, number: int) -> None:
-        """Hands the news of a round over, once."""
+        """Counts a round and sends the gathered updates to the sessions."""
         self._number = number
         self.steps += 1
         self._send(self._parts.emitter.take())
 
     def _deliver_quietly(self) -> None:
-        """Without a round: refusals and cancellations at once, a heartbeat now and then."""
+        """Sends updates that no round brought, such as refusals, at once, and a heartbeat after a silence."""
         updates = self._parts.emitter.take()
         if updates or self._parts.clock() - self._delivered >= _HEARTBEAT_S:
             self._send(updates)

@@ -12,8 +12,8 @@ _RUNNING = float("inf")
 class Claim:
     """A request's claim to a key; an empty key is never held.
 
-    `owner` names the generation, the same on every target; who names none is a stranger. `uid` names the request
-    on this one. `resumed` says that the generation has output already.
+    `owner` names the generation, the same on every target; a claim without an owner matches no other. `uid` names the
+    request on this target. `resumed` says that the generation has output already.
     """
 
     tenant: str
@@ -24,15 +24,15 @@ class Claim:
 
     @property
     def name(self) -> tuple[str, str]:
-        """What no two generations may hold at once."""
+        """The name of the key: no two generations may hold it at once."""
         return self.tenant, self.key
 
 
 class KeyStore:
     """Holds keys while their request runs and `keep_s` seconds after.
 
-    A named tenant holds at most `tenant_capacity` of the `capacity` keys. Callers without a name are one party and may
-    hold them all.
+    A named tenant holds at most `tenant_capacity` of the `capacity` keys. Callers without a name share one tenant,
+    which may hold all.
     """
 
     def __init__(self, keep_s: float = 60.0, capacity: int = 65_536, tenant_capacity: int = 8_192) -> None:
@@ -56,7 +56,9 @@ class KeyStore:
             )
 
     def claim(self, claim: Claim, now: float) -> None:
-        """Takes a key; a generation that has output takes it from whoever holds it, or goes without when all is full.
+        """Takes a key.
+
+        A generation that has output takes it from any holder, and runs without it when the store is full.
 
         Raises:
             PacelineError: DUPLICATE when another generation holds it, TENANT_LIMIT when the tenant holds its share,
@@ -77,14 +79,14 @@ class KeyStore:
         self._held[claim.name] = claim, _RUNNING
 
     def release(self, claim: Claim, now: float) -> None:
-        """Says that the request of a claim has ended; its key is held for a while longer."""
+        """Notes that the request of a claim has ended; its key is held for `keep_s` longer."""
         if self._runs(claim):
             until = now + self._keep_s
             self._held[claim.name] = claim, until
             self._ending.append((until, claim.name))
 
     def forget(self, claim: Claim) -> None:
-        """Says that the request of a claim left without an end: its key may be claimed again at once."""
+        """Frees the key of a request that left without an end: it may be claimed again at once."""
         if self._runs(claim):
             self._drop(claim.name)
 
@@ -113,6 +115,6 @@ class KeyStore:
         return PacelineError(Code.RESOURCE_EXHAUSTED, reason, message, retry_after_s=self._keep_s)
 
     def _runs(self, claim: Claim) -> bool:
-        """Whether this request holds its key, and not one that took it over."""
+        """Whether this request still holds its key: another one may have taken it over."""
         held = self._held.get(claim.name)
         return held is not None and held[0].uid == claim.uid and held[1] == _RUNNING

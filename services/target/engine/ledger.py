@@ -8,8 +8,8 @@ DISCARD_REASONS = ("stop_string", "cancel", "epoch")
 class TokenLedger:
     """Counts committed tokens and settles each request's share when it ends.
 
-    A token is settled a moment after its request has ended, because only then the gateway has said how many it kept;
-    until then it is unsettled. At idle ``unsettled`` is 0 and the identity reads as the invariant does.
+    A token is unsettled until a moment after its request has ended, when the gateway has said how many it kept. At idle
+    ``unsettled`` is 0, and the identity is that of invariant I10.
     """
 
     def __init__(self) -> None:

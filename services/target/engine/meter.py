@@ -88,7 +88,7 @@ class Meter:
         metrics = self._metrics
         metrics.spec_decode_num_drafts.inc(entry.requests)
         metrics.spec_decode_num_draft_tokens.inc(entry.drafted)
-        # What requests were told: drafts beyond the end of a request matched, but were not committed.
+        # Counts as requests were told them: drafts beyond the end of a request matched, but were not committed.
         accepted = [progress.accepted for progress in commit.progress]
         metrics.spec_decode_num_accepted_tokens.inc(sum(accepted))
         metrics.speculative_seconds.inc(commit.round_us / 1e6)

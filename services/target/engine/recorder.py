@@ -1,4 +1,4 @@
-"""The flight recorder: what the last rounds did and where their time went."""
+"""The flight recorder: what the latest rounds did, and where their time went."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ RequestCommand = Start | Refuse | Cancel | Ask | CloseSession | Drain | MoveAll
 
 
 class RequestHandler:
-    """Takes requests in and lets them go; runs on the engine's thread, between rounds."""
+    """Starts and ends requests; runs on the engine's thread, between rounds."""
 
     def __init__(self, scheduler: Scheduler, emitter: Emitter, keys: KeyStore, meter: Meter) -> None:
         """Starts taking requests."""
@@ -92,7 +92,7 @@ class RequestHandler:
         self.ended(request)
 
     def _ask(self, ask: Ask, now: float) -> None:
-        """Answers also while draining: what runs here is what other targets cannot know of."""
+        """Answers while draining too: other targets cannot know what runs here."""
         try:
             self._keys.check(Claim(ask.tenant, ask.key, ask.owner, uid=0), now)
         except PacelineError as error:
@@ -108,7 +108,7 @@ class RequestHandler:
             self._keys.forget(_claim(request))
 
     def _move_all(self, now: float) -> None:
-        """Keys stay held: until another target has noted them, a duplicate that asks here must hear of them."""
+        """Keys stay held: until another target has noted them, a duplicate that asks here must be refused."""
         self._draining = True
         for request in self._emitter.live():
             _LOG.info("a request moves to another target", extra={"request_id": request.spec.request_id})

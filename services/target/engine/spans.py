@@ -11,7 +11,7 @@ from services.target.engine.recorder import RoundEntry
 
 
 class Spans:
-    """Records what has already happened, on the engine's thread; an inactive tracer costs one comparison a round."""
+    """Records spans of past work, on the engine's thread; an inactive tracer costs one comparison a round."""
 
     def __init__(self, tracer: Tracer) -> None:
         """Records into ``tracer``."""
@@ -39,7 +39,7 @@ class Spans:
                 self._steps(round_, start_ns, entry)
 
     def _steps(self, parent: str, start_ns: int, entry: RoundEntry) -> None:
-        """What the round waited for its drafter, which sees no traceparent, and its verify."""
+        """Spans of the wait for drafts and of the verify; the drafter itself sees no traceparent."""
         drafted_ns = start_ns + entry.draft_us * 1000
         if entry.draft_us:
             self._tracer.record("paceline.draft", parent, start_ns, drafted_ns, {"tokens": entry.drafted})

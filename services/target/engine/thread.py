@@ -1,4 +1,4 @@
-"""The engine's own thread: empties the inbox, turns the engine, and tells when it has died."""
+"""The engine's own thread: empties the inbox, calls `turn`, and reports the engine's death."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EngineThread:
         self._thread.start()
 
     def submit(self, command: Command) -> None:
-        """Gives the engine a command for the time before its next round; any thread may call this."""
+        """Gives the engine a command, which it obeys before its next round; any thread may call this."""
         self._inbox.put(command)
 
     def stop(self, timeout_s: float = 10.0) -> bool:

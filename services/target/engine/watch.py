@@ -1,4 +1,4 @@
-"""Health that means something: steps advance while work is pending, turns advance always."""
+"""Health by progress: steps must advance while work is pending, turns must always advance."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from services.common.metrics.catalogue import TargetMetrics
 
 _POLL_S = 0.25
 _LOOKS = 3
-"""Fewest looks without a move before the verdict: a process that was itself stopped or starved looks late."""
+"""Fewest looks without progress before the verdict: a watcher that was itself stopped or starved looks late."""
 
 Setter = Callable[[bool], Awaitable[None]]
 
 
 class Pulse(Protocol):
-    """What a watcher reads of an engine."""
+    """The part of an engine that a watcher reads."""
 
     steps: int
     turns: int
@@ -43,7 +43,7 @@ class EngineWatch:
         """Seconds, as of the last look, for which the engine has not moved; 0 until enough looks agree."""
 
     def healthy(self) -> bool:
-        """Whether the engine moves."""
+        """Whether the engine makes progress."""
         now = self._clock()
         steps, turns = self._pulse.steps, self._pulse.turns
         if steps != self._seen[0] or not self._pulse.pending:
@@ -60,7 +60,7 @@ class EngineWatch:
 async def keep_health(
     watch: EngineWatch, ready: Callable[[], bool], set_serving: Setter, set_live: Setter, metrics: TargetMetrics
 ) -> None:
-    """Sets the health services by the watch until cancelled: not live while stuck, not serving until ``ready``."""
+    """Sets liveness and readiness by the watch until cancelled: not live while stuck, not serving until ``ready``."""
     serving, live = False, True
     while True:
         healthy = watch.healthy()

@@ -1,1 +1,1 @@
-"""Decides what each round does, over integers alone: who joins, which chunks run, how wide drafts are."""
+"""Decides what each round does, over integers alone: which requests are admitted, which chunks run, how wide it is."""

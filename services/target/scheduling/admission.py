@@ -1,4 +1,4 @@
-"""What is refused before it waits: requests that can never run, and those that come when the queue is full."""
+"""Refuses requests before they wait: those that can never run, and those that come when the queue is full."""
 
 from services.common.request.errors import context_limit as too_long
 from services.common.request.errors import invalid_field, overloaded
@@ -30,9 +30,10 @@ def check_possible(spec: RequestSpec, context_limit: int, pool: BlockPool) -> No
 def check_room(
     spec: RequestSpec, queue: WaitingQueue, rate: AdmissionRate, max_waiting: int, max_queued_tokens: int
 ) -> None:
-    """Raises OVERLOADED when the queue is full, with the time after which trying again makes sense."""
+    """Raises OVERLOADED when the queue is full, with the time after which to retry."""
     if len(queue) >= max_waiting:
         raise overloaded(f"{len(queue)} requests wait already", rate.retry_after_s(len(queue)))
-    # One prompt of each tenant may always wait: a long one could never be served else, nor any beside another's many.
+    # One prompt of each tenant may always wait. Otherwise a long prompt could never be served, nor a tenant beside one
+    # with many prompts.
     if queue.waits(spec.tenant) and queue.tokens + len(spec.token_ids) > max_queued_tokens:
         raise overloaded(f"{queue.tokens} prompt tokens wait already", rate.retry_after_s(len(queue)))

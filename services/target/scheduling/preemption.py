@@ -1,4 +1,4 @@
-"""Room for the next round when blocks are not reserved for life: rows grow, the youngest requests give way."""
+"""Finds blocks for the next round where they are not reserved for life: rows grow, the youngest requests are preempted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from services.target.scheduling.slots import SlotTable
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """Rows that have room for the round, what they were given, and how many requests gave way."""
+    """Rows that have blocks for the round, the blocks they were given, and how many requests were preempted."""
 
     rows: tuple[int, ...]
     growths: tuple[Growth, ...]
@@ -21,8 +21,8 @@ class Grown:
 def grow_rows(roster: SlotTable, memory: KVCacheManager, ahead: int, preempt: Callable[[Request], None]) -> Grown:
     """Gives every row blocks for `ahead` more tokens, the oldest first.
 
-    When blocks run out the youngest request is preempted, so the oldest always goes on. A row whose blocks are on
-    their way (behind the step fence) sits this round out.
+    When blocks run out the youngest request is preempted, so the oldest always goes on. A row whose blocks still wait
+    for the step fence is left out of this round.
     """
     needy = []
     for _, request in roster.decoding():

@@ -1,8 +1,8 @@
-"""Decides what each round does: who joins, which prompt chunks run beside, how wide the drafts are.
+"""Decides what each round does: which requests are admitted, which prompt chunks run, how wide it is.
 
-Continuous batching at round granularity over plain integers; one thread calls it. Every unit of work carries
-(slot, epoch): what comes back for an epoch that has passed is counted and dropped, and blocks are reused only
-after the last round that could touch them has finished.
+Continuous batching at round granularity over plain integers; one thread calls it. Every unit of work carries (slot,
+epoch): an outcome of an epoch that has passed is counted and dropped. Blocks are reused only after the last round that
+could touch them has finished.
 """
 
 from bisect import bisect_left
@@ -32,10 +32,11 @@ from services.target.scheduling.width.width import WidthPolicy
 class SchedulerSettings:
     """Sizes of the scheduler. `look_ahead` rounds may be planned before the one ahead of them is committed.
 
-    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. While a burst
-    computes its prompts, decoding pauses, but never for longer than `pause_s`: rounds of a few rows are dear, and rows
-    that start together end together. A burst is more than one request, and one more for each `burst_rows` that decode.
-    Without `preemption` a request gets all blocks it can ever need when it is admitted.
+    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. While a burst of
+    prompts is computed, decoding pauses for `pause_s` at most: a round of few rows costs nearly as much as a full one,
+    and rows that start together end together. Requests in prefill are a burst when all but one of them, times
+    `burst_rows`, are at least as many as the rows that decode. Without `preemption` a request gets all blocks that it
+    can ever need when it is admitted.
     """
 
     slots: int
@@ -104,7 +105,7 @@ class Scheduler:
         return request
 
     def cancel(self, uid: int, now: float, reason: FinishReason = FinishReason.CANCELLED) -> Request | None:
-        """Ends a request wherever it stands; None when it is unknown or has ended. Late outcomes are dropped."""
+        """Ends a request in any state; None when it is unknown or has ended. Its late outcomes are dropped."""
         request = self._requests.get(uid)
         if request is not None:
             self._end(request, reason, now)
@@ -120,13 +121,13 @@ class Scheduler:
         return expired
 
     def plan(self, now: float, speculate: bool = True) -> Plan:
-        """Plans the next round; without `speculate` (no drafter) it is plain. An empty plan is not to be run."""
+        """Plans the next round; it is plain without `speculate` (no drafter). An empty plan must not be run."""
         if len(self._in_flight) > self._settings.look_ahead:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         wanted = len(self._roster.rows)
         width = self._policy.choose(self._bucket(wanted), wanted) if speculate and wanted else 1
         grown = self._grow(width)
-        # A request preempted just now must not come back before those it made room for have grown.
+        # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
         rows = () if self._pauses(grown.rows, now) else grown.rows
         chunks = self._chunks()
@@ -142,9 +143,12 @@ class Scheduler:
         return plan
 
     def commit(self, plan: Plan, outcomes: Sequence[Outcome], now: float, micros: float | None = None) -> Commit:
-        """Takes in what the oldest planned round brought; `micros` is its duration on the device, None when unusual.
+        """Commits the outcomes of the oldest planned round.
 
-        The width policy learns the time since the round before was committed when it is longer: the host's share.
+        `micros` is its duration on the device, None when it is not typical.
+
+        The width policy learns the longer of `micros` and the time since the last commit, which also holds the host's
+        work.
         """
         self._landed(plan)
         elapsed = 0.0 if self._busy_since is None else (now - self._busy_since) * 1e6
@@ -175,7 +179,7 @@ class Scheduler:
         return Commit(tuple(progress), discarded, took, plain * committed / len(plan.rows))
 
     def abandon(self, plan: Plan, now: float) -> list[Request]:
-        """Takes in that the oldest planned round failed: ends all that took part with ERROR and returns them."""
+        """Abandons the oldest planned round, which failed: ends its requests with ERROR and returns them."""
         self._landed(plan)
         part = {*plan.rows, *(chunk.slot for chunk in plan.chunks)}
         failed = [request for slot in sorted(part) if (request := self._roster.on(slot)) is not None]
@@ -188,7 +192,7 @@ class Scheduler:
         return list(self._requests.values())
 
     def load(self) -> Load:
-        """How busy this scheduler is."""
+        """The load as routing reads it."""
         roster, queue, pool = self._roster, self._queue, self._pool
         queued = queue.tokens + roster.prefill_left
         return Load(roster.slots - roster.free, len(queue), roster.slots, queued, pool.available, pool.total)
@@ -209,7 +213,7 @@ class Scheduler:
 
     def _admit(self, now: float) -> tuple[Admission, ...]:
         admissions: list[Admission] = []
-        # With preemption, leave each row a block, lest an admission preempt somebody in the next round.
+        # With preemption, leave each row a block, so that an admission preempts no request in the next round.
         spare = len(self._roster.rows) if self._settings.preemption else 0
         while self._roster.free and (request := self._queue.head()) is not None:
             if not self._memory.admit(request, self._reserved(request), spare):
@@ -230,7 +234,7 @@ class Scheduler:
         return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
 
     def _pauses(self, rows: tuple[int, ...], now: float) -> bool:
-        """Whether decoding waits for the prompts of this round."""
+        """Whether decoding pauses in this round for the sake of prompts."""
         burst = (self._roster.prefilling - 1) * self._settings.burst_rows >= len(rows)
         pauses = burst and now - self._decoded < self._settings.pause_s
         if not pauses:
@@ -249,7 +253,7 @@ class Scheduler:
         return grow_rows(self._roster, self._memory, self._width_in_flight + width, self._preempt)
 
     def _preempt(self, request: Request) -> None:
-        """Puts a running request back in its old place in the queue; what it committed stays committed."""
+        """Puts a running request back in its old place in the queue; its committed tokens stay committed."""
         self._leave(request)
         request.state = State.WAITING
         request.preemptions += 1
@@ -287,7 +291,7 @@ class Scheduler:
         request.end, request.ended = reason, now
 
     def _leave(self, request: Request) -> None:
-        """Takes the slot and the blocks from a request; a new epoch makes outcomes on their way stale."""
+        """Takes the slot and the blocks from a request. The slot's new epoch makes outcomes of rounds in flight stale."""
         if request.state is State.DECODE:
             self._policy.leave(request.uid)
         self._roster.vacate(request)

@@ -1,4 +1,4 @@
-"""Who sits where: slots and their epochs, requests in prefill by order, decoding slots by number."""
+"""Slots, their epochs and the requests that hold them: in prefill by order, decoding by number."""
 
 from bisect import insort
 
@@ -7,7 +7,7 @@ from services.target.core.request import Request, State
 
 
 class SlotTable:
-    """Seats of running requests. A slot's epoch moves whenever it changes hands, in and out."""
+    """The slots of running requests. A slot's epoch increases when a request gets the slot and when it leaves it."""
 
     def __init__(self, slots: int) -> None:
         self.rows: list[int] = []
@@ -46,7 +46,7 @@ class SlotTable:
         return [(slot, request) for slot in self.rows if (request := self._seats[slot]) is not None]
 
     def at(self, slot: int, epoch: int) -> Request | None:
-        """The request that work for (slot, epoch) belongs to; None when that epoch has passed."""
+        """The request to which work for (slot, epoch) belongs; None when that epoch has passed."""
         request = self._seats[slot]
         return request if request is not None and request.epoch == epoch else None
 
@@ -65,7 +65,7 @@ class SlotTable:
         return slot
 
     def vacate(self, request: Request) -> None:
-        """Takes the slot from a request, whatever it does."""
+        """Takes the slot from a request, in prefill or decoding."""
         slot = request.slot
         if slot is None:
             raise ValueError(f"request {request.uid} holds no slot")
@@ -84,9 +84,9 @@ class SlotTable:
         return released
 
     def chunks(self, budget: int) -> tuple[tuple[Chunk, ...], tuple[Request, ...]]:
-        """Up to `budget` prompt tokens in order, and the requests whose prompt is complete with them.
+        """Chunks of at most `budget` prompt tokens in order, and the requests whose prompt they complete.
 
-        Those decode from the next round on.
+        The latter decode from the next round on.
         """
         chunks: list[Chunk] = []
         complete: list[Request] = []

@@ -1,4 +1,4 @@
-"""Which of the tokens a round chose belong to the request, and whether it ends there.
+"""Cuts the tokens that a round chose at the request's end, and says why it ends.
 
 The device applies the same rule; the host applies it again, so that no runner can overrun a request.
 """
@@ -10,7 +10,7 @@ from services.common.request.sampling import FinishReason, StopParams
 
 
 class Resolved(NamedTuple):
-    """How many of the tokens are kept, and why the request ends after them (None: it goes on)."""
+    """How many tokens are kept, and why the request ends after them; None when it goes on."""
 
     kept: int
     end: FinishReason | None
@@ -29,10 +29,10 @@ def apply_stop_conditions(
     ends: frozenset[int],
     room: int,
 ) -> Resolved:
-    """Resolves `tokens`, chosen after `generated` output tokens, with `room` tokens left in the context.
+    """Cuts `tokens`, chosen after `generated` output tokens, with `room` tokens left in the context.
 
-    A stop token is kept as the last one; before `min_tokens` it does not end the request.
-    At one position a stop token goes before length, and length before context.
+    A stop token is kept as the last one; before `min_tokens` it does not end the request. When several reasons hold at
+    one position, a stop token counts before length, and length before context.
     """
     most = min(stopping.max_tokens - generated, room, len(tokens))
     for index in range(most):

@@ -1,7 +1,8 @@
-"""The queue: tenants take turns; first come first served within a tenant's priority, with ageing; bounded by its owner.
+"""The queue: tenants take turns. Within a tenant requests go by priority with ageing, then by arrival.
 
-A request of priority p sorts before others of its tenant as if it had arrived p * ageing seconds earlier. So nobody
-starves: a tenant waits for one request of each other, a request for those that come within its gap of priority.
+A request of priority p sorts as if it had arrived p * ageing seconds earlier. So no request starves. A tenant waits for
+one request of each other tenant. Within a tenant a later request goes first only if its priority makes up for its
+delay.
 """
 
 from collections import OrderedDict
@@ -11,7 +12,7 @@ from services.common.request.limits import LIMITS
 from services.target.core.request import Request, State
 
 AGEING_S = 0.3
-"""What a priority level counts for. The widest gap, 200 levels, is a minute: a tenth of the longest request's time."""
+"""Seconds of waiting that a level of priority counts as. The widest gap, 200 levels, counts as a minute."""
 
 Heap = list[tuple[tuple[float, int], Request]]
 
@@ -22,7 +23,7 @@ def order_of(arrived: float, priority: int, ageing_s: float, uid: int) -> tuple[
 
 
 class WaitingQueue:
-    """Requests that wait for a slot. Leaving from the middle costs O(1); the entry is dropped when it surfaces."""
+    """Requests that wait for a slot. Leaving costs O(1): the entry is dropped when it comes to the head."""
 
     def __init__(self) -> None:
         self._preempted: Heap = []
@@ -34,14 +35,14 @@ class WaitingQueue:
         return self._count
 
     def push(self, request: Request) -> None:
-        """Adds a request. One that was preempted has had its turn and goes ahead of all that have not."""
+        """Adds a request. A preempted request goes before all that never ran."""
         heap = self._preempted if request.preemptions else self._turns.setdefault(request.spec.tenant, [])
         heappush(heap, (request.order, request))
         self._count += 1
         self.tokens += len(request.tokens)
 
     def head(self) -> Request | None:
-        """The request whose turn it is."""
+        """The request that is admitted next."""
         first = _first(self._preempted)
         while first is None and self._turns:
             tenant = next(iter(self._turns))

@@ -1,1 +1,1 @@
-"""Sessions of gateways: the service, its streams and their conversion."""
+"""Sessions of gateways: the gRPC service, its streams and the conversion of messages."""

@@ -22,7 +22,7 @@ MAX_REQUEST_ID_BYTES = 128
 
 
 def start_from_pb(message: pb.Start, bounds: Bounds, default_max_tokens: int, latest: float, now: float) -> RequestSpec:
-    """Checks a Start frame as if no gateway had, and makes the request of it.
+    """Checks a Start frame as if no gateway had checked it, and makes a request of it.
 
     Args:
         message: The frame.

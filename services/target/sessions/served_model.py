@@ -14,7 +14,10 @@ FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migra
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model; ``max_draft`` is 0 and ``proposer`` none without a drafter. ``recommended_sampling`` is told only."""
+    """The model; ``max_draft`` is 0 and ``proposer`` none without a drafter.
+
+    ``recommended_sampling`` is reported, not applied.
+    """
 
     name: str
     revision: str

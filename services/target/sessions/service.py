@@ -43,7 +43,7 @@ class ServiceParts:
 
 
 class TargetService(rpc.TargetServiceServicer):
-    """Speaks protobuf with gateways and values with the engine."""
+    """Converts between the protobuf of gateways and the values of the engine."""
 
     def __init__(self, callers: Callers = Callers()) -> None:
         """Refuses calls until opened, and those of others than `callers` always."""
@@ -63,10 +63,10 @@ class TargetService(rpc.TargetServiceServicer):
     async def Session(
         self, request_iterator: AsyncIterator[pb.SessionRequest], context: Context
     ) -> AsyncIterator[pb.SessionResponse]:
-        """Serves one gateway until it leaves, stops reading, or the target goes.
+        """Serves one gateway until it leaves or stops reading, or the target ends.
 
         Raises:
-            PacelineError: The gateway broke the protocol, did not read, or is none.
+            PacelineError: The caller broke the protocol, did not read, or may not call.
         """
         hello = await _hello(request_iterator)
         self._callers.check(context, hello.secret)
@@ -114,7 +114,7 @@ class TargetService(rpc.TargetServiceServicer):
         return pb.SessionResponse(welcome=welcome)
 
     async def _read(self, session: GatewaySession, frames: AsyncIterator[pb.SessionRequest]) -> None:
-        """Passes the gateway's frames on; the end of them ends the session."""
+        """Passes the gateway's frames to the engine; their end ends the session."""
         try:
             async for frame in frames:
                 self._take(session, frame)
@@ -136,7 +136,7 @@ class TargetService(rpc.TargetServiceServicer):
             raise invalid_field("frame", "must be start, cancel or ask after hello")
 
     def _start(self, session: GatewaySession, start: pb.Start) -> None:
-        """Submits a request, or refuses it alone: neighbours in the session go on."""
+        """Submits a request, or refuses it alone: other requests of the session go on."""
         _check_id(start.request_id)
         parts = self._parts
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""One gateway's stream: its outbox, bounded so that a gateway that does not read costs nobody else anything."""
+"""One gateway's stream and its bounded outbox: a gateway that does not read ends its own session alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RoundFrame:
 
 @dataclass(frozen=True, slots=True)
 class GoAwayFrame:
-    """The target will go; ``grace_s`` until requests still running are moved."""
+    """The target will end; requests that still run after ``grace_s`` seconds are moved."""
 
     grace_s: float
 
@@ -36,7 +36,7 @@ class SlowGatewayError(RuntimeError):
 
 
 class GatewaySession:
-    """Frames on their way to one gateway. Used on the event loop only."""
+    """Frames that wait to be sent to one gateway. Used on the event loop only."""
 
     def __init__(self, number: int, gateway_id: str, capacity: int) -> None:
         """Opens a session with room for ``capacity`` unread frames."""

@@ -57,7 +57,7 @@ class Sessions:
                 session.put(frame, now)
 
     def go_away(self, grace_s: float) -> None:
-        """Tells every gateway, present or future, that the target will go."""
+        """Tells every gateway, present or future, that the target will end."""
         self._go_away = GoAwayFrame(grace_s)
         for session in self._open.values():
             session.put(self._go_away, self._clock())

@@ -1,7 +1,7 @@
 """Memory budget: how many K/V blocks fit, decided before the pool is sized.
 
-Three kinds of terms, in bytes: those that do not grow, those per slot, and those per token held. The drafter's
-terms are among them, for it lives on the same device.
+Terms are in bytes: fixed, per slot, and per token held. The drafter's terms are among them, because it uses the same
+device.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class MemoryTerms:
         )
 
     def without_zeros(self) -> "MemoryTerms":
-        """Only what takes memory."""
+        """The terms that take memory."""
         return MemoryTerms(
             *(
                 {name: size for name, size in part.items() if size}
@@ -72,7 +72,7 @@ def plan_memory(
 ) -> MemoryBudget:
     """Sizes the pool. Raises FAILED_PRECONDITION when not even one block fits beside the other terms.
 
-    `max_blocks` caps the pool: more than every slot's longest request can never be used but by the prefix cache.
+    `max_blocks` caps the pool: blocks beyond every slot's longest request serve the prefix cache alone.
     """
     base = terms.fixed_bytes + slots * terms.slot_bytes
     fitting = blocks_within(terms.token_bytes, block_size, available_bytes - base)

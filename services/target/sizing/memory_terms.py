@@ -1,8 +1,8 @@
-"""What a pair holds, in bytes: the terms of its memory budget by the shapes of its models, and what there is to spend.
+"""The terms of a pair's memory budget in bytes, by the shapes of its models, and the memory that is available.
 
 The pool is sized before a step is captured, so what steps hold is estimated: the widest verify or the longest chunk
 with its logits, and for each process what CUDA, its libraries and the captured graphs take beside tensors. The latter
-were measured on an H200 with 1, 8 and 128 slots, 10, 38 and 70 captured steps (docs/log/2026-11.md).
+were measured on an H200 (docs/log/2026-11.md).
 """
 
 from collections.abc import Sequence
@@ -26,20 +26,20 @@ from services.target.sizing.budget import MemoryBudget, MemoryTerms
 _STATE_BYTES_PER_TOKEN_ID = 9
 """Per slot and vocabulary entry: bias, count and whether the prompt has it."""
 _TARGET_BYTES, _DRAFTER_BYTES = 848 << 20, 560 << 20
-"""Of each process on a GPU, beside tensors and graphs: its context, kernels, libraries and their workspaces."""
+"""Bytes of each process on a GPU beside tensors and graphs: context, kernels, libraries and their workspaces."""
 _MEASURED_POSITIONS = 40_960
-"""Rows of the rotary tables that these figures include."""
+"""Rows of the rotary tables that the figures above include."""
 _GRAPH_LAYER_BYTES = 81 << 10
-"""Of a captured step, for each of its layers."""
+"""Bytes of a captured step for each of its layers."""
 _DRAFT_ROWS = 1.2
-"""Memory that a draft keeps for its rows, over what they are: not all that one tensor frees fits the next."""
+"""Factor on the memory of a draft's rows: memory that one tensor frees does not always fit the next one."""
 _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
-"""For slots and K/V on a CPU, unless the settings say otherwise."""
+"""Bytes for slots and K/V on a CPU, unless the settings say otherwise."""
 
 
 class SizingSettings(Protocol):
-    """What the plan reads of a target's settings."""
+    """The settings of a target that the plan reads."""
 
     @property
     def slots(self) -> int:
@@ -63,7 +63,7 @@ class SizingSettings(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What the pair may hold; 0 leaves it to the fraction."""
+        """Bytes that the pair may hold; 0 leaves it to the fraction."""
         ...
 
     @property
@@ -117,12 +117,12 @@ def _drafter_terms(
     if draft is None:
         return MemoryTerms({_DRAFTER: process})
     process += _draft_bytes(settings, draft, size, widths) + _rotation_bytes(draft, limit)
-    # Whoever maps a GPU's memory can write it: the target keeps its own embedding and head to itself.
+    # A process that maps a GPU's memory can write it, so the target keeps its own embedding and head private.
     return MemoryTerms({_DRAFTER: process, "drafter_tables": size * table_elements(model.spec)})
 
 
 def available_bytes(settings: SizingSettings, terms: MemoryTerms, device: torch.device) -> int:
-    """What all terms together may take: as set, else a fraction of the GPU, or some memory beside a CPU's weights."""
+    """Bytes for all terms together: as set, else a fraction of the GPU, or a fixed amount beside the weights on a CPU."""
     if settings.memory_bytes:
         return settings.memory_bytes
     if device.type == "cpu":
@@ -132,10 +132,10 @@ def available_bytes(settings: SizingSettings, terms: MemoryTerms, device: torch.
 
 
 def check_free(budget: MemoryBudget, device: torch.device) -> None:
-    """Refuses a budget for which a GPU has too little left: a smaller pool would stay small when others have left.
+    """Refuses a budget for which a GPU has too little free memory: a smaller pool would stay small for ever.
 
     Raises:
-        PacelineError: Others hold what is needed.
+        PacelineError: Other processes hold memory that is needed.
     """
     if device.type == "cpu":
         return
@@ -157,7 +157,7 @@ def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) 
 
 
 def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: Sequence[int]) -> int:
-    """The same of a drafter, which has the scores of some tokens at a time, with its graphs."""
+    """What the largest draft holds, with the graphs; it holds the scores of some tokens at a time."""
     rows = settings.slots * widths[-1]
     logits = rows * columns_at_once(rows, draft.vocab_size)
     held = size * (int(_DRAFT_ROWS * rows * _row_elements(draft)) + logits)
@@ -166,12 +166,12 @@ def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: 
 
 
 def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:
-    """What rotary tables of a GPU hold over the measured ones: half a cosine's and half a sine's row a position."""
+    """Bytes of rotary tables beyond the measured ones: on a GPU half a row of cosines and of sines for each position."""
     return 0 if spec is None else 4 * spec.attention.head_dim * max(0, positions - _MEASURED_POSITIONS)
 
 
 def _noise_bytes(model: Target, widths: Sequence[int]) -> int:
-    """What a slot's noise takes on a CPU."""
+    """Bytes of a slot's noise on a CPU."""
     wide = torch.float64 if model.dtype == torch.float64 else torch.float32
     return bytes_per_slot(model.spec.vocab_size, widths[-1], wide)
 

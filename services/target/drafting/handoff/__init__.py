@@ -1,1 +1,1 @@
-"""The target's side of a hand-off: one file a mode, and what several modes are made of."""
+"""The target's side of a hand-off: one file for each mode, and the parts that several modes share."""

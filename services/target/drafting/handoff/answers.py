@@ -1,4 +1,4 @@
-"""Fills a mailbox of the target's own with the drafts that answers bring.
+"""Fills a mailbox in the target's own memory with the drafts that answers bring.
 
 Suffixes: S slots + 1, K draft tokens.
 """
@@ -13,10 +13,10 @@ from services.target.drafting.handoff.mailbox import Mailbox
 
 
 class AnswerPost:
-    """Writes answers into a mailbox, which is judged by tags and ids like any other (I6)."""
+    """Writes answers into a mailbox; verify checks its tags and ids as it does for any mailbox (I6)."""
 
     def __init__(self, mailbox: Mailbox) -> None:
-        """On a GPU answers gather in pinned memory first."""
+        """On a GPU answers are collected in pinned memory first."""
         self._mailbox = mailbox
         self._on_gpu = mailbox.tokens_SK.is_cuda
         self._tokens_SK, self._tag_S3 = mailbox.tokens_SK, mailbox.tag_S3
@@ -24,7 +24,7 @@ class AnswerPost:
             self._tokens_SK, self._tag_S3 = (each.cpu().pin_memory() for each in (self._tokens_SK, self._tag_S3))
 
     def fill(self, reply: pb.PaceResponse, count: int) -> None:
-        """Keeps rows of `count` tokens; a message with more rows than there are slots says nothing."""
+        """Keeps the rows that have `count` tokens; ignores a message with more rows than there are slots."""
         slots = len(self._tag_S3) - 1
         if len(reply.drafts) > slots:
             return
@@ -36,7 +36,10 @@ class AnswerPost:
                 tag_S3[draft.slot] = np.array((reply.round, draft.epoch, reply.generation), np.uint64).view(np.int64)
 
     def deliver(self) -> None:
-        """Enqueues the copy to the device; the round is over before the next answer is written."""
+        """Enqueues the copy to the device.
+
+        The round ends before the next answer is written, so the pinned memory is free by then.
+        """
         if self._on_gpu:
             self._mailbox.tokens_SK.copy_(self._tokens_SK, non_blocking=True)
             self._mailbox.tag_S3.copy_(self._tag_S3, non_blocking=True)

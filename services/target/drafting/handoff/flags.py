@@ -1,9 +1,8 @@
-"""Hand-off by flags: the target's stream and the drafter's write and wait for words of the arena.
+"""Hand-off by flags: the CUDA streams of target and drafter write 64-bit words of the arena and wait for them.
 
-By flags no host and no message stands between a commit and the next draft: while a verify runs, the target's host
-enqueues the next round behind it, and asks for its drafts. When the verify is done the target's stream publishes what
-it committed, the drafter's stream, or under MPS its next step, has been waiting for that, and the target's waits for
-the drafts.
+While a verify runs, the target's host enqueues the next round behind it and lets the drafter's host enqueue its draft.
+When the verify is done, the target's stream publishes and writes `published`, the draft runs and writes `drafted`, and
+the next verify begins: no host acts in between.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from services.target.drafting.handoff.mailbox import Mailbox
 from services.target.drafting.handoff.protocol import Attached, AttachedDrafts
 
 _FIRST_ROUND_S = 2.0
-"""Patience with the first draft of an attachment: drivers load what they have put off."""
+"""Time limit of an attachment's first draft: the driver loads kernels only then."""
 _POLL_S = 50e-6
 
 
@@ -35,32 +34,35 @@ class Flags(Protocol):
     """The target's side of a generation's flags."""
 
     def publish(self, number: int) -> None:
-        """The stream tells that a round's inputs are published."""
+        """Enqueues the write that says: the round's inputs are published."""
         ...
 
     def await_drafted(self, number: int) -> None:
-        """The stream waits for a round's drafts."""
+        """Enqueues a wait for the round's drafts."""
         ...
 
     def release_target(self, number: int) -> None:
-        """Meets that wait from outside."""
+        """Ends that wait at once, from another stream: the verify then runs without drafts."""
         ...
 
 
 class FlagHandoff:
-    """For an arena on a GPU: the host reads the results of a round while the next one runs."""
+    """For an arena on a GPU. The host reads the results of a round while the next round runs."""
 
     wanted = HandoffMode.FLAGS
     look_ahead = 1
 
     def __init__(self, arena: Arena, watchdog_s: float, pairs: int = FLAG_PAIRS) -> None:
-        """`watchdog_s` is the patience with a drafter; under MPS small rounds wait for drafts within their steps."""
+        """`watchdog_s` is the time limit of a draft.
+
+        Under MPS the steps of small rounds wait for drafts themselves (`gate`).
+        """
         shared = sharing("cuda")
         self.in_use = self.wanted.in_use(shared)
         self.mailbox = Mailbox.shared(arena)
         self.generations: Generations = FlagGenerations(pairs)
         self._flags = arena.tensor(attach.FLAGS)
-        # Longer than any patience of the host, which must be the one that gives a late drafter up.
+        # Longer than any time limit of the host: the host, not the step, must be the one that gives a late drafter up.
         limit_s = 2 * max(watchdog_s, _FIRST_ROUND_S)
         self.gate = FlagWait(self._flags, "drafted", limit_s) if shared == "mps" else None
 
@@ -70,10 +72,10 @@ class FlagHandoff:
 
 
 class FlagDrafts(AttachedDrafts):
-    """Drafts of one attachment; the host only watches that the drafter is alive and in time."""
+    """Drafts of one attachment. The host waits for no draft; it only watches that the drafter lives and is in time."""
 
     def __init__(self, attachment: Attached, flags: Flags, gate: FlagWait | None) -> None:
-        """`gate` is that of the captured steps, if they have one."""
+        """`gate` is the wait at the head of captured steps, if there is one."""
         super().__init__(attachment)
         self._flags = flags
         self._gate = gate
@@ -81,27 +83,30 @@ class FlagDrafts(AttachedDrafts):
         self._fresh = True
 
     def publish(self, plan: Plan) -> None:
-        """Writes the flag behind the copies."""
+        """Enqueues the write of `published` behind the copies of the inputs."""
         self._flags.publish(plan.number)
 
     def ask(self, plan: Plan) -> None:
-        """Lets the drafter's host enqueue the draft."""
+        """Sends the message on which the drafter's host enqueues the draft."""
         ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows))
         self.attachment.stream.send(ask)
 
     def wait(self, plan: Plan) -> bool:
-        """Returns at once: the stream waits, or the step does."""
+        """Returns at once, because the device waits; the message's answers are dropped."""
         self.attachment.stream.drop_replies()
         return self.speculating
 
     def hold(self, plan: Plan) -> None:
-        """Lets the stream wait for the drafter's flag, unless the step does."""
+        """Enqueues a wait for `drafted`, unless the step of this size begins with that wait itself."""
         if self._gate is None or not self._gate.serves(plan.bucket):
             self._flags.await_drafted(plan.number)
         self._held.add(plan.number)
 
     def watch(self, plan: Plan, done: Mark | None) -> None:
-        """Waits until the verify is done; releases it from a drafter that is late or lost: it then has no drafts."""
+        """Waits until the verify is done.
+
+        When the drafter is late or lost it ends the verify's wait; that round has no drafts.
+        """
         assert done is not None, "a GPU's rounds end with a mark"
         if plan.number not in self._held:
             done.synchronize()

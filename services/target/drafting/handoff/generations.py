@@ -1,4 +1,4 @@
-"""Numbers of attachments, and with them the flags that streams write and wait for."""
+"""Numbers of attachments. A number also decides which flags the streams of an attachment use."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Generations:
         return next(self._numbers)
 
     def free(self, generation: int) -> None:
-        """Nobody has heard of this one."""
+        """Gives back a number that no drafter was told."""
 
     def end(self, generation: int, gone: Callable[[], bool]) -> None:
         """The attachment is over; `gone` tells whether its drafter's process is known to have ended."""
 
 
 class FlagGenerations(Generations):
-    """Leaves numbers out whose flags a drafter of an earlier attachment may still write.
+    """Leaves out numbers whose flags the drafter of an earlier attachment may still write.
 
-    A drafter that was given up and not killed can wake at any time and write an old round into its flags.
+    A drafter that was given up and not killed can go on at any time and write an old round into its flags.
     """
 
     def __init__(self, pairs: int) -> None:
-        """Generations that are equal modulo `pairs` have the same flags."""
+        """Generations that are equal modulo `pairs` use the same flags."""
         super().__init__()
         self._pairs = pairs
         self._owned: set[int] = set()
@@ -52,7 +52,7 @@ class FlagGenerations(Generations):
         raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.ATTACH_REFUSED, message)
 
     def free(self, generation: int) -> None:
-        """Nobody writes the flags of this one any more."""
+        """Gives back the flags of a number: no drafter writes them any more."""
         self._owned.discard(generation % self._pairs)
 
     def end(self, generation: int, gone: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Hand-off by the hosts: Pace asks for a round and answers when the mailbox is filled."""
+"""Hand-off by the hosts: the target asks for a round on Pace, and the drafter answers when the mailbox is filled."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ class HostDrafts(MessageDrafts):
         self._device = device
 
     def publish(self, plan: Plan) -> None:
-        """Waits for the copies on a GPU: the message must not overtake them."""
+        """Waits for the copies on a GPU, because the message must not overtake them."""
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()

@@ -21,7 +21,7 @@ class Mailbox:
 
     @classmethod
     def shared(cls, arena: Arena) -> Self:
-        """The one that a drafter writes."""
+        """The mailbox in the arena, which the drafter writes."""
         return cls(arena.tensor(attach.TOKENS), arena.tensor(attach.TAG))
 
     @classmethod

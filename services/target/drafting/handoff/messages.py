@@ -1,4 +1,4 @@
-"""Rounds that are asked for and answered by messages: the target's host waits for each answer."""
+"""Rounds that are asked for and answered by messages; the target's host waits for each answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_WAIT_S = 0.05
 
 
 class MessageDrafts(AttachedDrafts):
-    """Drafts that are there when their answer is; the first late answer gives the drafter up."""
+    """Drafts that are in the mailbox when their answer has come. The first late answer ends the attachment."""
 
     def __init__(self, attachment: Attached, pace: Pace) -> None:
         """Asks over `pace`."""
@@ -23,7 +23,7 @@ class MessageDrafts(AttachedDrafts):
         self._asked = 0.0
 
     def ask(self, plan: Plan) -> None:
-        """Sends the round; the watchdog's time starts."""
+        """Sends the round and starts the watchdog's time."""
         self._asked = time.monotonic()
         self._pace.send(Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows)))
 
@@ -33,7 +33,7 @@ class MessageDrafts(AttachedDrafts):
         deadline = max(self._asked + attachment.watchdog_s, time.monotonic() + _LEAST_WAIT_S)
         while attachment.speculating:
             try:
-                # A flood of wrong answers must not keep the engine beyond the time that silence would.
+                # A flood of wrong answers must not hold the engine longer than no answer at all.
                 reply = self._pace.receive(_left(deadline))
             except TimeoutError:
                 attachment.give_up()
@@ -46,10 +46,10 @@ class MessageDrafts(AttachedDrafts):
         return False
 
     def hold(self, plan: Plan) -> None:
-        """The drafts are there: the host has waited for them."""
+        """Does nothing: the host has waited for the drafts."""
 
     def watch(self, plan: Plan, done: Mark | None) -> None:
-        """No drafter can hold the verify up."""
+        """Waits for the device alone: the drafts came before the verify, so no drafter can delay it."""
         if done is not None:
             done.synchronize()
 

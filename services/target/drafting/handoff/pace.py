@@ -1,9 +1,8 @@
-"""How rounds are asked for: one message out and one back for each, over the side socket or over blocking gRPC.
+"""Asks for rounds by messages: one out and one back for each, over the side socket or over blocking gRPC.
 
-The side socket serves pairs in host memory, whose turns it makes short (docs/adr/0009); the Pace stream then stays open
-and tells when the attachment is over. Blocking gRPC with a reader thread is used because the wait does not depend on
-how busy the event loop is: both took 0.4 ms a round trip when measured (docs/adr/0008), and the reader sees the stream
-end at once.
+The side socket serves pairs in host memory, where it is quicker (docs/adr/0009). The Pace stream then stays open: its
+end is the end of the attachment. gRPC is used with a blocking reader thread, whose wait does not depend on how busy the
+event loop is (docs/adr/0008).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.common.pb.paceline.v1 import drafter_pb2_grpc as rpc
 
 _MOST_REPLIES = 64
-"""Replies that wait to be read; a drafter owes one for each of the few rounds that were asked ahead."""
+"""Most replies that are kept unread; a drafter owes one for each of the few rounds that were asked ahead."""
 
 
 class Pace(Protocol):
@@ -85,7 +84,7 @@ class PaceStream:
         return reply
 
     def drop_replies(self) -> None:
-        """Forgets the replies so far, but not the end of the stream."""
+        """Drops the replies so far; the end of the stream stays noted."""
         while not self._replies.empty():
             if self._replies.get() is None:
                 self._keep(None)
@@ -112,7 +111,7 @@ class PaceStream:
         self._ended()
 
     def _keep(self, reply: pb.PaceResponse | None) -> None:
-        """Forgets older replies where a drafter sends more than it was asked for."""
+        """Keeps a reply; drops the oldest when a drafter sends more than it was asked for."""
         while True:
             try:
                 return self._replies.put_nowait(reply)

@@ -1,4 +1,4 @@
-"""A hand-off as the target sees it, and an attachment as a hand-off sees it."""
+"""The interface of a hand-off to the target, and of an attachment to a hand-off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Attached(Protocol):
     fallback: str
 
     def observe(self, seconds: float) -> object:
-        """Takes the time that an answered round spent on its way."""
+        """Takes the seconds that an answered round took less the drafter's own time."""
         ...
 
     def give_up(self) -> None:
@@ -36,7 +36,7 @@ class Attached(Protocol):
         ...
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Calls when the attachment is over, at once if it is."""
+        """Registers a call for the end of the attachment; runs it at once if that has come."""
         ...
 
 
@@ -50,7 +50,8 @@ class Handoff(Protocol):
     look_ahead: int
     """Rounds that may be launched before the one ahead of them is read."""
     gate: FlagWait | None
-    """Stands at the head of captured steps that read drafts and that it serves; before others the stream waits."""
+    """The wait at the head of captured steps that read drafts, in buckets that it `serves`; in others the stream waits.
+    """
     mailbox: Mailbox
     """What verify copies drafts from."""
     generations: Generations
@@ -65,7 +66,7 @@ class Handoff(Protocol):
 
 
 class AttachedDrafts:
-    """What the drafts of every mode say of their attachment."""
+    """The part of `Drafts` that is the same in every mode."""
 
     def __init__(self, attachment: Attached) -> None:
         """Drafts of one attachment."""

@@ -1,4 +1,4 @@
-"""Hand-off by the side socket: two short messages a round between the two threads that work on it."""
+"""Hand-off by the side socket: two short messages a round, between the target's engine and a thread of the drafter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CPU = torch.device("cpu")
 
 
 class SocketHandoff:
-    """For an arena in host memory; a drafter that keeps no connection is asked by Pace, which `in_use` then says."""
+    """For an arena in host memory. A drafter that keeps no connection is asked by Pace; `in_use` is then `host`."""
 
     wanted = HandoffMode.SOCKET
     look_ahead = 0
@@ -54,4 +54,4 @@ class SocketDrafts(MessageDrafts):
         attachment.at_end(turns.close)
 
     def publish(self, plan: Plan) -> None:
-        """The inputs are in host memory already."""
+        """Does nothing: the inputs are already in host memory."""

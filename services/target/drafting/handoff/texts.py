@@ -1,4 +1,4 @@
-"""What a drafter without the target's memory is told: the tokens that are new, in messages of a bounded size.
+"""Tells a drafter that cannot map the target's memory the tokens that are new, in messages of bounded size.
 
 Suffixes: S slots + 1, C context tokens, B rows.
 """
@@ -20,7 +20,7 @@ from services.common.pb.paceline.v1 import drafter_pb2 as pb
 
 
 class Asking(Protocol):
-    """Puts a round into messages."""
+    """Makes the messages that ask for a round."""
 
     def requests(self, ask: Ask) -> list[pb.PaceRequest]:
         """The messages that ask for the round, in order."""
@@ -28,15 +28,15 @@ class Asking(Protocol):
 
 
 class AskAlone:
-    """Asks a drafter that reads the texts in shared memory."""
+    """For a drafter that reads the texts in shared memory."""
 
     def requests(self, ask: Ask) -> list[pb.PaceRequest]:
-        """The round alone."""
+        """One message: the round."""
         return [ask_to_pb(ask)]
 
 
 class Texts:
-    """What one attachment was sent of every slot's text: nothing at first, so that any drafter can take over."""
+    """How much of every slot's text one attachment was sent. It begins at nothing, so any drafter can take over."""
 
     def __init__(self, arena: Arena) -> None:
         """Reads what is published in the arena."""
@@ -45,7 +45,7 @@ class Texts:
         self._sent: dict[int, tuple[int, int]] = {}
 
     def requests(self, ask: Ask) -> list[pb.PaceRequest]:
-        """The round with the new tokens of its rows, and before it those that do not fit into its message."""
+        """The round with the new tokens of its rows, behind messages with the tokens that do not fit into it."""
         slots = self.slots(ask.rows)
         *before, last = split(self.news(slots)) or [[]]
         return [*(texts_to_pb(ask.generation, texts) for texts in before), ask_to_pb(ask, last, slots)]
@@ -71,7 +71,7 @@ class Texts:
 
 
 def split(texts: Sequence[Text], most: int = MAX_MESSAGE_TOKENS) -> list[list[Text]]:
-    """Texts in messages of at most `most` tokens, in order; a long text is cut."""
+    """Splits texts into lists of at most `most` tokens, in order; a long text is cut."""
     messages: list[list[Text]] = []
     room = 0
     for piece in _pieces(texts, most):

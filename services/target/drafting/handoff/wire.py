@@ -1,6 +1,6 @@
-"""Hand-off by wire: answers of Pace bring the drafts, and the target fills a mailbox of its own with them.
+"""Hand-off by wire: answers on Pace bring the drafts, and the target writes them into a mailbox of its own.
 
-Where no memory is shared, each request also brings what the drafter would read of it: the tokens that are new.
+Where no memory is shared, each request also brings the tokens that are new, which the drafter would read there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WireHandoff:
     gate: FlagWait | None = None
 
     def __init__(self, arena: Arena, device: torch.device, shares_memory: bool) -> None:
-        """Without `shares_memory` nobody maps the arena: what is published there is sent."""
+        """Without `shares_memory` no drafter maps the arena; what is published there is sent in messages."""
         self.in_use = str(self.wanted)
         self.mailbox = Mailbox.private(Mailbox.shared(arena))
         self.generations = Generations()
@@ -47,7 +47,7 @@ class WireHandoff:
 
 
 class WireDrafts(HostDrafts):
-    """Drafts of one attachment, in the order of the hosts."""
+    """Drafts of one attachment; the hosts order the rounds."""
 
     def __init__(self, attachment: Attached, device: torch.device, post: AnswerPost, asking: Asking) -> None:
         """`post` fills the mailbox of the hand-off."""
@@ -55,7 +55,7 @@ class WireDrafts(HostDrafts):
         self._post = post
 
     def hold(self, plan: Plan) -> None:
-        """What was answered goes to the device."""
+        """Enqueues the copy of the answered drafts to the device."""
         self._post.deliver()
 
 
@@ -74,7 +74,9 @@ class WirePace:
             self._stream.put(message)
 
     def receive(self, timeout_s: float) -> Answer | None:
-        """The next answer, its drafts taken to the mailbox whatever they are; None when the stream has ended.
+        """The next answer, None when the stream has ended.
+
+        Its drafts go into the mailbox unchecked: verify checks them.
 
         Raises:
             TimeoutError: Nothing came in time.

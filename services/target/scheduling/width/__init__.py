@@ -1,1 +1,1 @@
-"""Adaptive speculation: what drafts are worth, what rounds cost, and the width that pays best."""
+"""Adaptive speculation: expected commits, costs of rounds, and the choice of the width."""

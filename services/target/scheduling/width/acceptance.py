@@ -1,8 +1,8 @@
-"""How many tokens a round of a given width should commit, learnt from observed acceptance only.
+"""Estimates how many tokens a round of a given width commits, from observed acceptance alone.
 
-For each position j the chance that draft j matches, given that all before it did, is estimated per request and
-shrunk towards the estimate over all requests. A draft after the first mismatch says nothing, nor does a position
-that was not drafted, so neither is counted; a request that ended in mid-span counts no mismatch.
+For each position j it estimates, per request, the chance that draft j matches given that all before it did, shrunk
+towards the estimate over all requests. Drafts after the first mismatch are not counted, because they tell nothing. A
+request that ended in mid-span counts no mismatch.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ _REFRESHED_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceSettings:
-    """`optimism` is the chance assumed before anything is known, as strong as `optimism_weight` observations.
+    """`optimism` is the chance that is assumed at first, with the weight of `optimism_weight` observations.
 
-    `shared_weight` says how many observations of its own a request needs to count as much as all others;
-    the two `forget` factors apply per observation of a position. Greedy and sampled requests differ by far in what
-    they accept and follow one another at will: so the others count little, and those of long ago not at all.
+    A request that has `shared_weight` observations of its own counts them as much as all other requests. The two
+    `forget` factors apply per observation of a position. Greedy and sampled requests, which may follow one another,
+    differ much in what they accept: so other requests count little, and those of long ago not at all.
     """
 
     optimism: float = 0.8
@@ -59,7 +59,7 @@ class _Row:
 
 
 class Acceptance:
-    """Expected commits of the requests that decode now. One observation costs O(longest draft)."""
+    """Expected commits of the requests that decode now; an observation costs O(longest draft)."""
 
     def __init__(self, widths: Sequence[int], settings: AcceptanceSettings | None = None) -> None:
         self._settings = settings or AcceptanceSettings()
@@ -92,7 +92,7 @@ class Acceptance:
         self._shared.add(accepted, missed, self._settings.shared_forget)
         row.chances.add(accepted, missed, self._settings.request_forget)
         row.rounds += 1
-        # One row moves the sum over many by little, so with many rows each is refreshed now and then, in turn.
+        # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
         if (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
             self._refresh(row)
 
@@ -101,7 +101,7 @@ class Acceptance:
         return self._sums
 
     def _refresh(self, row: _Row) -> None:
-        """Where the others say little of a position, its chance is the request's own at the one before."""
+        """Where other requests tell little of a position, the request's own chance at the position before stands in."""
         settings, own, others = self._settings, row.chances, self._shared
         chance, reach, total = settings.optimism, 1.0, 1.0
         gathered = [1.0]

@@ -1,4 +1,4 @@
-"""What a round costs by bucket and width: measured at warm-up, corrected by the rounds that are served."""
+"""The cost of a round by bucket and width: measured at warm-up, corrected by served rounds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
@@ -14,8 +14,8 @@ _LARGEST_FIRST = 2.0
 class CostTable:
     """Microseconds of a round, draft and hand-off included.
 
-    A live round moves the level of its whole bucket quickly and its own cell slowly: a growing context or a busy
-    machine changes all widths alike, and must not make those look cheap that were not run lately.
+    A served round moves the level of its whole bucket quickly and its own cell slowly. A growing context or a busy
+    machine changes all widths alike; widths that were not run lately must not look cheap for that.
     """
 
     def __init__(self, widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> None:
@@ -39,14 +39,14 @@ class CostTable:
         return self._base[bucket, width] * exp(self._level[bucket] + self._cell[bucket, width])
 
     def live_rounds(self, bucket: int, width: int) -> int:
-        """Live rounds that were measured, counted up to FIRST_ROUNDS."""
+        """Served rounds that were measured, counted up to FIRST_ROUNDS."""
         return len(self._first[bucket, width])
 
     def measured(self, bucket: int, width: int, micros: float) -> None:
-        """A live round took `micros`.
+        """Learns that a served round took `micros`.
 
-        The first rounds replace what warm-up said, which knew neither the drafter nor the host; they count by their
-        median. After them one outlier moves the estimate by little.
+        The median of the first rounds replaces the figure of warm-up, which held neither draft nor host. After them one
+        outlier moves the estimate by little.
         """
         cell = bucket, width
         error = log(max(micros, 1e-3) / self.cost(bucket, width))
@@ -65,7 +65,7 @@ class CostTable:
 
 
 def _rising(values: Iterable[float]) -> list[float]:
-    """The mean of the closest rising curve above and the closest below: more work never costs less."""
+    """The mean of the closest rising curve above and the closest below, because more work never costs less."""
     above: list[float] = []
     for value in values:
         above.append(max(value, above[-1]) if above else value)

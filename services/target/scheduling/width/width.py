@@ -1,4 +1,4 @@
-"""Which width a round uses: the one that should commit most tokens per second, plain being one of them."""
+"""Chooses the width of a round: the one with most expected tokens per second, plain among them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ class WidthPolicy(Protocol):
         """A request stops decoding."""
 
     def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
-        """What became of one row's drafts."""
+        """A row verified `drafted` drafts and accepted the first `accepted` of them."""
 
     def choose(self, bucket: int, rows: int) -> int:
         """Width of the next round, in which `rows` requests decode."""
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
-        """A round committed so many tokens; `micros` is None when its duration says nothing."""
+        """A round committed `committed` tokens; `micros` is None when its duration is not typical."""
 
     def plain_micros(self, bucket: int) -> float:
-        """What a plain round of the bucket takes, as far as it was measured; 0 where it was not."""
+        """Microseconds of a plain round of the bucket; 0 where none was measured."""
 
 
 class FixedWidth:
-    """Always the same width; plain while no request wants drafts."""
+    """One width for all rounds; plain while no request wants drafts."""
 
     def __init__(self, width: int, micros: Mapping[tuple[int, int], float] | None = None) -> None:
         """``micros`` by (bucket, width) are what warm-up measured."""
@@ -71,11 +71,11 @@ class FixedWidth:
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveSettings:
-    """`hysteresis` is the gain that a switch must promise at first; it halves after `patience` rounds.
+    """`hysteresis` is the gain that a switch must promise at first. It halves after `patience` rounds.
 
-    Probes of another width may cost `probe_budget` of all time; the gap between them grows from `probe_first` to
-    `probe_last` rounds while they change nothing, but stays at `probe_close` while a wider one promises at least the
-    share `close` of what the one in use yields. A narrower one shows nothing but what it costs.
+    Probes of another width may cost `probe_budget` of all time. The gap between probes grows from `probe_first` to
+    `probe_last` rounds while they change nothing. It stays at `probe_close` while a wider width promises at least the
+    share `close` of the present yield. A narrower probe teaches its cost alone.
     """
 
     hysteresis: float = 0.03
@@ -89,7 +89,7 @@ class AdaptiveSettings:
 
 @dataclass(slots=True)
 class _Bucket:
-    """What was chosen for one bucket, for how long, and when to look at something else."""
+    """The choice for one bucket, its age in rounds, and when to probe another width."""
 
     width: int
     stayed: int = 0
@@ -101,7 +101,7 @@ class _Bucket:
 
 
 class AdaptiveWidth:
-    """Maximises expected commits over expected cost, with hysteresis, and probes what it does not use."""
+    """Maximises expected commits over expected cost, with hysteresis, and probes widths that it does not use."""
 
     def __init__(
         self,
@@ -137,13 +137,13 @@ class AdaptiveWidth:
         return [tokens / self.costs.cost(bucket, width) for tokens, width in zip(expected, self.widths, strict=True)]
 
     def choose(self, bucket: int, rows: int) -> int:
-        """The width that pays best, or now and then the next best, to see whether it still is."""
+        """The width with the best rate, or a probe of another one."""
         rates = self.rates(bucket)[: self._useful()]
         best = max(range(len(rates)), key=rates.__getitem__)
         state = self._buckets.get(bucket)
         if state is None:
             state = self._buckets[bucket] = _Bucket(self.widths[best], gap=self._settings.probe_first)
-        # No row drafts as far as the width in use any more: then the best of the rest replaces it.
+        # No row drafts as far as the width in use any more: the best of the others replaces it.
         if state.width > self.widths[len(rates) - 1]:
             state.width, state.stayed = self.widths[best], 0
         current = self.widths.index(state.width)
@@ -168,12 +168,12 @@ class AdaptiveWidth:
             rate = self.rates(bucket)[self.widths.index(state.width)]
             lost = cost - committed / rate if rate > 0.0 else 0.0
             self._lost += lost
-            # A wider probe that paid is followed by another at once; all others make the next wait longer.
+            # A wider probe with a gain is repeated at once; every other probe makes the next wait longer.
             paid = lost < 0.0 and width > state.width
             state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
     def plain_micros(self, bucket: int) -> float:
-        """As warm-up and the plain rounds since then measured it."""
+        """Microseconds as measured at warm-up and by plain rounds since."""
         return self.costs.cost(bucket, 1)
 
     def _useful(self) -> int:
@@ -183,7 +183,7 @@ class AdaptiveWidth:
         return 1 + max(wider, default=0)
 
     def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float]) -> int | None:
-        """Plain or a promising width whose cost in this bucket is known from warm-up only."""
+        """Plain or a promising width that this bucket has measured at warm-up alone, if there is one."""
         if state.trials >= 2 * FIRST_ROUNDS * len(self.widths):
             return None
         bar = self._settings.close * max(rates)
@@ -197,7 +197,7 @@ class AdaptiveWidth:
         others = [index for index in range(len(rates)) if index != current]
         if not others:
             return None
-        # Mostly the next best; every fourth time another in turn, for an estimate may be too low as well.
+        # Mostly the next best. Every fourth time it is another width in turn, because an estimate may also be too low.
         turn, rest = divmod(state.probes, 4)
         other = others[turn % len(others)] if rest == 3 else max(others, key=rates.__getitem__)
         worth = rates[other] / rates[current]
@@ -207,7 +207,7 @@ class AdaptiveWidth:
         if state.quiet < gap or self._lost + loss > self._settings.probe_budget * self._spent:
             return None
         state.quiet = 0
-        # One that follows a probe that paid is no turn of its own.
+        # A repeated probe does not count as a turn.
         state.probes += state.gap > 1
         state.probing = True
         return self.widths[other]
