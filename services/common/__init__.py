@@ -1,1 +1,1 @@
-"""What more than one service needs."""
+"""Code that more than one service uses."""

@@ -1,1 +1,1 @@
-"""What a process does with its device and its threads."""
+"""A process's use of its device and its threads."""

@@ -1,6 +1,6 @@
-"""A GPU as a process holds it: with little memory of its own, and only as long as it works.
+"""A process and its GPU: it gives back memory for stacks, and ends when the GPU is lost.
 
-After a fatal fault of a GPU a process can do nothing but end.
+After a fatal fault of a GPU a process can only end.
 """
 
 import logging
@@ -15,9 +15,9 @@ _STACK_SIZE = 0
 
 
 def keep_no_stack(device: torch.device) -> None:
-    """Gives back what CUDA keeps for the stacks of all threads that a GPU can run, 264 MiB of an H200's.
+    """Frees what CUDA keeps for the stacks of all threads that a GPU can run: 264 MiB on an H200.
 
-    Kernels that need one still get it when they are launched. Before anything is captured.
+    Call it before anything is captured. Kernels that need a stack still get one when they are launched.
     """
     if device.type == "cuda":
         import cupy  # only where there is a GPU
@@ -37,7 +37,7 @@ def sound(device: torch.device) -> bool:
 
 
 def end_if_lost(device: torch.device) -> None:
-    """Ends the process when its device is lost, so that who watches it starts another one."""
+    """Ends the process when its device is lost; its supervisor starts another one."""
     if not sound(device):
         _LOG.critical("the device is lost")
         os._exit(_LOST)

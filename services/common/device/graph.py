@@ -1,4 +1,4 @@
-"""Captured steps: recorded once, replayed for ever.
+"""Captured steps: recorded once, then replayed.
 
 On a GPU a capture is a CUDA graph. On a CPU it is the signature of every tensor the step reads or writes; a replay
 whose tensors have moved or changed shape counts as a recapture, so that invariant I4 is tested everywhere.
@@ -18,7 +18,7 @@ _WARM_UP_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """How often each happened since the start."""
+    """Numbers of captures, replays, recaptures and reallocations since the start."""
 
     captures: int = 0
     replays: int = 0
@@ -43,7 +43,10 @@ class _Captured:
 
 
 class StepGraphs:
-    """Captures of one service; all share one memory pool on a GPU. With `eager` none is made: every replay runs."""
+    """Captures of one service; on a GPU all share one memory pool.
+
+    With `eager` nothing is captured: every replay runs the step.
+    """
 
     def __init__(self, device: torch.device | str, eager: bool = False) -> None:
         self._device = torch.device(device)
@@ -54,12 +57,12 @@ class StepGraphs:
 
     @property
     def counters(self) -> Counters:
-        """How often each happened so far."""
+        """The numbers so far."""
         return self._counters
 
     @property
     def cost(self) -> CaptureCost:
-        """What all captures took, and hold since they were settled."""
+        """Seconds of all captures, and bytes that they hold since `settle`."""
         return self._cost
 
     def __contains__(self, key: Hashable) -> bool:
@@ -89,7 +92,7 @@ class StepGraphs:
         self._counters = replace(self._counters, replays=self._counters.replays + 1)
 
     def settle(self) -> None:
-        """Gives back what the calls before the captures used; graphs keep memory of their own."""
+        """Frees what the calls before the captures used; graphs keep memory of their own."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
             mine = [part for part in torch.cuda.memory_snapshot() if part["segment_pool_id"] == self._pool]
@@ -99,7 +102,7 @@ class StepGraphs:
         if self._eager or self._device.type != "cuda":
             step()
             return None
-        # Libraries keep a workspace for every stream that they meet: one for all captures, warm or recorded.
+        # Libraries keep a workspace for every stream that they meet, so all captures use one stream, warm or recorded.
         stream = _side_stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
@@ -109,7 +112,7 @@ class StepGraphs:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             if not self._captured:
-                # A pool that grows tensor by tensor ends up in pieces that fit no other tensor. Large steps come first.
+                # A pool that grows tensor by tensor falls into pieces that fit no other tensor. Large steps come first.
                 torch.empty(peak_bytes, dtype=torch.uint8, device=self._device)
             step()
         return graph
@@ -133,7 +136,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def _warmed_up(step: Callable[[], None], device: torch.device) -> int:
-    """Runs a step until nothing of it is new; returns the most bytes that it then holds at once."""
+    """Runs a step until it compiles and allocates nothing new; returns the most bytes that it then holds at once."""
     for _ in range(_WARM_UP_CALLS):
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

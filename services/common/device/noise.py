@@ -1,8 +1,8 @@
-"""Counter-based noise: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+"""Counter-based noise: Philox4x32-10 (Salmon et al., "Parallel random numbers", SC 2011).
 
-The noise of a token depends on nothing but the request's seed, the absolute position that is being chosen and the
-token id; so the same text follows whatever the batch, the width and the slot were (invariant I1). One call serves
-four neighbouring ids: counter = (position lo, position hi, id >> 2, purpose), word = id & 3.
+The noise of a token depends on the request's seed, the absolute position that is being chosen and the token id alone.
+So the text is the same in any batch, width and slot (invariant I1). One call serves four neighbouring ids: the counter
+is `(position lo, position hi, id >> 2, purpose)`, the word `id & 3`.
 """
 
 from typing import Any
@@ -40,7 +40,8 @@ def gumbel_array(
 ) -> NDArray[Any]:
     """Return Gumbel noise [B, W, V] for the tokens being chosen at absolute positions.
 
-    u = ((word >> 9) + 0.5) * 2^-23 is exact in float32 and never 0 or 1; g = -log(-log u).
+    The uniform number `u = ((word >> 9) + 0.5) * 2^-23` is exact in float32 and never 0 or 1; the noise is `-log(-log
+    u)`.
     """
     seeds_B11 = seeds_B.astype(np.uint64)[:, None, None]
     positions_BW1 = positions_BW.astype(np.uint64)[:, :, None]

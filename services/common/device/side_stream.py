@@ -1,4 +1,4 @@
-"""Work beside the present stream: small kernels that nobody waits for at once hide behind large ones."""
+"""Runs small kernels, whose results are not needed at once, beside the large ones of the present stream."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,22 +7,22 @@ import torch
 
 
 class SideStream:
-    """A second stream that starts where the present one is and is joined later; without a GPU all runs in order.
+    """A second stream that branches off the present one and is joined later; without a GPU all work runs in order.
 
-    Tensors that the work reads must live until it is joined.
+    Tensors that the work reads must live until the join.
     """
 
     def __init__(self, device: torch.device, shared: bool) -> None:
-        """All runs in order, too, unless processes share the GPU.
+        """All work also runs in order unless processes share the GPU.
 
-        Where they take turns, a graph with a second branch that waits for another process keeps the GPU for its own
-        until its slice is over: 1.1 ms a round on an H200.
+        Where processes take turns, a graph with a second branch that waits for another process keeps the GPU until its
+        time slice is over: 1.1 ms a round on an H200.
         """
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" and shared else None
 
     @contextmanager
     def start(self) -> Iterator[None]:
-        """What is launched within runs behind what the present stream holds, and beside what follows there."""
+        """Kernels launched within run after those already on the present stream, and beside those that follow there."""
         if self._stream is None:
             yield
             return
@@ -31,6 +31,6 @@ class SideStream:
             yield
 
     def join(self) -> None:
-        """The present stream waits for it."""
+        """Makes the present stream wait for the side stream."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)

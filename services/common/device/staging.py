@@ -1,6 +1,6 @@
-"""Plain numbers on their way to a device, in the order of its stream: the host never waits for a GPU to take them.
+"""Copies plain numbers to a device in the order of its stream, without making the host wait.
 
-An assignment copies from memory that is not pinned, for which the host waits until everything before it has run.
+A plain assignment copies from memory that is not pinned: the host then waits for all work before it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How many threads a process computes with: torch's own, and those of the OpenBLAS that NumPy brings.
+"""Sets the number of threads that torch and NumPy's OpenBLAS compute with.
 
 Target and drafter share a machine's cores; a library that takes all of them slows the other down more than it gains.
 """
@@ -14,17 +14,17 @@ _SETTERS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads
 
 
 def stay_on_core(core: int) -> None:
-    """Keep the calling thread, and threads that it starts, on one core; nothing for -1 or a core that is not ours.
+    """Keep the calling thread, and threads that it starts, on one core; -1 and cores of others change nothing.
 
-    A target's engine and its drafter take turns. On one core they find each other's context and weights in its
-    caches and wake without another core having to; the event loops and clients have the other cores to themselves.
+    A target's engine and its drafter take turns. On one core each finds the other's context and weights in the caches,
+    and no second core must wake. The event loops and clients keep the other cores.
     """
     if core in os.sched_getaffinity(0):
         os.sched_setaffinity(0, {core})
 
 
 def use_threads(count: int) -> None:
-    """Compute with `count` threads from now on; an OpenBLAS that is not part of NumPy's wheel is left alone."""
+    """Compute with `count` threads from now on; an OpenBLAS that is not part of NumPy's wheel keeps its own number."""
     torch.set_num_threads(count)
     for path in Path(np.__file__).parents[1].glob("numpy.libs/lib*openblas*"):
         library = ctypes.CDLL(str(path))

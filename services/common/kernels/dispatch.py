@@ -1,4 +1,4 @@
-"""Which implementation of an operator serves a tensor."""
+"""Chooses the implementation of an operator for a tensor."""
 
 import os
 

@@ -18,7 +18,7 @@ class KVCacheManager:
             self.cache.extend(request.hashes, request.tokens, request.spec.salt)
 
     def admit(self, request: Request, tokens: int, spare: int) -> bool:
-        """Gives a request blocks for `tokens` tokens, cached ones first; False if fewer than `spare` blocks remained."""
+        """Gives a request blocks for `tokens` tokens, cached ones first; False if less than `spare` would remain."""
         hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None else []
         fresh = self.pool.blocks_for(tokens) - len(hit)
         # An idle block that is hit is no longer available, so it counts like a fresh one.

@@ -1,1 +1,4 @@
-"""The values that all rooms of the target share: requests, plans, rounds, commands and messages. Imports no other room."""
+"""The values that all rooms of the target share: requests, plans, rounds, commands and messages.
+
+It imports no other room.
+"""

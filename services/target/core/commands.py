@@ -50,7 +50,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Cancels the requests of a session; ``undelivered`` counts, by request id, tokens that were never written to it."""
+    """Cancels the requests of a session; ``undelivered`` counts tokens never written to it, by request id."""
 
     session: int
     undelivered: dict[str, int]

@@ -1,4 +1,4 @@
-"""Plain values of a round: the scheduler's plan, the runner's outcomes, and the scheduler's account of their progress."""
+"""Plain values of a round: the scheduler's plan, the runner's outcomes, and the progress of requests."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

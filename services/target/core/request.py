@@ -104,7 +104,7 @@ class Request:
         return tuple(self.tokens[self.spec.prompt_length :])
 
     def present_spec(self) -> RequestSpec:
-        """The spec to prefill now: the request with everything committed so far, as after a move from another target."""
+        """The spec to prefill now: the request with everything committed so far, as after a move from elsewhere."""
         if len(self.tokens) == len(self.spec.token_ids):
             return self.spec
         return replace(self.spec, token_ids=tuple(self.tokens))

@@ -41,7 +41,7 @@ class _Copies(NamedTuple):
 
 
 class RoundOutput:
-    """The results of a round: first tokens and the rows of its verify. Times are microseconds, for the flight recorder."""
+    """The results of a round: first tokens and the rows of its verify. Times are in microseconds."""
 
     def __init__(self, device: torch.device, most_logprobs: int) -> None:
         """`most_logprobs` caps the alternatives per position."""

@@ -20,5 +20,5 @@ class SyntheticAcceptance:
         self._calls_B = torch.zeros(bucket, dtype=torch.int64, device=device)
 
     def apply(self, logits_BWV: Tensor, drafts_BK: Tensor) -> None:
-        """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest below all others."""
+        """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest."""
         force_acceptance(logits_BWV, drafts_BK, self._rates_K, self._calls_B)

@@ -1,4 +1,4 @@
-"""Finds blocks for the next round where they are not reserved for life: rows grow, the youngest requests are preempted."""
+"""Finds blocks for the next round where none are reserved: rows grow, the youngest requests are preempted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

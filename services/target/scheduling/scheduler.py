@@ -291,7 +291,7 @@ class Scheduler:
         request.end, request.ended = reason, now
 
     def _leave(self, request: Request) -> None:
-        """Takes the slot and the blocks from a request. The slot's new epoch makes outcomes of rounds in flight stale."""
+        """Takes the slot and the blocks from a request. The new epoch makes outcomes of rounds in flight stale."""
         if request.state is State.DECODE:
             self._policy.leave(request.uid)
         self._roster.vacate(request)

@@ -122,7 +122,7 @@ def _drafter_terms(
 
 
 def available_bytes(settings: SizingSettings, terms: MemoryTerms, device: torch.device) -> int:
-    """Bytes for all terms together: as set, else a fraction of the GPU, or a fixed amount beside the weights on a CPU."""
+    """Bytes for all terms together: as set, else a fraction of the GPU, or on a CPU a fixed amount beside weights."""
     if settings.memory_bytes:
         return settings.memory_bytes
     if device.type == "cpu":
@@ -166,7 +166,7 @@ def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: 
 
 
 def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:
-    """Bytes of rotary tables beyond the measured ones: on a GPU half a row of cosines and of sines for each position."""
+    """Bytes of rotary tables beyond the measured ones: half a row of cosines and of sines for each position."""
     return 0 if spec is None else 4 * spec.attention.head_dim * max(0, positions - _MEASURED_POSITIONS)
 
 

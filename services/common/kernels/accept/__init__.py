@@ -1,9 +1,9 @@
-"""Sample, accept, commit: from the logits of a span to tokens in the sequence, one call for every temperature.
+"""Sample, accept, commit: makes tokens of a sequence from the logits of a span, at every temperature.
 
-For row j of a span the choice is y_j = argmax(s_j + g_j), with s the processed logits and g the noise of the request's
-seed and position (g = 0 and s = z' when greedy). Draft i is accepted while it equals y_i; y_0 .. y_a are committed, cut
-at the first stop id, token limit or context limit. Because y depends on the prefix, the seed and the position alone,
-the text is that of plain decoding (invariant I1).
+Row j of a span chooses y_j = argmax(s_j + g_j): s are the processed logits, g is the noise of the request's seed and
+position (none when greedy). Draft i is accepted while it equals y_i. The call commits y up to the first draft that
+differs, cut at the first stop id, token limit or context limit. As y depends on prefix, seed and position alone, the
+text is that of plain decoding (I1).
 """
 
 from typing import Literal

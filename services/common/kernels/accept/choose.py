@@ -22,7 +22,7 @@ def _gumbel(seed, position, first, TILE: tl.constexpr):
     w0, w1, w2, w3 = tl.philox(seed, low, high, quad, zero)
     word = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
     uniform = ((word >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07
-    # Of a number close to one only the exact logarithm is right; that of the result may be off by its last bits.
+    # The inner logarithm, of a number close to one, must be exact; the outer one may be off in its last bits.
     return -_quick_log(-tl.log(uniform))
 
 

@@ -1,10 +1,8 @@
 """The floor of top-k, top-p and min-p on the GPU, without a sort: two passes of sums, one that gathers, and an end.
 
-Each pass of sums divides the interval that may hold the threshold by sixteen, to a nat and to a sixteenth of one; what
-of the latter a tile holds it gathers, and one program a row finds the threshold among those. Sums are of fixed tiles in
-their order, so the same bits come out every time. Cost for R rows: 4 R V bytes a pass, at most three passes, of which
-the last two skip tiles whose peak is too low; 16 compares and adds a score make a pass of sums slower than its reading
-(512 rows of 151,936: 162 us against 74). Seven launches cost little (16 rows). Bits of a float would take eight passes.
+Each pass of sums divides by sixteen the interval that may hold the threshold. A third pass gathers the scores that are
+left in it, and one program a row finds the threshold among them. Sums are taken over fixed tiles in their order, so the
+bits are always the same. Cost for R rows: 4 R V bytes a pass, in at most three passes.
 """
 
 import torch
@@ -22,10 +20,13 @@ from services.common.kernels.pdl import LAUNCH, PDL
 _SHARE = 2
 _TILE = _SHARE * PEAK_TILE
 _CHUNK = 128
-"""Scores that a warp adds up at a time: more warps a chunk would compute every weight again for edges of their own."""
+"""Scores that a warp adds up at a time.
+
+With more warps a chunk, each warp would compute all weights again for its edges.
+"""
 _FEW_ROWS, _FEW_ROWS_WARPS, _WARPS = 64, 2, 4
 _KEPT = 8 if INTERPRETED else 128
-"""Scores that a tile can gather: all within a sixteenth of a nat unless over half of the row lies within half a nat."""
+"""Scores that a tile can gather: enough for all of an interval, unless most of the row has nearly equal scores."""
 _COLUMNS = 8 if INTERPRETED else 32
 _END_WARPS = 16
 
@@ -44,7 +45,7 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
     found = torch.empty((rows, pieces), dtype=torch.int32, device=device)
     chain = {"PDL": PDL, **LAUNCH}
     row = {"WIDTH": width, **chain}
-    # Few rows need their tiles sooner, many leave no multiprocessor without work.
+    # Few rows need small tiles to keep every multiprocessor busy; many rows do so anyway.
     warps = _FEW_ROWS_WARPS if rows <= _FEW_ROWS else 1
     begin_kernel[(rows,)](
         peaks, rows_B, edges, bounds, vocab, pieces,

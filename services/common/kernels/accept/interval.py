@@ -1,11 +1,11 @@
-"""What a row's threshold is searched by: what its request cuts, and the interval of scores that is left.
+"""The search for a row's threshold: the request's cuts, and the interval of scores that is left.
 
-An interval [low, high) holds the threshold: the amounts (counts for top-k, weights for top-p) of the scores from `low`
-on reach what is needed, those from `high` on, which are `above`, do not. Sixteen edges divide it, by nats below the
-peak at first and evenly then: by its first bits, most scores of a row are the same float.
+An interval [low, high) holds the threshold: scores from `low` on amount to what is needed, scores from `high` on
+(`above`) do not. An amount is a count for top-k and a sum of weights for top-p. Sixteen edges divide the interval, by
+nats below the peak at first and evenly later.
 
-One program a row settles the interval before each pass and leaves it in `bounds`, the edges beside it: were it left to
-every program of a pass, most of their time would go into that.
+One program a row narrows the interval before each pass and writes it to `bounds`, with the edges beside it. If every
+program of a pass did so, that would take most of its time.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators

@@ -1,8 +1,10 @@
-"""Choose, accept and commit on the GPU: two launches for greedy rounds; all others score first and search a floor.
+"""Choose, accept and commit on the GPU.
 
-Bytes for R = B W rows: greedy R V e once. Full: logits read, scores written and read (R V (e + 8)), and at most three
-more readings of the scores where top-k or top-p cut. Rows are scored some at a time: scores take twice the memory of
-their logits.
+Greedy rounds take two launches; others compute scores and search a floor first.
+
+Bytes for R = B W rows: greedy rounds read R V e once. Others read logits, write and read scores (`R V (e + 8)`), and
+read the scores at most three times more where top-k or top-p cut. Only some rows are scored at a time, because scores
+take twice the memory of their logits.
 """
 
 from typing import Literal
@@ -18,7 +20,7 @@ from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
 
 _SCORE_WARPS = 8
-"""What a program must know of its row comes in turns; more warps a multiprocessor fill the waits."""
+"""A program loads values of its row one after the other; more warps on a multiprocessor fill the waits."""
 
 
 def accept(

@@ -1,7 +1,7 @@
-"""The passes over all scores of a row that narrow its interval down: sums at edges, twice, then a gathering.
+"""The passes over all scores of a row that narrow its interval: two of sums at edges, then one that gathers.
 
-A program leaves only after the kernel before it is done: the next one counts on that, whether or not a row cuts
-anything.
+A program returns only after the kernel before it is done, whether or not its row cuts anything: the next kernel relies
+on that.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -22,10 +22,11 @@ def _amounts(scores_ptr, count, edge, best, weigh, CHUNK: tl.constexpr):
     coming = tl.load(scores_ptr + place, mask=place < count, other=float("-inf"))
     for start in range(0, count, CHUNK):
         score, later = coming, start + CHUNK + place
-        # The next scores are under way while these are compared.
+        # The next scores are loaded while these are compared.
         coming = tl.load(scores_ptr + later, mask=later < count, other=float("-inf"))
         value = tl.where(start + place < count, tl.where(weigh, tl.exp(score - best), 1.0), 0.0)
-        # A sum that is kept or added to is one instruction after the compare; adding what is chosen is two.
+        # Choosing between the old and the new sum takes one instruction after the compare; adding a chosen value takes
+        # two.
         total = tl.where(score[None, :] >= edge[:, None], total + value[None, :], total)
     return tl.sum(total, 1)
 

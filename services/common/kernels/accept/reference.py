@@ -1,6 +1,6 @@
-"""Choose, accept and commit in NumPy over the tensors' memory: the meaning, and the CPU path.
+"""Choose, accept and commit in NumPy over the tensors' memory: the reference, and the CPU path.
 
-At the sizes of a CPU round NumPy's overhead per call is a fraction of torch's.
+At the sizes of a CPU round a call of NumPy costs a fraction of a call of torch.
 """
 
 from typing import Any, Literal

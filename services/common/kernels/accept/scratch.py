@@ -1,10 +1,10 @@
-"""How much memory choosing among scores takes on a GPU."""
+"""Memory that choosing among scores takes on a GPU."""
 
 SCORED_ROWS = 512
 """Rows that are scored together."""
 _SCORE_BYTES = 4
 _GATHERED = 16
-"""One score of so many may be gathered."""
+"""One of this many scores may be gathered."""
 
 
 def scratch_bytes(rows: int, vocab: int) -> int:

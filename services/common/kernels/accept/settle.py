@@ -1,4 +1,4 @@
-"""What a row's search has come to before each of its passes; one program a row.
+"""Narrows a row's search before each of its passes; one program a row.
 
 A row's bounds are low, high, above, needed (see `interval`), its best score, and what cuts it: 1 top-p, 2 top-k.
 """
@@ -18,7 +18,7 @@ def begin_kernel(
     peaks_ptr, rows_ptr, edges_ptr, bounds_ptr, vocab, peaks, temperature_ptr, top_k_ptr, top_p_ptr,
     WIDTH: tl.constexpr, PEAKS_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Open a row's interval. One without a finite peak is left alone, for it ends its request."""
+    """Open a row's interval. A row without a finite peak is skipped, because it ends its request."""
     allow_next(PDL)
     await_previous(PDL)
     program, peak, index = tl.program_id(0), tl.arange(0, PEAKS_PAD), tl.arange(0, 16)
@@ -44,8 +44,8 @@ def narrow_kernel(
 ):  # fmt: skip
     """Narrow a row's interval down by the sums of the pass before.
 
-    What is needed shows in the first sums. A row that cuts by both looks for top-k's threshold first, and its LAST
-    interval reaches up to the peak, for top-p weighs all above too.
+    The first sums tell which amount is needed. A row that cuts by both searches top-k's threshold first. Its LAST
+    interval reaches up to the peak, because top-p weighs all scores above too.
     """
     allow_next(PDL)
     await_previous(PDL)

@@ -41,7 +41,7 @@ class SlotParams(SamplingParams):
 
 @dataclass(frozen=True)
 class SlotState:
-    """The truth about every slot. `length` counts tokens in K/V; the anchor sits at that position, not in K/V yet.
+    """The state of every slot. `length` counts tokens in K/V; the anchor has that position and is not in K/V yet.
 
     Each sampling parameter that is a number has a column of its name.
     """

@@ -1,4 +1,4 @@
-"""The end of a search: the threshold itself, among the scores that a row's tiles have gathered."""
+"""The end of a search: finds the threshold among the scores that a row's tiles have gathered."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 # mypy: disable-error-code="attr-defined"
@@ -44,11 +44,11 @@ def _threshold(
 ):  # fmt: skip
     """Return the largest score of [low, high) from which on the amounts, and `above`, are enough; else the least.
 
-    Halves between keys that are there, so that a few values that many scores share take a few steps.
+    Bisects between keys that occur, so that many scores of few values take few steps.
     """
     least = _measured(source_ptr, stride, lengths, longest, -2147483648, low, high, best, weigh, TILES_PAD, COLUMNS)[1]
     last = _flipped(tl.minimum(high, best).to(tl.int32, bitcast=True))
-    # Nothing lies between two edges whose amounts differ by rounding alone: the upper one cuts as well.
+    # No score lies between two edges whose amounts differ by rounding alone, so the upper edge cuts as well.
     first = tl.minimum(least, last)
     while first < last:
         middle = (first | last) - ((first ^ last) >> 1)

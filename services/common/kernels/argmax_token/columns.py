@@ -1,10 +1,10 @@
-"""How many scores of a product with the head exist at a time, before only the best of them are kept."""
+"""The number of scores of a product with the head that exist at a time, before only the best are kept."""
 
 TILE = 4096
-"""Scores of which a program keeps the best."""
+"""Scores of one tile; a program keeps the best of them."""
 _FEW_ROWS = 128
 _FEW_ROWS_SCORES, _MOST_SCORES = 10 << 20, 48 << 20
-"""A product of few rows waits for the head's bytes however it is cut; one of many needs enough tiles of work."""
+"""A product of few rows waits for the head's bytes in any cut; one of many rows needs enough tiles at a time."""
 
 
 def columns_at_once(rows: int, vocab: int) -> int:

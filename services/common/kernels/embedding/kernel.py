@@ -29,7 +29,8 @@ def _embedding_kernel(
     WIDTH_PAD: tl.constexpr, SCALE: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    # It lets nothing start before its end: the first layer reads where its rows sit before it waits for a predecessor.
+    # It lets no kernel start before its end: the first layer reads the places of its rows before it waits for a
+    # predecessor.
     await_previous(PDL)
     token = tl.load(ids_ptr + row).to(tl.int64)
     token = tl.where((token >= 0) & (token < vocab), token, 0)

@@ -1,4 +1,4 @@
-"""Synthetic acceptance's edit of the logits: drafts that shall be accepted become the best tokens of their rows."""
+"""Edits logits for synthetic acceptance: drafts to accept become the best tokens of their rows."""
 
 from torch import Tensor
 
@@ -7,10 +7,10 @@ from services.common.kernels.force_acceptance import reference
 
 
 def force_acceptance(logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, calls_B: Tensor) -> None:
-    """Lift the drafts below a row's draw over all other tokens and sink the rest, in place.
+    """Raise the scores of drafts to accept above all others and lower those of the rest, in place.
 
-    A row draws once: draft j is lifted when the draw is below `rates_K[j]`, so rates are unconditional and fall. The
-    draw depends on the row and on `calls_B`, int64, which counts it.
+    A row draws one number: draft j is raised when it is below `rates_K[j]`, so rates are unconditional and fall. The
+    number depends on the row and on `calls_B`, int64, which counts the draws.
     """
     if on_kernel(logits_BWV):
         from services.common.kernels.force_acceptance import kernel

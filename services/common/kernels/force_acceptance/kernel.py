@@ -11,7 +11,7 @@ _LIFT = tl.constexpr(LIFT)
 
 
 def force_acceptance(logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, calls_B: Tensor) -> None:
-    """Lift or sink every row's drafts in place."""
+    """Raise or lower the scores of every row's drafts in place."""
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     assert drafts_BK.is_contiguous(), "drafts must be contiguous"
     batch, width, vocab = logits_BWV.shape

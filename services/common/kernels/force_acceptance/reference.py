@@ -1,4 +1,4 @@
-"""Lifting drafts in torch."""
+"""Raising drafts in torch."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ _WORD = 0xFFFFFFFF
 
 
 def force_acceptance(logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, calls_B: Tensor) -> None:
-    """Lift or sink every row's drafts in place."""
+    """Raise or lower the scores of every row's drafts in place."""
     chance_B1 = draws(calls_B)[:, None]
     calls_B += 1
     lift_BK = torch.where(chance_B1 < rates_K, LIFT, -LIFT).to(logits_BWV.dtype)

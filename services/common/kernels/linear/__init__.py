@@ -1,4 +1,4 @@
-"""Matrix products of a few rows with a weight, alone and as the steps of a block that they are fused into."""
+"""Matrix products of a few rows with a weight, alone or fused with the other steps of a block."""
 
 from torch import Tensor
 
@@ -45,7 +45,7 @@ def linear_added(
     keep: bool = False,
     offset: float = 0.0,
 ) -> tuple[Normed, Tensor]:
-    """Return the norm of `stream + x @ weight.T`, and that sum; the stream may hold it from then on, unless `keep`.
+    """Return the norm of `stream + x @ weight.T`, and that sum, which may overwrite the stream unless `keep`.
 
     The norm multiplies by `norm + offset`.
     """

@@ -1,7 +1,7 @@
 """Skinny matrix products on the GPU: with few rows the weight's bytes are the whole cost.
 
-Bytes for T rows: F D e, read once; x [T, D] stays in L2. What stands between two products of a block is part of them
-(norm, SwiGLU, residual sum). Many rows go through cuBLAS and the kernels of their own.
+Bytes for T rows: F D e, read once; x [T, D] stays in L2. The steps between two products of a block (norm, SwiGLU,
+residual sum) are part of the products. Many rows go through cuBLAS, with separate kernels for those steps.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _counters: dict[torch.device, Tensor] = {}
 
 @dataclass(frozen=True)
 class _Sum:
-    """What a product is added to, and the norm of the sum."""
+    """The stream that a product is added to, and the norm of the sum."""
 
     stream_TF: Tensor
     norm_F: Tensor
@@ -66,10 +66,10 @@ def linear_added(
     offset: float = 0.0,
     cut: Tiling | None = None,
 ) -> tuple[Normed, Tensor]:
-    """Return the norm of `stream + x @ weight.T`, and that sum, of many rows in the stream's memory unless `keep`."""
+    """Return the norm of `stream + x @ weight.T`, and that sum; many rows write it over the stream unless `keep`."""
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None:
-        # The product adds to what is there: rows are written and read once less than by a sum of its own.
+        # The product adds to the stream in place: a separate sum would read and write the rows once more.
         total_TF = (stream_TF.clone() if keep else stream_TF).addmm_(x_TD, weight_FD.t())
         return Normed(rms_norm(total_TF, norm_F, eps, offset)), total_TF
     total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=_Sum(stream_TF, norm_F, offset))
@@ -135,7 +135,10 @@ def _described(x_TD: Tensor, weight_FD: Tensor, cut: Tiling, gated: bool) -> tup
 
 
 def _counter(device: torch.device) -> Tensor:
-    """Zeros, one for each band; a launch leaves them as it found them, so products with shares must not run at once."""
+    """Zeros, one for each band.
+
+    A launch resets them to zero, so two products with shares must not run at the same time.
+    """
     if device not in _counters:
         _counters[device] = torch.zeros(_MOST_BANDS, dtype=torch.int32, device=device)
     return _counters[device]

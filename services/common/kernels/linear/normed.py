@@ -9,8 +9,8 @@ from torch import Tensor
 class Normed:
     """RMSNorm of a residual stream, as the next product takes it.
 
-    A fused product leaves the last step to its successor: it has each band of columns only, so it writes the rows times
-    the norm's weight, `rows_TD`, and the sum of squares of each band, `squares_TP`; the successor divides its result by
+    A program of a fused product has one band of columns, so it cannot divide by the norm. It writes the rows times the
+    norm's weight, `rows_TD`, and the sum of squares of each band, `squares_TP`. The next product divides its result by
     the root of their mean. Without `squares_TP` the rows are divided already.
     """
 

@@ -1,10 +1,10 @@
-"""Matrix products of the CPU path, with weights in the order that they are read fastest in; made for TorchScript."""
+"""Matrix products of the CPU path for TorchScript, with weights in the order that is read fastest."""
 
 import torch
 from torch import Tensor, nn
 
 _LARGEST_LOSS = 2.0**-25
-"""Half a step of float16's smallest numbers: what storing a small weight in two bytes may change."""
+"""Half a step of float16's smallest numbers: the most that storing a small weight in two bytes can change."""
 
 
 class HalfProduct(nn.Module):
@@ -34,7 +34,7 @@ class WideProduct(nn.Module):
 
 
 class BiasedProduct(nn.Module):
-    """A product whose outputs get something added, in their own data type."""
+    """A product with a bias, added in the outputs' data type."""
 
     def __init__(self, product: nn.Module, bias_F: Tensor) -> None:
         super().__init__()
@@ -49,8 +49,8 @@ class BiasedProduct(nn.Module):
 def product(weight_FD: Tensor, bias_F: Tensor | None = None) -> nn.Module:
     """Return the quickest module that multiplies by a weight, and adds a bias, as its data type does.
 
-    The bfloat16 numbers of a checkpoint fit into float16, but for the last bits of those below 2^-17; a float32 weight
-    made of such numbers is read in half the time, which is most of the time of a round.
+    The bfloat16 numbers of a checkpoint fit into float16, except for the last bits of those below 2^-17. Such a weight
+    takes half the time to read, and reading weights is most of the time of a round.
     """
     if bias_F is not None:
         return BiasedProduct(product(weight_FD), bias_F)

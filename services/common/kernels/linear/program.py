@@ -1,7 +1,7 @@
-"""The program of a skinny matrix product: stream a band of weights, finish it, and what follows it in a block.
+"""The program of a skinny matrix product: streams a band of weights and does what follows the product in a block.
 
-A band with several shares is finished by the last of its programs, which adds the float32 sums in the order of the
-shares: no second launch, and the same bits whichever program comes last.
+A band may have several shares. Its last program adds the float32 sums in the order of the shares: that needs no second
+launch and gives the same bits whichever program is last.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators
@@ -38,7 +38,7 @@ def linear_kernel(
     output = band * LINES + tl.arange(0, LINES)
     at = row[None, :] * outputs + output[:, None]
     fits = (row < rows)[None, :] & (output < outputs)[:, None]
-    # What the end needs is asked for before the loop, which hides its latency.
+    # Values for the end are loaded before the loop, which hides their latency.
     squares, scale, residual, norm = 0.0, 1.0, 0.0, 0.0
     if ADDED:
         norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)[:, None]
@@ -59,7 +59,7 @@ def linear_kernel(
     if SHARES == 1:
         _finish(total, scale, residual, norm, out_ptr + at, scaled_ptr + at, squares_at, row < rows, fits, GATED, ADDED)
     else:
-        # Lines lie together, as in the result: another order costs the last program a transposition.
+        # Lines are adjacent, as in the result: another order would cost the last program a transposition.
         place, known = row[None, :] * BAND + lane[:, None], (row < rows)[None, :]
         tl.store(sums_ptr + (tl.program_id(1) * tl.num_programs(0) + band) * BAND * ROWS + place, total, mask=known)
         tl.debug_barrier()
@@ -149,7 +149,7 @@ def _x_tile(x_ptr, row, column, rows, depth, EVEN: tl.constexpr):
 
 @triton.jit
 def row_squares(squares_ptr, row, rows, PARTS: tl.constexpr, PARTS_PAD: tl.constexpr):
-    """Return the sums of squares [row, part] of x, which are best added after a loop: whoever adds them waits."""
+    """Return the sums of squares [row, part] of x. Add them after the loop, because the addition waits for the load."""
     part = tl.arange(0, PARTS_PAD)
     inside = (row < rows)[:, None] & (part < PARTS)[None, :]
     return tl.load(squares_ptr + row[:, None] * PARTS + part[None, :], mask=inside, other=0.0)

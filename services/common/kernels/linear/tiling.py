@@ -1,4 +1,4 @@
-"""How a matrix product is cut among the programs of a launch, by measurement."""
+"""How a matrix product is divided among the programs of a launch, by measurement."""
 
 from typing import NamedTuple
 
