@@ -29,7 +29,8 @@ class Answer:
     """The output so far; `finish` is empty until it has ended, the fields from `seed` to `accepted` are set then.
 
     `finish` is stop_token, stop_string, length, context, deadline or cancelled. Times are seconds as this program sees
-    them: `first_s` from the call to the first tokens, `decode_s` from there to the last ones.
+    them: `first_s` from the call to the first tokens, `decode_s` from there to the last ones. With `numerics_changed`
+    targets that round differently wrote it.
     """
 
     request_id: str = ""
@@ -41,6 +42,7 @@ class Answer:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     migrations: int = 0
+    numerics_changed: bool = False
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -107,5 +109,6 @@ class Reading:
         answer.seed, answer.model_revision = final.seed, final.model_revision
         answer.prompt_tokens = final.usage.prompt_tokens
         answer.cached_tokens, answer.migrations = final.usage.cached_tokens, final.usage.migrations
+        answer.numerics_changed = final.numerics_changed
         answer.rounds, answer.drafted = final.speculation.rounds, final.speculation.drafted
         answer.accepted = final.speculation.accepted

@@ -57,14 +57,17 @@ def follow(client: Client, console: Console, interval_s: float) -> None:
 
 
 def table(status: inference_pb2.GetStatusResponse) -> Table:
-    """One row for each pair that is told, and one for all."""
+    """One row for each pair that is told, and one for all; their numerics where these differ."""
     title = f"{status.model or 'no model yet'}: {status.ready_pairs} of {status.pairs} pairs ready"
     found = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in COLUMNS:
         found.add_column(name, justify="left" if name in COLUMNS[:2] else "right", no_wrap=True)
+    mixed = len({pair.numerics for pair in status.each if pair.numerics}) > 1
+    if mixed:
+        found.add_column("numerics", no_wrap=True)
     for pair in status.each:
         drafts = (pair.proposer if pair.speculating else "none") if pair.ready else "away"
-        found.add_row(pair.pair_id, drafts, *cells(pair.activity))
+        found.add_row(pair.pair_id, drafts, *cells(pair.activity), *([pair.numerics] if mixed else []))
     found.add_row("all", "", *cells(status.total), style="bold")
     return found
 

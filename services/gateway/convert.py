@@ -109,6 +109,7 @@ def final(request_id: str, event: Final) -> inference_pb2.GenerateResponse:
             model_revision=event.revision,
             speculation=_speculation(event.totals.speculation),
             seed=event.seed,
+            numerics_changed=event.totals.numerics_changed,
         ),
     )
 
@@ -182,6 +183,7 @@ def _pair(pair: PairState) -> inference_pb2.PairStatus:
         speculating=load.speculating,
         proposer=pair.proposer,
         activity=_activity(load, pair.pace),
+        numerics=pair.numerics,
     )
 
 

@@ -1,7 +1,7 @@
 """One request over all its targets: when one dies or drains, the next goes on from prompt plus committed tokens.
 
-The same seed and positions give the same tokens anywhere (invariant I1), so the client sees one unbroken stream in
-which each position comes once.
+The same seed and positions give the same tokens wherever numerics are equal (invariant I1), so the client sees one
+unbroken stream in which each position comes once. Where they are not, the end of the stream says so.
 """
 
 import asyncio
@@ -17,7 +17,17 @@ from services.gateway.outbox import Outbox
 from services.gateway.routed_request import RoutedRequest
 from services.gateway.router import prefix_digests
 from services.gateway.targets.attempt import Attempt
-from services.gateway.targets.messages import End, Finished, Lost, Moved, Refused, Speculation, Update, Usage
+from services.gateway.targets.messages import (
+    Arithmetic,
+    End,
+    Finished,
+    Lost,
+    Moved,
+    Refused,
+    Speculation,
+    Update,
+    Usage,
+)
 from services.gateway.targets.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -37,11 +47,12 @@ class JourneySettings:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over the targets of one request."""
+    """Sums over the targets of one request; `numerics_changed` when they did not all compute its output alike."""
 
     usage: Usage
     speculation: Speculation
     migrations: int = 0
+    numerics_changed: bool = False
 
     def add(self, usage: Usage, speculation: Speculation) -> None:
         """Adds one target; cached tokens are those of the first, later ones reuse what was computed before."""
@@ -76,7 +87,8 @@ class MigratingRequest:
         self._on_overflow = on_overflow
         self._digests = prefix_digests(job.prompt, job.tenant.salt)
         self._committed: list[int] = []
-        self._arithmetic: tuple[str, str] | None = None
+        self._present: Arithmetic | None = None
+        self._origin: Arithmetic | None = None
         self._attempt: Attempt | None = None
         self._ended: Attempt | None = None
         self._pair_id = ""
@@ -92,7 +104,8 @@ class MigratingRequest:
         while True:
             attempt = self._attempt or await self._place()
             update = await attempt.next()
-            self._committed += update.token_ids
+            if update.token_ids:
+                self._commit(update.token_ids)
             if update.end is None:
                 return update
             self._attempt, self._ended = None, attempt
@@ -137,7 +150,7 @@ class MigratingRequest:
             avoid = {self._pair_id} if self._pair_id else ()
             # Past the deadline the stream itself says so: a little more, lest it be called a lack of targets.
             wait_s = min(left_s + 1.0, self._settings.wait_target_s)
-            link = await self._pool.place(self._digests, key, avoid, self._arithmetic, wait_s)
+            link = await self._pool.place(self._digests, key, avoid, self._origin, wait_s)
             if job.key and not self._committed:
                 await self._pool.ask_others(link, job)
             outbox = Outbox(self._settings.outbox_tokens, self._overflow)
@@ -145,11 +158,19 @@ class MigratingRequest:
             attempt = link.start(job, self._committed, left_s, outbox)
             if attempt is None or link.model is None:
                 continue
-            self._pair_id, self._arithmetic = link.pair_id, link.model.arithmetic
+            self._pair_id, self._present = link.pair_id, link.model.arithmetic
             self.revision = link.model.revision
             self._tries += 1
             self._attempt = attempt
             return attempt
+
+    def _commit(self, token_ids: tuple[int, ...]) -> None:
+        """Adds tokens of the present target, and notes whether it computes otherwise than the one before."""
+        before, self._origin = self._origin, self._present
+        self._committed += token_ids
+        if before is not None and self._present is not None and before.numerics != self._present.numerics:
+            self.totals.numerics_changed = True
+            self._metrics.gateway_numerics_changes.inc()
 
     def _count(self, attempt: Attempt, end: End) -> None:
         if isinstance(end, Lost | Refused):

@@ -17,7 +17,7 @@ PREFIX_STEPS = 32
 class Candidate:
     """A target that takes requests, as its last load report and the gateway's own count describe it.
 
-    `dispatched` counts requests sent since that report, which it cannot know yet.
+    `dispatched` counts requests sent since that report, which it cannot know yet; `numerics` says how it rounds.
     """
 
     pair_id: str
@@ -27,6 +27,7 @@ class Candidate:
     queued_tokens: int = 0
     speculating: bool = True
     dispatched: int = 0
+    numerics: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,12 @@ class Router:
         self._memory = PrefixMemory(settings.affinity_entries)
 
     def choose(
-        self, candidates: Sequence[Candidate], digests: Sequence[bytes], key: str = "", avoid: Collection[str] = ()
+        self,
+        candidates: Sequence[Candidate],
+        digests: Sequence[bytes],
+        key: str = "",
+        avoid: Collection[str] = (),
+        numerics: str = "",
     ) -> Candidate | None:
         """Picks a target, or None when there is no candidate.
 
@@ -111,8 +117,11 @@ class Router:
             digests: prefix_digests of the prompt.
             key: tenant and idempotency key; equal keys meet on one target.
             avoid: pairs that just failed this request; taken only when nothing else is left.
+            numerics: how the output so far was computed: of the pairs that are not to be avoided, those that compute
+                so are taken where there are any; empty without output.
         """
         usable = [one for one in candidates if one.pair_id not in avoid] or list(candidates)
+        usable = [one for one in usable if one.numerics == numerics] or usable
         if not usable:
             return None
         chosen = rendezvous(key, usable) if key else self._by_load(usable, digests)

@@ -46,6 +46,7 @@ class PairState:
     proposer: str
     load: Load | None
     pace: Pace
+    numerics: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class StatusBoard:
                 proposer=link.model.proposer if link.model else "",
                 load=link.load,
                 pace=pace(past),
+                numerics=link.model.numerics if link.model else "",
             )
             if state.load is not None or link.pair_id not in found:
                 found[link.pair_id] = state

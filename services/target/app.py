@@ -133,6 +133,7 @@ class TargetApp:
             _LOG.error("the target cannot start: %s", error)
             self._fail(error)
             return
+        self._metrics.numerics[worker.numerics.digest].set(1)
         self._service.open(self._services.service)
         self._services.start()
         self._go(self._services.state.follow())

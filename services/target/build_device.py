@@ -10,6 +10,8 @@ import torch
 
 from services.common.device.device import keep_no_stack
 from services.common.device.graph import CaptureCost, Counters
+from services.common.device.numerics import Numerics, numerics_of
+from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
 from services.common.model.dflash.context import load_context
 from services.common.pair import attach
@@ -53,6 +55,7 @@ class Worker:
     terms: OfferConstants
     costs: Costs
     gpu_sharing: Sharing
+    numerics: Numerics
     synthetic_acceptance: tuple[float, ...]
 
     @property
@@ -103,6 +106,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         terms=_terms(shapes, context, runner.pool.weights, pid, handoff.wanted),
         costs=costs,
         gpu_sharing=sharing(settings.device),
+        numerics=numerics_of(VERSION, model.device, settings.dtype),
         synthetic_acceptance=settings.synthetic_acceptance,
     )
 

@@ -94,6 +94,7 @@ def build_services(
         submit=inbox.put,
         describe=describer.describe,
         model=worker.model,
+        numerics=worker.numerics,
         load=describer.load,
         proposer=lambda: describer.proposer,
         pair_id=settings.pair_id,

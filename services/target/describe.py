@@ -14,7 +14,7 @@ from services.target.build_device import Worker
 from services.target.drafting.attacher import Attacher
 from services.target.engine.engine import Engine
 from services.target.engine.recorder import FlightRecorder, RoundEntry
-from services.target.sessions.convert import load_to_pb
+from services.target.sessions.convert import load_to_pb, numerics_to_pb
 from services.target.sessions.served_model import FEATURES, ServedModel
 from services.target.sizing.budget import MemoryBudget
 
@@ -66,6 +66,7 @@ class Describer:
             features=FEATURES,
             drafter=None if attacher is None or attacher.info is None else info_to_pb(attacher.info),
             recommended_sampling=_sampling_to_pb(self.worker.model),
+            numerics=numerics_to_pb(self.worker.numerics),
         )
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.faults.answers import Answer, judge, migrations, request, same
 from tests.faults.conftest import Size
-from tests.faults.fleet import Fleet
+from tests.faults.fleet import Fleet, running_fleet
+from tests.faults.rest import scrape
 from tests.integration.pair import PairProcesses
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -85,6 +86,27 @@ async def test_f4_without_migration_a_killed_target_is_a_prompt_typed_error(flee
         await fleet.replace_pair(kill % 2)
     await fleet.quiet()
     judge(ends, 2.0)
+
+
+@pytest.mark.whole
+async def test_f4_streams_move_to_equal_numerics_and_say_when_there_are_none() -> None:
+    """Three pairs, the middle one in float64: text that it goes on with is told in the final message and counted."""
+    async with running_fleet(3, ("--slots", "16")) as fleet:
+        await fleet.replace_pair(1, flags=("--dtype", "float64"))
+        expected = await fleet.expected(STREAMS, LONGER)
+        for victim, changes in ((0, False), (2, True)):
+            streams = await fleet.begin_all(STREAMS, LONGER)
+            await _kill_target(fleet, fleet.pairs[victim])
+            answers = [await stream.task for stream in streams]
+            assert migrations(answers) > 0, "the kill met live streams"
+            told = sum(answer.final.numerics_changed for answer in answers if answer.final is not None)
+            assert told == (migrations(answers) if changes else 0)
+            metrics = scrape(fleet.gateway.bound(10.0)["metrics"])
+            assert metrics["paceline_gateway_numerics_changes_total"] == told
+            for answer, wanted in zip(answers, expected, strict=True):
+                assert answer.final is not None
+                assert same(answer, wanted) or (changes and answer.final.numerics_changed)
+                assert len(answer.tokens) == LONGER
 
 
 async def test_f7_each_process_leaves_in_turn_and_no_stream_notices(fleet: Fleet, size: Size) -> None:

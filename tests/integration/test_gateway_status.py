@@ -43,6 +43,12 @@ async def test_pairs_are_told_one_by_one_and_together(tmp_path: Path) -> None:
         assert found.total.slots == 16
 
 
+async def test_numerics_are_told_of_each_pair(tmp_path: Path) -> None:
+    async with harness(tmp_path, [FakeTarget("a", numerics="4f1c"), FakeTarget("b")]) as one:
+        await until(lambda: len([link for link in one.app._pool.links if link.candidate()]) == 2)
+        assert [pair.numerics for pair in (await status(one)).each] == ["4f1c", ""]
+
+
 async def test_running_requests_are_counted(tmp_path: Path) -> None:
     async with harness(tmp_path, [FakeTarget(pace_s=0.05)]) as one:
         running = asyncio.create_task(one.ask(ask_for(max_tokens=512)))

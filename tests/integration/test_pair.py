@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from services.common.metrics.version import VERSION
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from tests.integration.pair import ENVIRONMENT, PairProcesses
@@ -83,6 +84,9 @@ async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models:
         assert (state.graphs.recaptures, state.graphs.reallocations) == (0, 0)
         assert 0 < state.graphs.capture_seconds < 120
         assert state.load.running == state.load.waiting == 0
+        assert (state.numerics.release, state.numerics.dtype) == (VERSION, "float32")
+        assert state.numerics.libraries["torch"] and state.numerics.device.endswith("threads 1")
+        assert state.numerics.digest
         assert len(state.rounds) <= 256
         assert len(state.costs) == 4 * 3
 

@@ -28,13 +28,14 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
     def __init__(
         self, pair_id: str = "pair-0", pace_s: float = 0.002, vocab_size: int = 512, slots: int = 8, burst: int = 4,
         eos: tuple[int, ...] = (), model: str = "fake", context_limit: int = 4096, revision: str = "r1", port: int = 0,
-        keys: KeyStore | None = None, script: tuple[int, ...] = (),
+        keys: KeyStore | None = None, script: tuple[int, ...] = (), numerics: str = "",
     ) -> None:  # fmt: skip
         self.pair_id, self.pace_s, self.slots, self.burst, self.port = pair_id, pace_s, slots, burst, port
         self.info = types_pb2.ModelInfo(
             name=model, revision=revision, context_limit=context_limit, max_draft=burst - 1, vocab_size=vocab_size,
             eos_token_ids=eos, dtype="float32", proposer="none",
         )  # fmt: skip
+        self.numerics = target_pb2.Numerics(digest=numerics) if numerics else None
         self.keys = keys
         self.script = script
         self.asks: list[target_pb2.Ask] = []
@@ -112,6 +113,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             model=self.info,
             load=self._load(),
             features=[] if self.keys is None else ["ask"],
+            numerics=self.numerics,
         )
         await context.write(target_pb2.SessionResponse(welcome=welcome))
         session = FakeSession(self)

@@ -93,10 +93,11 @@ FLEET = Board(
         Panel(
             "Migrations",
             "reqps",
-            "Requests that continued on another target, by cause, and those that could not.",
+            "Requests that continued on another target, by cause, on one of other numerics, and those that could not.",
             (
                 (rate("paceline_gateway_migrations_total", MODEL, "cause"), "{{cause}}"),
                 (rate("paceline_gateway_migration_failures_total", MODEL), "failed"),
+                (rate("paceline_gateway_numerics_changes_total", MODEL), "to other numerics"),
             ),
         ),
         Panel(
@@ -134,6 +135,12 @@ FLEET = Board(
             "short",
             "Services by version.",
             ((f"count by (namespace, version) (paceline_build_info{{{MODEL}}})", "{{namespace}} {{version}}"),),
+        ),
+        Panel(
+            "Numerics",
+            "short",
+            "Targets by the digest of what they compute with: between two of them a text may go on otherwise.",
+            ((f"count by (namespace, digest) (paceline_numerics{{{SELECT}}})", "{{namespace}} {{digest}}"),),
         ),
         Panel(
             "Memory of processes",

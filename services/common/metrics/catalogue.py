@@ -89,6 +89,7 @@ class TargetMetrics(ServiceMetrics):
     adaptive_width = gauge("Width of the latest round.")
     engine_stuck = gauge("1 while work is pending and no round advances.")
     ready = gauge("1 while the service takes work.")
+    numerics = gauge("1 for what the target computes with, by the digest that Describe tells.", label="digest")
     queue_seconds = histogram("Time in the queue.")
     prefill_seconds = histogram("Time from admission to the first token.")
     round_seconds = histogram("Time of a round.", ROUND)
@@ -124,6 +125,9 @@ class GatewayMetrics(ServiceMetrics):
         "Requests continued on another target, by cause.", label="cause", values=("lost", "drain", "failed")
     )
     gateway_migration_failures = counter("Requests lost because no target could continue them.")
+    gateway_numerics_changes = counter(
+        "Migrations of requests with output to a target of other numerics: a later token may be another one."
+    )
     gateway_slow_clients = counter("Streams ended because the client did not read.")
     gateway_inflight_requests = gauge("Requests in hand.")
     gateway_ready_targets = gauge("Targets that take work.")

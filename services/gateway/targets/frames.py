@@ -85,8 +85,9 @@ def load(message: target_pb2.Load) -> Load:
     )
 
 
-def model(message: types_pb2.ModelInfo) -> Model:
+def model(welcome: target_pb2.Welcome) -> Model:
     """What a target serves."""
+    message = welcome.model
     return Model(
         name=message.name,
         revision=message.revision,
@@ -96,6 +97,7 @@ def model(message: types_pb2.ModelInfo) -> Model:
         eos_token_ids=tuple(message.eos_token_ids),
         dtype=message.dtype,
         proposer=message.proposer,
+        numerics=welcome.numerics.digest,
     )
 
 

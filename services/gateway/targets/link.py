@@ -89,6 +89,7 @@ class Link:
             queued_tokens=load.queued_tokens,
             speculating=load.speculating,
             dispatched=session.dispatched,
+            numerics=session.model.arithmetic.numerics,
         )
 
     def start(self, job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt | None:

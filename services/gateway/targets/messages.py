@@ -124,8 +124,16 @@ class PastRound:
 
 
 @dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What a target computes with: requests go on with the same checkpoint only, and best with the same numerics."""
+
+    revision: str
+    numerics: str
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
-    """What a target serves."""
+    """What a target serves; `numerics` is a digest of how it rounds, empty where the target does not say."""
 
     name: str
     revision: str
@@ -135,8 +143,9 @@ class Model:
     eos_token_ids: tuple[int, ...]
     dtype: str
     proposer: str
+    numerics: str = ""
 
     @property
-    def arithmetic(self) -> tuple[str, str]:
-        """Requests continue only on targets that compute the same: same checkpoint, same data type."""
-        return (self.revision, self.dtype)
+    def arithmetic(self) -> Arithmetic:
+        """What decides its texts beside the request."""
+        return Arithmetic(self.revision, self.numerics or self.dtype)

@@ -11,7 +11,7 @@ from services.gateway.routed_request import RoutedRequest
 from services.gateway.router import Candidate, Router
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
 from services.gateway.targets.link import Dial, Link
-from services.gateway.targets.messages import Model, Refused
+from services.gateway.targets.messages import Arithmetic, Model, Refused
 
 ASK_S = SILENT_AFTER * TICK_S
 """Longest wait for what other targets say of a key: then a target that says nothing is taken for lost."""
@@ -64,7 +64,7 @@ class Pool:
         digests: Sequence[bytes],
         key: str,
         avoid: Collection[str],
-        arithmetic: tuple[str, str] | None,
+        origin: Arithmetic | None,
         wait_s: float,
     ) -> Link:
         """The link that the router chooses; waits while no target takes work.
@@ -73,7 +73,7 @@ class Pool:
             digests: prefix digests of the prompt.
             key: what requests that must meet share; empty when they need not.
             avoid: pairs to take only when nothing else is left.
-            arithmetic: take only targets that compute this; None takes any.
+            origin: take only targets of its checkpoint, of its numerics where there are any; None takes all.
             wait_s: longest wait.
 
         Raises:
@@ -81,8 +81,9 @@ class Pool:
         """
         until = time.monotonic() + wait_s
         while True:
-            candidates = self._candidates(arithmetic)
-            chosen = self._router.choose([*candidates.values()], digests, key, avoid)
+            candidates = self._candidates(origin.revision if origin else None)
+            numerics = origin.numerics if origin else ""
+            chosen = self._router.choose([*candidates.values()], digests, key, avoid, numerics)
             if chosen is not None:
                 return next(link for link, one in candidates.items() if one.pair_id == chosen.pair_id)
             await self._change(until)
@@ -147,7 +148,7 @@ class Pool:
         self._tasks[task] = link
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
-    def _candidates(self, arithmetic: tuple[str, str] | None) -> dict[Link, Candidate]:
+    def _candidates(self, revision: str | None) -> dict[Link, Candidate]:
         """Links that take work; of two that lead to one pair the first."""
         found: dict[Link, Candidate] = {}
         seen: set[str] = set()
@@ -155,7 +156,7 @@ class Pool:
             candidate, model = link.candidate(), link.model
             if candidate is None or model is None or candidate.pair_id in seen:
                 continue
-            if arithmetic is None or model.arithmetic == arithmetic:
+            if revision is None or model.revision == revision:
                 seen.add(candidate.pair_id)
                 found[link] = candidate
         return found

@@ -43,7 +43,7 @@ class Session:
     ) -> None:
         """Made by `open_session`."""
         self.pair_id = welcome.pair_id
-        self.model: Model = frames.model(welcome.model)
+        self.model: Model = frames.model(welcome)
         self.load = frames.load(welcome.load) if welcome.HasField("load") else Load()
         self.features = frozenset(welcome.features)
         self.dispatched = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.request.error_convert import duration, to_pb
@@ -78,6 +79,17 @@ def load_to_pb(load: Load, speculating: bool) -> pb.Load:
         free_blocks=load.free_blocks,
         total_blocks=load.total_blocks,
         speculating=speculating,
+    )
+
+
+def numerics_to_pb(numerics: Numerics) -> pb.Numerics:
+    """How the target computes."""
+    return pb.Numerics(
+        digest=numerics.digest,
+        release=numerics.release,
+        device=numerics.device,
+        libraries=numerics.libraries,
+        dtype=numerics.dtype,
     )
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import grpc
 
+from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field, protocol, unavailable
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.callers import Callers
 from services.target.core.commands import Ask, Cancel, Command, Refuse, Start
-from services.target.sessions.convert import MAX_REQUEST_ID_BYTES, frame_to_pb, start_from_pb
+from services.target.sessions.convert import MAX_REQUEST_ID_BYTES, frame_to_pb, numerics_to_pb, start_from_pb
 from services.target.sessions.served_model import FEATURES, ServedModel
 from services.target.sessions.session import GatewaySession, SlowGatewayError
 from services.target.sessions.sessions import Sessions
@@ -36,6 +37,7 @@ class ServiceParts:
     describe: Callable[[], pb.TargetServiceDescribeResponse]
     load: Callable[[], pb.Load]
     model: ServedModel
+    numerics: Numerics
     proposer: Callable[[], str]
     pair_id: str
     default_max_tokens: int
@@ -110,6 +112,7 @@ class TargetService(rpc.TargetServiceServicer):
             model=parts.model.to_pb(parts.proposer()),
             load=parts.load(),
             features=FEATURES,
+            numerics=numerics_to_pb(parts.numerics),
         )
         return pb.SessionResponse(welcome=welcome)
 

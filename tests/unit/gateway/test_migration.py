@@ -18,8 +18,9 @@ from services.gateway.migration import JourneySettings, MigratingRequest
 from services.gateway.outbox import Outbox
 from services.gateway.routed_request import RoutedRequest
 from services.gateway.targets.attempt import Attempt
-from services.gateway.targets.messages import Finished, Lost, Moved, Refused, Speculation, Update, Usage
+from services.gateway.targets.messages import Arithmetic, Finished, Lost, Moved, Refused, Speculation, Update, Usage
 from services.gateway.targets.pool import Pool
+from tests.support.metrics import value_of
 
 TEXT = tuple(range(100, 120))
 JOB = RoutedRequest(
@@ -41,8 +42,10 @@ def stats(rounds: int) -> Speculation:
 class FakePool:
     """Hands out links that play one script each; a script maps the tokens committed before to updates."""
 
-    def __init__(self, *scripts: Script) -> None:
+    def __init__(self, *scripts: Script, numerics: Sequence[str] = ()) -> None:
         self.scripts = list(scripts)
+        self.numerics = [*numerics]
+        self.origins: list[Arithmetic | None] = []
         self.starts: list[tuple[str, list[int]]] = []
         self.asked: list[str] = []
         self.held = False
@@ -50,11 +53,13 @@ class FakePool:
         self.cancels: list[tuple[int, str]] = []
 
     async def place(
-        self, digests: Sequence[bytes], key: str, avoid: Collection[str], arithmetic: Any, wait_s: float
+        self, digests: Sequence[bytes], key: str, avoid: Collection[str], origin: Any, wait_s: float
     ) -> Any:
         self.avoided.append(set(avoid))
+        self.origins.append(origin)
         name = f"p{len(self.starts)}"
-        model = SimpleNamespace(arithmetic=("r", "float32"), revision="r")
+        numerics = self.numerics.pop(0) if self.numerics else ""
+        model = SimpleNamespace(arithmetic=Arithmetic("r", numerics), revision="r")
 
         def start(job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
             self.starts.append((name, [*committed]))
@@ -208,3 +213,26 @@ async def test_a_client_that_lacks_tokens_of_an_ended_request_has_them_discarded
     one.abandon(17, "cancel")
     one.abandon(17, "cancel")
     assert pool.cancels == [(17, "cancel")]
+
+
+def lose_after(count: int) -> Script:
+    return lambda done: [(1, tokens(done, done + count)), (1, Update(done + count, end=Lost("gone")))]
+
+
+async def test_output_of_unequal_numerics_is_told_once_it_is_there() -> None:
+    equal = journey(FakePool(lose_after(5), finishing(1), numerics=("x", "x")))
+    await read(equal)
+    assert not equal.totals.numerics_changed
+    mixed = journey(FakePool(lose_after(5), lose_after(5), finishing(1), numerics=("x", "y", "x")))
+    assert tuple((await read(mixed))[0]) == TEXT
+    assert mixed.totals.numerics_changed
+    assert value_of(mixed._metrics.gateway_numerics_changes) == 2
+
+
+async def test_a_target_that_gave_no_token_changes_nothing() -> None:
+    full: Script = lambda done: [(0, Update(done, end=Refused(overloaded("full", 0.001))))]  # noqa: E731
+    pool = FakePool(full, lose_after(5), full, finishing(1), numerics=("x", "y", "z", "y"))
+    one = journey(pool, attempts=8)
+    await read(one)
+    assert not one.totals.numerics_changed
+    assert pool.origins == [None, None, Arithmetic("r", "y"), Arithmetic("r", "y")]

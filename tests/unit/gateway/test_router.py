@@ -48,6 +48,22 @@ def test_a_target_that_decodes_plainly_counts_as_fuller() -> None:
     assert router().choose([plain, fast], ()) is fast
 
 
+def test_output_goes_on_with_equal_numerics_however_full_they_are() -> None:
+    equal = Candidate("equal", running=9, slots=8, numerics="x")
+    candidates = [Candidate("other", slots=8, numerics="y"), equal, Candidate("third", slots=8, numerics="z")]
+    digests = prefix_digests(range(PREFIX_BLOCK), b"")
+    for key in ("", "key"):
+        assert all(router(seed).choose(candidates, digests, key, numerics="x") is equal for seed in range(20))
+
+
+def test_without_equal_numerics_output_goes_on_all_the_same() -> None:
+    other = Candidate("other", slots=8, numerics="y")
+    failed = Candidate("failed", slots=8, numerics="x")
+    assert router().choose([other], (), numerics="x") is other
+    assert router().choose([other, failed], (), avoid={"failed"}, numerics="x") is other
+    assert router().choose([failed], (), avoid={"failed"}, numerics="x") is failed
+
+
 def test_a_prompt_returns_to_the_target_that_holds_its_beginning() -> None:
     candidates = [Candidate(f"p{index}", slots=8) for index in range(8)]
     one, digests = router(), prefix_digests(range(PREFIX_BLOCK * 4), b"")

@@ -44,12 +44,14 @@ def test_the_end_tells_what_it_took() -> None:
         speculation=types_pb2.SpeculationStats(rounds=4, drafted=9, accepted=6),
         seed=7,
         model_revision="v",
+        numerics_changed=True,
     )
     assert reading.take(inference_pb2.GenerateResponse(request_id="r", final=final)) is None
     answer = reading.answer
     assert (answer.request_id, answer.finish, answer.seed, answer.model_revision) == ("r", "stop_string", 7, "v")
     assert (answer.prompt_tokens, answer.cached_tokens, answer.migrations) == (3, 2, 1)
     assert answer.tau == 2.5
+    assert answer.numerics_changed
 
 
 def test_a_cancelled_answer_says_so_and_one_that_had_ended_keeps_its_end() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from paceline import bundle
 from paceline.commands import COMMANDS, bench, main, serve
-from paceline.commands.status import widths
+from paceline.commands.status import table, widths
+from paceline.v1 import inference_pb2
 
 
 class Became(BaseException):
@@ -97,3 +98,11 @@ def test_made_up_prompts_begin_differently() -> None:
 def test_widths_are_shares_of_rounds() -> None:
     assert widths({1: 1, 4: 3, 8: 0}) == "4:75% 1:25%"
     assert widths({}) == ""
+
+
+def test_status_tells_numerics_where_pairs_differ() -> None:
+    for other, told in (("1f0e", False), ("", False), ("9c2d", True)):
+        each = [inference_pb2.PairStatus(pair_id="a", numerics="1f0e"), inference_pb2.PairStatus(numerics=other)]
+        columns = table(inference_pb2.GetStatusResponse(each=each)).columns
+        assert ("numerics" in [column.header for column in columns]) == told
+        assert not told or [*columns[-1].cells] == ["1f0e", "9c2d", ""]

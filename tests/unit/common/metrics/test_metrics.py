@@ -54,6 +54,7 @@ BOUNDED = {
     "file",
     "version",
     "service",
+    "digest",
 }
 
 

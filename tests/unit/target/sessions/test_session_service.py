@@ -12,6 +12,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.pb.paceline.v1 import types_pb2 as types
@@ -30,6 +31,7 @@ from tests.unit.target.core.specs import prompt
 from tests.unit.target.engine.engine_rig import Rig, rig
 
 VOCAB = 97
+NUMERICS = Numerics(release="1.2.3", device="a CPU", libraries={"torch": "2"}, dtype="float32")
 MODEL = ServedModel("fake", "r1", 128, VOCAB, (), "float32", 3)
 
 
@@ -66,6 +68,7 @@ async def target(request: pytest.FixtureRequest) -> AsyncIterator[Target]:
         submit=inbox.put,
         describe=pb.TargetServiceDescribeResponse,
         model=MODEL,
+        numerics=NUMERICS,
         load=lambda: pb.Load(slots=16, running=3, speculating=True),
         proposer=lambda: "none",
         pair_id="pair-7",
@@ -88,6 +91,9 @@ async def test_welcome_tells_pair_model_and_load(target: Target) -> None:
         assert client.welcome.model.context_limit == 128
         assert client.welcome.model.limits["max_stop_strings"] == 16
         assert client.welcome.load == pb.Load(slots=16, running=3, speculating=True)
+        told = client.welcome.numerics
+        assert (told.digest, told.release, told.device) == (NUMERICS.digest, "1.2.3", "a CPU")
+        assert (dict(told.libraries), told.dtype) == ({"torch": "2"}, "float32")
 
 
 async def test_requests_of_a_session_share_frames_and_arrive_whole(target: Target) -> None:

@@ -352,12 +352,15 @@ class Final(google.protobuf.message.Message):
     MODEL_REVISION_FIELD_NUMBER: builtins.int
     SPECULATION_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    NUMERICS_CHANGED_FIELD_NUMBER: builtins.int
     finish_reason: services.common.pb.paceline.v1.types_pb2.FinishReason.ValueType
     """Why it ended."""
     model_revision: builtins.str
     """Revision of the model that wrote it."""
     seed: builtins.int
     """The seed in use."""
+    numerics_changed: builtins.bool
+    """The request went on with a target of other numerics after its first token: an unbroken run may give another text."""
     @property
     def usage(self) -> services.common.pb.paceline.v1.types_pb2.Usage:
         """Tokens and times."""
@@ -374,9 +377,10 @@ class Final(google.protobuf.message.Message):
         model_revision: builtins.str = ...,
         speculation: services.common.pb.paceline.v1.types_pb2.SpeculationStats | None = ...,
         seed: builtins.int = ...,
+        numerics_changed: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["speculation", b"speculation", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["finish_reason", b"finish_reason", "model_revision", b"model_revision", "seed", b"seed", "speculation", b"speculation", "usage", b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["finish_reason", b"finish_reason", "model_revision", b"model_revision", "numerics_changed", b"numerics_changed", "seed", b"seed", "speculation", b"speculation", "usage", b"usage"]) -> None: ...
 
 global___Final = Final
 
@@ -588,6 +592,7 @@ class PairStatus(google.protobuf.message.Message):
     SPECULATING_FIELD_NUMBER: builtins.int
     PROPOSER_FIELD_NUMBER: builtins.int
     ACTIVITY_FIELD_NUMBER: builtins.int
+    NUMERICS_FIELD_NUMBER: builtins.int
     pair_id: builtins.str
     """Stable id of the pair."""
     ready: builtins.bool
@@ -596,6 +601,8 @@ class PairStatus(google.protobuf.message.Message):
     """The drafter is attached and healthy."""
     proposer: builtins.str
     """Proposer kind in use: dflash, ngram, none."""
+    numerics: builtins.str
+    """Digest of how its target computes: pairs of the same digest and checkpoint write the same text; empty: unknown."""
     @property
     def activity(self) -> global___Activity:
         """What it does; of a target that does not answer only what it reported last for routing."""
@@ -608,9 +615,10 @@ class PairStatus(google.protobuf.message.Message):
         speculating: builtins.bool = ...,
         proposer: builtins.str = ...,
         activity: global___Activity | None = ...,
+        numerics: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["activity", b"activity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["activity", b"activity", "pair_id", b"pair_id", "proposer", b"proposer", "ready", b"ready", "speculating", b"speculating"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "numerics", b"numerics", "pair_id", b"pair_id", "proposer", b"proposer", "ready", b"ready", "speculating", b"speculating"]) -> None: ...
 
 global___PairStatus = PairStatus
 

@@ -270,6 +270,7 @@ class Welcome(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     LOAD_FIELD_NUMBER: builtins.int
     FEATURES_FIELD_NUMBER: builtins.int
+    NUMERICS_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -286,6 +287,10 @@ class Welcome(google.protobuf.message.Message):
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Capabilities of this build by name, as Describe tells them."""
 
+    @property
+    def numerics(self) -> global___Numerics:
+        """How the target computes, as Describe tells it; absent: a target that does not say."""
+
     def __init__(
         self,
         *,
@@ -294,11 +299,64 @@ class Welcome(google.protobuf.message.Message):
         model: services.common.pb.paceline.v1.types_pb2.ModelInfo | None = ...,
         load: global___Load | None = ...,
         features: collections.abc.Iterable[builtins.str] | None = ...,
+        numerics: global___Numerics | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["load", b"load", "model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["features", b"features", "load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["load", b"load", "model", b"model", "numerics", b"numerics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "load", b"load", "model", b"model", "numerics", b"numerics", "pair_id", b"pair_id", "protocol_version", b"protocol_version"]) -> None: ...
 
 global___Welcome = Welcome
+
+@typing.final
+class Numerics(google.protobuf.message.Message):
+    """What decides how sums are rounded, beside the checkpoint: targets that agree in all of it write the same text."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LibrariesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    DIGEST_FIELD_NUMBER: builtins.int
+    RELEASE_FIELD_NUMBER: builtins.int
+    DEVICE_FIELD_NUMBER: builtins.int
+    LIBRARIES_FIELD_NUMBER: builtins.int
+    DTYPE_FIELD_NUMBER: builtins.int
+    digest: builtins.str
+    """Short digest of the fields below; targets with the same digest agree in all of them."""
+    release: builtins.str
+    """Release of paceline."""
+    device: builtins.str
+    """Model of the GPU, or of the CPU with its instruction set and the threads of a forward."""
+    dtype: builtins.str
+    """Data type of weights and activations: float32, bfloat16, float64."""
+    @property
+    def libraries(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Versions of the libraries that multiply, by name."""
+
+    def __init__(
+        self,
+        *,
+        digest: builtins.str = ...,
+        release: builtins.str = ...,
+        device: builtins.str = ...,
+        libraries: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        dtype: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device", b"device", "digest", b"digest", "dtype", b"dtype", "libraries", b"libraries", "release", b"release"]) -> None: ...
+
+global___Numerics = Numerics
 
 @typing.final
 class Round(google.protobuf.message.Message):
@@ -569,6 +627,7 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     DRAFTER_FIELD_NUMBER: builtins.int
     GPU_SHARING_FIELD_NUMBER: builtins.int
     RECOMMENDED_SAMPLING_FIELD_NUMBER: builtins.int
+    NUMERICS_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -623,6 +682,10 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
         request keep the defaults of Sampling.
         """
 
+    @property
+    def numerics(self) -> global___Numerics:
+        """How the target computes."""
+
     def __init__(
         self,
         *,
@@ -642,9 +705,10 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
         drafter: services.common.pb.paceline.v1.drafter_pb2.DrafterInfo | None = ...,
         gpu_sharing: builtins.str = ...,
         recommended_sampling: services.common.pb.paceline.v1.types_pb2.Sampling | None = ...,
+        numerics: global___Numerics | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["budget", b"budget", "drafter", b"drafter", "graphs", b"graphs", "load", b"load", "model", b"model", "recommended_sampling", b"recommended_sampling"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "features", b"features", "generation", b"generation", "gpu_sharing", b"gpu_sharing", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "recommended_sampling", b"recommended_sampling", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "drafter", b"drafter", "graphs", b"graphs", "load", b"load", "model", b"model", "numerics", b"numerics", "recommended_sampling", b"recommended_sampling"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "features", b"features", "generation", b"generation", "gpu_sharing", b"gpu_sharing", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "numerics", b"numerics", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "recommended_sampling", b"recommended_sampling", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
 
 global___TargetServiceDescribeResponse = TargetServiceDescribeResponse
 
