@@ -39,6 +39,7 @@ PREEMPTED = f"{_REQUESTS}test_preempted_requests_wait_and_say_the_same"
 ROUNDS = f"{_STEPS}test_500_rounds_capture_and_allocate_nothing"
 PUBLISHED = f"{_STEPS}test_the_drafter_sees_what_was_committed"
 DRAFT_CONTEXT = f"{_STEPS}test_plain_rounds_keep_the_draft_context_complete"
+WINDOWS = "tests/unit/common/model/test_dflash_windows.py"
 PUBLISHED_DFLASH = "tests/unit/common/model/test_published.py::test_blocks_are_those_of_the_published_code"
 TAGS = f"{_KERNELS}test_take_drafts.py::test_a_foreign_round_epoch_or_generation_is_absent"
 RANGE = f"{_KERNELS}test_take_drafts.py::test_an_id_out_of_range_makes_its_row_absent"
@@ -121,6 +122,20 @@ FORWARD = (
         "self._block.reach(shared.history_SC.shape[1])",
         "shared.history_SC.shape",
         "tests/unit/drafter/test_dflash.py::test_it_drafts_in_the_whole_context_of_its_target",
+    ),
+    Mutant(
+        "window-one-position-longer",
+        "services.common.kernels.span_attention.mask",
+        "places_B1T > positions_BW",
+        "places_B1T >= positions_BW",
+        WINDOWS,
+    ),
+    Mutant(
+        "every-draft-layer-sees-as-the-first-does",
+        "services.common.model.dflash.block",
+        "self._masks.index(mask) for",
+        "0 for",
+        WINDOWS,
     ),
     Mutant(
         "attention-factor-forgotten",

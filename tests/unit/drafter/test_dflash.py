@@ -79,6 +79,17 @@ def test_a_batch_drafts_what_each_row_drafts_alone(
         assert weighted.tag(slot) == (9, slot + 1, 1)
 
 
+def test_a_drafter_that_slides_drafts_what_each_row_drafts_alone(weighted: FakeArena, folder: Path) -> None:
+    """One length is within its window, one ends it, two are beyond."""
+    slides = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 18, "use_sliding_window": True}
+    block = load_block(write_tiny(folder / "slides", seed=SEED, drafter=slides).drafter, dtype=torch.float64)
+    weighted.rows([0, 1, 2, 3], bucket=4)
+    _pacer(weighted, block).draft(1, 4, 8)
+    context = weighted.arena[attach.DRAFT_KV].clone()
+    for slot in range(4):
+        assert weighted.drafts(slot, 7) == _alone(weighted, block, slot, context)
+
+
 def test_only_its_own_context_matters(weighted: FakeArena, block: DflashBlock) -> None:
     expected = _alone(weighted, block, 1, weighted.arena[attach.DRAFT_KV].clone())
     pacer = _pacer(weighted, block)
