@@ -1,8 +1,8 @@
 """Programmatic dependent launch: a kernel starts while the one before it drains, and waits where it needs its results.
 
-A kernel of the chain waits for its predecessor to be complete and visible (`await_previous`), and lets its successor
-start (`allow_next`) where its own loads are done: programs that wait slow down those that work. Kernels too small for
-that to matter do so at once.
+A kernel waits until its predecessor is complete and visible (`await_previous`). It lets its successor start
+(`allow_next`) when its own loads are done, because waiting programs slow down working ones. Small kernels do so at
+once.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators
@@ -22,7 +22,7 @@ def _supported() -> bool:
 
 PDL = _supported()
 LAUNCH = {"launch_pdl": True} if PDL else {}
-"""Options of a launch that takes part."""
+"""Options of a launch with programmatic dependent launch."""
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Chains of small torch operators without Python between them."""
+"""Runs chains of small torch operators without Python in between."""
 
 import warnings
 from typing import Any, TypeVar, cast
@@ -11,7 +11,7 @@ Part = TypeVar("Part")
 def compiled(part: Part) -> Part:
     """Return a function or module as TorchScript, which needs no C++ compiler at run time, as torch.compile does.
 
-    TorchScript is deprecated but part of every torch that is supported; one without it runs the part as it is.
+    TorchScript is deprecated but part of every supported torch; a torch without it runs the part as it is.
     """
     script: Any = getattr(torch.jit, "script", None)
     if script is None:

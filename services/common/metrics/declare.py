@@ -16,7 +16,7 @@ ROUND = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 
 
 
 class ByLabel(dict[str | int, M]):
-    """The series of one metric by the value of its label; a value that is new begins its series at 0."""
+    """The series of one metric by the value of its label; a new value starts a series at 0."""
 
     def __init__(self, parent: M, common: tuple[str, ...], values: Iterable[str]) -> None:
         """Begins the series of ``values``."""
@@ -31,10 +31,12 @@ class ByLabel(dict[str | int, M]):
 
 
 class Declared(Generic[Handle]):
-    """One metric of a set: what it counts, and its label beside model_name and pair. A set's instance has its handle.
+    """One metric of a set: what it counts, and its label beside model_name and pair.
 
-    ``values`` are those of its label that exist from the start, at 0, because rate() and increase() do not see the step
-    with which a series begins. Values that settings decide, such as widths, begin when they are first counted.
+    An instance of the set holds its handle.
+
+    ``values`` are the values of its label whose series exist at 0 from the start, because rate() and increase() miss
+    the first step of a series. Values that settings decide, such as widths, start when they are first counted.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Declared(Generic[Handle]):
     def __get__(self, instance: object, owner: type) -> Self | Handle:
         if instance is None:
             return self
-        raise AttributeError(self.name)  # an instance has the handle as an attribute of its own
+        raise AttributeError(self.name)  # an instance holds the handle as its own attribute
 
 
 class MetricSet:

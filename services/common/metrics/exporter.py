@@ -7,7 +7,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 _LOOK_S = 0.05
-"""How often the server looks whether it must end; the default of the library makes every stop half a second long."""
+"""Seconds between two looks whether the server must end; with the library's default every stop takes half a second."""
 
 
 class Exporter:
@@ -31,13 +31,13 @@ class Exporter:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """One thread for each scrape, so that a scraper that stalls stops no other; none outlives the process."""
+    """One thread for each scrape, so that a scraper that stalls stops no other one; no thread outlives the process."""
 
     daemon_threads = True
 
 
 class _Handler(WSGIRequestHandler):
-    """Says nothing about scrapes."""
+    """Logs no scrapes."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
         """Drops the line."""

@@ -1,4 +1,4 @@
-"""The start of a forward over slots: ids, lengths and block tables of a round's rows, and where the rows sit.
+"""The start of a forward over slots: ids, lengths, block tables and positions of a round's rows.
 
 Suffixes: S slots + 1, N blocks of a slot, B rows, W the span, K drafts, one less.
 """

@@ -1,4 +1,4 @@
-"""Ids and places of a round's rows on the GPU, one program a row: each of some eight operators would be a launch.
+"""Ids and places of a round's rows on the GPU in one launch instead of some eight, one program a row.
 
 Bytes for B rows of N blocks and W positions: B (8 N + 32 W), a launch in all but name.
 """
@@ -17,7 +17,7 @@ def prepare_rows(
     rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor | None, width: int,
     block_size: int, mask: int = 0,
 ) -> tuple[Tensor, Span]:  # fmt: skip
-    """Return ids [B, W], those after the anchor drafts, or masks if there are none, and where they sit."""
+    """Return ids [B, W] and their places; behind the anchor are the drafts, or masks without drafts."""
     batch, columns = len(rows_B), table_SN.shape[1]
     table_BN = table_SN.new_empty((batch, columns))
     ids_BW, positions_BW = length_S.new_empty((2, batch, width))

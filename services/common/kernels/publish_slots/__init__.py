@@ -1,4 +1,4 @@
-"""What a drafter reads of every slot, copied to where it is mapped."""
+"""Copies what a drafter reads of every slot to the tensors that it maps."""
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ __all__ = ["Mapped", "publish_slots"]
 
 
 def publish_slots(rows_B: Tensor, length_S: Tensor, anchor_S: Tensor, mapped: Mapped) -> None:
-    """Copy a round's rows, and lengths and anchors of all slots; the history ends behind the anchor."""
+    """Copy a round's rows, and lengths and anchors of all slots; the history's length includes the anchor."""
     if on_kernel(length_S):
         from services.common.kernels.publish_slots import kernel
 

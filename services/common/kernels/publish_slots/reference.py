@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Where the copies go; `rows_B` may be longer than a round."""
+    """Destinations of the copies; `rows_B` may be longer than a round."""
 
     rows_B: Tensor
     length_S: Tensor

@@ -1,4 +1,4 @@
-"""The first step of verify: drafts leave the shared mailbox for private memory, or count as absent."""
+"""The first step of verify: copies drafts from the shared mailbox to private memory, and marks wrong ones absent."""
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ ABSENT = -1
 def read_mailbox(
     tokens_SK: Tensor, tags_S3: Tensor, rows_B: Tensor, epochs_S: Tensor, expected_2: Tensor, vocab: int, out_BK: Tensor
 ) -> Tensor:
-    """Copy the drafts of every row's slot into `out_BK`, and judge only the copy (invariant I6).
+    """Copy the drafts of every row's slot into `out_BK`, and check the copy alone (invariant I6).
 
     A row is kept when its tag equals (round, the slot's epoch, generation) and all its ids are in range; otherwise it
     becomes -1. `expected_2` holds (round, generation); `out_BK` may be narrower than the mailbox.

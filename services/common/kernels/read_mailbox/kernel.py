@@ -27,12 +27,12 @@ def _read_mailbox_kernel(
 ):  # fmt: skip
     row = tl.program_id(0)
     allow_next(PDL)
-    # What stands before it is the wait for the drafter.
+    # The kernel before it is the wait for the drafter.
     await_previous(PDL)
     slot = tl.load(rows_ptr + row).to(tl.int64)
     column = tl.arange(0, WIDTH_PAD)
     inside = column < WIDTH
-    # Volatile: the drafter is another process, and may write while this runs.
+    # Volatile: the drafter is another process and may write while this kernel runs.
     token = tl.load(tokens_ptr + slot * stride + column, mask=inside, other=0, volatile=True).to(tl.int64)
     usable = tl.load(tags_ptr + slot * 3, volatile=True) == tl.load(expected_ptr)
     usable &= tl.load(tags_ptr + slot * 3 + 1, volatile=True) == tl.load(epochs_ptr + slot)

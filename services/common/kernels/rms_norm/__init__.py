@@ -9,8 +9,8 @@ from services.common.kernels.rms_norm import reference
 def rms_norm(x: Tensor, weight_D: Tensor, eps: float, offset: float = 0.0) -> Tensor:
     """Return `x / rms(x) * (weight + offset)` over the last dimension; statistics in float32 or wider.
 
-    Zero-centred norms store their weights less 1, and their `offset` is 1. Weights with the 1 added would lose digits
-    in a narrow type.
+    Zero-centred norms store their weights less one, and their `offset` is 1. Adding the one to a stored weight would
+    lose digits in a narrow type.
     """
     if on_kernel(x):
         from services.common.kernels.rms_norm import kernel

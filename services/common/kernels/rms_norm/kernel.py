@@ -28,7 +28,7 @@ def _wide(x: Tensor) -> tl.dtype:
 
 @triton.jit
 def norm_weight(weight, OFFSET: tl.constexpr):
-    """Return what a norm multiplies by, of its stored weight in the wide type."""
+    """Return the factor of a norm, made of its stored weight in the wide type."""
     if OFFSET != 0.0:
         weight += OFFSET
     return weight

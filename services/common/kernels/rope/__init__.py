@@ -1,4 +1,4 @@
-"""Rotary position embedding: its frequencies, its tables, and what turns normed heads."""
+"""Rotary position embedding: its frequencies, its tables, and the operator that rotates normed heads."""
 
 from services.common.kernels.rope.frequencies import Frequencies, Llama3, Scaling, Yarn
 from services.common.kernels.rope.tables import Rotation, RotationTable

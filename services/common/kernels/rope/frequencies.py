@@ -1,7 +1,7 @@
-"""How fast each pair of a head's dimensions turns: the plain powers of theta, or stretched for longer contexts.
+"""Angles per position of each pair of a head's dimensions: powers of theta, plain or stretched for longer contexts.
 
-Steps and their order are those of Hugging Face transformers: one rounding of a frequency moves an angle by up to 0.001
-at position 30,000, which shows in the logits.
+Steps and their order are those of Hugging Face transformers. One rounding of a frequency moves an angle by up to 0.001
+at position 30,000, and with it the logits.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Yarn:
-    """YaRN (arXiv:2309.00071): slow pairs are interpolated, fast ones are not, and what is between is blended.
+    """YaRN (arXiv:2309.00071): slow pairs are interpolated, fast pairs are not, and pairs in between are blended.
 
     `attention_factor` scales cosines and sines, and so every score by its square.
     """

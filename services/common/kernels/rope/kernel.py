@@ -1,4 +1,4 @@
-"""Head norm and rotary embedding on the GPU: what a kernel that stores heads does to them, and the tables' rows.
+"""Head norm and rotary embedding on the GPU, for kernels that store heads, and the look-up of the tables' rows.
 
 Bytes for T rows: 4 T D floats for the tables' rows, which every head of a row then finds in L2.
 """
@@ -11,7 +11,7 @@ from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
 
 GROUP = 8
-"""Heads of a program: with one each, launching the programs would take longer than their work."""
+"""Heads of a program. With one head each, launching the programs would take longer than their work."""
 
 
 def table_rows(cos_PH: Tensor, sin_PH: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ def load_heads(x_ptr, bias_ptr, of, column, reads, WIDE: tl.constexpr):
     """Return columns of the heads that begin at `of` [G, 1], with their bias where there is one, in the wide type."""
     x = tl.load(x_ptr + of + column[None, :], mask=reads, other=0.0)
     if bias_ptr is not None:
-        # Rounded as an addition of its own would leave it.
+        # Rounded as a separate addition would round it.
         bias = tl.load(bias_ptr + of + column[None, :], mask=reads, other=0.0)
         x = (x.to(WIDE) + bias.to(WIDE)).to(x.dtype)
     return x.to(WIDE)

@@ -1,4 +1,4 @@
-"""How attention is cut among the programs of a launch, by measurement on an H200."""
+"""How attention is divided among the programs of a launch, by measurement on an H200."""
 
 from typing import NamedTuple
 
@@ -51,15 +51,15 @@ def split_count(groups: int, programs: int = _PROGRAMS) -> int:
 def _fits_alone(groups: int) -> bool:
     """Whether every program may have a multiprocessor of its own.
 
-    Usually two share one and hide each other's waits. One alone has room to ask three tiles ahead. Its tile is padded
-    to the 64 rows for which the matrix units read keys from shared memory.
+    Usually two programs share a multiprocessor and hide each other's waits. A program alone has room to load three
+    tiles ahead. Its tile is padded to the 64 rows for which the matrix units read keys from shared memory.
     """
     alone = split_count(groups, _PROGRAMS_ALONE)
     return alone <= _MOST_SPLITS_ALONE and groups * alone <= _PROGRAMS_ALONE
 
 
 def _many(tile: int, groups: int) -> Cut:
-    """More programs than multiprocessors: padded too where they are a single wave, else small ones that share one."""
+    """Return the cut for more programs than multiprocessors: padded tiles if all run in one wave, else small ones."""
     if groups <= _PROGRAMS:
         return Cut(_ROWS, _TOKENS, 1)
     return Cut(tile, _TOKENS, 1, 2, 2) if tile == _FEW_ROWS else Cut(tile, _HALF_TOKENS, 1, 5, 2)

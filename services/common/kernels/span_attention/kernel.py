@@ -1,9 +1,9 @@
 """Span attention on the GPU, split over the K/V with a fixed grid; lengths and block tables are read on the device.
 
-So one captured launch serves every context length. Grid (B * Hkv, SPLITS, row tiles): a program handles all query
-heads of one K/V head for a tile of rows over its share of the positions; a second launch merges the shares.
-Bytes for contexts of n tokens: B n 2 Hkv D e once (grouped queries share the read), plus B Hq W D e queries and
-8 B Hq W D SPLITS bytes of float32 partial sums, written and read in L2.
+So one captured launch serves every context length. The grid is (B * Hkv, SPLITS, row tiles): a program handles all
+query heads of one K/V head for a tile of rows over its share of the positions; a second launch merges the shares. Bytes
+for contexts of n tokens: `B n 2 Hkv D e` once (grouped queries share the read), `B Hq W D e` of queries, and `8 B Hq W
+D SPLITS` of float32 partial sums, written and read in L2.
 """
 
 import torch
@@ -35,7 +35,7 @@ def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSH
 
 
 def _merge_rows(pairs: int, rows: int) -> tuple[int, int]:
-    """Return rows and warps of a merging program: of many small ones the launch would take longer than the work."""
+    """Return rows and warps of a merging program; launching many small programs would take longer than their work."""
     many = pairs * rows >= _MANY_MERGES * _MANY_MERGE_ROWS
     return (_MANY_MERGE_ROWS, _MANY_MERGE_WARPS) if many else (_MERGE_ROWS, _MERGE_WARPS)
 

@@ -1,4 +1,4 @@
-"""What the rows of a span see besides the rule of their kind: sliding windows, and the ancestors of a tree's rows."""
+"""Limits which positions the rows of a span see: sliding windows, and ancestors in a tree of drafts."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ _BITS = 64
 
 @dataclass(frozen=True)
 class Mask:
-    """How far back rows see, and which rows of their own span.
+    """How far back rows see, and which rows of their own span they see.
 
-    `window` counts positions, the row's own included; 0 is no end. Bit i of `ancestors_BW`, int64, lets row j see row i
-    of its span, i <= j: of a tree those it descends from and itself. Then a row sits as many positions behind the
-    context as it has ancestors, and a window holds the whole span. Without it rows see those before them, and of a
-    block that is not `causal` all.
+    `window` counts positions, the row's own included; 0 means no limit. Bit i of row j in `ancestors_BW`, int64, lets
+    row j see row i of its span, i <= j: in a tree the rows it descends from and itself. The position of such a row is
+    the context's length plus the number of its ancestors, and a window must hold the whole span. Without `ancestors_BW`
+    rows see the rows before them, and all rows of a block that is not `causal`.
     """
 
     window: int = 0
@@ -24,7 +24,7 @@ class Mask:
 
     @property
     def is_open(self) -> bool:
-        """Whether it hides nothing."""
+        """Whether the mask hides nothing."""
         return not self.window and self.ancestors_BW is None and not self.causal
 
 
@@ -32,7 +32,7 @@ OPEN = Mask()
 
 
 def masked_positions(positions_BW: Tensor, lengths_B: Tensor, mask: Mask) -> Tensor:
-    """Return the rows' positions: those of a chain, or of a tree by the number of ancestors."""
+    """Return the rows' positions: in order for a chain, by the number of ancestors for a tree."""
     width = positions_BW.shape[1]
     if mask.ancestors_BW is None:
         return positions_BW
@@ -43,7 +43,7 @@ def masked_positions(positions_BW: Tensor, lengths_B: Tensor, mask: Mask) -> Ten
 
 
 def masked_bias(places_BT: Tensor, lengths_B: Tensor, positions_BW: Tensor, mask: Mask, causal: bool) -> Tensor:
-    """Return 0 where a row sees a place and -inf elsewhere [B, 1, W, T]; places below 0 are nobody's."""
+    """Return the bias `[B, 1, W, T]`: zero where a row sees a place, -inf elsewhere; no row sees a place below zero."""
     width = positions_BW.shape[1]
     places_B1T = places_BT.expand(len(lengths_B), -1)[:, None]
     offset_B1T = places_B1T - lengths_B[:, None, None]
@@ -57,6 +57,6 @@ def masked_bias(places_BT: Tensor, lengths_B: Tensor, positions_BW: Tensor, mask
     if mask.window:
         near_BWT = places_B1T > positions_BW[:, :, None] - mask.window
         past_BWT = past_BWT & near_BWT
-        # A row of a tree is stored elsewhere than where it sits.
+        # A row of a tree is stored at another place than its position.
         own_BWT = own_BWT & (near_BWT if mask.ancestors_BW is None else True)
     return torch.zeros(own_BWT.shape).masked_fill_(~(past_BWT | own_BWT), float("-inf"))[:, None]

@@ -1,4 +1,4 @@
-"""Positions, slots and reach of a span in one launch on the GPU; a dozen operators on a few integers would take longer.
+"""Positions, slots and reach of a span in one launch on the GPU instead of a dozen operators on a few integers.
 
 Bytes for B spans of W rows: B (8 + 20 W), a launch in all but name.
 """

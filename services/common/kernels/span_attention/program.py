@@ -26,9 +26,9 @@ def _range(base, reach, seen, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
 
 @triton.jit
 def _middle(begin, end, seen_by_all, ENDS_APART: tl.constexpr, TOKENS: tl.constexpr):
-    """Return where the pipelined tiles end; what is left, or the last tile that is `ENDS_APART`, is read as it comes.
+    """Return where the pipelined tiles end; the rest, or the last tile if it `ENDS_APART`, is read without a pipeline.
 
-    A single tile has nothing to ask ahead for, and a pipeline takes longer to begin than the tile.
+    A single tile has nothing to load ahead, and starting a pipeline takes longer than the tile.
     """
     middle = end
     if ENDS_APART:
@@ -52,14 +52,14 @@ def attend_kernel(
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * Hkv, SPLITS, row tiles): write a share's sums, or the result where there is one share."""
+    """Write the sums of a share, or the result where there is one share; grid (B * Hkv, SPLITS, row tiles)."""
     pair, split = tl.program_id(0), tl.program_id(1)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     row = tl.program_id(2) * TILE + tl.arange(0, TILE)
     column = tl.arange(0, SIZE_PAD)
     fits = (row < WIDTH * GROUP)[:, None] & (column < SIZE)[None, :]
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
-    # Lengths and tables are settled before the first layer; queries and this span's own keys are not.
+    # Lengths and tables are final before the first layer; queries and this span's own keys are not.
     length = tl.load(lengths_ptr + sequence).to(tl.int32)
     reach = tl.load(reach_ptr + sequence).to(tl.int32)
     room = columns * BLOCK_SIZE
@@ -71,7 +71,7 @@ def attend_kernel(
     total = reach if HAS_BLOCK else tl.minimum(reach, room)
     seen = total if HAS_BLOCK else tl.minimum(total, length + last_row + 1)
     begin, end = _range(_first(length, WINDOW), reach, seen, SPLITS, TOKENS)
-    # Of small tiles a branch for the last one costs more than reading it as it comes.
+    # With small tiles a branch for the last tile costs more than reading it without a pipeline.
     middle = _middle(begin, end, seen_by_all, HAS_BLOCK or HAS_TREE or TILE < _FULL_TILE, TOKENS)
     best = tl.full((TILE,), -1e30, dtype=WIDE)
     mass = tl.zeros((TILE,), dtype=WIDE)
@@ -85,7 +85,7 @@ def attend_kernel(
     if middle > begin:
         for first in range(begin, middle, TOKENS):
             position = first + tl.arange(0, TOKENS)
-            # Past the end the last position is read again: anything else might not be a number.
+            # Past the end the last position is read again, because other memory might hold NaN.
             read = tl.minimum(position, middle - 1).to(tl.uint32)
             block = tl.load(row_table_ptr + read // BLOCK_SIZE)
             place, reads = _place(block, read, head, BLOCK_SIZE, KV_HEADS, SIZE), _reads(block, column, SIZE)
@@ -154,14 +154,14 @@ def _has(bits, index):
 
 @triton.jit
 def _place(block, position, head, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr):
-    """Return where a head's keys of some positions begin: the number of a head's row fits 32 bits, that may not."""
+    """Return where a head's keys of some positions begin: a row's number fits 32 bits, its offset may not."""
     head_row = (block * BLOCK_SIZE + (position % BLOCK_SIZE).to(tl.int32)) * KV_HEADS + head
     return head_row.to(tl.int64) * SIZE
 
 
 @triton.jit
 def _reads(block, column, SIZE: tl.constexpr):
-    """Return which elements may be read: the pad block's contents are anybody's, and zero times NaN is NaN."""
+    """Return which elements may be read: the pad block may hold NaN, and zero times NaN is NaN."""
     return (block != 0)[:, None] & (column < SIZE)[None, :]
 
 
@@ -182,7 +182,7 @@ def merge_kernel(
     TOKENS: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
     SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Grid (B * Hkv, row tiles): add up what the shares of a row brought."""
+    """Merge the sums of a row's shares; grid (B * Hkv, row tiles)."""
     pair = tl.program_id(0)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
@@ -195,7 +195,7 @@ def merge_kernel(
     used = tl.maximum(tl.cdiv(total, _share(total, SPLITS, TOKENS)), 1)
     begin = pair.to(tl.int64) * SPLITS * WIDTH * GROUP
     sums_ptr, partial_ptr = sums_ptr + begin * 2, partial_ptr + begin * SIZE
-    # The first parts are asked for before anybody waits for what they are worth.
+    # The first parts are loaded before the wait for their weights.
     part_best, part = _parts(partial_ptr, sums_ptr, row, known, column, 0, used, PARTS, WIDTH * GROUP, SIZE)
     split = tl.arange(0, SPLITS)
     at = (split * WIDTH * GROUP)[None, :] + row[:, None]
@@ -220,7 +220,7 @@ def _parts(
     partial_ptr, sums_ptr, row, known, column, first, used,
     PARTS: tl.constexpr, ROWS_OF_PAIR: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Return what some shares brought for rows [R]: their highest scores [R, PARTS], and sums [R, PARTS, SIZE_PAD]."""
+    """Return the highest scores [R, PARTS] and the sums [R, PARTS, SIZE_PAD] of some shares of rows [R]."""
     index = first + tl.arange(0, PARTS)
     place = (index * ROWS_OF_PAIR)[None, :] + row[:, None]
     exists = known[:, None] & (index < used)[None, :]

@@ -1,4 +1,4 @@
-"""Where the rows of a span sit: computed once a forward and shared by its layers."""
+"""Positions and slots of a span's rows: computed once a forward and shared by its layers."""
 
 from dataclasses import dataclass, replace
 
@@ -15,10 +15,10 @@ PAD_BLOCK = 0
 class Span:
     """Rows at positions length .. length + W - 1 of B sequences; those below `reach_B` are real, the rest padding.
 
-    `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. Those of a
-    drafter's block, which is written to no pool, count its rows. `gather_BT`
-    and `bias_B1WT` serve the CPU path only: flat read indices of the used blocks, and 0 or -inf per row and position
-    (None when every row sees every position).
+    `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. A drafter's
+    block is written to no pool; its `slots_T` count its rows. `gather_BT` and `bias_B1WT` serve the CPU path alone:
+    flat read indices of the used blocks, and zero or -inf per row and position (None when every row sees every
+    position).
     """
 
     block_table_BN: Tensor
@@ -34,7 +34,7 @@ class Span:
 
     @property
     def read_BT(self) -> Tensor:
-        """Where the CPU path reads."""
+        """The indices that the CPU path reads."""
         assert self.gather_BT is not None, "a span for the CPU path is planned on the CPU"
         return self.gather_BT
 
@@ -84,7 +84,7 @@ def plan_context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_si
 
 
 def seen_through(span: Span, mask: Mask) -> Span:
-    """Return a drafter's block as the layers with a mask see it: what is planned once serves layers of all kinds."""
+    """Return a drafter's block as the layers with a mask see it; one plan serves layers of all kinds."""
     if mask.is_open:
         return span
     assert mask.ancestors_BW is None, "a tree's rows sit elsewhere: plan_context places them"
@@ -144,10 +144,10 @@ def _flat_slots(block_table_BN: Tensor, positions_BT: Tensor, block_size: int, p
 
 
 def _gather(block_table_BN: Tensor, reach_B: Tensor, block_size: int) -> Tensor:
-    """Index positions 0 .. max(reach) - 1; what no row may see is read from position 0 instead.
+    """Index positions 0 .. max(reach) - 1 as read indices; a place that a row may not see reads position 0 instead.
 
-    That are positions past a row's own reach and those without a block. So neither stale K/V nor the pad block is ever
-    read for a real row: a masked NaN would still poison a sum.
+    Those places are past a row's own reach or have no block. So a real row never reads stale K/V or the pad block: a
+    masked NaN would still spoil a sum.
     """
     limit = block_table_BN.shape[1] * block_size
     reach_B = reach_B.clamp(1, limit)
@@ -164,7 +164,7 @@ def _bias(count: int, last_B1W1: Tensor) -> Tensor:
     return torch.zeros(hidden_B1WT.shape).masked_fill_(hidden_B1WT, float("-inf"))
 
 
-# Some twenty operators on a few integers: without TorchScript Python would take longer over them than torch.
+# These are some twenty operators on a few integers: without TorchScript most of their time would be Python's.
 _written_on_cpu = compiled(_written)
 _causal_on_cpu = compiled(_causal)
 _context_on_cpu = compiled(_context)

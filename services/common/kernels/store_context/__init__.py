@@ -1,4 +1,4 @@
-"""From the projection of a target's features to the draft context: key norms, rotation, and the store."""
+"""Makes draft context of the projection of a target's features: key norms, rotation, and the store."""
 
 from torch import Tensor
 

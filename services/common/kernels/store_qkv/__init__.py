@@ -1,4 +1,4 @@
-"""From a layer's norm to its attention: projection, head norms, rotation, and the K/V store."""
+"""The steps between a layer's norm and its attention: projection, head norms, rotation, and the K/V store."""
 
 from torch import Tensor
 

@@ -1,7 +1,7 @@
 """Projection, bias, head norms, rotation and K/V store in one launch for few rows: a band of the product is a head.
 
-Bytes for T rows: (Hq + 2 Hkv) D F e of weights, once, and T (Hq + 2 Hkv) D e of results; a launch of its own for what
-follows the product would read and write those again.
+Bytes for T rows: `(Hq + 2 Hkv) D F e` of weights, once, and `T (Hq + 2 Hkv) D e` of results, which a separate launch
+behind the product would read and write again.
 """
 
 import torch
@@ -55,7 +55,7 @@ def project_qkv(
 
 
 def _fuses(x_TD: Tensor, size: int) -> bool:
-    """Whether a head is a band that the matrix units take and its pipeline has room; very few rows go in two steps."""
+    """Whether a head has the size of a band and its pipeline fits shared memory; very few rows take two launches."""
     whole = size >= _LEAST_SIZE and triton.next_power_of_2(size) == size
     room = _STAGES * (size + _row_tile(len(x_TD))) * _DEPTH * x_TD.element_size() <= _SHARED_BYTES
     return whole and room and _LEAST_ROWS <= len(x_TD) <= _MOST_ROWS and x_TD.dtype != torch.float64

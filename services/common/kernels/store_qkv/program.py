@@ -1,4 +1,4 @@
-"""The program of a projection whose band of lines is a head: its end does what a head needs before attention."""
+"""The program of a projection whose band of lines is a head: it also norms, rotates and stores the head."""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators
 
@@ -23,7 +23,7 @@ def project_kernel(
     line, half = head * SIZE + tl.arange(0, SIZE), tl.arange(0, SIZE // 2)[:, None]
     known = (row < rows)[None, :]
     turns = head < QUERIES + KV_HEADS
-    # What the end needs is asked for before the loop, which hides its latency; nothing in the chain writes it.
+    # Values for the end are loaded before the loop, which hides their latency; no kernel of the chain writes them.
     slot = tl.load(slots_ptr + row, mask=row < rows, other=0).to(tl.int64)[None, :]
     if norm_ptr is not None:
         norm_low = tl.load(norm_ptr + head * SIZE + half, mask=turns, other=0.0).to(tl.float32)
@@ -42,7 +42,7 @@ def project_kernel(
     allow_next(PDL)
     if PARTS > 0:
         scale = row_scale(squares, depth, eps)[None, :]
-    # Rounded as a product of its own would leave it.
+    # Rounded as a separate product would round it.
     kind = q_ptr.dtype.element_ty
     mixed = (total * scale).to(kind).to(tl.float32)
     if bias_ptr is not None:

@@ -1,4 +1,4 @@
-"""The wait for a flag that another process's stream writes, as the head of a captured step."""
+"""Waits, at the head of a captured step, for a flag that another process's stream writes."""
 
 from torch import Tensor
 

@@ -1,7 +1,9 @@
-"""One thread that polls a flag. A wait of the stream itself ends sooner than the graph behind it starts; this one is
-part of the graph, so that the next kernel starts as within any graph.
+"""One thread that polls a flag.
 
-It reads a word again and again, which L2 answers: no bytes of memory, a warp of one multiprocessor.
+A wait of the stream itself ends sooner than the graph behind it starts; this one is part of the graph, so that the next
+kernel starts as within any graph.
+
+It reads one word again and again from L2, and takes one warp of one multiprocessor.
 """
 
 import triton
@@ -30,5 +32,5 @@ def _wait_kernel(
     while flag < number:
         flag = tl.load(flag_ptr, volatile=True)
         if LIMIT_NS > 0:
-            # Under MPS a killed process's kernels run on: none may wait for ever.
+            # Under MPS the kernels of a killed process run on, so no kernel may wait for ever.
             flag = tl.where(tl.extra.cuda.globaltimer() - start > LIMIT_NS, number, flag)

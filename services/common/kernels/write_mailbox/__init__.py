@@ -1,4 +1,4 @@
-"""The last step of a draft: tokens go to the shared mailbox, and their tags after them."""
+"""The last step of a draft: writes tokens to the shared mailbox, then their tags."""
 
 from torch import Tensor
 
