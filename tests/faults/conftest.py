@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 import pytest_asyncio
@@ -25,6 +26,15 @@ def rng(seed: int) -> random.Random:
     return random.Random(seed)
 
 
+FAULTS = pytest.StashKey[list[str]]()
+
+
+def faults(names: Iterable[str]) -> list[str]:
+    """The faults that tests of these names repeat, such as F4, in order."""
+    numbers = {int(found[1]) for name in names if (found := re.match(r"test_f(\d+)_", name))}
+    return [f"F{number}" for number in sorted(numbers)]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Names the marker of tests that only whole runs hold."""
     config.addinivalue_line("markers", "whole: takes long; runs with --full or N only")
@@ -37,14 +47,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "tests/faults/" in item.path.as_posix():
             item.add_marker(pytest.mark.timeout(6000 if whole else 400))
+    config.stash[FAULTS] = faults(item.name for item in items)
     left_out = [] if whole else [item for item in items if item.get_closest_marker("whole")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows what the tests measured; pytest itself shows only what failed ones printed."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Shows what tests measured, for pytest shows what failed ones printed; without a test, names the faults."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        there = config.stash[FAULTS]
+        terminalreporter.write_line(f"no test has such a name; FAULT may be one of: {' '.join(there)}")
     for report in terminalreporter.stats.get("passed", []):
         if "tests/faults/" in report.nodeid:
             for line in report.capstdout.splitlines():
