@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 
 from deploy.grafana.panels import Board, Panel
@@ -31,7 +32,7 @@ def draw(board: Board, prometheus: Prometheus, since: float, folder: Path) -> Pa
     for place in axes.flat[len(board.panels) :]:
         place.set_axis_off()
     figure.suptitle(board.title)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 0.98))
     path = folder / f"{board.uid}.png"
     figure.savefig(path, dpi=70)
     plt.close(figure)
@@ -42,12 +43,34 @@ def _panel(panel: Panel, prometheus: Prometheus, since: float, place: Axes) -> N
     now = time.time()
     place.set_title(f"{panel.title} ({panel.unit})", fontsize=9)
     place.tick_params(labelsize=7)
-    for expression, legend in panel.expressions:
-        for series in prometheus.range(concrete(expression), since, now, (now - since) / POINTS):
-            label = legend
-            for name, value in series["metric"].items():
-                label = label.replace(f"{{{{{name}}}}}", Path(value).name)
-            points = [(float(at) - since, float(value)) for at, value in series["values"]]
-            place.plot(*zip(*points, strict=True), label=label, linewidth=1)
+    found = [
+        (legend, series)
+        for expression, legend in panel.expressions
+        for series in prometheus.range(concrete(expression), since, now, (now - since) / POINTS)
+    ]
+    if panel.heatmap:
+        _heatmap({series["metric"]["le"]: dict(series["values"]) for _, series in found}, since, place)
+        return
+    for legend, series in found:
+        points = [(float(at) - since, float(value)) for at, value in series["values"]]
+        place.plot(*zip(*points, strict=True), label=label(legend, series["metric"]), linewidth=1)
     if place.has_data():
-        place.legend(fontsize=6, loc="upper left")
+        columns = 1 + len(found) // 6
+        place.legend(fontsize=5 if columns > 1 else 6, loc="upper left", ncols=min(columns, 3))
+
+
+def label(legend: str, metric: dict[str, str]) -> str:
+    """The legend as Grafana fills it in: a label that the series lacks is empty."""
+    return re.sub(r"{{(\w+)}}", lambda name: Path(metric.get(name[1], "")).name, legend).strip()
+
+
+def _heatmap(buckets: dict[str, dict[float, str]], since: float, place: Axes) -> None:
+    """Draws how many values fell into each bucket; what Prometheus gives adds up those below."""
+    bounds = sorted(buckets, key=float)
+    moments = sorted({at for values in buckets.values() for at in values})
+    if not moments:
+        return
+    below = np.array([[float(buckets[bound].get(at, 0.0)) for at in moments] for bound in bounds])
+    within = np.diff(below, axis=0, prepend=0.0)
+    place.pcolormesh([at - since for at in moments], np.arange(len(bounds)), within, cmap="Oranges", shading="nearest")
+    place.set_yticks(np.arange(len(bounds)), bounds, fontsize=5)
