@@ -103,11 +103,11 @@ class TargetSettings:
     kill_quarantined: bool = True
     """Kills a drafter on this host whose drafts are late, so that it is started again."""
     handoff: str = _AUTO
-    """How drafts are asked for: flags, host or wire. auto takes flags on a GPU and the side socket on a CPU.     """
+    """How drafts are asked for: flags, host or wire. auto takes flags on a GPU and the side socket on a CPU."""
     drafter_memory: str = "shared"
     """shared: the drafter maps the arena. none: it runs elsewhere, by handoff wire, with drafts that read no memory."""
     watchdog_s: float = 0.0
-    """Seconds without drafts after which the drafter is dropped; 0 takes the device's default (CPU 1, GPU 0.25)."""
+    """Seconds without drafts after which the drafter is dropped; 0 takes 1 s on a CPU, a quarter of one on a GPU."""
     drafter_tls_cert: str = ""
     """PEM certificate shown to a drafter on another host."""
     drafter_tls_key: str = ""

@@ -95,7 +95,7 @@ async def test_z5_half_sent_messages_take_little_memory(gateway: ServiceProcess,
 
 
 async def test_z5_messages_far_over_the_limit_are_not_held_until_they_are_whole(gateway: ServiceProcess) -> None:
-    """gRPC refuses a message for its size when it has all of it: 32 of 64 MiB would be 2 GiB."""
+    """gRPC refuses a message for its size when it has all of it: 32 of the largest would be 2 GiB."""
     address = gateway.bound(30.0)["grpc"]
     before = most = resident_mib(gateway)
     for _ in range(2):

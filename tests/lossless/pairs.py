@@ -20,7 +20,7 @@ class Pair:
 
 @cache
 def made_up_pair(seed: int = 3, family: str = "qwen3") -> Pair:
-    """A random target of 320 tokens and 4 layers with a random drafter of block 8; removed when the process ends."""
+    """A random target of 320 tokens and four layers with a random drafter of block 8; removed when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="paceline-pair-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = write_tiny(folder, seed=seed, family=family)

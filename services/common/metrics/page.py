@@ -47,10 +47,11 @@ def buckets(specs: Iterable[Declared[Any]]) -> str:
     for spec in specs:
         if spec.kind == "histogram":
             by_bounds.setdefault(spec.buckets, []).append(spec.name)
-    return "\n".join(
-        f"- {', '.join(f'`{name}`' for name in names)}:\n  {', '.join(f'{bound:g}' for bound in bounds)}"
+    rows = [
+        f"| {', '.join(f'`{name}`' for name in names)} | {', '.join(f'{bound:g}' for bound in bounds)} |"
         for bounds, names in by_bounds.items()
-    )
+    ]
+    return "\n".join(["| histograms | bounds, seconds |", "|---|---|", *rows])
 
 
 def page() -> str:

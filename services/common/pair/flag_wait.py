@@ -8,8 +8,11 @@ from services.common.kernels.wait_flag import wait_flag
 
 Word = Literal["published", "drafted"]
 MOST_SEQUENCES = 8
-"""Of a round whose steps wait themselves. One that polls takes room from the other's products: of 32 sequences a round
-loses more by that than it saves, of 128 by a twentieth (docs/log/2026-11.md)."""
+"""Most sequences of a round whose steps poll the flag themselves.
+
+A polling kernel takes a place on a multiprocessor that the other process's products need. From 32 sequences on a round
+loses more by that than it saves (docs/log/2026-11.md).
+"""
 
 
 class FlagWait:

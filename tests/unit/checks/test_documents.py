@@ -1,6 +1,7 @@
 """What the documents say is held against the code and against each other."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -18,10 +19,19 @@ from services.target.settings import TargetSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARKDOWN = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "SECURITY.md", "models/README.md"))]
+MARKDOWN += [*(ROOT / "services").rglob("*.md"), *(ROOT / "deploy").rglob("*.md"), *(ROOT / "tests").rglob("*.md")]
+GENERATED = {"pb", "v1"}
 RUNBOOKS = sorted((ROOT / "docs/operate").glob("*.md"))
 METRICS = {spec.full_name: spec for spec in every_metric()}
 SETTINGS = {"gateway": GatewaySettings, "target": TargetSettings, "drafter": DrafterSettings}
 LOADERS = {"config", "help", "print-config"}
+NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?:\s?%)?(?!\w)")
+NAMES = re.compile(
+    r"```.*?```|`[^`]*`|<!--.*?-->|\]\([^)]*\)|https?://\S+"  # code and links
+    r"|\b[A-Za-z]\w*[-/:]\d[\w.-]*|\b\d{4}-\d\d(?:-\d\d)?\b|\b\d+\.\d+\.\d+\b",  # names, dates and versions
+    re.DOTALL,
+)
 ENVIRONMENT = re.compile(r"\bos\.environ\b|\bgetenv\b")
 PROTOBUF = re.compile(r"^\s*(?:from|import) (?:services\.common\.pb|google\.protobuf)", re.MULTILINE)
 
@@ -50,6 +60,27 @@ def files_named(text: str) -> Iterator[Path]:
             path = ROOT / f"{before}{one}{after}"
             assert path.exists(), f"{named(path)} is named and does not exist"
             yield from path.rglob("*.py") if path.is_dir() else [path]
+
+
+def sentences(text: str) -> Iterator[str]:
+    """What stands between full stops, colons and semicolons, without tables and code."""
+    prose = [line for line in NAMES.sub("X", text).splitlines() if not line.startswith(("|", "    ", "#"))]
+    for part in sections("\n".join(prose)):
+        for item in re.split(r"\n\s*(?:[-*]|\d+\.) ", part):
+            yield from re.split(r"(?<=[.!?;:])\W*\s+", " ".join(item.split()))
+
+
+def overloaded(text: str) -> list[str]:
+    """Sentences with more than two numbers."""
+    return [sentence for sentence in sentences(text) if len(NUMBER.findall(sentence)) > 2]
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """Docstrings of a module, of what it holds, and below its fields."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                yield inspect.cleandoc(str(child.value.value))
 
 
 @cache
@@ -176,7 +207,26 @@ def test_options_that_smg_drops_are_listed() -> None:
     assert all(f"`{option}`" in text for option in ("logit_bias", "logprobs", "best_of", "suffix"))
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=named)
+@pytest.mark.parametrize("page", MARKDOWN, ids=named)
 def test_no_line_outside_tables_is_longer_than_200_characters(page: Path) -> None:
     lines = enumerate(page.read_text().splitlines(), start=1)
     assert [number for number, line in lines if len(line) > 200 and not line.startswith("|")] == []
+
+
+def test_a_sentence_is_overloaded_from_three_numbers_on() -> None:
+    assert overloaded("It took 3 of 4 ms, or 75 %.") == ["It took 3 of 4 ms, or 75 %."]
+    assert not overloaded(
+        "It took 3 of 4 ms. That is 75 %, as `1, 2, 3` of Qwen3-4B on 2026-11-23 said.\n\n| 1 | 2 | 3 |"
+    )
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=named)
+def test_no_sentence_of_a_page_has_more_than_two_numbers(page: Path) -> None:
+    assert overloaded(page.read_text()) == []
+
+
+@pytest.mark.parametrize("folder", ["services", "deploy", "paceline", "models", "examples"])
+def test_no_sentence_of_a_docstring_has_more_than_two_numbers(folder: str) -> None:
+    for path in (ROOT / folder).rglob("*.py"):
+        if not GENERATED & set(path.relative_to(ROOT).parts):
+            assert [sentence for text in docstrings(path) for sentence in overloaded(text)] == [], named(path)

@@ -1,4 +1,4 @@
-"""Llama 2 and 3, dense (arXiv:2407.21783): no bias, and heads are not normalised."""
+"""The dense models Llama 2 and Llama 3 (arXiv:2407.21783). They have no bias, and heads are not normalised."""
 
 from pathlib import Path
 

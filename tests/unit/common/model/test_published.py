@@ -1,6 +1,6 @@
 """DFlash against numbers of the published code: github.com/z-lab/dflash at 44947fb, transformers 5.23, float32.
 
-`long` is made for 64 positions and drafts in 208, `last` taps the last block, `slides` has windows of 12 positions and
+`long` is made for 64 positions and drafts in 208; `last` taps the last block; `slides` has windows of 12 positions and
 YaRN in `rope_parameters`. All belong to one small random target. For `slides` that code was given the windows and the
 scales of its later commits by hand.
 """

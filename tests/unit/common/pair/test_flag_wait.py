@@ -57,7 +57,7 @@ def test_it_serves_steps_of_few_sequences(flags: Tensor, bucket: int, serves: bo
 
 @pytest.mark.parametrize("number", [1, 2**31 + 5, 2**32 + 1, 2**62])
 def test_a_fresh_word_has_reached_no_round(flags: Tensor, number: int) -> None:
-    """After 2^31 rounds too, some sixty days at 400 a second."""
+    """After 2^31 rounds too: some sixty days of rounds."""
     assert not reference.reached(flags, stamp(number), 0)
 
 

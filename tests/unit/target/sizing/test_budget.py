@@ -15,7 +15,7 @@ REFERENCE = MemoryTerms(
 
 
 def test_the_reference_engines_reservation_is_reproduced() -> None:
-    """65,536 bytes a token and 2822.5 MiB fixed for 256 requests of a 4 B model with its drafter."""
+    """The reference engine's figures for a 4B model with its drafter and 256 requests."""
     assert REFERENCE.token_bytes == 65_536
     assert REFERENCE.fixed_bytes + 256 * REFERENCE.slot_bytes == pytest.approx(2822.5 * MIB, abs=256)
     assert 256 * REFERENCE.per_slot["block_in_fill"] == 116 * MIB
@@ -34,7 +34,7 @@ def test_our_own_tokens_cost_target_and_draft_context_only() -> None:
 
 
 def planned(available: int, slots: int = 4, most: int | None = None) -> MemoryBudget:
-    """A small server: 1000 fixed, 10 a slot, 5 a token in blocks of 16."""
+    """A small server, with terms of each kind."""
     terms = MemoryTerms({"weights": 1000}, {"buffers": 10}).plus(MemoryTerms(per_token={"target": 4, "draft": 1}))
     return plan_memory(terms, available, slots, 16, most)
 
