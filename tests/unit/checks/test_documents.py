@@ -13,6 +13,7 @@ import pytest
 from deploy.grafana.boards import BOARDS
 from services.common.metrics.catalogue import every_metric
 from services.common.pb.paceline.v1 import target_pb2
+from services.common.request.limits import PROTOCOL_VERSION
 from services.drafter.settings import DrafterSettings
 from services.gateway.settings import GatewaySettings
 from services.target.settings import TargetSettings
@@ -143,6 +144,18 @@ def test_a_runbook_reads_panels_metrics_fields_and_logs_that_exist(page: Path) -
         elif searched:
             text = re.split("['\"]", searched)[1]
             assert text in logged(), f"{command}: nothing logs {text!r}"
+
+
+def test_it_is_told_how_to_ask_a_target_what_runbooks_read() -> None:
+    text = (ROOT / "docs/operate.md").read_text()
+    assert f'\\"protocol_version\\": {PROTOCOL_VERSION}, \\"secret\\"' in text
+    method = target_pb2.DESCRIPTOR.services_by_name["TargetService"].methods_by_name["Describe"]
+    assert f" {method.containing_service.full_name}/{method.name}\n" in text
+
+
+def test_a_runbook_names_no_pod_by_a_number() -> None:
+    """The workers are a Deployment."""
+    assert not [page.name for page in RUNBOOKS if re.search(r"worker-\d", page.read_text())]
 
 
 def test_a_runbook_needs_no_tool_that_is_not_there() -> None:
