@@ -75,6 +75,7 @@ class FunctionCalled(Body):
 
     name: str
     arguments: str = Field(description="A JSON object as text.")
+    parsed_arguments: Ignored = None
 
 
 class ToolCalled(Body):
@@ -87,7 +88,7 @@ class ToolCalled(Body):
 
 
 class MessageBody(Body):
-    """One message of a chat. Answers of this API may be sent back as they are."""
+    """One message of a chat. Answers of this API may be sent back as they are, with what clients put into them."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
@@ -99,6 +100,8 @@ class MessageBody(Body):
     audio: None = None
     function_call: None = None
     annotations: list[Any] | None = Field(default=None, max_length=0)
+    parsed: Ignored = None
+    provider_specific_fields: Ignored = None
 
 
 class FunctionBody(Body):

@@ -46,8 +46,7 @@ TYPES = {
 NAMES = (
     (re.compile(r"^prompt\.chat\.template_arguments"), "chat_template_kwargs"),
     (re.compile(r"^prompt\.chat\.tools\[(\d+)\]"), r"tools[\1].function"),
-    (re.compile(r"(tool_calls\[\d+\])"), r"\1.function"),
-    (re.compile(r"\.function\.id$"), ".id"),
+    (re.compile(r"^(prompt\.chat\.messages\[\d+\]\.tool_calls\[\d+\])(?!\.id$)"), r"\1.function"),
     (re.compile(r"^prompt\.chat\.(?=\w)"), ""),
     (re.compile(r"^prompt\.chat$"), "messages"),
     (re.compile(r"^(sampling|stopping)\."), ""),

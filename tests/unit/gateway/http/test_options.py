@@ -104,6 +104,24 @@ def test_what_is_ignored_changes_nothing_and_is_documented(option: str) -> None:
     assert f"`{option}`" in PAGE
 
 
+def test_an_answer_may_be_sent_back_with_what_clients_add_to_it() -> None:
+    function = {"name": "f", "arguments": "{}"}
+    call: dict[str, Any] = {"id": "c", "type": "function", "function": function}
+    answer: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+    parsed_call = call | {"function": {**function, "parsed_arguments": {}}}
+    added = answer | {"tool_calls": [parsed_call], "parsed": None, "provider_specific_fields": {"refusal": None}}
+    plain, more = (
+        chat_query(parsed(ChatBody, json.dumps(CHAT | {"messages": [USER, one]}).encode()), Headers())
+        for one in (answer, added)
+    )
+    assert plain == more
+    for name in ("parsed", "parsed_arguments", "provider_specific_fields"):
+        assert f"`{name}`" in PAGE
+    unknown = answer | {"tool_calls": [call | {"function": {**function, "foo": 1}}]}
+    found = refused(ChatBody, chat_query, CHAT | {"messages": [USER, unknown]})
+    assert found == "messages[1].tool_calls[0].function.foo"
+
+
 def test_every_option_that_is_taken_stands_in_the_page() -> None:
     options = {*ChatBody.model_fields, *CompletionBody.model_fields} - {"model", "messages", "prompt", "stream_options"}
     assert not [option for option in options if f"`{option}`" not in PAGE]
@@ -151,6 +169,7 @@ def test_refusals_have_openais_statuses_types_and_codes() -> None:
         ("speculation.max_draft", "paceline.max_draft"),
         ("priority", "paceline.priority"),
         ("prompt", "prompt"),
+        ("messages[3].tool_calls[1].function.foo", "messages[3].tool_calls[1].function.foo"),
     ],
 )
 def test_fields_have_the_names_that_their_clients_know(field: str, name: str) -> None:
