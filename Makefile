@@ -109,7 +109,18 @@ test-image: setup  ## both images on roots of their own, as root; the first run 
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv-interop/messages smg-grpc-proto
 	@touch $@
 
-test-interop: .venv-interop/.installed  ## public gateways and clients in front of ours
+CLIENTS := $(patsubst requirements/clients/%.lock.txt,.venv-clients/%/.installed,$(wildcard requirements/clients/*.lock.txt))
+NODE_CLIENTS := $(patsubst tests/interop/clients/%/package.json,.venv-clients/%/.installed,$(wildcard tests/interop/clients/*/package.json))
+
+$(CLIENTS): .venv-clients/%/.installed: requirements/clients/%.lock.txt requirements/install.sh
+	@mkdir -p $(@D) && requirements/install.sh $(@D) $<
+
+$(NODE_CLIENTS): .venv-clients/%/.installed: tests/interop/clients/%/package-lock.json
+	@mkdir -p $(@D) && cp $(<D)/package*.json $(@D)
+	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error
+	@touch $@
+
+test-interop: .venv-interop/.installed $(CLIENTS) $(NODE_CLIENTS)  ## public gateways before ours, and the clients that people use
 	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --override-ini norecursedirs=.venv tests/interop $(ARGS)
 
 soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one fault test instead

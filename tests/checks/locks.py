@@ -9,20 +9,25 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "requirements"
 PYTHONS = ("3.11", "3.12")
 PLATFORM = "x86_64-manylinux_2_28"
+CLIENTS = ("instructor", "langchain", "litellm", "llm", "openai")
+"""Of OpenAI's API, whose environments make test-interop makes."""
 LOCKS = {
     "dev": ("dev.txt",),
     "gateway": ("gateway.txt", "tracing.txt"),
     "worker": ("worker.txt", "tracing.txt"),
     "generate": ("generate.txt",),
     "uv": ("uv.txt",),
+    **{f"clients/{name}": (f"clients/{name}.txt",) for name in CLIENTS},
 }
 """The requirements that each lock answers for; gateway and worker are the images."""
+CONSTRAINED = ("dev", "gateway", "worker")
+"""Those that share the versions of constraints.txt; the others are environments of their own."""
 BY_VERSION = re.compile(r"torch|(?:cuda|nvidia)-.*")
 """What `make setup` takes by torch's version, because machines differ in its build: in dev's lock none of it stands."""
 
@@ -34,7 +39,7 @@ class Entry:
     name: str
     version: str
     hashes: frozenset[str]
-    text: str
+    text: str = field(compare=False)
 
 
 def lock(name: str) -> Path:
@@ -76,7 +81,7 @@ def compiled(name: str, python: str, index: str) -> str:
         command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--python-version", python]
         command += ["--python-platform", PLATFORM, "--output-file", str(output)]
         command += ["--default-index", index] if index else []
-        command += [] if name in ("generate", "uv") else ["--constraint", "constraints.txt"]
+        command += ["--constraint", "constraints.txt"] if name in CONSTRAINED else []
         done = subprocess.run(
             [*command, *LOCKS[name]], cwd=FOLDER, env=clean | {"PIP_CONFIG_FILE": os.devnull}, check=False
         )
@@ -88,11 +93,11 @@ def compiled(name: str, python: str, index: str) -> str:
 def main(index: str) -> int:
     """Writes every lock; 1 when the Pythons would need locks of their own."""
     for name in LOCKS:
-        first, *others = [compiled(name, python, index) for python in PYTHONS]
+        first, *others = [[*entries(compiled(name, python, index))] for python in PYTHONS]
         if any(other != first for other in others):
             sys.stderr.write(f"{name}: {' and '.join(PYTHONS)} need different packages, one lock cannot serve them\n")
             return 1
-        kept = [entry.text for entry in entries(first) if not (name == "dev" and BY_VERSION.fullmatch(entry.name))]
+        kept = [entry.text for entry in first if not (name == "dev" and BY_VERSION.fullmatch(entry.name))]
         lock(name).write_text("# Made by `make lock`.\n" + "".join(kept))
     return 0
 

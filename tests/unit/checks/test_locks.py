@@ -5,12 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.checks.locks import BY_VERSION, FOLDER, LOCKS, Entry, entries, lock, normal
+from tests.checks.locks import BY_VERSION, CONSTRAINED, FOLDER, LOCKS, Entry, entries, lock, normal
 
 ROOT = FOLDER.parent
-OWN_VERSIONS = ("generate", "uv")
-"""Environments of their own, whose versions stand in their requirements."""
-CONSTRAINED = [name for name in LOCKS if name not in OWN_VERSIONS]
 
 
 def required(file: str) -> Iterator[tuple[str, str]]:
@@ -64,7 +61,7 @@ def test_every_locked_package_has_a_version_and_hashes(name: str) -> None:
 
 
 def test_no_index_stands_in_any_requirement() -> None:
-    for path in FOLDER.glob("*.txt"):
+    for path in FOLDER.rglob("*.txt"):
         assert not re.search(r"://|^\s*(--index|--extra-index|--find-links|-i |-f )", path.read_text(), re.MULTILINE), (
             path
         )

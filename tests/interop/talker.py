@@ -1,0 +1,48 @@
+"""One real stack for the clients: a model whose answers are known, behind a key."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.stack import Stack, StackSettings
+from services.gateway.tenants import digest
+from tests.support.scripted_checkpoint import write_scripted
+
+CHAT, CALL, RESULT, COMPLETION = "<|chat|>", "<|tools|>", "<|result|>", "<|text|>"
+SCRIPTS = {
+    CHAT: ("Hello", " from", " Köln", ", you."),
+    CALL: (
+        "<think>\n", "A town?", "\n</think>\n\n", "I look.\n",
+        '<tool_call>\n{"name": ', '"Weather", ', '"arguments": ', '{"town": ', '"Rome"}', "}\n", "</tool_call>",
+    ),
+    RESULT: ("It", " is", " warm", " there!"),
+    COMPLETION: (" return", " 42"),
+}  # fmt: skip
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role + ': ' + (message.content or '') + '\\n' }}{% endfor %}"
+    f"{{% if messages[-1].role == 'tool' %}}{RESULT}{{% elif tools %}}{CALL}{{% else %}}{CHAT}{{% endif %}}"
+)
+KEY = "key-of-the-tests"
+
+
+@dataclass(frozen=True)
+class Talker:
+    """What a client is given."""
+
+    base_url: str
+    model: str
+
+
+@contextmanager
+def talker() -> Iterator[Talker]:
+    """What `make up` starts, with a tenant."""
+    with tempfile.TemporaryDirectory(prefix="pl") as made:
+        model = write_scripted(Path(made), TEMPLATE, SCRIPTS, COMPLETION)
+        tenants = Path(made) / "tenants.toml"
+        tenants.write_text(f"[[tenant]]\nname = 'clients'\nkey_sha256 = ['{digest(KEY)}']\n")
+        flags = ("--http", "127.0.0.1:0", "--tenants", str(tenants))
+        settings = StackSettings(model=str(model), drafter="", proposer="ngram", gateway_flags=flags)
+        with Stack(settings) as stack:
+            yield Talker(f"http://{stack.gateway_http[0]}/v1", settings.model_name)

@@ -1,0 +1,131 @@
+"""Clients that people use, each in an environment of its own, against one real stack, given its URL and a key alone."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.peers import REPOSITORY
+from tests.interop.talker import CHAT, COMPLETION, KEY, RESULT, SCRIPTS, Talker, talker
+
+ENVIRONMENTS = REPOSITORY / ".venv-clients"
+PROGRAMS = Path(__file__).parent / "clients"
+WAIT_S = 120.0
+SAID = {key: "".join(pieces) for key, pieces in SCRIPTS.items()}
+CALL = ["Weather", {"town": "Rome"}]
+THOUGHT = "A town?"
+TALK = {"chat": SAID[CHAT], "stream": SAID[CHAT]}
+TEXTS = TALK | {"completion": SAID[COMPLETION], "completion_stream": SAID[COMPLETION]}
+COUNTED = {"counted": len(SCRIPTS[CHAT]) + 1}
+CALLED = {"call": CALL, "streamed_call": CALL, "result": SAID[RESULT], "streamed_result": SAID[RESULT]}
+OPENAI_ERRORS = {
+    "key": ["AuthenticationError", 401, None],
+    "model": ["NotFoundError", 404, "model"],
+    "option": ["BadRequestError", 400, "tool_choice"],
+}
+EXPECTED: dict[str, dict[str, Any]] = {
+    "openai": {
+        **TEXTS, **COUNTED, **CALLED, "models": ["paceline-embedded"], "errors": OPENAI_ERRORS,
+        "async": {**TALK, "completion": SAID[COMPLETION], "call": CALL, "error": "model"},
+    },
+    "langchain": {
+        **TEXTS, **COUNTED, **CALLED, "async": SAID[CHAT],
+        "errors": {
+            "key": ["OpenAIAuthenticationError", 401, None],
+            "model": ["OpenAIModelNotFoundError", 404, "model"],
+        },
+    },
+    "litellm": {
+        **TEXTS, **COUNTED, **CALLED, "thought": THOUGHT,
+        "errors": {"key": ["AuthenticationError", 401], "model": ["NotFoundError", 404]},
+    },
+    "llm": {
+        **TEXTS, "call": "Tool call: Weather({'town': 'Rome'})", "result": SAID[RESULT],
+        "errors": {
+            "key": [1, "Error: Error code: 401 - a valid API key is needed"],
+            "model": [1, "Error: Error code: 404 - model: 'other' is not served, 'paceline-embedded' is"],
+        },
+    },
+    "instructor": {
+        **TALK, "call": CALL,
+        "errors": {
+            "key": ["InstructorRetryException", "AuthenticationError", None],
+            "model": ["InstructorRetryException", "NotFoundError", "model"],
+            "option": ["InstructorRetryException", "BadRequestError", "tool_choice"],
+        },
+    },
+    "node_openai": {**TEXTS, **COUNTED, **CALLED, "run": SAID[RESULT], "errors": OPENAI_ERRORS},
+    "node_ai_sdk": {
+        **TEXTS, **COUNTED, **CALLED, "thought": THOUGHT,
+        "errors": {"key": ["AI_APICallError", 401], "model": ["AI_APICallError", 404]},
+    },
+}  # fmt: skip
+PAGE = {
+    "pip install openai": ("openai", SAID[COMPLETION]),
+    "pip install langchain-openai": ("langchain", SAID[CHAT]),
+    "pip install 'litellm[mcp]'": ("litellm", SAID[CHAT]),
+    "pip install instructor": ("instructor", "Rome"),
+    "pip install llm": ("llm", SAID[CHAT]),
+    "npm install openai": ("node_openai", SAID[CHAT]),
+    "npm install ai @ai-sdk/openai-compatible": ("node_ai_sdk", SAID[CHAT]),
+}
+"""First lines of blocks in docs/use.md: whose environment they run in, and what they print."""
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Talker]:
+    with talker() as started:
+        yield started
+
+
+def run(command: list[str], folder: Path, program: str, **environment: str) -> str:
+    """What a program on standard input prints."""
+    own = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", **environment}
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | own, input=program, capture_output=True, text=True, check=False,
+        timeout=WAIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("client", EXPECTED)
+def test_chats_streams_completions_tools_and_errors(served: Talker, client: str) -> None:
+    folder = ENVIRONMENTS / client
+    given = [served.base_url, KEY, served.model]
+    if client.startswith("node"):
+        program = (PROGRAMS / client / "ask.mjs").read_text()
+        output = run(["node", "--input-type=module", "-", *given], folder, program)
+    else:
+        program = (PROGRAMS / f"ask_{client}.py").read_text()
+        output = run([str(folder / "bin/python"), "-", *given], folder, program)
+    assert json.loads(output.splitlines()[-1]) == EXPECTED[client]
+
+
+def blocks() -> dict[str, tuple[str, str]]:
+    """Language and text of the page's blocks that begin with how a client is installed."""
+    page = (REPOSITORY / "docs/use.md").read_text()
+    found = re.findall(r"```(\w*)\n(?:#|//) ((?:pip|npm) install [^\n]*)\n(.*?)```", page, re.DOTALL)
+    return {install: (language, text) for language, install, text in found}
+
+
+def test_the_page_shows_every_client() -> None:
+    assert {install: PAGE[install][0] for install in blocks()} == {install: name for install, (name, _) in PAGE.items()}
+    assert {name for name, _ in PAGE.values()} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("install", PAGE)
+def test_the_page_s_lines_are_all_that_a_client_needs(served: Talker, install: str, tmp_path: Path) -> None:
+    client, printed = PAGE[install]
+    language, text = blocks()[install]
+    folder = ENVIRONMENTS / client
+    program = text.replace("http://127.0.0.1:8000/v1", served.base_url).replace('"none"', f'"{KEY}"')
+    assert program.count(served.base_url) == program.count(KEY) == 1
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    command = {"python": ["python", "-"], "js": ["node", "--input-type=module", "-"], "bash": ["bash", "-eu"]}[language]
+    assert run(command, folder, program, PATH=path, LLM_USER_PATH=str(tmp_path)).strip() == printed.strip()
