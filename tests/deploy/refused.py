@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from tests.deploy.refused_routes import ROUTES
+
 VALUES: list[tuple[str, Any]] = [
     ("image.repository", 3),
     ("image.repository", "with space"),
@@ -162,8 +164,6 @@ VALUES: list[tuple[str, Any]] = [
 ]
 
 _RAY = {"mode": "raycluster", "raycluster": {"tokenSecretName": "ray"}}
-_PUBLIC = {"enabled": True, "parentRefs": [{"name": "public"}]}
-_SECURE = {**_PUBLIC, "parentRefs": [{"name": "public", "sectionName": "https"}], "hostnames": ["llm.example.com"]}
 _FETCH = {"enabled": True, "command": ["c"], "gatewayCommand": ["c"]}
 
 # (values laid over a good release, place that the sentence names, what it says of the way out)
@@ -183,38 +183,6 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"gateway": {"port": 9100}}, "/gateway/port", "another port"),
     ({"gateway": {"port": 50052}}, "/gateway/port", "another port"),
-    ({"gateway": {"httpPort": 9100}}, "/gateway/httpPort", "another port"),
-    ({"gateway": {"httpPort": 50051}}, "/gateway/httpPort", "serves gRPC"),
-    ({"gateway": {"grpcRoute": {"enabled": True}}}, "/gateway/grpcRoute/parentRefs", "the Gateway that takes"),
-    (
-        {"gateway": {"httpPort": 8000, "httpRoute": {"enabled": True}}},
-        "/gateway/httpRoute/parentRefs",
-        "the Gateway that takes",
-    ),
-    ({"gateway": {"httpRoute": _PUBLIC}}, "/gateway/httpPort", "such as 8000"),
-    ({"gateway": {"ingress": {"enabled": True, "hosts": ["a.example"]}}}, "/gateway/httpPort", "such as 8000"),
-    (
-        {"gateway": {"httpPort": 8000, "grpcRoute": _PUBLIC, "httpRoute": _PUBLIC}},
-        "/gateway/httpRoute/hostnames",
-        "every host of the same listener",
-    ),
-    (
-        {"gateway": {"httpPort": 8000, "grpcRoute": {**_PUBLIC, "hostnames": ["*.example.com"]}, "httpRoute": _SECURE}},
-        "/gateway/httpRoute/hostnames",
-        "another host name or sectionName",
-    ),
-    (
-        {"gateway": {"grpcRoute": _PUBLIC, "routeCAConfigMapName": "ca"}},
-        "/gateway/routeCAConfigMapName",
-        "tls.secretName or tls.certManager.enabled",
-    ),
-    (
-        {"gateway": {"routeCAConfigMapName": "ca"}, "tls": {"secretName": "tls"}},
-        "/gateway/routeCAConfigMapName",
-        "gateway.grpcRoute.enabled",
-    ),
-    ({"gateway": {"ingress": {"enabled": True, "backend": "grpc"}}}, "/gateway/ingress/hosts", "that clients ask for"),
-    ({"tls": {"certManager": {"serviceNames": False}}}, "/tls/certManager/dnsNames", "that the certificate states"),
     (
         {"gateway": {"autoscaling": {"minReplicas": 5, "maxReplicas": 2}}},
         "/gateway/autoscaling/minReplicas",
@@ -287,6 +255,7 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "/metrics/serviceMonitor/enabled",
         "twice",
     ),
+    *ROUTES,
 ]
 
 # What a sentence of the schema says beside the place: what was found and what is wanted, or the names that are there.

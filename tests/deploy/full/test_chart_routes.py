@@ -68,6 +68,7 @@ def test_the_name_that_a_gateway_asks_for_is_in_the_certificate() -> None:
     (certificate,) = [document["spec"] for document in documents if document["kind"] == "Certificate"]
     assert certificate["dnsNames"] == ["llm.example.com"], "a public issuer signs no name of the cluster"
     assert kinds(documents)["BackendTLSPolicy"]["spec"]["validation"]["hostname"] in certificate["dnsNames"]
+    assert "-authority llm.example.com " in notes(merged(BASE, values))
 
 
 @pytest.mark.parametrize(("name", "port"), [("ingress", "http"), ("ingress-grpc", "grpc"), ("public-issuer", "http")])
