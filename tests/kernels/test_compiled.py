@@ -12,6 +12,7 @@ from triton.compiler import ASTSource
 from services.common.kernels.accept import choose, passes, scores, settle, threshold
 from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
+from services.common.kernels.force_acceptance import kernel as force_acceptance
 from services.common.kernels.linear import program as linear
 from services.common.kernels.prepare_span import kernel as prepare_rows
 from services.common.kernels.publish_slots import kernel as publish_slots
@@ -191,6 +192,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (wait_flag._wait_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
     (write_mailbox._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
+    (force_acceptance.force_kernel, {**ROW, "WIDTH_PAD": 4}, {"logits_ptr": "*bf16"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
     (rope._table_kernel, {"HALF_PAD": 64, "PDL": True}, {}),
@@ -198,11 +200,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         (attention.merge_kernel, {**HEADS, "WINDOW": window, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"})
         for window in (0, 64)
     ),
-    (
-        read_mailbox._read_mailbox_kernel,
-        {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True},
-        {"tokens_ptr": "*i32", "out_ptr": "*i64"},
-    ),
+    (read_mailbox._read_mailbox_kernel, {**ROW, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
     *(
         (
             linear.linear_kernel,

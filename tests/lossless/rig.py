@@ -75,6 +75,7 @@ class RigSettings:
     eos_ids: tuple[int, ...] = ()
     look_ahead: int = 0
     drafter_memory: str = ""
+    synthetic_acceptance: tuple[float, ...] = ()
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -111,6 +112,7 @@ class Rig:
             buckets=settings.buckets,
             prefill_chunks=settings.prefill_chunks,
             eos_ids=settings.eos_ids,
+            synthetic_acceptance=settings.synthetic_acceptance,
         )
         self.arena: Arena = MemfdArena.create(
             arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, with_noise=True),

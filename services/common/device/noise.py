@@ -15,6 +15,7 @@ from torch import Tensor
 Words = NDArray[np.uint64]
 
 PURPOSE_TOKEN = 0
+PURPOSE_SYNTHETIC = 1
 _ROUNDS = 10
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -60,6 +61,14 @@ def gumbel_array(
     np.negative(noise, out=noise)
     flat_BWV: NDArray[Any] = noise.reshape(*positions_BW.shape, -1)
     return flat_BWV[..., :vocab]
+
+
+def uniform(seeds_B: Tensor, positions_B: Tensor, purpose: int) -> Tensor:
+    """Return a number of [0, 1), float32, for each seed and position [B] of CPU tensors: 24 bits of a word."""
+    seeds, positions = seeds_B.numpy().astype(np.uint64), positions_B.numpy().astype(np.uint64)
+    counter = (positions & _LOW, positions >> _SHIFT, np.zeros_like(positions), np.full_like(positions, purpose))
+    word = philox(counter, (seeds & _LOW, seeds >> _SHIFT))[0]
+    return torch.from_numpy((word >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24))
 
 
 def gumbel(

@@ -7,18 +7,18 @@ accept rule stays as it is and accepts exactly the wanted drafts.
 import torch
 from torch import Tensor
 
+from services.common.kernels.accept import SlotState
 from services.common.kernels.force_acceptance import force_acceptance
 
 
 class SyntheticAcceptance:
     """Edits logits in place, within a captured step; unconditional rates by position, falling."""
 
-    def __init__(self, rates: tuple[float, ...], bucket: int, width: int, device: torch.device) -> None:
+    def __init__(self, rates: tuple[float, ...], width: int, device: torch.device) -> None:
         """`rates` beyond the round's drafts are left out; missing ones are 0."""
         known = (*rates, *[0.0] * width)[: width - 1]
         self._rates_K = torch.tensor(known, dtype=torch.float32, device=device)
-        self._calls_B = torch.zeros(bucket, dtype=torch.int64, device=device)
 
-    def apply(self, logits_BWV: Tensor, drafts_BK: Tensor) -> None:
+    def apply(self, logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, slots: SlotState) -> None:
         """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest."""
-        force_acceptance(logits_BWV, drafts_BK, self._rates_K, self._calls_B)
+        force_acceptance(logits_BWV, drafts_BK, self._rates_K, rows_B, slots)

@@ -70,7 +70,7 @@ class VerifyStep:
         self._drafts_BK = torch.full((bucket, width - 1), -1, dtype=torch.int64, device=device)
         self._ring_TV = ring_TV
         rates = pool.settings.synthetic_acceptance
-        self._synthetic = SyntheticAcceptance(rates, bucket, width, device) if rates and width > 1 else None
+        self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
         self._beside = inputs.beside
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
         self.result = RoundResult.allocate(bucket, width, device)
@@ -99,7 +99,7 @@ class VerifyStep:
             pool.context.write(features_TF, rows, pool.draft_kv)
         self.logits_BWV = pool.logits(hidden_TD).view(*ids_BW.shape, -1)
         if self._synthetic is not None:
-            self._synthetic.apply(self.logits_BWV, drafts_BK)
+            self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots)
         self._beside.join()
         noise_BWV = self._noise()
         accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode)

@@ -132,7 +132,8 @@ def frames_of(load: Load, vocab: int) -> list[pb.Start]:
             f"{stamp}-{index}",
             random_prompt(1000 * load.concurrency + index, load.prompt, vocab),
             load.tokens,
-            sampling=types.Sampling(temperature=0.0),
+            # Synthetic acceptance draws by it: requests of one length must not all accept alike.
+            sampling=types.Sampling(temperature=0.0, seed=1000 * load.concurrency + index),
             speculation=speculation_of(load.draft),
             tenant_salt=(load.salt or stamp).encode(),
         )

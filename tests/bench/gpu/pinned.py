@@ -34,9 +34,9 @@ class Schedule:
         self._name = ""
         self._steps: list[tuple[int, SwitchedAcceptance]] = []
 
-    def make(self, rates: tuple[float, ...], bucket: int, width: int, device: torch.device) -> SwitchedAcceptance:
+    def make(self, rates: tuple[float, ...], width: int, device: torch.device) -> SwitchedAcceptance:
         """What a step calls in place of SyntheticAcceptance."""
-        made = SwitchedAcceptance(rates, bucket, width, device)
+        made = SwitchedAcceptance(rates, width, device)
         self._steps.append((width, made))
         return made
 

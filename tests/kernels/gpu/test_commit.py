@@ -120,18 +120,19 @@ def test_the_noise_is_that_of_the_reference() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_lift_drafts(dtype: torch.dtype) -> None:
-    """The same draws, row by row and call by call; drafts that are none are taken for token 0."""
+    """The same draws by seed and position; drafts that are none are taken for token 0."""
     generator = torch.Generator().manual_seed(SEED)
-    rates, calls = torch.tensor([0.9, 0.5, 0.1]), torch.tensor([0, 7, 1 << 33, 3, 1])
-    twin = calls.clone().to(DEVICE)
-    for _ in range(20):
+    rates, rows = torch.tensor([0.9, 0.5, 0.1]), torch.tensor([3, 0, 4, 1, 2], dtype=torch.int32)
+    state = SlotState.allocate(5, VOCAB, 64)
+    state.seed_S.copy_(torch.tensor([0, 7, -(1 << 62), 1 << 33, -1, 0]))
+    for position in range(20):
+        state.length_S.copy_(torch.arange(6) * (1 << 31) + position)
         logits = torch.randn((5, 4, VOCAB), generator=generator).to(dtype)
         drafts = torch.randint(-1, VOCAB, (5, 3), generator=generator)
         got = logits.clone().to(DEVICE)
-        lift_reference.force_acceptance(logits, drafts, rates, calls)
-        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), twin)
+        lift_reference.force_acceptance(logits, drafts, rates, rows, state)
+        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state))
         assert torch.equal(got.cpu(), logits)
-    assert torch.equal(twin.cpu(), calls)
 
 
 def test_take_drafts() -> None:

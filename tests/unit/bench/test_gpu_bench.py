@@ -54,7 +54,7 @@ def test_pinned_rounds_teach_nothing(policy: PinnedWidth) -> None:
 
 
 def test_a_schedule_is_switched_when_a_request_begins(policy: PinnedWidth, schedule: Schedule, tmp_path: Path) -> None:
-    steps = {width: schedule.make(VLLM[16], 1, width, torch.device("cpu")) for width in (4, 16)}
+    steps = {width: schedule.make(VLLM[16], width, torch.device("cpu")) for width in (4, 16)}
     for name in ("vllm", "P13", "K7"):
         (tmp_path / "schedule").write_text(json.dumps(name))
         policy.join(1, 3)

@@ -2,19 +2,20 @@
 
 from torch import Tensor
 
+from services.common.kernels.accept import SlotState
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.force_acceptance import reference
 
 
-def force_acceptance(logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, calls_B: Tensor) -> None:
+def force_acceptance(logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, rows_B: Tensor, slots: SlotState) -> None:
     """Raise the scores of drafts to accept above all others and lower those of the rest, in place.
 
     A row draws one number: draft j is raised when it is below `rates_K[j]`, so rates are unconditional and fall. The
-    number depends on the row and on `calls_B`, int64, which counts the draws.
+    number depends on the request's seed and the position of the span's first choice, not on row, slot or round.
     """
     if on_kernel(logits_BWV):
         from services.common.kernels.force_acceptance import kernel
 
-        kernel.force_acceptance(logits_BWV, drafts_BK, rates_K, calls_B)
+        kernel.force_acceptance(logits_BWV, drafts_BK, rates_K, rows_B, slots)
     else:
-        reference.force_acceptance(logits_BWV, drafts_BK, rates_K, calls_B)
+        reference.force_acceptance(logits_BWV, drafts_BK, rates_K, rows_B, slots)
