@@ -1,4 +1,4 @@
-"""Reading a checkpoint folder: sharded safetensors, an optional sha256 manifest, and nothing taken on trust."""
+"""Reads a checkpoint folder: sharded safetensors with an optional sha256 manifest. Everything read is checked."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def resolve_folder(name: str | Path) -> Path:
 
 
 class TensorSource(Protocol):
-    """Where a model's tensors come from."""
+    """The source of a model's tensors."""
 
     folder: Path
     revision: str
@@ -78,9 +78,9 @@ class Checkpoint:
         return frozenset(self._files)
 
     def refuse_other_than(self, names: Iterable[str]) -> None:
-        """Refuse tensors that no layer asks for and tensors that are missing: this is another architecture.
+        """Refuse tensors that no layer asks for and tensors that are missing: the architecture is another one.
 
-        Tensors that follow from config.json are told once and left alone.
+        Tensors that follow from config.json are logged once and ignored.
         """
         expected = set(names)
         for name in sorted(expected - self._files.keys()):
@@ -122,7 +122,7 @@ def _is_finite(value: Tensor) -> bool:
 
 
 def _descriptions(folder: Path) -> list[Path]:
-    """What is read beside tensors."""
+    """The files that are read beside tensors."""
     return [folder / CONFIG_FILE, *(path for path in (folder / GENERATION_FILE,) if path.exists())]
 
 

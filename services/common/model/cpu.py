@@ -1,6 +1,6 @@
 """The blocks of the CPU path: a mixer, a feed-forward part and the residual stream, made for TorchScript.
 
-Whole blocks in one program: most of a round on a CPU would otherwise be Python between small operators.
+Whole blocks are one program: otherwise Python between small operators would take most of a round.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Places(NamedTuple):
 
 
 class HostMixer(nn.Module):
-    """What both kinds of attention hold; `qkv` maps rows to queries, keys and values."""
+    """The base of both kinds of attention; `qkv` maps rows to queries, keys and values."""
 
     offset: Final[float]
 
@@ -46,7 +46,7 @@ class HostMixer(nn.Module):
 
 
 class HostSpanAttention(HostMixer):
-    """A target's: rows store their keys and values and attend causally."""
+    """A target's attention: rows store their keys and values and attend causally."""
 
     def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
         """Return the mixed rows [T, F]; `rooms` hold what each span reads."""

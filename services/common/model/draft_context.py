@@ -1,4 +1,4 @@
-"""What a target writes of its own rows for one kind of drafter, so that a drafter finds the context of any request."""
+"""The context that a target writes of its own rows for one kind of drafter."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from services.common.model.spec import StackSpec
 
 
 class DraftContext(Protocol):
-    """Lies under the block ids of the target's K/V, and is written with it."""
+    """Context under the block ids of the target's K/V, written together with it."""
 
     @property
     def spec(self) -> StackSpec | None:
@@ -28,7 +28,7 @@ class DraftContext(Protocol):
 
     @property
     def most_rows(self) -> int | None:
-        """Rows of the longest span that the drafter can fill; None without a limit of its own."""
+        """Rows of the longest span that the drafter can fill; None without a limit."""
         ...
 
     @property

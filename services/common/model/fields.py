@@ -11,7 +11,7 @@ from services.common.model.errors import ModelError
 
 _REQUIRED: Any = object()
 _MOST = 1 << 31
-"""No size of a model reaches this."""
+"""Larger than any size of a model."""
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from services.common.model.fields import Fields, read_object
 GENERATION_FILE = "generation_config.json"
 _SAMPLED = {"temperature": (0, 100), "top_k": (0, 1 << 31), "top_p": (0, 1), "min_p": (0, 1)}
 _PENALTIES = {"repetition_penalty": (0, 100), "presence_penalty": (-100, 100), "frequency_penalty": (-100, 100)}
-"""What may be said, by the least and the most that has a meaning."""
+"""Sampling values that are read, with their lowest and highest valid value."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Generation:
 
 
 def read_generation(folder: Path, vocab: int) -> Generation:
-    """Read the file where there is one; keys that are not asked for are left alone.
+    """Read the file if there is one; other keys are ignored.
 
     Raises:
         ModelError: the file is malformed, or `eos_token_id` names no tokens.
@@ -58,7 +58,7 @@ def token_ids(fields: Fields, name: str, ids: Sequence[Any], vocab: int) -> tupl
 
 
 def _sampling(values: dict[str, Any]) -> tuple[tuple[str, float], ...]:
-    """Return what is said and has a meaning; `do_sample: false` is temperature 0 and makes the rest void."""
+    """Return the values that are stated and valid; `do_sample: false` means temperature 0 and cancels the others."""
     greedy = values.get("do_sample") is False
     said = values | {"temperature": 0.0} if greedy else values
     ranges = {"temperature": (0, 0)} | _PENALTIES if greedy else _SAMPLED | _PENALTIES

@@ -1,4 +1,4 @@
-"""Keys of config.json beside the sizes: those that say nothing about the arithmetic, and values that change nothing.
+"""Keys of config.json beside the sizes: keys that do not concern the arithmetic, and values that change nothing.
 
 A key that is in neither table and is not read refuses the model: it might change the arithmetic.
 """

@@ -30,13 +30,13 @@ class Ffn(Protocol):
     """The part of a block that sees one row at a time."""
 
     def __call__(self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor) -> tuple[Normed, Tensor]:
-        """Add to the stream; return its next norm, and it. The stream handed in is not to be read afterwards."""
+        """Add to the stream; return the next norm and the new stream. Do not read the stream handed in afterwards."""
         ...
 
 
 @dataclass(frozen=True)
 class SpanAttention:
-    """A target's: rows store their keys and values and attend causally."""
+    """A target's attention: rows store their keys and values and attend causally."""
 
     weights: AttentionWeights
     spec: StackSpec

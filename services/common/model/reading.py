@@ -1,6 +1,6 @@
-"""Reads what families share of config.json, and refuses every key that nobody understands.
+"""Reads the part of config.json that families share, and refuses every key that no code understands.
 
-A key that changes the arithmetic and is not implemented must not be ignored: the model would still run, and be wrong.
+A key that changes the arithmetic and is not implemented must not be ignored: the model would run with wrong results.
 """
 
 import logging
@@ -70,7 +70,7 @@ def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str
 def read_causal(fields: Fields, folder: Path, stack: StackSpec) -> ModelSpec:
     """Read what makes a stack a model for causal language modelling, and refuse all keys that nobody has read.
 
-    Of generation_config.json come more tokens that end a text, and how to sample.
+    generation_config.json adds tokens that end a text, and recommended sampling.
 
     Raises:
         ModelError: a value is malformed, or a key is not understood.

@@ -1,4 +1,4 @@
-"""The rotary part of config.json: theta, and how frequencies are stretched, as old and new writers say it."""
+"""Reads the rotary part of config.json, in its old and its new form: theta, and how frequencies are stretched."""
 
 from collections.abc import Callable, Mapping
 

@@ -27,7 +27,7 @@ class Part:
 
 
 class Rows:
-    """Spans of any lengths in one forward; products run over all rows at once, attention over one span at a time.
+    """Spans of any lengths in one forward. Products run over all rows at once, attention over one span at a time.
 
     `views` are the spans as layers see them: of a target each part's, of a drafter its one part's by kind of layer.
     """
@@ -46,7 +46,7 @@ class Rows:
             yield part.span, x.unflatten(0, part.span.positions_BW.shape)
 
     def join(self, parts: list[Tensor]) -> Tensor:
-        """The opposite: one [B, W, X] for each span becomes [T, X]."""
+        """The reverse of `split`: one [B, W, X] for each span becomes [T, X]."""
         return _joined([part_BWX.flatten(0, 1) for part_BWX in parts])
 
 

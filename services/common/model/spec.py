@@ -1,6 +1,6 @@
-"""What a model is, in frozen records: a family's file makes them of a configuration, and all else reads only them.
+"""A model described by frozen records. A family's file makes them of a configuration; other code reads only them.
 
-A kind of layer that is not attention or not dense gets a record of its own here, and joins the union of its field.
+A new kind of mixer or feed-forward part gets its own record here and joins the union of its field.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Everything that a sequence leaves behind in a model, by kind of layer; attention leaves keys and values in blocks."""
+"""The state that sequences keep in a model, by kind of layer; attention keeps keys and values in blocks."""
 
 from dataclasses import dataclass
 from math import prod
@@ -17,7 +17,7 @@ def kv_shape(spec: StackSpec, blocks: int, block_size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class StateBytes:
-    """What states take in bytes: as soon as there are any, for every slot, and for every token held."""
+    """Bytes of states: fixed, per slot, and per token held."""
 
     fixed: int
     per_slot: int
@@ -27,7 +27,7 @@ class StateBytes:
 class SequenceStates:
     """The states of all sequences of a target: paged K/V of every layer, under the block ids of the requests' tables.
 
-    Rows are written at absolute positions and only lengths move, so rejected rows are undone by being written again.
+    Rows are written at absolute positions and only lengths move, so the next rows overwrite rejected ones.
     """
 
     def __init__(self, spec: StackSpec, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -46,10 +46,10 @@ class SequenceStates:
         return [self._kv_L2NSHD]
 
     def reset(self, slot: int) -> None:
-        """A slot changes hands: nothing to do for K/V, which a request finds by its block table alone."""
+        """A slot gets another request. Does nothing for K/V, which a request finds by its block table alone."""
 
     def commit(self, rows_B: Tensor, counts_B: Tensor) -> None:
-        """Slots [B] have grown by counts [B]: nothing to do for K/V, whose rows lie where they stay."""
+        """Slots [B] have grown by counts [B] tokens. Does nothing for K/V, whose rows stay in place."""
 
     def resumable(self, tokens: int) -> bool:
         """Whether a request can go on from a prefix hit of so many tokens: with K/V from any."""

@@ -1,4 +1,4 @@
-"""A model's weights as its blocks take them, fused at load, and how they are read in Hugging Face's common layout."""
+"""A model's weights as its blocks take them, fused at load, and the reader of Hugging Face's common layout."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

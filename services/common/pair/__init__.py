@@ -1,1 +1,1 @@
-"""What target and drafter agree on: the arena, the offer, turns, flags and messages."""
+"""The contract of target and drafter: the arena, the offer, turns, flags and messages."""

@@ -1,7 +1,7 @@
-"""What a target and its drafter agree on: names and shapes of the shared tensors, and the attach handshake's values.
+"""The contract of a target and its drafter: names and shapes of the shared tensors, and the handshake's values.
 
-Suffixes: S slots + 1 (the last is the pad slot), N blocks of one request, C context tokens, B rows, K draft tokens,
-V vocabulary, D hidden size.
+Suffixes: S slots + 1 (the last is the pad slot), N blocks of one request, C context tokens, B rows, K draft tokens, V
+vocabulary, D hidden size.
 """
 
 import hashlib
@@ -37,14 +37,14 @@ TAG = "mailbox.tag"
 
 DRAFTER_WRITES = (TOKENS, TAG)
 FOLLOWED = (ROWS, LENGTH, ANCHOR, EPOCH, BLOCK_TABLE, HISTORY_LENGTH)
-"""Where a drafter's step looks further; zeros lead to the pad block."""
+"""Tensors whose numbers a drafter's steps use as indices; zeros lead to the pad block."""
 
 _HASH_CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ControlShape:
-    """Sizes that fix the small shared tensors."""
+    """Sizes of the small shared tensors."""
 
     slots: int
     max_blocks: int

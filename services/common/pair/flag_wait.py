@@ -1,4 +1,4 @@
-"""The head of a captured step that begins when another process's stream says so."""
+"""Makes a captured step begin when another process's stream has written a flag."""
 
 from typing import Literal
 
@@ -18,20 +18,20 @@ loses more by that than it saves (docs/log/2026-11.md).
 class FlagWait:
     """Polls a flag from within a graph, so that the graph is under way when the flag comes.
 
-    Only where processes share the GPU: where they take turns, a kernel that polls would use up its process's turn.
-    And only in rounds of few sequences, see `serves`; before the steps of others their stream waits.
+    It is used only where processes share the GPU: where they take turns, a polling kernel would use up its process's
+    turn. It is used only in rounds of few sequences (`serves`); before other steps the stream waits.
     """
 
     def __init__(self, flags: Tensor, word: Word, limit_s: float) -> None:
-        """Waits for a `word` of a FlagPair's `flags`, for `limit_s` at most: its author may be gone."""
+        """Waits for a `word` of a FlagPair's `flags`, for `limit_s` at most, because its writer may be gone."""
         self._flags = flags
         self._limit_s = limit_s
         self._word = 0 if word == "published" else 1
 
     def serves(self, bucket: int) -> bool:
-        """Whether steps of rounds of this size wait themselves."""
+        """Whether steps of rounds of this size poll the flag themselves."""
         return bucket <= MOST_SEQUENCES
 
     def hold(self, stamp_2: Tensor) -> None:
-        """What the present stream runs next waits for the round and generation that the stamp then holds."""
+        """Enqueues the polling kernel: what follows waits for the round and generation that the stamp holds by then."""
         wait_flag(self._flags, stamp_2, self._word, self._limit_s)

@@ -1,4 +1,4 @@
-"""How a target and its drafter take turns: the modes of a hand-off."""
+"""The modes of a hand-off: how a target asks its drafter for a round and gets the drafts."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Turns over a Unix socket: what Pace says, in messages of a fixed size, between two threads that wait for each other.
+"""Turns over a Unix socket: the messages of Pace in a fixed size, between two threads that wait for each other.
 
 Unlike gRPC this wakes no other thread. A message and its answer take some 20 us; over gRPC, with six threads and two
 event loops, they take up to 3 ms on busy cores.
@@ -54,7 +54,7 @@ class TurnSocket(Generic[Sent, Received]):
         self._using = threading.Lock()
 
     def send(self, message: Sent) -> None:
-        """Sends; a peer that is gone or does not read is found out by `receive`."""
+        """Sends a message; `receive` finds out a peer that is gone or does not read."""
         with self._using, contextlib.suppress(OSError):
             self._connection.send(self._sent.pack(*message))
 

@@ -1,1 +1,1 @@
-"""What a request is and how it is refused, on both sides of a wire; imports no torch."""
+"""Values of a request and of its refusal, for gateway and target; imports no torch."""

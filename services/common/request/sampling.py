@@ -1,4 +1,4 @@
-"""What a request asks of sampling, stopping and speculation: plain values that gateway, target and kernels share.
+"""A request's sampling, stopping and speculation, as plain values that gateway, target and kernels share.
 
 Knows neither protobuf nor tensors. A sampling parameter is listed here alone: the wire's converters, the validator and
 the state of slots follow the fields of SamplingParams.
@@ -29,7 +29,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers that are allowed: low to high, without low where it is ``open``, and 0 too where that means ``zero``."""
+    """The allowed numbers: low to high. ``open`` leaves out low; ``zero`` also allows 0."""
 
     low: float
     high: float

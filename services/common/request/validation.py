@@ -14,7 +14,7 @@ from services.common.request.limits import LIMITS
 from services.common.request.sampling import RANGES, Range, SamplingParams, SpeculationParams, StopParams
 
 SMALLEST_PLAIN, LARGEST_PLAIN = 1e-9, 1e16
-"""Numbers that read well without an exponent."""
+"""Numbers that are printed without an exponent."""
 
 MAX_TOKENS = 2**31 - 1
 
@@ -96,7 +96,7 @@ def check_stopping(stopping: StopParams, vocab_size: int) -> None:
 
 
 def check_speculation(speculation: SpeculationParams) -> None:
-    """Refuses a longest draft that is no length."""
+    """Refuses a longest draft that is not a length."""
     if speculation.max_draft is not None:
         check_range("speculation.max_draft", speculation.max_draft, 0, 2**32 - 1)
 

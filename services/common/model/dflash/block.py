@@ -20,7 +20,7 @@ from services.common.model.weights import LayerWeights, read_layer
 
 @dataclass(frozen=True)
 class Coupling:
-    """What the target's draw will add to its own scores: noise [B, K, V], weighed 0 for greedy rows, and a scale [B].
+    """The noise [B, K, V] that the target's draw adds to its scores, with weight 0 for greedy rows, and a scale [B].
 
     The target draws the argmax of logits / temperature + noise; a drafter that adds the same noise to its own logits
     agrees more often than one that guesses the mode (Gumbel coupling, arXiv:2408.07978).
@@ -49,9 +49,9 @@ class DflashBlock:
         self._table = rotation_table(spec, spec.max_positions, norm_D.dtype, norm_D.device)
 
     def reach(self, context: int) -> None:
-        """Serve contexts of this many tokens, and the block after them, whatever length the drafter was trained on.
+        """Serve contexts of this many tokens and the block after them, at any length that the drafter was trained on.
 
-        Steps captured before see the length of then.
+        Steps captured earlier keep the earlier length.
         """
         positions = context + self.spec.block_size
         if positions != self._table.positions:
@@ -70,7 +70,7 @@ class DflashBlock:
     ) -> Tensor:
         """Return the `count` most likely tokens after each anchor [B, count] (default: all of the block's).
 
-        With a coupling they are the likeliest to be what the target will draw.
+        With a coupling they are the tokens that the target draws with the highest chance.
 
         `ids_BW` are anchors and masks, `rows` one `plan_context` whose width is the block size; row j of the block
         predicts the token AT its own position, so row 0, the anchor's, is not read.
@@ -80,7 +80,7 @@ class DflashBlock:
         take = width - 1 if count is None else count
         assert 0 < take < width, "a block of B rows proposes at most B - 1 tokens"
         hidden_BWD = self.hidden(ids_BW, rows, draft_kv_L2NSHD, embed_VD)
-        # One product over flat rows: a strided batch would read the head once for each sequence.
+        # One product over flat rows, because a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
             return argmax_token(coupling.apply(self._logits(rows_RD, lm_head_VD), take)).view(-1, take)

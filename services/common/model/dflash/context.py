@@ -1,6 +1,6 @@
-"""The target's half of a DFlash checkpoint: context rows get no query, only keys and values in every drafter layer.
+"""The target's half of a DFlash checkpoint: makes keys and values of context rows for every drafter layer.
 
-Those are a projection of the target's features alone, so the target writes them while it verifies.
+They depend on the target's features alone, so the target writes them while it verifies.
 """
 
 import logging
@@ -44,7 +44,7 @@ class DflashContext:
         revision: str,
         positions: int,
     ) -> None:
-        """`positions` is the target's context: the drafter's own says what it was trained on, not where it ends."""
+        """`positions` is the target's context limit; the drafter's own limit is the length that it was trained on."""
         self.spec = spec
         self.revision = revision
         self._fc_DF, self._kv_FD, self._hidden_norm_D = fc_DF, kv_FD, hidden_norm_D
@@ -66,7 +66,7 @@ class DflashContext:
 
     @property
     def most_rows(self) -> int | None:
-        """Rows of a drafter's block, which its checkpoint was made for."""
+        """Rows of the block that the drafter's checkpoint was made for."""
         return self.spec.block_size
 
     @property
@@ -87,8 +87,8 @@ class DflashContext:
     def write(self, features_TF: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor) -> None:
         """Write the context K/V of rows at their own positions and slots.
 
-        Rows of drafts that turn out to be rejected may be written: positions from the new length on are never read
-        before they are written again.
+        It may write rows of drafts that are rejected later: positions from the new length on are written again before
+        they are read.
         """
         rotation = self._table.at(rows.positions_T)
         if self._host is None:

@@ -16,7 +16,7 @@ from services.common.model.weights import ModelWeights
 
 
 class Family(Protocol):
-    """What a family's file holds."""
+    """The contents of a family's file."""
 
     ARCHITECTURE: str
     """As `architectures` of config.json names it."""
@@ -33,7 +33,7 @@ class Family(Protocol):
 
 
 def _files() -> Iterator[Family]:
-    """Every file of this folder: one that is added needs no entry elsewhere."""
+    """Every file of this folder; a new file needs no entry elsewhere."""
     for file in iter_modules(__path__):
         yield cast(Family, import_module(f"{__name__}.{file.name}"))
 

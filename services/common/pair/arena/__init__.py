@@ -1,4 +1,4 @@
-"""Memory that a target shares with its drafter: owned by the target, mapped by the drafter."""
+"""The memory that a target owns and its drafter maps."""
 
 from services.common.pair.arena.layout import Arena, ArenaSpec, Layout, TensorEntry, plan_layout
 from services.common.pair.arena.memfd import MemfdArena

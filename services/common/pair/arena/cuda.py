@@ -1,7 +1,7 @@
 """The arena of GPU pairs: one cudaMalloc segment, exported as a 64-byte CUDA IPC handle.
 
-Allocated outside torch's caching allocator: a handle covers a whole allocation, and this one is never split or reused.
-Whoever maps it can write all of it, so that it holds nothing which decides text.
+It is allocated outside torch's caching allocator: a handle covers a whole allocation, which must not be split or
+reused. A process that maps it can write all of it, so it holds nothing that decides text.
 """
 
 from typing import Any, Self
@@ -37,7 +37,7 @@ class CudaArena:
 
     @classmethod
     def map(cls, layout: Layout, handle: bytes, gpu_uuid: str) -> Self:
-        """Open another process's segment on the GPU of that UUID; nothing stops a write.
+        """Open another process's segment on the GPU of that UUID; the mapping can be written.
 
         Raises:
             ValueError: the layout is malformed or of several segments, or no visible GPU has that UUID.
@@ -64,7 +64,7 @@ class CudaArena:
 
     @property
     def sealed(self) -> bool:
-        """Whoever maps a GPU's memory can write it."""
+        """False: a process that maps a GPU's memory can write it."""
         return False
 
     def tensor(self, name: str) -> Tensor:

@@ -1,7 +1,7 @@
-"""Flags that CUDA streams write and wait for: 64-bit words of the arena, ordered by the device and not by a host.
+"""Flags: 64-bit words of the arena that CUDA streams write and wait for, in the order of the device and without a host.
 
-The driver's stream memory operations (cuStreamWriteValue64, cuStreamWaitValue64) have no counterpart in torch, so they
-are called where they live. A wait is met once the word has reached the value; rounds never come to an end of the words.
+torch has no counterpart of the driver's stream memory operations (cuStreamWriteValue64, cuStreamWaitValue64), so the
+driver is called. A wait ends when the word is at least the value; a word has room for every round's number.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _GREATER_OR_EQUAL = 0
 _DEFAULT = 0
 _BYTES = 8
 FLAG_PAIRS = 1 << 16
-"""Pairs in an arena: so many drafters in a row may be given up and live on."""
+"""Pairs in an arena: the number of drafters in a row that may be given up and live on."""
 _thread = threading.local()
 
 
@@ -30,28 +30,28 @@ class FlagPair:
         self._device = flags.device
 
     def publish(self, number: int) -> None:
-        """Tells, in the order of the present stream, that the inputs of a round are published."""
+        """Enqueues on the present stream the write that says: the inputs of a round are published."""
         _write(_present(self._device), self._published, number)
 
     def await_published(self, number: int) -> None:
-        """Lets the present stream wait for the inputs of a round."""
+        """Makes the present stream wait for the inputs of a round."""
         _wait(_present(self._device), self._published, number)
 
     def draft(self, number: int) -> None:
-        """Tells, in the order of the present stream, that the drafts of a round are in the mailbox."""
+        """Enqueues on the present stream the write that says: the drafts of a round are in the mailbox."""
         _write(_present(self._device), self._drafted, number)
 
     def await_drafted(self, number: int) -> None:
-        """Lets the present stream wait for the drafts of a round."""
+        """Makes the present stream wait for the drafts of a round."""
         _wait(_present(self._device), self._drafted, number)
 
     def release_target(self, number: int) -> None:
-        """Meets the target's waits up to a round at once, whatever its stream does."""
+        """Ends the target's waits up to a round at once, from another stream."""
         _present(self._device)
         _write(self._side.cuda_stream, self._drafted, number)
 
     def release_drafter(self, number: int) -> None:
-        """Meets the drafter's waits up to a round at once, whatever its stream does."""
+        """Ends the drafter's waits up to a round at once, from another stream."""
         _present(self._device)
         _write(self._side.cuda_stream, self._published, number)
 

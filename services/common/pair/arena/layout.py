@@ -1,4 +1,4 @@
-"""What an arena holds and where; device-independent."""
+"""The tensors of an arena and their places, on any device."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -11,7 +11,9 @@ from torch import Tensor
 ArenaKind = Literal["memfd", "cuda"]
 PAGE_BYTES = 4096
 _ALIGNMENT: dict[ArenaKind, int] = {"memfd": PAGE_BYTES, "cuda": 1 << 16}
-"""Who maps a GPU's memory reads tensors that begin on 64 KiB as its own; those on 4 KiB took up to half longer."""
+"""A process that maps a GPU's memory reads tensors that begin on 64 KiB as fast as its own; on 4 KiB it took up to half
+longer.
+"""
 _WHOLE: dict[ArenaKind, int] = {"memfd": PAGE_BYTES, "cuda": 2 << 20}
 """A CUDA IPC handle opens whole pages of 2 MiB: a smaller segment would lie in one with memory that is not shared."""
 ArenaSpec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
@@ -78,7 +80,7 @@ class Arena(Protocol):
 
     @property
     def sealed(self) -> bool:
-        """Whether others can write nothing but what is theirs to write."""
+        """Whether other processes can write only the tensors that are meant for them."""
         ...
 
     def tensor(self, name: str) -> Tensor:
@@ -99,7 +101,7 @@ class Arena(Protocol):
 
 
 def plan_layout(kind: ArenaKind, spec: ArenaSpec, apart: Collection[str] = ()) -> Layout:
-    """Place tensors one after the other on boundaries that suit who maps them, those `apart` in a second segment."""
+    """Place tensors one after the other, aligned for the processes that map them, those `apart` in a second segment."""
     entries: list[TensorEntry] = []
     alignment, ends = _ALIGNMENT[kind], [0, 0] if apart else [0]
     for name, (shape, dtype) in spec.items():

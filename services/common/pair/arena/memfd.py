@@ -1,6 +1,7 @@
-"""The arena of CPU pairs: anonymous sealed memory files, passed by descriptor, gone with their last holder.
+"""The arena of CPU pairs: anonymous sealed memory files that are passed by descriptor.
 
-What its owner alone may write lies in a file that nobody else can map for writing.
+Tensors that only the owner may write lie in a file that no other process can map for writing. A file ends with its last
+holder.
 """
 
 import fcntl
@@ -17,7 +18,7 @@ from services.common.pair.arena.layout import ArenaSpec, Layout, TensorEntry, pl
 
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _NO_OTHER_WRITER = 0x10
-"""F_SEAL_FUTURE_WRITE of Linux 5.1: maps that exist go on writing, nothing else can; Python has no name for it."""
+"""F_SEAL_FUTURE_WRITE of Linux 5.1, for which Python has no name: only maps that exist can still write."""
 
 
 class MemfdArena:
@@ -103,7 +104,7 @@ class MemfdArena:
 
 
 def _sealed(descriptor: int, size: int, others_write: bool) -> mmap.mmap:
-    """The owner's map of a file of fixed size; it comes before the seal that refuses every later one for writing."""
+    """The owner's map of a file of fixed size, made before the seal that refuses every later map for writing."""
     os.ftruncate(descriptor, size)
     shared = mmap.mmap(descriptor, size)
     seals = _FIXED_SIZE | fcntl.F_SEAL_SEAL | (0 if others_write else _NO_OTHER_WRITER)
