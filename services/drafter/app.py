@@ -1,4 +1,4 @@
-"""The drafter as an object that a process or an actor hosts."""
+"""The drafter as an object that a process or a Ray actor hosts."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ _DEVICE_WATCH_S = 0.25
 
 
 class DrafterApp:
-    """Binds at once, loads its checkpoint beside, and is ready to attach when that is done."""
+    """Binds its listeners at once and loads its checkpoint in a thread; it can be attached when that is done."""
 
     def __init__(self, settings: DrafterSettings) -> None:
         self._settings = settings
@@ -107,7 +107,10 @@ class DrafterApp:
         await self._server.set_serving(True)
 
     async def _watch_device(self) -> None:
-        """Nothing else would tell: while the target waits for drafts that never come it asks for no others."""
+        """Looks for the loss of the GPU again and again.
+
+        No call would find it: a target that waits for lost drafts asks for no others.
+        """
         while True:
             await asyncio.sleep(_DEVICE_WATCH_S)
             await self._current.between_openings(partial(end_if_lost, self._device))

@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 class Attachment:
-    """Drafts for one generation until it is closed; holds nothing that the target cannot share again (I5).
+    """Drafts for one generation until it is closed; holds only what the target can share again (I5).
 
-    A GPU that is found lost ends the process.
+    The process ends when the GPU is found to be lost.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Attachment:
         return self._pacer is not None
 
     def learn(self, generation: int, texts: Sequence[Text], slots: Sequence[int]) -> None:
-        """Takes what a target that shares no memory says of its slots, and the rows of the round that it asks for.
+        """Takes texts of slots, and the rows of the requested round, from a target that shares no memory.
 
         Raises:
             PacelineError: the generation is not this attachment's, memory is shared, or a text does not fit.
@@ -67,14 +67,14 @@ class Attachment:
         self._handoff.learn(texts, slots)
 
     def drafts(self, rows: int, width: int) -> Sequence[Draft]:
-        """What the answer carries of the round that was just drafted; nothing where the target reads the mailbox."""
+        """The drafts that the answer carries; none where the target reads the mailbox."""
         return self._handoff.drafts(rows, width)
 
     def draft(self, generation: int, number: int, bucket: int, width: int, rows: int) -> None:
         """Fills the mailbox for round `number`; the first `rows` of the bucket are real.
 
         Raises:
-            PacelineError: the generation is not this attachment's, or the round is none that was agreed on.
+            PacelineError: the generation is not this attachment's, or no step has the shape of the round.
         """
         pacer = self._check(generation)
         if bucket not in self.offer.buckets:
@@ -91,15 +91,15 @@ class Attachment:
         self.rounds += 1
 
     def serve(self, observe: Callable[[float], object], core: int) -> None:
-        """Drafts what is asked past gRPC from now on, if that is offered; `observe` is told each draft's seconds."""
+        """Starts to serve rounds outside gRPC, if the hand-off does so; `observe` is told each draft's seconds."""
         self._handoff.serve(self.draft, observe, core)
 
     def close(self) -> None:
-        """Frees the mapping, once nothing drafts into it any more; closing twice is harmless."""
+        """Waits for a draft that is being made and frees the mapping; a second call does nothing."""
         end_if_lost(self._device)
         if self.live:
             self._handoff.close()
-            # Steps keep memory of the arena and of the GPU, and whoever still holds the attachment must not.
+            # Steps keep memory of the arena and of the GPU, which must not live on with a reference to the attachment.
             self._pacer = None
             self._mapped.close()
 

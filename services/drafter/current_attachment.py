@@ -1,6 +1,6 @@
 """Holds the one attachment of a drafter: replaces it, and frees it when its target is gone.
 
-Everything here runs on the service's event loop; only the opening of an attachment runs in a thread.
+All methods run on the service's event loop; only the opening of an attachment runs in a thread.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ class CurrentAttachment:
     def __init__(self, open_attachment: Open, pace_timeout_s: float) -> None:
         self._open = open_attachment
         self._pace_timeout_s = pace_timeout_s
-        # One thread for all attachments: libraries of the GPU keep a workspace for every thread that they meet.
+        # One thread opens all attachments, because libraries of the GPU keep a workspace for every thread that they
+        # meet.
         self._opener = ThreadPoolExecutor(1, "attach")
         self._lock = asyncio.Lock()
         self._attachment: Attachment | None = None
@@ -35,7 +36,7 @@ class CurrentAttachment:
 
     @property
     def attachment(self) -> Attachment | None:
-        """The attachment of now."""
+        """The present attachment, if there is one."""
         return self._attachment
 
     async def attach(self, offer: AttachOffer) -> Attachment:
@@ -78,7 +79,7 @@ class CurrentAttachment:
             self._end(attachment, "its Pace stream ended")
 
     async def between_openings(self, check: Callable[[], object]) -> None:
-        """Runs `check` where attachments are opened, before or behind any that is: captures forbid other calls."""
+        """Runs `check` on the thread that opens attachments, because captures forbid other calls of CUDA."""
         await asyncio.get_running_loop().run_in_executor(self._opener, check)
 
     def free(self, reason: str) -> None:

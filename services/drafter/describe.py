@@ -1,4 +1,4 @@
-"""What a drafter says of itself."""
+"""The drafter's description of itself."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""Drafts one round: reads its rows from the arena, proposes, writes the mailbox, tags it last.
+"""Drafts one round: reads its rows from the arena, proposes tokens, and writes them, then their tags, into the mailbox.
 
 Suffixes: S slots + 1, B rows of the bucket, K draft tokens.
 """
@@ -17,7 +17,7 @@ from services.drafter.proposers import Proposer
 
 
 class DraftRunner:
-    """One step per (bucket, width), captured once; a round only changes what the step's inputs hold (I3, I4)."""
+    """One step per (bucket, width), captured once. A round changes only the contents of the step's inputs (I3, I4)."""
 
     def __init__(
         self, shared: ArenaView, proposer: Proposer, generation: int, graphs: StepGraphs, handoff: Handoff
@@ -40,7 +40,7 @@ class DraftRunner:
 
     @torch.inference_mode()
     def warm_up(self, buckets: Sequence[int], widths: Sequence[int]) -> None:
-        """Captures every step, largest first, and runs it once: the first round must be as quick as any."""
+        """Captures every step, largest first, and runs it once, so that the first round is as quick as any."""
         tensors = [*self._shared.tensors(), self._stamp_2]
         for width in sorted(widths, reverse=True):
             for bucket in sorted(buckets, reverse=True):
@@ -52,14 +52,15 @@ class DraftRunner:
 
     @torch.inference_mode()
     def draft(self, number: int, bucket: int, width: int) -> None:
-        """Fills the mailbox for round `number`; returns when it is filled, or when the device will fill it in turn.
+        """Fills the mailbox for round `number`; returns when it is filled, or, with flags, when the draft is enqueued.
 
         Raises:
             KeyError: no step was captured for this bucket and width.
         """
         self._handoff.begin(number, bucket)
-        # Behind the wait: where processes take turns, a kernel that could run at once would be let in while the target
-        # verifies, two switches for nothing. Assigning would wait until the round before is drafted, which reads it.
+        # Behind the wait: where processes take turns, a kernel that could run at once would cost two switches of the
+        # GPU during the target's verify. Assigning instead would make the host wait for the draft before, which reads
+        # the stamp.
         self._stamp_2[0].fill_(number)
         self._graphs.replay((bucket, width))
         self._handoff.end(number)

@@ -1,4 +1,4 @@
-"""How a drafter says no."""
+"""The refusal of an attachment."""
 
 from services.common.request.errors import Code, PacelineError, Reason
 

@@ -23,7 +23,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class DrafterService(drafter_pb2_grpc.DrafterServiceServicer):
-    """Serves one target at a time. Pace drafts on the event loop: a hop to a thread would cost more than it frees."""
+    """Serves one target at a time.
+
+    Pace drafts on the event loop, because a hop to a thread would cost more than it gains.
+    """
 
     def __init__(self, current: CurrentAttachment, identity: DrafterIdentity, metrics: DrafterMetrics) -> None:
         """`proposer` is set once its checkpoint is loaded; until then calls are UNAVAILABLE."""

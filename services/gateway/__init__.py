@@ -1,1 +1,1 @@
-"""The gateway: the clients' edge; stateless, and without torch."""
+"""The gateway: the service that clients call; it is stateless and imports no torch."""

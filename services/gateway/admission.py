@@ -1,4 +1,4 @@
-"""Decides whether a request may enter, before its prompt is tokenised; pure, with the clock handed in."""
+"""Decides whether a request is admitted, before its prompt is tokenised; pure, with the clock handed in."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +13,7 @@ BYTES_PER_TOKEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Most requests inside and most prompt tokens that wait for their first output token."""
+    """Most admitted requests, and most prompt tokens that wait for their first output token."""
 
     requests: int
     queued_tokens: int
@@ -21,9 +21,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who asks; `salt` separates prefix caches, `bound` is the tenant's own (None: only the gateway's).
+    """A tenant; `salt` separates prefix caches, `bound` is the tenant's own (None: only the gateway's).
 
-    `priority` is the highest that its requests may state; those of nobody in particular have no other limit.
+    `priority` is the highest that its requests may state; without tenants only the contract's limit holds.
     """
 
     name: str = ""
@@ -38,7 +38,7 @@ def estimated_tokens(text_bytes: int) -> int:
 
 
 class Ticket:
-    """A request inside; closed exactly once, extra calls do nothing."""
+    """An admitted request; the first `close` counts, further ones do nothing."""
 
     def __init__(self, admission: "Admission", tenant: Tenant, since: float) -> None:
         """Made by Admission.enter."""
@@ -66,11 +66,11 @@ class Ticket:
             self._tokens = tokens
 
     def started(self) -> None:
-        """The first output token is there: the prompt waits no more."""
+        """Notes the first output token: the prompt no longer counts as waiting."""
         self.settle(0)
 
     def close(self) -> None:
-        """The request left."""
+        """Notes that the request has left."""
         if self._open:
             self._admission.shift(self._tenant, -1, -self._tokens)
             self._admission.observe(self._since)
@@ -91,7 +91,7 @@ class Admission:
         self.queued_tokens = 0
 
     def enter(self, tenant: Tenant) -> Ticket:
-        """Lets a request in, whose prompt need not be known yet.
+        """Admits a request; its prompt need not be known yet.
 
         Raises:
             PacelineError: OVERLOADED or TENANT_LIMIT, with the time after which to retry.

@@ -1,4 +1,4 @@
-"""Who calls, by API key; default deny when a tenants file is in force."""
+"""Finds the tenant of a call by its API key; with a tenants file calls without a key are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def current_tenant() -> Tenant:
 
 
 def set_tenant(tenant: Tenant) -> None:
-    """Says who calls, for the present task and those that it starts."""
+    """Sets the tenant for the present task and the tasks that it starts."""
     _current.set(tenant)
 
 
@@ -54,7 +54,10 @@ def _bearer(details: grpc.HandlerCallDetails) -> str:
 
 
 def _refusing(handler: Handler) -> Handler:
-    """Refuses at the headers: a handler that takes one message would run when that has come, so it takes many."""
+    """Refuses at the headers.
+
+    It is a handler of streams, because a handler of one message runs only when that has come.
+    """
 
     async def refuse(_: Any, context: Any) -> None:
         raise PacelineError(Code.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "a valid API key is needed")

@@ -1,4 +1,4 @@
-"""Renders chats by the checkpoint's template, in children of which one that takes too long is ended."""
+"""Renders chats by the checkpoint's template in child processes; a child that takes too long is killed."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A checkpoint's chat template, compiled as transformers does; it may run for ever, so chat_child.py runs it."""
+"""A checkpoint's chat template, compiled as transformers does. It may run for ever, so chat_child.py runs it."""
 
 import json
 from collections.abc import Mapping

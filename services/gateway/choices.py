@@ -1,4 +1,4 @@
-"""Several answers to one prompt: its K/V is computed for the first, and the others find it."""
+"""Several answers to one prompt: the first computes the prompt's K/V, the others find it in the prefix cache."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ SEED_BYTES = 8
 
 
 class Answer(Protocol):
-    """What the choices of one call become."""
+    """Makes the messages of one call out of its choices' events."""
 
     def begin(self, prompt: tuple[int, ...]) -> None:
         """Tells the token ids of the prompt, once, before any event."""
@@ -44,7 +44,7 @@ class Choices:
     async def serve(
         self, ask: Callable[[], Awaitable[Query]], context: Context, make: Callable[[Query], Answer]
     ) -> None:
-        """Runs one call to its end; who cancels it cancels all of its choices.
+        """Runs one call to its end; cancelling it cancels all of its choices.
 
         Args:
             ask: takes in the body and makes the query; its refusal counts as the call's.

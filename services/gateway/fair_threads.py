@@ -1,4 +1,4 @@
-"""Threads for long work, in which tenants take turns."""
+"""Threads for long work, which tenants use in turn."""
 
 import asyncio
 from collections import defaultdict
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class FairThreads:
-    """Runs one piece of work of a tenant at a time, so that one with much of it delays its own alone."""
+    """Runs one piece of work of a tenant at a time, so that a tenant with much work delays only itself."""
 
     def __init__(self, threads: int, name: str) -> None:
         """Makes threads as they are needed, of which as many tenants have one each at once."""
@@ -20,7 +20,10 @@ class FairThreads:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def run(self, tenant: str, work: Callable[..., Result], *arguments: Any) -> Result:
-        """What the work returns or raises. Cancelled before it began, it never runs; later, it keeps its thread."""
+        """Returns or raises what the work does.
+
+        Work that is cancelled before it began never runs; later it runs to its end.
+        """
         turn = self._turns[tenant]
         await turn.acquire()
         try:

@@ -1,4 +1,4 @@
-"""One generation as its client sees it: deltas of tokens and final text, then one final event."""
+"""One generation for its client: deltas of tokens and final text, then one final event."""
 
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,8 @@ from services.gateway.text import TextStream
 class Delta:
     """Tokens from `position` of the output on, and the text that became final with them.
 
-    In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken. A delta of several
-    rounds has the number of tokens and of accepted drafts of each in `rounds`.
+    The rounds that committed them proposed `drafted` tokens and accepted `accepted` of these. A delta of several rounds
+    has the number of tokens and of accepted drafts of each in `rounds`.
     """
 
     position: int
@@ -63,7 +63,7 @@ class Generation:
         return self._job.prompt
 
     async def next(self) -> Delta | Final:
-        """The next event; asking for it says that the one before was delivered.
+        """The next event; the call also says that the event before was delivered.
 
         Raises:
             PacelineError: the request failed.
@@ -81,7 +81,7 @@ class Generation:
         return self._final(self._finish)
 
     async def expire(self) -> None:
-        """The deadline passed: what `next` still yields is the rest of the text and the final event."""
+        """Notes that the deadline has passed: `next` then yields the rest of the text and the final event."""
         self.delivered = self._position
         await self._journey.stop(self.delivered, "deadline")
         self._tail = self._text.finish().text

@@ -1,4 +1,4 @@
-"""Ends messages under way when the process grows too much: gRPC looks at a message's size when it has all of it."""
+"""Ends unfinished messages when the process grows too much, because gRPC checks a message's size only at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_GROWTH_BYTES = 384 << 20
 
 LOOK_EVERY_S = 0.02
 TRIM_AFTER_S = 0.5
-"""Time that gRPC has to let go of what was ended."""
+"""Time in which gRPC frees the memory of ended messages."""
 
 STATM = Path("/proc/self/statm")
 

@@ -1,7 +1,7 @@
 """Takes in the messages of clients: every method is served by a handler of stream arity and reads for itself.
 
-So a call is refused and counted when its headers are there. gRPC takes in a whole message as soon as somebody asks for
-it, hence a tenant has a bounded number of messages under way.
+So a call is refused and counted as soon as its headers have come. gRPC receives a whole message once a handler asks for
+it, so each tenant has a bounded number of messages under way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE_S = 30.0
 """Longest time that a message may take, its wait for a place included."""
 
 HURRY_S = 1.0
-"""What is left to messages under way when others of their tenant wait for a place."""
+"""Time that remains to messages under way when others of their tenant wait for a place."""
 
 Message = TypeVar("Message")
 
@@ -48,7 +48,7 @@ class Gate:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """A place for one message; whoever came before has to hurry when there is none.
+        """A place for one message; when there is none, earlier messages get a shorter time limit.
 
         Raises:
             PacelineError: DEADLINE when the time of the message is over, OVERLOADED when memory is.

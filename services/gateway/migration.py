@@ -1,4 +1,4 @@
-"""One request over all its targets: when one dies or drains, the next goes on from prompt plus committed tokens.
+"""Runs one request over several targets: when one dies or drains, the next continues from prompt and committed tokens.
 
 The same seed and positions give the same tokens wherever numerics are equal (invariant I1), so the client sees one
 unbroken stream in which each position comes once. Where they are not, the end of the stream says so.
@@ -38,7 +38,7 @@ LAST_WORD_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class JourneySettings:
-    """Bounds of one request's way: targets tried, waiting for one, tokens that a client may be behind."""
+    """Bounds of one request: targets tried, seconds that it waits for one, tokens that its client may be behind."""
 
     attempts: int
     wait_target_s: float
@@ -66,7 +66,7 @@ class Totals:
 
 
 class MigratingRequest:
-    """A request's way through the fleet; one task at a time uses it."""
+    """A request that may move between targets; one task at a time uses it."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class MigratingRequest:
     def abandon(self, tokens_kept: int, reason: str) -> None:
         """Cancels on the target without waiting.
 
-        A target whose request has ended is told too when the client did not get all of it: it settles the rest.
+        A target whose request has ended is told too if the client did not get all tokens, so that it settles the rest.
         """
         running, self._attempt = self._attempt, None
         ended, self._ended = self._ended, None
@@ -148,7 +148,7 @@ class MigratingRequest:
         while True:
             left_s = max(job.deadline - time.monotonic(), 0.0)
             avoid = {self._pair_id} if self._pair_id else ()
-            # Past the deadline the stream itself says so: a little more, lest it be called a lack of targets.
+            # A little longer than the deadline: past it the stream reports the deadline itself, not a lack of targets.
             wait_s = min(left_s + 1.0, self._settings.wait_target_s)
             link = await self._pool.place(self._digests, key, avoid, self._origin, wait_s)
             if job.key and not self._committed:
@@ -179,7 +179,7 @@ class MigratingRequest:
             self.totals.add(end.usage, end.speculation)
 
     def _verdict(self, end: End) -> Finished | None:
-        """The end if it is one; None when the request goes on elsewhere.
+        """The end if the request is over; None when it continues on another target.
 
         Raises:
             PacelineError: it cannot go on.
@@ -203,7 +203,7 @@ class MigratingRequest:
     def _may_move(self, end: Lost | Moved | Refused) -> bool:
         """Whether a request that its target did not finish may be tried on another one.
 
-        A target that failed the request is given no second request that fails it: only the first failure moves it.
+        Only the first failure moves a request, so that a request that makes targets fail reaches no third one.
         """
         if isinstance(end, Refused):
             failed, self._failed = self._failed, True
@@ -212,7 +212,7 @@ class MigratingRequest:
         return self._job.migration or not self._committed
 
     async def _pause(self, end: End) -> None:
-        """Waits before another try when all targets may be full."""
+        """Waits before another attempt when all targets may be full."""
         if isinstance(end, Refused):
             await asyncio.sleep(min(end.error.retry_after_s or 0.05, 0.05 * 2**self._tries, 1.0))
 

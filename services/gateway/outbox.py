@@ -7,10 +7,10 @@ from services.gateway.targets.messages import End, Update
 
 
 class Outbox:
-    """Holds what a client has not taken yet; several rounds that pile up become one update.
+    """Holds updates that the client has not taken yet; several of them are joined into one.
 
     The session's reader puts, the client's handler takes. The reader never waits: an outbox that overflows calls
-    `on_overflow` once and drops what follows, so that a client that stalls costs its own stream only.
+    `on_overflow` once and drops later updates. So a client that stalls loses only its own stream.
     """
 
     def __init__(self, limit: int, on_overflow: Callable[[], None]) -> None:

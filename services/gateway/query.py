@@ -1,4 +1,4 @@
-"""What a client asks, as plain values, before anything of it was checked against the model."""
+"""A client's request as plain values, before it was checked against the model."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,8 +1,8 @@
 """Cuts text at stop strings, wherever the pieces of it happen to be split.
 
-A match is what a reader of single characters would find first: the earliest end, and of those that end together the
-longest. That makes the cut independent of how many tokens a round commits. The automaton is Aho and Corasick's (1975):
-one step a character, whatever the number of strings.
+The match with the earliest end counts, and of those the longest, as if text came by single characters. So the cut does
+not depend on how many tokens a round commits. The automaton is Aho and Corasick's (1975): one step a character,
+whatever the number of strings.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""The life of one stream, whatever contract its client speaks: admission, deadlines, slow clients, measurements."""
+"""Runs one stream for every interface of the gateway: admission, deadlines, slow clients, measurements."""
 
 import asyncio
 import secrets
@@ -25,7 +25,7 @@ from services.gateway.request_factory import RequestFactory
 from services.gateway.settings import GatewaySettings
 
 DEADLINE_GRACE_S = 0.2
-"""The target knows the deadline too and ends with its statistics; the gateway acts when it did not."""
+"""Seconds past the deadline after which the gateway acts: a target knows it too and ends with its statistics."""
 
 LAST_WRITE_S = 1.0
 
@@ -261,7 +261,10 @@ class Stream:
                 raise asyncio.CancelledError from error
 
     async def _tell(self) -> None:
-        """Names the request before its first message; earlier a client could not repeat a refused call by itself."""
+        """Sends the request's id before its first message.
+
+        Sent earlier, it would keep clients from repeating a refused call.
+        """
         if not self._told:
             self._told = True
             await self.context.send_initial_metadata(((request_id.HEADER, self.request_id),))

@@ -1,4 +1,4 @@
-"""The tenants file: who may call, by which keys, within which limits; followed while the gateway runs.
+"""The tenants file: tenants, their keys and limits. The gateway follows its changes.
 
 The file holds SHA-256 digests only. Keys are 256 random bits, so a plain digest cannot be searched; every digest is
 compared in constant time, whether or not an earlier one matched.
@@ -50,7 +50,7 @@ class Tenants:
 
 
 class TenantsFile:
-    """The tenants of a file as it is now. What cannot be used changes nothing and is logged once."""
+    """The tenants of a file as it is now. A file that cannot be used changes nothing and is logged once."""
 
     def __init__(self, path: Path) -> None:
         """Reads the file.

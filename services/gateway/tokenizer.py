@@ -72,7 +72,7 @@ class Tokenizer:
         return self._encoded(rendered, special_tokens=False)
 
     def _encoded(self, text: str, special_tokens: bool) -> list[int]:
-        """As a batch of one, for which the library lets other threads of Python run; `encode` stops them all."""
+        """Encodes as a batch of one: for a batch the library releases Python's lock, for `encode` it does not."""
         ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)[0].ids
         return ids
 
@@ -102,7 +102,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         TokenizerError: a file is missing or broken, or the tokenizer is not byte-level.
     """
     path = folder / "tokenizer.json"
-    # The calling thread itself is to work: in the library's own few threads a short text would wait behind long ones.
+    # The calling thread does the work: in the library's few threads a short text would wait behind long ones.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         tokenizer = HuggingFaceTokenizer.from_file(str(path))

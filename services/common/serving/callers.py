@@ -1,4 +1,4 @@
-"""Who may call a service between services: a peer that knows its secret, or whose certificate states a name."""
+"""Checks the callers of an internal service: they must know its secret, or show a certificate that states a name."""
 
 import hmac
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Callers:
 
 
 def guarded(address: str, *proofs: object) -> bool:
-    """Whether only those who may can reach a listener: its Unix socket is private, or callers prove something."""
+    """Whether a listener is closed to strangers: its Unix socket is private, or callers must prove who they are."""
     return not address or address.startswith("unix:") or any(proofs)
 
 

@@ -27,8 +27,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
 )
 
-# Where clients come that are not known: no prompt is larger, and nobody needs more calls at once on one connection.
-# Without probes a message that nobody has asked for yet gets no more than the first window of its stream.
+# For listeners that unknown clients reach: no prompt is larger, and no client needs more calls at once on one
+# connection. Without probes an unread message gets no more than the first window of its stream.
 EDGE_OPTIONS: tuple[tuple[str, int], ...] = (
     *((name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", MAX_CLIENT_MESSAGE_BYTES),
@@ -80,5 +80,5 @@ def connect_sync(
 
 
 def _merged(options: Sequence[tuple[str, int | str]]) -> list[tuple[str, int | str]]:
-    """The common options, and these in place of those of the same name: of two gRPC takes the first."""
+    """The common options without those that these replace: of two options of one name gRPC takes the first."""
     return list({**dict(CLIENT_OPTIONS), **dict(options)}.items())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Malformed:
-    """Stands for a message that could not be parsed; the handler's wrapper refuses it."""
+    """Marks a message that could not be parsed; the handler's wrapper refuses it."""
 
 
 def tolerant(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -72,10 +72,10 @@ async def _serve(service: str, app: App, stopped: asyncio.Event) -> int:
 
 
 def _freeze() -> None:
-    """Sets what the start has made apart from what requests make.
+    """Excludes the objects of the start from garbage collection.
 
-    A full collection waits until a quarter as many objects have come as there were: with those of the libraries
-    counted it takes place so late that the garbage of thousands of requests lies about, and stops everything for long.
+    A full collection waits until the number of objects has grown by a quarter. Counting those of the libraries, it
+    would come after the garbage of thousands of requests, and stop the process for long.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""JSON logs, one object a line, with the id of the request in hand; prompt text is never logged."""
+"""JSON logs, one object a line, with the id of the present request; prompt text is never logged."""
 
 import contextvars
 import json
@@ -8,7 +8,7 @@ import time
 from typing import Any, TextIO
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
-# What every record has; the rest came by `extra`.
+# Attributes that every record has; all others were given as `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 

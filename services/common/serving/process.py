@@ -1,4 +1,4 @@
-"""Small truths about processes: leaving early, ending a family, dying with the parent, watching another by pidfd."""
+"""Processes: leaving early, ending descendants, dying with the parent, watching another one by pidfd."""
 
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ _KILL_S = 2.0
 
 
 def leave_when_asked(tidy: Callable[[], object] = lambda: None) -> None:
-    """From here on SIGTERM and SIGINT end this process with 0: for the seconds in which it imports its libraries."""
+    """Makes SIGTERM and SIGINT end this process with 0, for the seconds in which it imports its libraries."""
 
     def at_once(*_: object) -> None:
         tidy()
@@ -32,7 +32,7 @@ def leave_when_asked(tidy: Callable[[], object] = lambda: None) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process; a thread that still loads cannot be stopped, so nobody waits for it."""
+    """Ends this process without waiting for threads that still load: they cannot be stopped."""
     others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
     for one in others:
         one.join(_IDLE_S)
@@ -44,7 +44,7 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_now(code: int) -> NoReturn:
-    """Ends this process without what libraries do at exit: some wait for processes that may be gone."""
+    """Ends this process without the exit handlers of libraries: some wait for processes that may be gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -149,7 +149,7 @@ class Watched:
         return True
 
     def close(self) -> None:
-        """Gives the descriptor back, once: a second close could end a stranger's descriptor of the same number."""
+        """Closes the descriptor once: a second close could close another descriptor of the same number."""
         with self._closing:
             descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:

@@ -38,11 +38,11 @@ class Group:
     own: Mapping[str, str]
     """Settings of the service that the holder has itself, and their names there."""
     decided: Mapping[str, str]
-    """Settings that the holder derives, and from what."""
+    """Settings that the holder derives, and what it derives them from."""
 
     @property
     def free(self) -> tuple[str, ...]:
-        """Settings that are passed on."""
+        """Settings that are passed on to the service."""
         names = (field.name for field in dataclasses.fields(self.of))
         return tuple(name for name in names if name not in self.own and name not in self.decided)
 
@@ -85,7 +85,7 @@ def load(
 
 
 def _refusal(error: Exception, code: int) -> SystemExit:
-    """Prints what is wrong; what ends the process."""
+    """Prints what is wrong and returns the exception that ends the process."""
     print(f"settings: {error}", file=sys.stderr)
     return SystemExit(code)
 
@@ -123,7 +123,7 @@ def _shown(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> dict[st
 
 
 def unknown(cls: type["DataclassInstance"], environ: Mapping[str, str]) -> set[str]:
-    """Variables of ours in environ that cls does not take, for who starts services of several kinds."""
+    """Variables of ours in environ that cls does not take, for a process that starts services of several kinds."""
     inner = [
         f"{prefix}.{one.name}" for prefix, (_, group) in groups(cls).items() for one in dataclasses.fields(group.of)
     ]

@@ -1,4 +1,4 @@
-"""What the fields of a settings class say of themselves: the sentence below each, and the comment above its group.
+"""Reads what a settings class says of its fields: the sentence below each, and the comment above its group.
 
 The sentences are read from the source of the class, as editors and documentation tools read them.
 """

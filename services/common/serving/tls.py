@@ -70,7 +70,7 @@ def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
 
 @dataclass(frozen=True)
 class Peers:
-    """Peers of one kind as a client reaches them: plaintext without files.
+    """How a client connects to peers of one kind: with TLS, or plaintext without files.
 
     ``name`` is what their certificates state when their addresses are not in them (pods found by IP).
     """

@@ -38,7 +38,7 @@ def valid(traceparent: str) -> str:
 
 
 def sampled(traceparent: str) -> bool:
-    """Whether whoever began the trace wants it kept."""
+    """Whether the caller that began the trace wants it kept."""
     return bool(traceparent) and bool(int(traceparent[-2:], 16) & 1)
 
 

@@ -1,1 +1,1 @@
-"""The drafter's side of a hand-off: one file a mode."""
+"""The drafter's side of a hand-off: one file for each mode."""

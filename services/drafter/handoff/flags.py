@@ -1,4 +1,4 @@
-"""Hand-off by flags: the streams of target and drafter wait for one another."""
+"""Hand-off by flags: the CUDA streams of target and drafter write words of the arena and wait for them."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ _STUCK = 70
 
 
 class FlagHandoff(SharedMemory):
-    """For an arena on a GPU; asking and answering only keep the two hosts in step."""
+    """For an arena on a GPU. Messages order only the hosts: on a message the host enqueues the draft."""
 
     def __init__(self, flags: Tensor, generation: int) -> None:
         self._flags = FlagPair(flags, generation)
@@ -27,22 +27,22 @@ class FlagHandoff(SharedMemory):
         self._last = 0
 
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
-        """Where processes share the GPU a draft of few sequences itself waits for the round's inputs."""
+        """Under MPS a captured draft of few sequences begins with the wait for the round's inputs."""
         if self._gate is not None and self._gate.serves(bucket):
             self._gate.hold(stamp_2)
 
     def begin(self, number: int, bucket: int) -> None:
-        """Lets the stream wait for them, unless the draft does."""
+        """Enqueues a wait for `published`, unless the draft of this size begins with that wait itself."""
         self._last = number
         if self._gate is None or not self._gate.serves(bucket):
             self._flags.await_published(number)
 
     def end(self, number: int) -> None:
-        """Lets the stream tell the target's."""
+        """Enqueues the write of `drafted`, for which the target's stream waits."""
         self._flags.draft(number)
 
     def close(self) -> None:
-        """Releases the stream from a target that is gone; a stream that stays stuck ends the process."""
+        """Ends the stream's wait for a target that is gone; ends the process if the stream stays stuck."""
         self._flags.release_drafter(self._last)
         deadline = time.monotonic() + _RELEASE_S
         while not self._stream.query():

@@ -1,4 +1,4 @@
-"""Hand-off by the hosts: asking says that the inputs are there, answering that the mailbox is filled."""
+"""Hand-off by the hosts: the request says that the inputs are written, the answer that the mailbox is filled."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""A hand-off as the drafter sees it: when a draft may begin, how its end is told, and where the drafts go."""
+"""The interface of a hand-off: when a draft may begin, how its end is signalled, and where the drafts go."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -9,22 +9,25 @@ from services.common.pair.wire import Draft, Text
 from services.common.request.errors import invalid_field
 
 Fill = Callable[[int, int, int, int, int], None]
-"""Drafts a round; takes the fields of an Ask."""
+"""The call that drafts a round; takes the fields of an Ask."""
 
 
 class Handoff(Protocol):
-    """Stands around every draft of one attachment; one class a mode."""
+    """Calls before and after every draft of one attachment; each mode has one class."""
 
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
-        """At the head of a captured draft: what follows may read the inputs of the stamp's round and generation."""
+        """Called at the head of a captured draft.
+
+        What follows may read the inputs of the stamp's round and generation.
+        """
         ...
 
     def begin(self, number: int, bucket: int) -> None:
-        """The drafter may read the round's inputs after this, or in a draft that holds."""
+        """Called before a draft; the round's inputs may be read after this, or after `hold` within the draft."""
         ...
 
     def end(self, number: int) -> None:
-        """The mailbox is filled."""
+        """Called after a draft: waits until the mailbox is filled, or enqueues the signal that it is."""
         ...
 
     def learn(self, texts: Sequence[Text], slots: Sequence[int]) -> None:
@@ -36,20 +39,20 @@ class Handoff(Protocol):
         ...
 
     def drafts(self, rows: int, width: int) -> Sequence[Draft]:
-        """What the answer carries of the round that was just drafted."""
+        """The drafts of the last round that the answer carries."""
         ...
 
     def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
-        """Drafts what is asked past gRPC from now on; `observe` is told the seconds of each draft."""
+        """Starts to serve rounds that are asked for outside gRPC; `observe` is told the seconds of each draft."""
         ...
 
     def close(self) -> None:
-        """No draft comes any more; the arena may be unmapped after this."""
+        """Ends the hand-off: no draft runs after this, and the arena may be unmapped."""
         ...
 
 
 class SharedMemory:
-    """What holds in every mode whose drafter reads the target's memory and fills its mailbox."""
+    """The base of the modes whose drafter reads the target's memory and fills its mailbox."""
 
     def learn(self, texts: Sequence[Text], slots: Sequence[int]) -> None:
         """There is nothing to learn.

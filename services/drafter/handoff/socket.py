@@ -1,4 +1,4 @@
-"""Hand-off by the side socket: rounds are asked for there, and answered on a thread that does nothing else."""
+"""Hand-off by the side socket: a thread of its own takes requests for rounds there and answers them."""
 
 import logging
 import socket

@@ -1,7 +1,7 @@
-"""Hand-off by wire where no memory is shared: requests bring the texts.
+"""Hand-off by wire where no memory is shared: requests bring the new tokens of the texts.
 
-Texts are kept for one attachment; the next one is sent all of them again (I5).
-Suffixes: S slots + 1 (the last is the pad slot), C context tokens, B rows of the bucket.
+Texts are kept for one attachment; the next one is sent all of them again (I5). Suffixes: S slots + 1 (the last is the
+pad slot), C context tokens, B rows of the bucket.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _MOST_EPOCH = 2**63 - 1
 
 
 class TextHandoff(WireHandoff):
-    """For a drafter whose arena is its own: requests bring what a target that shares memory publishes."""
+    """For a drafter with an arena of its own: requests bring what a target would publish in shared memory."""
 
     def __init__(self, shared: ArenaView) -> None:
         super().__init__(shared)

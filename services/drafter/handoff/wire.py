@@ -1,4 +1,4 @@
-"""Hand-off by wire: the message that asks says that the inputs are there, and the answer carries the drafts.
+"""Hand-off by wire: the request says that the inputs are written, and the answer carries the drafts.
 
 Suffixes: S slots + 1 (the last is the pad slot), B rows of the bucket, K draft tokens.
 """

@@ -1,4 +1,4 @@
-"""What a proposer is; one file per kind. Suffixes: B rows of the bucket (pads last), K draft tokens."""
+"""The interface of a proposer; one file per kind. Suffixes: B rows of the bucket (pads last), K draft tokens."""
 
 from typing import Protocol
 

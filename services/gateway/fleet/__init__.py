@@ -1,1 +1,1 @@
-"""Where the pairs are: sources, and their merge."""
+"""The list of pairs: its sources, and their merge."""

@@ -30,7 +30,7 @@ class Directory:
                 group.create_task(self._keep(seat))
 
     async def _keep(self, seat: "Seat") -> None:
-        """Runs a source until it has no more to say; one that fails is begun again and never takes others with it."""
+        """Runs a source until it ends; starts one that fails again, without touching the others."""
         while True:
             try:
                 return await seat.source.run(seat)

@@ -1,4 +1,4 @@
-"""One warning for a source that does not answer, and seldom again."""
+"""Warns of a source that does not answer: once, and then seldom."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ AGAIN_S = 600.0
 
 
 class Outage:
-    """How long one source has not answered; a source that did answer before is told of at once."""
+    """The outage of one source; a source that has answered before is reported at once."""
 
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Takes what names the source in the log; the clock gives seconds."""

@@ -1,4 +1,4 @@
-"""Sources of pairs: a static list, a DNS name, a Watch stream. A source that is lost leaves its last list in force."""
+"""Sources of pairs: a static list, a DNS name, a Watch stream. The last list of a lost source stays in force."""
 
 import asyncio
 import logging

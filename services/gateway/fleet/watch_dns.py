@@ -39,7 +39,7 @@ class Watcher:
 
 
 class WatchDnsSource:
-    """Watches every controller that the name resolves to; one that left the name and broke off is forgotten."""
+    """Watches every controller that the name resolves to; forgets one that has left the name when its stream breaks."""
 
     def __init__(self, name: str, interval_s: float, dial: Callable[[str], Source]) -> None:
         """Takes host:port, and what makes a source of one address."""

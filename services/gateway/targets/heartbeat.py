@@ -1,4 +1,4 @@
-"""Finds a target that went silent although its connection stands: a dead link, a stopped process, a blocked loop."""
+"""Finds a target that is silent on an open connection: a dead link, a stopped process, a blocked loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,11 +21,10 @@ class SilentError(Exception):
 class Heartbeat:
     """Counts ticks without a frame, without a sign of life, and without an answer of any kind.
 
-    Targets send a frame at least every second. One that is only starved may not: it is asked whether it lives, and
-    whether its process answers a new connection, which takes none of its turns. One that answers nothing at all is
-    given up soonest, one that says that its engine is stuck has no further grace. Ticks are counted instead of time
-    measured, so that a gateway which was itself stopped or starved does not take its own sleep for the target's
-    silence: each tick gives the reader a turn.
+    Targets send a frame at least every second. A silent target is asked whether it lives, and whether its process
+    answers a new connection, which a starved one does too. A target that answers nothing is given up soonest; one that
+    reports a stuck engine is given up without further grace. Ticks are counted instead of time, and each tick lets the
+    reader run, so a gateway that was itself stopped does not take its own sleep for the target's silence.
     """
 
     def __init__(self, health: Health, reach: Reach) -> None:

@@ -14,7 +14,7 @@ from services.gateway.targets.link import Dial, Link
 from services.gateway.targets.messages import Arithmetic, Model, Refused
 
 ASK_S = SILENT_AFTER * TICK_S
-"""Longest wait for what other targets say of a key: then a target that says nothing is taken for lost."""
+"""Longest wait for the answers of other targets about a key; a target that does not answer counts as lost."""
 
 
 class Pool:

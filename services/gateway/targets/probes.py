@@ -34,8 +34,8 @@ def health(channel: grpc.aio.Channel, within_s: float) -> Health:
 def reach(peers: Peers, address: str, within_s: float) -> Reach:
     """Opens a connection of its own and waits for the peer's first frame.
 
-    gRPC's own threads send that frame, however long Python waits for its turn: a target that is starved or blocked
-    answers, one behind a dead link or in a stopped process does not.
+    gRPC's own threads send that frame without Python. So a target that is starved or blocked answers; one behind a dead
+    link or in a stopped process does not.
     """
 
     async def ask() -> bool:

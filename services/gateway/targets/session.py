@@ -65,8 +65,8 @@ class Session:
     async def run(self) -> str:
         """Reads and writes until the session is lost; then every request on it learns that. Returns the cause.
 
-        An error that passed through here would keep the connection: its traceback and the caller's task refer to each
-        other, and so to this session, until the garbage is collected.
+        The cause is returned, not raised: an error's traceback and the caller's task would refer to each other, and
+        keep the connection until a garbage collection.
         """
         tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self._heartbeat.watch())]
         why = "closed by the gateway"
