@@ -19,7 +19,7 @@ import torch
 
 from services.target.__main__ import main as target_main
 from services.target.device.synthetic import SyntheticAcceptance
-from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
+from services.target.scheduling.width.width import AdaptiveWidth, WidthPolicy, adaptive_policy
 from tests.bench.gpu.shapes import rates_of
 
 VARIABLE = "BENCH_SCHEDULE"
@@ -104,12 +104,16 @@ class PinnedWidth:
         if not self._pinned:
             self._adaptive.landed(bucket, width, committed, micros)
 
+    def plain_micros(self, bucket: int) -> float:
+        """What the adaptive policy knows of a plain round."""
+        return self._adaptive.plain_micros(bucket)
+
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     schedule = Schedule(Path(os.environ[VARIABLE]))
 
-    def pinned(widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> PinnedWidth:
+    def pinned(widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> WidthPolicy:
         return PinnedWidth(adaptive_policy(widths, buckets, micros), schedule)
 
     with (

@@ -53,6 +53,11 @@ def test_pinned_rounds_teach_nothing(policy: PinnedWidth) -> None:
     assert policy.costs.table() != before
 
 
+def test_what_a_plain_round_would_take_is_what_was_measured(policy: PinnedWidth) -> None:
+    """The scheduler asks for it in every speculative round."""
+    assert [policy.plain_micros(bucket) for bucket in BUCKETS] == [101.0, 101.0]
+
+
 def test_a_schedule_is_switched_when_a_request_begins(policy: PinnedWidth, schedule: Schedule, tmp_path: Path) -> None:
     steps = {width: schedule.make(VLLM[16], width, torch.device("cpu")) for width in (4, 16)}
     for name in ("vllm", "P13", "K7"):
