@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop soak bench pictures \
-        bench-gpu train-embedded check check-format check-lint check-types check-imports \
+        bench-gpu race train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format lock proto proto-baseline
 
 SHELL := /bin/bash
@@ -137,6 +137,9 @@ pictures: .venv/.bench  ## tables and plots of the pages, out of saved results
 
 bench-gpu: setup  ## needs a GPU: shapes of Qwen3-4B; BENCH=quick|full; what build/bench-gpu holds of this commit is skipped
 	@$(PY) -m tests.bench.gpu --size $(or $(BENCH),quick) --save build/bench-gpu $(ARGS)
+
+race: setup  ## needs a GPU and VLLM=folder of vLLM's packages: the race against it; GROUP=1,8, 32 or 64,128 runs a part
+	@$(PY) -m tests.bench.gpu.race $(if $(GROUP),--group $(GROUP)) --vllm "$(VLLM)" $(ARGS)
 
 train-embedded: setup  ## train the embedded pair again from fixed seeds
 	@$(PY) -m models.training $(ARGS)

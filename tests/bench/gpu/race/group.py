@@ -1,0 +1,45 @@
+"""One group of the race from its plan to a result; both sides are handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tests.bench.gpu.race.meter import Sample, beside
+from tests.bench.gpu.race.plan import PACELINE, Job, Leg
+from tests.bench.gpu.race.rows import Measured, row_of, unsteady
+
+Row = dict[str, Any]
+Side = Callable[[Leg], tuple[str, list[Measured]]]
+"""Runs a leg; returns the side's version and a measurement for each of its jobs."""
+
+
+class Group:
+    """What all legs of a group have measured."""
+
+    def __init__(self, legs: Sequence[Leg], sides: Mapping[str, Side]) -> None:
+        """Runs all legs, in order."""
+        self.versions: dict[str, str] = {}
+        self._measured: dict[tuple[str, Job], list[Measured]] = {}
+        for leg in legs:
+            version, measured = sides[leg.side](leg)
+            self.versions[leg.side] = version
+            for job, one in zip(leg.jobs, measured, strict=True):
+                self._measured.setdefault((leg.side, job), []).append(one)
+
+    def rows(self, samples: Sequence[Sample]) -> list[Row]:
+        """A row for each load and mode of each side."""
+        return [row_of(self._system(side), job, legs, samples) for (side, job), legs in self._measured.items()]
+
+    def marks(self) -> list[Row]:
+        """Rows whose legs lie too far apart to claim anything by."""
+        found = [(side, unsteady(job, legs)) for (side, job), legs in self._measured.items()]
+        return [{"system": self._system(side), **mark} for side, mark in found if mark is not None]
+
+    def reasons(self, samples: Sequence[Sample]) -> int:
+        """NVML's bits of what slowed the clock while anything was timed."""
+        repeats = [repeat for legs in self._measured.values() for leg in legs for repeat in leg.repeats]
+        return beside(samples, [(repeat.began, repeat.ended) for repeat in repeats]).reasons
+
+    def _system(self, side: str) -> str:
+        return side if side == PACELINE else f"{side}-{self.versions[side]}"

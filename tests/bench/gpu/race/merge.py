@@ -1,0 +1,69 @@
+"""One result file of groups that were run one after the other, perhaps on different machines of one kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Result = dict[str, Any]
+SAME = ("bench", "device", "commit")
+
+
+class MergeError(ValueError):
+    """Two results that do not belong into one file."""
+
+
+def merge(known: Result | None, new: Result) -> Result:
+    """Return both in one: a load's rows all come from one go, so those of loads that were run again are replaced.
+
+    Raises:
+        MergeError: device, commit or a version differ.
+    """
+    if known is None:
+        return new | {"rows": _ordered(new["rows"])}
+    for name in SAME:
+        if known[name] != new[name]:
+            raise MergeError(f"{name}: {known[name]} was measured before, now {new[name]}")
+    for name, version in known["versions"].items():
+        if new["versions"].get(name, version) != version:
+            raise MergeError(f"versions: {name} was {version} before, now is {new['versions'][name]}")
+    again = {row["go"] for row in new["rows"]}
+    rows = [row for row in known["rows"] if row["go"] not in again] + new["rows"]
+    groups = known.get("groups", {}) | new["groups"]
+    versions = known["versions"] | new["versions"]
+    return known | {"versions": versions, "command": new["command"], "groups": groups, "rows": _ordered(rows)}
+
+
+def add(folder: Path, date: str, new: Result) -> Path:
+    """Merge a result into the file of this date and commit, and return its path.
+
+    Raises:
+        MergeError: another device or version wrote there; the result is kept in the file that the error names.
+    """
+    path = folder / f"race_{date}.json"
+    if path.exists() and json.loads(path.read_text())["commit"] != new["commit"]:
+        path = folder / f"race_{date}_{new['commit']}.json"
+    known = json.loads(path.read_text()) if path.exists() else None
+    try:
+        merged = merge(known, new)
+    except MergeError as error:
+        kept = folder / f"unmerged_{path.name}"
+        kept.write_text(text_of(new))
+        raise MergeError(f"{error}; kept in {kept}") from error
+    path.write_text(text_of(merged))
+    return path
+
+
+def text_of(result: Result) -> str:
+    """JSON with one row a line."""
+    head = ",\n ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in result.items() if name != "rows")
+    rows = ",\n  ".join(json.dumps(row) for row in result["rows"])
+    return f'{{\n {head},\n "rows": [\n  {rows}\n ]\n}}\n'
+
+
+def _ordered(rows: Iterable[Result]) -> list[Result]:
+    """Speculation before plain, long answers first, few requests first; of a load vLLM first."""
+    return sorted(rows, key=lambda row: (row["profile"] is None, row["profile"] or "", -row["out"], row["concurrency"],
+                                         row["system"] == "paceline", row["mode"], -(row["k"] or 0)))  # fmt: skip

@@ -1,0 +1,59 @@
+"""paceline's side of the race: a pair of processes under MPS, loaded as in all of this benchmark."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.gpu.load import Load, Run, TimedClient, run
+from tests.bench.gpu.mps import Mps
+from tests.bench.gpu.pair import PairOptions, ServedPair
+from tests.bench.gpu.race.plan import PROMPT, REPEATS, SCHEDULES, Job, Leg
+from tests.bench.gpu.race.rows import Measured, Repeat
+from tests.bench.gpu.rig import RigSettings
+
+
+def paceline_leg(leg: Leg, settings: RigSettings) -> list[Measured]:
+    """Start a pair and run the leg's jobs in order."""
+    with (
+        Mps(settings.device == "cuda") as environment,
+        tempfile.TemporaryDirectory(prefix="pl") as folder,
+        ServedPair(settings, Path(folder), PairOptions(environment=environment)) as pair,
+    ):
+        return asyncio.run(_run(leg, pair))
+
+
+async def _run(leg: Leg, pair: ServedPair) -> list[Measured]:
+    async with TimedClient(pair.address) as client:
+        measured = []
+        for job in leg.jobs:
+            if job.profile is not None:
+                pair.switch(SCHEDULES[job.profile])
+            measured.append(await _measured(client, job, pair.settings.shape.vocab))
+        return measured
+
+
+async def _measured(client: TimedClient, job: Job, vocab: int) -> Measured:
+    def load(tokens: int) -> Load:
+        return Load(job.concurrency, PROMPT, tokens, job.k)
+
+    await run(client, load(8), vocab)
+    repeats, streams = [], []
+    for _ in range(REPEATS):
+        prompts = await run(client, load(1), vocab)
+        whole = await run(client, load(job.out), vocab)
+        ended = time.monotonic()
+        repeats.append(Repeat(ended - whole.seconds, ended, prompts.seconds, whole.tokens))
+        streams += streams_of(whole, time.perf_counter() - whole.seconds)
+    return Measured(tuple(repeats), tuple(streams))
+
+
+def streams_of(whole: Run, began: float) -> list[tuple[tuple[float, int], ...]]:
+    """Return when each stream's tokens arrived since the load began, and how many."""
+    streams: dict[str, list[tuple[float, int]]] = {}
+    for arrival in whole.arrivals:
+        for request, count in arrival.tokens.items():
+            streams.setdefault(request, []).append((arrival.at - began, count))
+    return [tuple(stream) for stream in streams.values()]

@@ -1,0 +1,106 @@
+"""From runs of a load to a row of the race's result."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tests.bench.gpu.race.meter import Sample, beside
+from tests.bench.gpu.race.plan import PROMPT, Job
+
+Row = dict[str, Any]
+STEADY = 0.03
+"""Two legs of one side may differ by so much."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One run of a load, and of its prompts with one token each just before; `began` and `ended` are monotonic."""
+
+    began: float
+    ended: float
+    prompts_s: float
+    tokens: int
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole load."""
+        return self.ended - self.began
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A load's repeats in one leg, and of one run when and how many tokens of each stream arrived since its begin."""
+
+    repeats: tuple[Repeat, ...]
+    streams: tuple[tuple[tuple[float, int], ...], ...]
+
+
+def row_of(system: str, job: Job, legs: Sequence[Measured], samples: Sequence[Sample]) -> Row:
+    """Return the row of a job, of all its legs: medians, and every repeat."""
+    repeats = [repeat for leg in legs for repeat in leg.repeats]
+    tokens = statistics.median(repeat.tokens for repeat in repeats)
+    whole_s = statistics.median(repeat.seconds for repeat in repeats)
+    prompts_s = statistics.median(repeat.prompts_s for repeat in repeats)
+    power = beside(samples, [(repeat.began, repeat.ended) for repeat in repeats])
+    return {
+        "system": system,
+        "go": job.go,
+        "profile": job.profile,
+        "prompt": PROMPT,
+        "out": job.out,
+        "concurrency": job.concurrency,
+        "mode": job.mode,
+        "k": job.k,
+        "decode_tok_s": round((tokens - job.concurrency) / (whole_s - prompts_s)),
+        "whole_tok_s": round(tokens / whole_s),
+        "prompts_s": round(prompts_s, 4),
+        **_of_streams([stream for leg in legs for stream in leg.streams], job),
+        "clock_mhz": power.clock_mhz,
+        "watts": power.watts,
+        "all": [_repeat(repeat, job) for repeat in repeats],
+    }
+
+
+def unsteady(job: Job, legs: Sequence[Measured]) -> Row | None:
+    """Return how far the legs of a job lie apart, if that is too far for a claim."""
+    if len(legs) < 2:
+        return None
+    speeds = [statistics.median(repeat.tokens / repeat.seconds for repeat in leg.repeats) for leg in legs]
+    apart = max(speeds) / min(speeds) - 1
+    return {"go": job.go, "mode": job.mode, "k": job.k, "apart": round(apart, 3)} if apart > STEADY else None
+
+
+def _repeat(repeat: Repeat, job: Job) -> Row:
+    decode = (repeat.tokens - job.concurrency) / (repeat.seconds - repeat.prompts_s)
+    return {
+        "decode_tok_s": round(decode),
+        "whole_tok_s": round(repeat.tokens / repeat.seconds),
+        "prompts_s": round(repeat.prompts_s, 4),
+    }
+
+
+def _of_streams(streams: Sequence[Sequence[tuple[float, int]]], job: Job) -> Row:
+    """Times in milliseconds, and what rounds brought; a stream's first news is its prompt's, its last may be cut."""
+    first = [stream[0][0] * 1e3 for stream in streams]
+    gaps = [(after - before) * 1e3 for stream in streams for (before, _), (after, _) in pairwise(stream)]
+    rounds = [count for stream in streams for _, count in stream[1:-1]]
+    speculates = job.mode != "plain" and bool(rounds)
+    longest = max(rounds, default=1)
+    return {
+        "tau": round(statistics.mean(rounds), 3) if rounds else None,
+        "accepted_by_position": [
+            round(sum(count > place for count in rounds) / len(rounds), 3) for place in range(1, longest)
+        ] if speculates else None,
+        "ttft_ms": _percentiles(first, (50, 99)),
+        "itl_ms": _percentiles(gaps, (99,)),
+    }  # fmt: skip
+
+
+def _percentiles(values: Sequence[float], wanted: Sequence[int]) -> Mapping[str, float | None]:
+    ordered = sorted(values)
+    return {f"p{one}": round(ordered[min(len(ordered) - 1, len(ordered) * one // 100)], 2) if ordered else None
+            for one in wanted}  # fmt: skip

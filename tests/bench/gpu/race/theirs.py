@@ -1,0 +1,83 @@
+"""vLLM's side of the race: a process of its own for each K, out of a folder that is no part of this project."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.gpu.race import worker
+from tests.bench.gpu.race.plan import PROMPT, REPEATS, SCHEDULES, Leg
+from tests.bench.gpu.race.rows import Measured, Repeat
+from tests.bench.gpu.rig import RigSettings
+from tests.bench.gpu.shapes import rates_of
+from tests.support.tiny_checkpoints import write_configs
+
+_STARTS_AND_RUNS_S = 900
+_QUIET = {
+    "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}  # fmt: skip
+"""Nothing is fetched or reported; greedy decoding needs no sampler of another library."""
+
+
+@dataclass(frozen=True)
+class VllmOptions:
+    """Where vLLM is, which Python runs it, and its share of the GPU's memory."""
+
+    folder: Path
+    python: str = sys.executable
+    memory_fraction: float = 0.6
+
+
+def order_of(leg: Leg, settings: RigSettings, folder: Path, memory_fraction: float) -> dict[str, Any]:
+    """Return what a process of vLLM is told: models, K, the profile cut to K, and loads."""
+    models, first = write_configs(folder / "models", settings.shape), leg.jobs[0]
+    rates = rates_of(SCHEDULES[first.profile], settings.widths[-1]) if first.profile else ()
+    k = first.k or 0
+    return {
+        "target": str(models.target),
+        "drafter": str(models.drafter),
+        "k": k,
+        "rates": [*rates, *[0.0] * k][:k],
+        "vocab": settings.shape.vocab,
+        "prompt": PROMPT,
+        "repeats": REPEATS,
+        "slots": settings.slots,
+        "context": settings.context_limit,
+        "memory_fraction": memory_fraction,
+        "jobs": [{"out": job.out, "concurrency": job.concurrency} for job in leg.jobs],
+    }
+
+
+def vllm_leg(leg: Leg, settings: RigSettings, options: VllmOptions) -> tuple[str, list[Measured]]:
+    """Start vLLM and run the leg's jobs in order; return its version too.
+
+    Raises:
+        subprocess.SubprocessError: it failed or took too long; its own words are on stderr.
+    """
+    with tempfile.TemporaryDirectory(prefix="vl") as name:
+        folder = Path(name)
+        order, answer = folder / "order.json", folder / "answer.json"
+        order.write_text(json.dumps(order_of(leg, settings, folder, options.memory_fraction)))
+        environment = {**_QUIET, **os.environ, "PYTHONPATH": str(options.folder)}
+        command = [options.python, str(worker.__file__), str(order), str(answer)]
+        subprocess.run(command, env=environment, check=True, stdout=sys.stderr, timeout=_STARTS_AND_RUNS_S)
+        return answered(json.loads(answer.read_text()))
+
+
+def answered(answer: dict[str, Any]) -> tuple[str, list[Measured]]:
+    """Return what a process of vLLM has written."""
+    measured = [
+        Measured(
+            tuple(Repeat(**repeat) for repeat in job["repeats"]),
+            tuple(tuple((at, count) for at, count in stream) for stream in job["streams"]),
+        )
+        for job in answer["measured"]
+    ]
+    return answer["version"], measured

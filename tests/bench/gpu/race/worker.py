@@ -1,0 +1,107 @@
+"""`python worker.py ORDER ANSWER`, with vLLM in PYTHONPATH and nothing of this project: one engine, some loads.
+
+Whole loads are timed by vLLM's own loop. When single tokens come is seen in one more run that is stepped from here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BATCHED_TOKENS = 16384
+"""Of a prefill: vLLM warns of less with drafts."""
+
+
+class Engine:
+    """vLLM with weights that it makes up."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        """Starts it; takes a minute or two."""
+        self._vllm: Any = importlib.import_module("vllm")
+        self.version = str(self._vllm.__version__)
+        self._order, self._random = order, random.Random(1)
+        self._llm = self._vllm.LLM(
+            model=order["target"],
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            dtype="bfloat16",
+            seed=0,
+            max_model_len=order["context"],
+            max_num_seqs=order["slots"],
+            max_num_batched_tokens=BATCHED_TOKENS,
+            gpu_memory_utilization=order["memory_fraction"],
+            enable_prefix_caching=False,
+            speculative_config=self._speculation(),
+        )
+
+    def measured(self, out: int, concurrency: int) -> dict[str, Any]:
+        """Repeats of one load, and the arrivals of one more."""
+        self._generate(concurrency, 16)
+        repeats = []
+        for _ in range(self._order["repeats"]):
+            began, _ = self._generate(concurrency, 1)
+            prompts_s = time.monotonic() - began
+            began, tokens = self._generate(concurrency, out)
+            repeats.append({"began": began, "ended": time.monotonic(), "prompts_s": prompts_s, "tokens": tokens})
+        return {"repeats": repeats, "streams": self._stepped(concurrency, out)}
+
+    def _speculation(self) -> dict[str, Any] | None:
+        if not self._order["k"]:
+            return None
+        return {
+            "method": "dflash",
+            "model": self._order["drafter"],
+            "num_speculative_tokens": self._order["k"],
+            "rejection_sample_method": "synthetic",
+            "synthetic_acceptance_rates": self._order["rates"],
+        }
+
+    def _prompts(self, count: int) -> list[Any]:
+        prompt_of, ids = importlib.import_module("vllm.inputs").TokensPrompt, range(2, self._order["vocab"])
+        tokens = [self._random.choices(ids, k=self._order["prompt"]) for _ in range(count)]
+        return [prompt_of(prompt_token_ids=one) for one in tokens]
+
+    def _sampling(self, out: int, **others: Any) -> Any:
+        return self._vllm.SamplingParams(
+            temperature=0.0, max_tokens=out, min_tokens=out, ignore_eos=True, detokenize=False, **others
+        )
+
+    def _generate(self, count: int, out: int) -> tuple[float, int]:
+        """When the load began, and how many tokens came."""
+        prompts, sampling = self._prompts(count), self._sampling(out)
+        began = time.monotonic()
+        outputs = self._llm.generate(prompts, sampling, use_tqdm=False)
+        return began, sum(len(one.outputs[0].token_ids) for one in outputs)
+
+    def _stepped(self, count: int, out: int) -> list[list[tuple[float, int]]]:
+        """Of each stream when tokens arrived since the begin, and how many."""
+        kind = importlib.import_module("vllm.sampling_params").RequestOutputKind.DELTA
+        prompts, sampling, engine = self._prompts(count), self._sampling(out, output_kind=kind), self._llm.llm_engine
+        streams: dict[str, list[tuple[float, int]]] = {}
+        began = time.monotonic()
+        for index, prompt in enumerate(prompts):
+            engine.add_request(f"stepped-{index}", prompt, sampling)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                fresh = len(output.outputs[0].token_ids)
+                if fresh:
+                    streams.setdefault(output.request_id, []).append((time.monotonic() - began, fresh))
+        return list(streams.values())
+
+
+def main(order_file: str, answer_file: str) -> int:
+    """Runs what the order names and writes the answer."""
+    order = json.loads(Path(order_file).read_text())
+    engine = Engine(order)
+    measured = [engine.measured(job["out"], job["concurrency"]) for job in order["jobs"]]
+    Path(answer_file).write_text(json.dumps({"version": engine.version, "measured": measured}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

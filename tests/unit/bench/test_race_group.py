@@ -1,0 +1,237 @@
+"""A group of the race: its plan, what becomes of measurements, and vLLM's process, all with made-up engines."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.gpu.load import Arrival, Run
+from tests.bench.gpu.race import __main__ as race
+from tests.bench.gpu.race.group import Group
+from tests.bench.gpu.race.merge import MergeError, add, merge
+from tests.bench.gpu.race.meter import Meter, Sample, beside, parsed
+from tests.bench.gpu.race.ours import streams_of
+from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Job, Leg, plan
+from tests.bench.gpu.race.rows import Measured, Repeat, row_of
+from tests.bench.gpu.race.theirs import VllmOptions, order_of, vllm_leg
+from tests.bench.gpu.rig import RigSettings
+from tests.bench.gpu.shapes import PROFILES, TINY
+from tests.bench.race import table
+from tests.unit.bench.test_race import KEYS
+
+SETTINGS = RigSettings(TINY, "cpu", "float32", 4, (1, 4, 8, 16), 2048, 1 << 30)
+LOAD = Job("P65", 128, 8, "adaptive", None)
+FAKE_VLLM = """
+__version__ = "0.99"
+
+
+class SamplingParams:
+    def __init__(self, **options):
+        self.out = options["max_tokens"]
+
+
+class Output:
+    def __init__(self, request_id, tokens):
+        self.request_id, self.outputs, self.token_ids = request_id, [self], [7] * tokens
+
+
+class Engine:
+    def __init__(self):
+        self.left = {}
+
+    def add_request(self, request_id, prompt, sampling):
+        self.left[request_id] = sampling.out
+
+    def has_unfinished_requests(self):
+        return bool(self.left)
+
+    def step(self):
+        self.left = {name: left - 4 for name, left in self.left.items() if left > 4}
+        return [Output(name, 4) for name in self.left] + [Output("quiet", 0)]
+
+
+class LLM:
+    def __init__(self, **options):
+        assert options["load_format"] == "dummy" and not options["enable_prefix_caching"], options
+        self.llm_engine, drafts = Engine(), options["speculative_config"]
+        assert drafts is None or len(drafts["synthetic_acceptance_rates"]) == drafts["num_speculative_tokens"]
+
+    def generate(self, prompts, sampling, use_tqdm):
+        assert all(len(prompt["prompt_token_ids"]) == 512 for prompt in prompts)
+        return [Output(str(index), sampling.out) for index, _ in enumerate(prompts)]
+"""
+
+
+def measured(tokens: int, *seconds: float, streams: int = 1) -> Measured:
+    """Repeats of these lengths whose prompts took a second, and streams with rounds of 1, 3 and 2 tokens."""
+    repeats = tuple(Repeat(10.0 * index, 10.0 * index + one, 1.0, tokens) for index, one in enumerate(seconds))
+    return Measured(repeats, (((0.5, 1), (0.6, 1), (0.8, 3), (0.9, 2), (1.0, 1)),) * streams)
+
+
+def result(*rows: dict[str, Any], **others: Any) -> dict[str, Any]:
+    known = {"bench": "race", "device": "a GPU", "commit": "abc", "versions": {"vllm": "1"}, "command": "race"}
+    return known | {"groups": {"1,8": {"gpu": "x"}}, "rows": list(rows)} | others
+
+
+@pytest.mark.parametrize(("group", "drafts"), [("1,8", {15, 7}), ("32", {7, 3}), ("64,128", {7, 3})])
+def test_a_group_runs_paceline_then_vllm_at_each_k_then_paceline(group: str, drafts: set[int]) -> None:
+    legs = plan(group)
+    assert [leg.side for leg in legs] == ["paceline", "vllm", "vllm", "vllm", "paceline"]
+    theirs = [{job.k for job in leg.jobs} for leg in legs[1:4]]
+    assert {len(ks) for ks in theirs} == {1}
+    assert theirs[-1] == {0}
+    assert theirs[0] | theirs[1] == drafts
+    loads = {(job.out, job.concurrency) for leg in legs for job in leg.jobs}
+    assert loads == {(out, count) for out in OUTS for count in GROUPS[group]}
+    for leg in legs:
+        assert len(set(leg.jobs)) == len(leg.jobs)
+    assert set(legs[-1].jobs) < set(legs[0].jobs), "what is chosen is measured at both ends"
+
+
+def test_every_concurrency_is_in_one_group_so_a_go_is_of_one_run() -> None:
+    counts = [count for group in GROUPS.values() for count in group]
+    assert sorted(counts) == sorted(set(counts)) == [1, 8, 32, 64, 128]
+
+
+def test_a_row_is_made_of_medians_and_keeps_every_repeat() -> None:
+    samples = [Sample(1.0, 1700.0, 600.0, 4), Sample(12.0, 1600.0, 700.0, 1), Sample(99.0, 200.0, 80.0, 1)]
+    row = row_of("paceline", LOAD, [measured(1024, 4.0, 5.0), measured(1024, 6.0)], samples)
+    assert row.keys() == KEYS
+    assert (row["go"], row["decode_tok_s"], row["whole_tok_s"], row["prompts_s"]) == ("P65-128-8", 254, 205, 1.0)
+    assert (row["clock_mhz"], row["watts"]) == (1650, 650), "of the samples beside its repeats"
+    assert [repeat["whole_tok_s"] for repeat in row["all"]] == [256, 205, 171]
+    assert row["tau"] == 2.0, "neither the prompt's token nor the last round, which may be cut, counts"
+    assert row["accepted_by_position"] == [0.667, 0.333]
+    assert row["ttft_ms"] == {"p50": 500.0, "p99": 500.0}
+    assert row["itl_ms"] == {"p99": 200.0}
+    json.dumps(row)
+
+
+def test_a_row_without_a_sample_or_a_stream_claims_none() -> None:
+    job = Job(None, 128, 8, "plain", 0)
+    row = row_of("vllm-1", job, [Measured(measured(1024, 4.0).repeats, ())], [])
+    assert [row[name] for name in ("clock_mhz", "tau", "accepted_by_position")] == [None] * 3
+    assert row["itl_ms"] == {"p99": None}
+
+
+def test_legs_that_lie_apart_are_marked() -> None:
+    speeds = {"paceline": iter([4.0, 5.0])}
+
+    def paceline(leg: Leg) -> tuple[str, list[Measured]]:
+        return "abc", [measured(1024, next(speeds["paceline"])) for _ in leg.jobs]
+
+    done = Group([Leg("paceline", (LOAD,)), Leg("paceline", (LOAD,))], {"paceline": paceline})
+    assert done.marks() == [{"system": "paceline", "go": LOAD.go, "mode": "adaptive", "k": None, "apart": 0.25}]
+    assert len(done.rows([])) == 1
+
+
+def test_a_group_becomes_the_tables_lines_with_ratios() -> None:
+    order: list[str] = []
+
+    def side(name: str, seconds: float) -> Any:
+        def run(leg: Leg) -> tuple[str, list[Measured]]:
+            order.append(name)
+            return "0.99", [measured(job.out * job.concurrency, *[seconds] * REPEATS) for job in leg.jobs]
+
+        return run
+
+    done = Group(plan("64,128"), {"paceline": side("paceline", 4.0), "vllm": side("vllm", 5.0)})
+    assert order == ["paceline", "vllm", "vllm", "vllm", "paceline"]
+    rows = done.rows([])
+    assert {row["system"] for row in rows} == {"paceline", "vllm-0.99"}
+    assert not done.marks()
+    lines = table(merge(None, result(*rows))["rows"]).splitlines()[2:]
+    assert len(lines) == 2 * len(OUTS) * len(GROUPS["64,128"])
+    assert all(line.endswith(("| 1.34 | 1.25 |", "| 1.33 | 1.25 |")) for line in lines), lines
+
+
+def test_groups_merge_and_a_load_that_is_run_again_is_replaced_whole(tmp_path: Path) -> None:
+    first = row_of("paceline", LOAD, [measured(1024, 4.0)], [])
+    theirs = first | {"system": "vllm-1", "mode": "fixed", "k": 7}
+    other = row_of("paceline", Job("P65", 128, 32, "adaptive", None), [measured(4096, 4.0)], [])
+    path = add(tmp_path, "2030-01-01", result(first, theirs))
+    assert add(tmp_path, "2030-01-01", result(other, groups={"32": {"gpu": "y"}})) == path
+    again = row_of("paceline", LOAD, [measured(1024, 3.0)], [])
+    assert add(tmp_path, "2030-01-01", result(again, groups={"1,8": {"gpu": "z"}})) == path
+    found = json.loads(path.read_text())
+    assert found["rows"] == [again, other], "no row of the machine before stays beside the new ones"
+    assert found["groups"] == {"1,8": {"gpu": "z"}, "32": {"gpu": "y"}}
+
+
+@pytest.mark.parametrize("other", [{"device": "another GPU"}, {"versions": {"vllm": "2"}}])
+def test_what_was_measured_elsewhere_is_not_merged(other: dict[str, Any], tmp_path: Path) -> None:
+    add(tmp_path, "2030-01-01", result())
+    with pytest.raises(MergeError, match=next(iter(other))):
+        add(tmp_path, "2030-01-01", result(**other))
+    assert json.loads((tmp_path / "unmerged_race_2030-01-01.json").read_text()) == result(**other), "nothing is lost"
+
+
+def test_another_commit_of_the_same_day_gets_a_file_that_is_newer_by_name(tmp_path: Path) -> None:
+    first, second = (add(tmp_path, "2030-01-01", result(commit=commit)) for commit in ("abc", "def"))
+    assert second.name == "race_2030-01-01_def.json" > first.name
+    assert add(tmp_path, "2030-01-01", result(commit="def")) == second
+
+
+def test_samples_are_what_nvidia_smi_prints() -> None:
+    assert parsed("1980, 612.34, 0x0000000000000004\n", 3.0) == Sample(3.0, 1980.0, 612.34, 4)
+    assert parsed("[N/A], 612.34, 0x4", 3.0) is None
+    assert parsed("Unable to determine the device handle", 3.0) is None
+    assert beside([Sample(1.0, 1.0, 1.0, 5)], [(0.0, 2.0)]).reasons == 4, "idle is no limit"
+
+
+def test_a_meter_samples_while_its_context_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 1980, 612.3, 0x4\necho no such thing\nexec sleep 60\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with Meter() as meter:
+        end = time.monotonic() + 20
+        while not meter.samples and time.monotonic() < end:
+            time.sleep(0.01)
+    assert [(one.clock_mhz, one.watts, one.reasons) for one in meter.samples] == [(1980.0, 612.3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "sentence"), [("", "is no folder"), ("/nowhere", "is no folder"), (".", "nvidia-smi")]
+)
+def test_what_the_race_needs_is_said_before_it_starts(
+    folder: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("sys.argv", ["race", "--vllm", folder])
+    with pytest.raises(SystemExit):
+        race.main()
+    assert sentence in capsys.readouterr().err
+
+
+def test_arrivals_become_streams() -> None:
+    arrivals = [Arrival(5.5, 1, {"a": 1}, frozenset()), Arrival(6.0, 2, {"a": 3, "b": 1}, frozenset({"a"}))]
+    assert streams_of(Run(1.0, [], arrivals), 5.0) == [((0.5, 1), (1.0, 3)), ((1.0, 1),)]
+
+
+def test_vllm_is_told_the_profile_cut_to_k(tmp_path: Path) -> None:
+    order = order_of(Leg("vllm", (Job("P65", 128, 8, "fixed", 7),)), SETTINGS, tmp_path, 0.5)
+    assert order["rates"] == list(PROFILES["P65"][:7])
+    assert order["jobs"] == [{"out": 128, "concurrency": 8}]
+    plain = order_of(Leg("vllm", (Job(None, 128, 8, "plain", 0),)), SETTINGS, tmp_path, 0.5)
+    assert (plain["k"], plain["rates"]) == (0, [])
+    flat = order_of(Leg("vllm", (Job("flat", 128, 8, "fixed", 15),)), SETTINGS, tmp_path, 0.5)
+    assert flat["rates"] == [1.0] * 5 + [0.5] + [0.0] * 9
+
+
+@pytest.mark.parametrize("k", [7, 0])
+def test_vllms_process_runs_out_of_its_folder(k: int, tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(FAKE_VLLM)
+    (tmp_path / "vllm" / "inputs.py").write_text("TokensPrompt = dict\n")
+    kinds = "class RequestOutputKind:\n    DELTA = 1\n"
+    (tmp_path / "vllm" / "sampling_params.py").write_text(kinds)
+    jobs = tuple(Job("P65" if k else None, out, 2, "fixed" if k else "plain", k) for out in (12, 9))
+    version, found = vllm_leg(Leg("vllm", jobs), SETTINGS, VllmOptions(tmp_path))
+    assert version == "0.99"
+    assert [[repeat.tokens for repeat in one.repeats] for one in found] == [[24] * REPEATS, [18] * REPEATS]
+    assert [[[count for _, count in stream] for stream in one.streams] for one in found] == [[[4, 4]] * 2] * 2
