@@ -1,4 +1,4 @@
-"""Follows the pairs that a controller announces, and puts their changes into words."""
+"""Follows the pairs that a controller announces, and describes their changes."""
 
 import threading
 

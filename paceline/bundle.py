@@ -1,4 +1,4 @@
-"""Where the services' code lies, and how their programs are started so that no other package can stand before it."""
+"""Finds the services' code, and starts its programs so that no other package of the same name is imported."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What goes wrong, as exceptions that tell a program what to do."""
+"""The exceptions of this package; their fields tell a program what to do."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a program asks for, as plain values, and the message that says it; what is None is left to the gateway."""
+"""A program's request as plain values, and its message; a value of None is left to the gateway."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -40,8 +40,9 @@ class App(Protocol):
 class ServiceHost:
     """Hosts one app; restarted by Ray, which runs __init__ again and nothing else.
 
-    A service that fails for a reason which may pass ends this process, so that Ray begins it again. Ray would never
-    restart an actor whose constructor raised, and a refusal that is final would only be repeated: both are reported.
+    When a service fails for a reason that may pass, this process ends and Ray starts it again. A final refusal is
+    reported instead, because a restart would only repeat it; so is an error of the constructor, after which Ray would
+    not restart the actor.
     """
 
     async def __init__(self, name: str, make: Callable[[], App], device: str) -> None:  # type: ignore[misc]  # Ray awaits it

@@ -115,7 +115,9 @@ class ClusterApp:
         await self._lose(MpsError("the MPS daemon has ended"))
 
     async def _lose(self, error: Exception) -> None:
-        """Ends the controller at once: what its pairs stand on is gone, and a new container has it again."""
+        """Ends the controller at once: its pairs cannot run without the lost process, and a new container starts all of
+        them.
+        """
         logger.critical("%s: the controller ends, and its pairs with it", error)
         self._lost = True
         await self._server.set_live(False)
@@ -147,7 +149,7 @@ class ClusterApp:
     async def drain(self) -> None:
         """Lets targets finish, stops the pairs, Ray and the listeners.
 
-        When Ray or the daemon is lost nothing is waited for: the process ends, and takes with it what it has started.
+        When Ray or the daemon is lost it waits for nothing: the process ends together with all that it has started.
         """
         for task in self._tasks:
             task.cancel()

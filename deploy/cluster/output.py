@@ -28,8 +28,8 @@ def pipe_of(folder: Path, service: str) -> Path:
 def speak(folder: Path, service: str, level: str, pair: str) -> None:
     """Sends what this process logs or prints from here on to the controller, if it runs on this machine.
 
-    It never waits: what the controller does not read in time is lost, and no engine stands still for it. With a
-    controller elsewhere the lines stay Ray's, which forwards them.
+    Writing never waits, so that no engine stands still: lines that the controller does not read in time are lost. Where
+    the controller is on another machine, Ray forwards the lines.
     """
     try:
         descriptor = os.open(pipe_of(folder, service), os.O_WRONLY | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""When a service that does not do its work is given up, and when its pair is; imports no ray."""
+"""Decides when a service that does not work is restarted, and when its pair is given up; imports no ray."""
 
 import time
 from collections import deque

@@ -1,4 +1,4 @@
-"""A number of requests, so many at a time, and what they come to."""
+"""Runs a number of requests at one concurrency and sums up their times."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""Sampling and commit once more, one token at a time in plain Python: what the operator is compared with."""
+"""The oracle of sampling and commit: one token at a time in plain Python."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Sample, accept, commit: against plain decoding over many random rounds, and the cases that must not slip."""
+"""Sample, accept, commit: against plain decoding over many random rounds, and in the known hard cases."""
 
 import random
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The lossless gate (I1): under every width, proposer and batch a request must say what plain decoding says."""
+"""The lossless gate (I1): with every width, proposer and batch a request must get the text of plain decoding."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 PROPOSERS = ("dflash", "ngram", "adversarial", "perfect", "wire-dflash", "wire-ngram", "wire-adversarial")
 MEMORY = {"wire-dflash": "shared", "wire-ngram": "none", "wire-adversarial": "shared"}
 FAMILIES = ("llama", "qwen2")
-"""Of targets that go through the gate beside the pair's."""
+"""Families of further targets that the gate runs."""
 FAMILY_PROPOSERS = ("ngram", "perfect")
-"""What they are served with, and drafts that are all accepted, as random text has few repetitions."""
+"""Their proposers; `perfect` is among them because random text has few repetitions for `ngram`."""
 Truth = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One arm of the gate; width 1 has no proposer."""
+    """One case of the gate; width 1 has no proposer."""
 
     dtype: str
     temperature: float

@@ -1,4 +1,4 @@
-"""The gate must turn red when something is wrong: three seeded faults, each of the kind it exists to find."""
+"""The gate must fail when something is wrong: three seeded faults, each of a kind that it must find."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A seeded bug: one piece of source text of one module replaced while it is imported."""
+"""A seeded bug: one piece of a module's source text is replaced while the module is imported."""
 
 import importlib.abc
 import importlib.machinery

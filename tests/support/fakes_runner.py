@@ -1,4 +1,4 @@
-"""A runner without a model: tokens are a fixed function of what came before, so any round order must agree with it.
+"""A runner without a model: a token is a fixed function of the tokens before it, in whatever order rounds run.
 
 It checks what a real runner relies on: epochs, contiguous chunks, landings in the order of launches. With a look-ahead
 it runs a round when it is launched, as a device does, whether or not the one before has landed; a request that has

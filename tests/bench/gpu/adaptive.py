@@ -1,8 +1,8 @@
 """Adaptive width against plain and every fixed width, alternating on one pair, under one profile of acceptance.
 
 Speeds count expected tokens: each round of the steady part counts what its width accepts on average under the profile.
-Widths and times are the real ones; only the luck of acceptance, which is the benchmark's own dice, is taken off. Plain
-needs no such thing. Prompts are found in the prefix cache, so that all streams of a run start in one round.
+Widths and times are real; only the random part of acceptance, which the benchmark draws, is replaced by its mean. All
+prompts are prefix hits, so that all streams of a run start in one round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What steps and served rounds are made of: products and K/V, single steps, what lies between, and a floor by bytes."""
+"""The parts of steps and served rounds: products and K/V, single steps, the time in between, and a floor by bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured of one request, and what many of them come to."""
+"""The measurements of one request, and sums and percentiles of many."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Every seeded bug still has its place in the source: one that does not would be found only when all of them run."""
+"""The source text of every seeded bug still exists; otherwise only a run of all mutants would tell."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What sequences leave behind: one place says how large it is, where it lies and what a change of hands asks of it."""
+"""The states of sequences: their size, their tensors, and what happens to them when a slot gets another request."""
 
 from pathlib import Path
 

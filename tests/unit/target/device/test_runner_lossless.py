@@ -1,4 +1,4 @@
-"""The runner says what the model says, whatever is drafted and whoever is beside (I1, I3, I6)."""
+"""The runner gives the model's own tokens, whatever the drafts and the batch neighbours (I1, I3, I6)."""
 
 from dataclasses import replace
 from typing import Any

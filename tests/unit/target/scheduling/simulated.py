@@ -1,4 +1,5 @@
-"""A runner without a model: blocks remember which token they hold, so a block given away too early shows at once.
+"""A runner without a model: blocks remember which tokens they hold, so a block that is reused too early is found at
+once.
 
 The next token is a hash of the request's tokens, hence the text is the same whatever happens around it.
 """
