@@ -120,7 +120,13 @@ $(NODE_CLIENTS): .venv-clients/%/.installed: tests/interop/clients/%/package-loc
 	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $@
 
-test-interop: .venv-interop/.installed $(CLIENTS) $(NODE_CLIENTS)  ## public gateways before ours, and the clients that people use
+.venv-page/.installed: $(addprefix tests/interop/page/,package-lock.json chromium.sh)
+	@mkdir -p .venv-page && cp tests/interop/page/package*.json .venv-page
+	@npm ci --prefix .venv-page --ignore-scripts --no-audit --no-fund --loglevel error
+	@tests/interop/page/chromium.sh .venv-page/chromium
+	@touch $@
+
+test-interop: .venv-interop/.installed .venv-page/.installed $(CLIENTS) $(NODE_CLIENTS)  ## public gateways before ours, clients, a browser
 	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --override-ini norecursedirs=.venv tests/interop $(ARGS)
 
 soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one fault test instead

@@ -32,8 +32,8 @@ class Line:
 
 
 @contextmanager
-def pair(folder: Path) -> Iterator[PairProcesses]:
-    started = PairProcesses(folder, TinyPair(EMBEDDED / "target", EMBEDDED / "drafter"), ("--model-name", "fake"))
+def pair(folder: Path, name: str = "fake") -> Iterator[PairProcesses]:
+    started = PairProcesses(folder, TinyPair(EMBEDDED / "target", EMBEDDED / "drafter"), ("--model-name", name))
     try:
         started.wait_ready()
         started.wait_attached(1)

@@ -4,7 +4,13 @@ import { Pace } from "./pace.js";
 import { added } from "./request.js";
 import { Trail } from "./trail.js";
 
-const ENDS = { stop_token: "ended", stop_string: "ended", length: "most tokens", context: "context full", deadline: "time over" };
+const ENDS = {
+  stop_token: "ended",
+  stop_string: "ended",
+  length: "token limit",
+  context: "context full",
+  deadline: "time limit",
+};
 
 export class Answer {
   text = "";
@@ -18,8 +24,8 @@ export class Answer {
     this.thought = element("p", { class: "text thought", hidden: "" });
     this.shown = element("p", { class: plain ? "text plain" : "text" });
     this.figures = element("dl", { class: "figures" });
-    this.node = element("article", { "aria-busy": "true" }, element("h3", {}, title), this.thought, this.shown, this.figures);
-    this.node.setAttribute("aria-label", title);
+    const parts = [element("h3", {}, title), this.thought, this.shown, this.figures];
+    this.node = element("article", { "aria-busy": "true", "aria-label": title }, ...parts);
     this.#tell();
   }
 

@@ -40,8 +40,9 @@ export class Conversation {
     const running = (this.#running = new AbortController());
     const messages = [...this.#messages, { role: "user", content: text }];
     const answers = SIDES[options.mode].map((on) => new Answer(TITLES[on], options.kind === "text"));
+    const asked = element("p", { class: options.kind === "text" ? "asked plain" : "asked" }, text);
     const side = element("div", { class: "answers" }, ...answers.map((answer) => answer.node));
-    const turn = element("div", { class: "turn" }, element("p", { class: "asked" }, text), side);
+    const turn = element("div", { class: "turn" }, asked, side);
     this.place.append(turn);
     const runs = SIDES[options.mode].map((on, index) => () => {
       return this.#answer(answers[index], request(model, messages, options, on), running.signal);

@@ -1,5 +1,7 @@
 // Which characters of an answer come from accepted drafts.
 
+const CUT = "\ufffd";
+
 /**
  * Tokens that have come and are not shown yet. Their text is what the model wrote; what is shown lacks some of it, such as
  * the tags around thoughts, and may come later than its tokens.
@@ -18,14 +20,20 @@ export class Trail {
 
   /** Cuts shown text where accepted drafts begin and end; text without tokens counts as not drafted. */
   take(shown) {
-    const skipped = this.#text.indexOf(shown);
-    if (!shown || skipped < 0) return shown ? [{ text: shown, accepted: false }] : [];
-    this.#drop(skipped);
+    const known = this.#known(shown);
+    this.#drop(this.#text.indexOf(known));
     let from = 0;
-    return this.#drop(shown.length).map(({ size, accepted }) => {
+    const parts = this.#drop(known.length).map(({ size, accepted }) => {
       from += size;
       return { text: shown.slice(from - size, from), accepted };
     });
+    return from < shown.length ? [...parts, { text: shown.slice(from), accepted: false }] : parts;
+  }
+
+  /** The beginning of shown text that tokens tell of: an output that ends inside a character ends with CUT, which none does. */
+  #known(shown) {
+    const beginnings = [shown, shown.endsWith(CUT) ? shown.slice(0, -1) : ""];
+    return beginnings.find((one) => this.#text.includes(one)) ?? "";
   }
 
   /** Takes characters from the front; returns the spans that they were in. */
