@@ -39,7 +39,10 @@ class Case:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of the gate; `excused` are float32 near ties, `accepted` drafts show that speculation was at work."""
+    """Counts of the gate. `excused` are near ties of float32, which are no mismatches.
+
+    `accepted` drafts show that speculation was at work.
+    """
 
     cases: int = 0
     tokens: int = 0

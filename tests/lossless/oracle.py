@@ -1,4 +1,4 @@
-"""The judge of a divergence: the same model in float64, fed the common prefix in one forward."""
+"""Judges a divergence in float32: the model in float64, fed the common prefix in one forward, must show a near tie."""
 
 from collections.abc import Sequence
 from pathlib import Path

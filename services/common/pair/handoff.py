@@ -9,13 +9,13 @@ class HandoffMode(StrEnum):
     """How rounds are asked for and how their drafts come."""
 
     HOST = "host"
-    """Asked for by Pace; the drafts come by the mailbox."""
+    """A message on Pace asks for a round; the drafter fills the mailbox and answers."""
     SOCKET = "socket"
-    """Asked for by the side socket; the drafts come by the mailbox."""
+    """A message on the side socket asks for a round; the drafter fills the mailbox and answers."""
     FLAGS = "flags"
-    """Ordered by flags of the devices' streams; the drafts come by the mailbox."""
+    """CUDA streams of both sides order a round by flags; the drafter fills the mailbox."""
     WIRE = "wire"
-    """Asked for by Pace, whose answers bring the drafts."""
+    """A message on Pace asks for a round, and its answer brings the drafts."""
 
     def in_use(self, sharing: Sharing) -> str:
         """The mode as metrics and Describe name it: flags also say how the processes share the GPU."""

@@ -7,16 +7,16 @@ from services.drafter.handoff.protocol import SharedMemory
 
 
 class HostHandoff(SharedMemory):
-    """The portable fallback, on any device."""
+    """The portable fallback, on any device. The request comes after the inputs, so no draft waits for them."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
-        """The inputs are there."""
+        """Does nothing: the inputs are written."""
 
     def begin(self, number: int, bucket: int) -> None:
-        """The inputs are there."""
+        """Does nothing: the inputs are written."""
 
     def end(self, number: int) -> None:
         """Waits for the device."""

@@ -55,7 +55,7 @@ class SharedMemory:
     """The base of the modes whose drafter reads the target's memory and fills its mailbox."""
 
     def learn(self, texts: Sequence[Text], slots: Sequence[int]) -> None:
-        """There is nothing to learn.
+        """Refuses: texts come only where no memory is shared.
 
         Raises:
             PacelineError: INVALID_FIELD, always.
@@ -63,11 +63,11 @@ class SharedMemory:
         raise invalid_field("texts", "this attachment shares memory: texts and rows are read there")
 
     def drafts(self, rows: int, width: int) -> Sequence[Draft]:
-        """The target reads the mailbox."""
+        """None: the target reads the mailbox."""
         return ()
 
     def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
-        """Rounds are asked for by Pace."""
+        """Does nothing: rounds are asked for by Pace."""
 
     def close(self) -> None:
-        """Nothing waits."""
+        """Does nothing: no stream or thread waits."""

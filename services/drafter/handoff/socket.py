@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class SocketHandoff(SharedMemory):
-    """For an arena in host memory. A round that was not agreed on ends the connection."""
+    """For an arena in host memory. A round without a captured step ends the connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Owns the connection."""
@@ -25,13 +25,13 @@ class SocketHandoff(SharedMemory):
         self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
 
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
-        """The inputs are there: the message says so."""
+        """Does nothing: the message came after the inputs."""
 
     def begin(self, number: int, bucket: int) -> None:
-        """The inputs are there."""
+        """Does nothing: the inputs are written."""
 
     def end(self, number: int) -> None:
-        """The mailbox is filled: it is host memory."""
+        """Does nothing: a mailbox in host memory is filled when the draft returns."""
 
     def serve(self, fill: Fill, observe: Callable[[float], object], core: int) -> None:
         """Starts the thread, on that core."""

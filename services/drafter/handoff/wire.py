@@ -18,13 +18,13 @@ class WireHandoff(SharedMemory):
         self._pad_slot = len(shared.tag_S3) - 1
 
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
-        """The inputs are there."""
+        """Does nothing: the inputs are written."""
 
     def begin(self, number: int, bucket: int) -> None:
-        """The inputs are there."""
+        """Does nothing: the inputs are written."""
 
     def end(self, number: int) -> None:
-        """Reading the drafts waits for the device."""
+        """Does nothing: reading the drafts waits for the device."""
 
     def drafts(self, rows: int, width: int) -> list[Draft]:
         """What the mailbox holds for the first `rows` rows; one without a draft is left out."""

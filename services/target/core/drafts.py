@@ -22,8 +22,8 @@ class Mark(Protocol):
 class Drafts(Protocol):
     """One attachment of a drafter, or none. All methods are called from the engine's thread.
 
-    A speculative round calls `publish`, `ask` and `wait`. If `wait` returns true it calls `hold` before its verify is
-    launched. Every round ends with `watch`, which waits for the verify.
+    In a speculative round the runner's prepare calls `publish`, then the engine calls `ask` and `wait`. If `wait` is
+    true, the runner's launch calls `hold` before the verify. Landing any round calls `watch`.
     """
 
     generation: int

@@ -27,7 +27,10 @@ class RoundOutput(Protocol):
 
 
 class RoundRunner(Protocol):
-    """The device side of a round. One thread may call it, in the order prepare, overlap, launch, land."""
+    """The device side of rounds.
+
+    One thread calls prepare, overlap and launch for each, then `land` of what launch returned.
+    """
 
     look_ahead: int
     """Rounds that may be launched before the one ahead of them has landed."""
@@ -78,4 +81,4 @@ class Round:
 
 
 NO_ROUND = Round(Plan(0, 1, (), 0, (), (), (), ()))
-"""Stands where no round is in flight; it is over."""
+"""The value where no round is in flight; it is over."""

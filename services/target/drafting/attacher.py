@@ -29,9 +29,10 @@ _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _REFUSED_PAUSE_S = 30.0
-"""Wait after such an answer: a drafter that calls sound weights damaged makes the target hash them at each attempt."""
+"""Seconds to the next attempt after a refusal; a drafter that calls sound weights damaged makes the target hash them.
+"""
 _SAID_NO = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.DATA_LOSS)
-"""A drafter that answers so keeps nothing mapped."""
+"""Statuses of refusals, after which the drafter keeps nothing mapped."""
 _ATTACH_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 5.0
 _LOOK_S = 0.1

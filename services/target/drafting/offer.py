@@ -133,11 +133,11 @@ class CudaOffers:
         yield replace(plain, cuda_handle=self._arena.handle, gpu_uuid=self._arena.gpu_uuid)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
 
 class BareOffers:
-    """Offers without memory, for drafters that cannot map any; nobody can tell who takes them."""
+    """Offers without memory, for drafters that cannot map any; the target cannot tell who takes them."""
 
     claimed_by = 0
 
@@ -156,7 +156,7 @@ class BareOffers:
         yield replace(plain, target_pid=0, context_limit=self._terms.context_limit)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
 
 def make_offers(arena: Arena, terms: OfferConstants, folder: Path, shares_memory: bool = True) -> Offers:

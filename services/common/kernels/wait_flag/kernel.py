@@ -1,7 +1,7 @@
 """One thread that polls a flag.
 
-A wait of the stream itself ends sooner than the graph behind it starts; this one is part of the graph, so that the next
-kernel starts as within any graph.
+A graph takes longer to start behind a wait of the stream than a kernel takes to start within a graph. So this wait is
+the first kernel of the graph.
 
 It reads one word again and again from L2, and takes one warp of one multiprocessor.
 """

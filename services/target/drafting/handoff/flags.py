@@ -1,8 +1,8 @@
 """Hand-off by flags: the CUDA streams of target and drafter write 64-bit words of the arena and wait for them.
 
 While a verify runs, the target's host enqueues the next round behind it and lets the drafter's host enqueue its draft.
-When the verify is done, the target's stream publishes and writes `published`, the draft runs and writes `drafted`, and
-the next verify begins: no host acts in between.
+When the verify is done, the target's stream publishes and writes `published`; the draft, which waited for that, runs
+and writes `drafted`; the next verify, which waited for that, begins. No host acts in between.
 """
 
 from __future__ import annotations

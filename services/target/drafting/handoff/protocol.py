@@ -28,7 +28,7 @@ class Attached(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Quarantines the drafter: it is late."""
+        """Ends the attachment: the drafter is late, which counts as quarantined."""
         ...
 
     def lose(self) -> None:
