@@ -49,7 +49,8 @@ def _panel(panel: Panel, prometheus: Prometheus, since: float, place: Axes) -> N
         for series in prometheus.range(concrete(expression), since, now, (now - since) / POINTS)
     ]
     if panel.heatmap:
-        _heatmap({series["metric"]["le"]: dict(series["values"]) for _, series in found}, since, place)
+        rows = {label(legend, series["metric"]): dict(series["values"]) for legend, series in found}
+        _heatmap(rows, any("le" in series["metric"] for _, series in found), since, place)
         return
     for legend, series in found:
         points = [(float(at) - since, float(value)) for at, value in series["values"]]
@@ -64,13 +65,13 @@ def label(legend: str, metric: dict[str, str]) -> str:
     return re.sub(r"{{(\w+)}}", lambda name: Path(metric.get(name[1], "")).name, legend).strip()
 
 
-def _heatmap(buckets: dict[str, dict[float, str]], since: float, place: Axes) -> None:
-    """Draws how many values fell into each bucket; what Prometheus gives adds up those below."""
-    bounds = sorted(buckets, key=float)
-    moments = sorted({at for values in buckets.values() for at in values})
+def _heatmap(rows: dict[str, dict[float, str]], cumulated: bool, since: float, place: Axes) -> None:
+    """Draws the values of each row; those of buckets are `cumulated`: each holds those below it."""
+    names = sorted(rows, key=float)
+    moments = sorted({at for values in rows.values() for at in values})
     if not moments:
         return
-    below = np.array([[float(buckets[bound].get(at, 0.0)) for at in moments] for bound in bounds])
-    within = np.diff(below, axis=0, prepend=0.0)
-    place.pcolormesh([at - since for at in moments], np.arange(len(bounds)), within, cmap="Oranges", shading="nearest")
-    place.set_yticks(np.arange(len(bounds)), bounds, fontsize=5)
+    found = np.array([[float(rows[name].get(at, 0.0)) for at in moments] for name in names])
+    within = np.diff(found, axis=0, prepend=0.0) if cumulated else found
+    place.pcolormesh([at - since for at in moments], np.arange(len(names)), within, cmap="Oranges", shading="nearest")
+    place.set_yticks(np.arange(len(names)), names, fontsize=5)

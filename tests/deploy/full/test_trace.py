@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import grpc
+import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -16,6 +17,7 @@ from tests.deploy.full.load import clients
 from tests.deploy.full.release import running
 
 TRACE, CLIENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+QUIET = "4bf92f3577b34da6a3ce929d0e0e4736"
 TOKENS = 24
 EXPORTED_S = 30.0
 
@@ -51,24 +53,32 @@ def collecting() -> Iterator[tuple[Collector, str]]:
     server.stop(0)
 
 
-async def generate(addresses: list[str], flags: str) -> inference_pb2.Final:
-    """One answer under the client's trace; flags 01 ask for it to be kept."""
+async def generate(addresses: list[str], trace: str, flags: str) -> inference_pb2.Final:
+    """One answer under a trace of the client's; flags 01 ask for it to be kept."""
     request = inference_pb2.GenerateRequest(
         prompt=inference_pb2.Prompt(text="def add(a, b):\n"),
         stopping=types_pb2.Stopping(max_tokens=TOKENS, ignore_eos=True),
     )
     async with clients(addresses) as stub:
-        call = stub.Generate(request, timeout=60, metadata=(("traceparent", f"00-{TRACE}-{CLIENT}-{flags}"),))
+        call = stub.Generate(request, timeout=60, metadata=(("traceparent", f"00-{trace}-{CLIENT}-{flags}"),))
         finals = [message.final async for message in call if message.HasField("final")]
     return finals[0]
 
 
-def test_a_trace_holds_every_step_of_a_request() -> None:
+@pytest.fixture(scope="module")
+def traced() -> tuple[Collector, inference_pb2.Final]:
+    """What is collected of a request that wants no trace and of one that wants it, and the answer of the latter."""
     with collecting() as (collector, endpoint), running(1, 1, {ENDPOINT: endpoint}) as release:
-        final = asyncio.run(generate(release.addresses("gateway", 0), "01"))
+        asyncio.run(generate(release.addresses("gateway", 0), QUIET, "00"))
+        final = asyncio.run(generate(release.addresses("gateway", 0), TRACE, "01"))
         end = time.monotonic() + EXPORTED_S
         while not (collector.named("generate") and collector.named("decode")) and time.monotonic() < end:
             time.sleep(0.2)
+    return collector, final
+
+
+def test_a_trace_holds_every_step_of_a_request(traced: tuple[Collector, inference_pb2.Final]) -> None:
+    collector, final = traced
     ((gateway, root),) = collector.named("generate")
     assert gateway == "paceline-gateway"
     assert root.parent_span_id.hex() == CLIENT
@@ -88,7 +98,7 @@ def test_a_trace_holds_every_step_of_a_request() -> None:
     assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
 
 
-def test_a_client_that_wants_no_trace_gets_no_rounds() -> None:
-    with collecting() as (collector, endpoint), running(1, 1, {ENDPOINT: endpoint}) as release:
-        asyncio.run(generate(release.addresses("gateway", 0), "00"))
-    assert collector.named("round") == []
+def test_a_client_that_wants_no_trace_gets_none(traced: tuple[Collector, inference_pb2.Final]) -> None:
+    collector, _ = traced
+    assert collector.spans
+    assert not [name for name, span in collector.spans if span.trace_id.hex() == QUIET]
