@@ -1,6 +1,8 @@
 // What readers do on the page; each returns what there was to see.
 import { readFileSync } from "node:fs";
 
+const LOOKS_MS = 2500; // The status is asked for every two seconds.
+
 /** Writes a message, with other fields of the form, and sends it. */
 async function send(page, { message, mode = "on", kind = "chat", ...fields }) {
   await page.locator("summary").evaluate((summary) => (summary.parentElement.open = true));
@@ -30,7 +32,7 @@ async function answers(page) {
         [...place.childNodes].map((piece) => [piece.nodeName, piece.textContent]),
       ),
       figures: Object.fromEntries(
-        [...one.querySelectorAll(".figures div")].map((pair) => [pair.children[0].textContent, pair.children[1].textContent]),
+        [...one.querySelectorAll(".figures div")].map((pair) => [...pair.children].map((cell) => cell.textContent)),
       ),
       elements: one.querySelectorAll("*:not(h3, p, dl, dl *, mark)").length,
       wrong: [...one.querySelectorAll(".wrong")].map((problem) => problem.textContent),
@@ -49,8 +51,8 @@ export async function answer(page, given) {
   await ended(page);
   await page.waitForFunction(() => document.getElementById("status-total").children.length);
   const verdicts = await page.locator(".verdict").allTextContents();
-  const total = await page.locator("#status-total").innerText();
-  return { ...(await told(page)), answers: await answers(page), verdicts, total, pairs: await page.locator("tbody tr").count() };
+  const pairs = await page.locator("tbody tr").count();
+  return { ...(await told(page)), answers: await answers(page), verdicts, pairs };
 }
 
 /** Two turns of one conversation. */
@@ -67,18 +69,18 @@ export async function twice(page, given) {
 export async function stop(page, given) {
   await send(page, given.form);
   await page.waitForFunction(() => document.querySelector("article .text:not(.thought)")?.textContent.length > 20);
-  const running = await page.locator("#status-total").innerText();
   if (given.key) await page.keyboard.press(given.key);
   else await page.getByRole("button", { name: "Stop" }).click();
   await ended(page);
   const focused = await page.evaluate(() => document.activeElement.id);
   const enabled = await page.getByRole("button", { name: "Send" }).isEnabled();
-  return { ...(await told(page)), answers: await answers(page), running, focused, enabled };
+  return { ...(await told(page)), answers: await answers(page), focused, enabled };
 }
 
 /** Enters a key where one is needed. */
 export async function key(page, given) {
   await page.getByLabel("Key for this gateway").waitFor();
+  await page.waitForTimeout(LOOKS_MS);
   const before = await told(page);
   await page.getByLabel("Key for this gateway").fill(given.secret);
   await page.getByRole("button", { name: "Use this key" }).click();
@@ -104,7 +106,7 @@ export async function tabs(page) {
   const order = [];
   for (let step = 0; step < 12; step += 1) {
     await page.keyboard.press("Tab");
-    order.push(await page.evaluate(() => document.activeElement.id || document.activeElement.name || document.activeElement.tagName));
+    order.push(await page.evaluate(() => ((here) => here.id || here.name || here.tagName)(document.activeElement)));
   }
   return { order };
 }

@@ -12,7 +12,7 @@ const [ask, access, message, send, stop, opener] = ["ask", "access", "message", 
 );
 const gateway = new Gateway();
 const conversation = new Conversation(gateway, document.getElementById("turns"), failed);
-const panel = new StatusPanel(gateway, document, failed);
+const panel = new StatusPanel(gateway, document);
 let model = null;
 
 function failed(error) {

@@ -6,19 +6,19 @@ const EVERY_MS = 2000;
 const WIDTHS = 3;
 
 export class StatusPanel {
-  /** `failed` hears of every refusal. */
-  constructor(gateway, document, failed) {
+  #denied = false;
+
+  constructor(gateway, document) {
     this.gateway = gateway;
-    this.failed = failed;
     this.note = document.getElementById("status-note");
     this.total = document.getElementById("status-total");
     this.pairs = document.getElementById("status-pairs");
   }
 
-  /** Asks again and again, while somebody can see it. */
+  /** Asks again and again, while somebody can see it; once a key was missing, only after `look` had one. */
   async follow() {
     for (;;) {
-      if (document.visibilityState === "visible") await this.look();
+      if (document.visibilityState === "visible" && !this.#denied) await this.look();
       await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
     }
   }
@@ -27,9 +27,10 @@ export class StatusPanel {
   async look() {
     try {
       this.#show(await this.gateway.status());
+      this.#denied = false;
     } catch (error) {
-      setText(this.note, error.wantsKey ? "Needs a key." : "No answer from the gateway.");
-      this.failed(error);
+      this.#denied = Boolean(error.wantsKey);
+      setText(this.note, this.#denied ? "Needs a key." : "No answer from the gateway.");
     }
   }
 
@@ -71,5 +72,6 @@ function used({ free_blocks, total_blocks }) {
 function widths(rounds) {
   const all = Object.values(rounds).reduce((sum, count) => sum + count, 0);
   const most = Object.entries(rounds).sort(([, one], [, other]) => other - one);
-  return most.slice(0, WIDTHS).map(([width, count]) => `${width}: ${Math.round((100 * count) / all)} %`).join(", ") || "–";
+  const shares = most.map(([width, count]) => `${width}: ${Math.round((100 * count) / all)} %`);
+  return shares.slice(0, WIDTHS).join(", ") || "–";
 }

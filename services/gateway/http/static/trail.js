@@ -30,7 +30,7 @@ export class Trail {
     return from < shown.length ? [...parts, { text: shown.slice(from), accepted: false }] : parts;
   }
 
-  /** The beginning of shown text that tokens tell of: an output that ends inside a character ends with CUT, which none does. */
+  /** The beginning of shown text that tokens tell of; none tells of the CUT of an output that ends inside a character. */
   #known(shown) {
     const beginnings = [shown, shown.endsWith(CUT) ? shown.slice(0, -1) : ""];
     return beginnings.find((one) => this.#text.includes(one)) ?? "";
