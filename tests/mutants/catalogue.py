@@ -1,5 +1,6 @@
 """The seeded bugs: each has been a real defect of some speculative or continuous-batching engine."""
 
+from tests.mutants.arithmetic import ARITHMETIC
 from tests.mutants.mutation import Mutant
 from tests.mutants.scheduling import SCHEDULING
 
@@ -41,8 +42,8 @@ PUBLISHED = f"{_STEPS}test_the_drafter_sees_what_was_committed"
 DRAFT_CONTEXT = f"{_STEPS}test_plain_rounds_keep_the_draft_context_complete"
 WINDOWS = "tests/unit/common/model/test_dflash_windows.py"
 PUBLISHED_DFLASH = "tests/unit/common/model/test_published.py::test_blocks_are_those_of_the_published_code"
-TAGS = f"{_KERNELS}test_take_drafts.py::test_a_foreign_round_epoch_or_generation_is_absent"
-RANGE = f"{_KERNELS}test_take_drafts.py::test_an_id_out_of_range_makes_its_row_absent"
+TAGS = f"{_KERNELS}test_read_mailbox.py::test_a_foreign_round_epoch_or_generation_is_absent"
+RANGE = f"{_KERNELS}test_read_mailbox.py::test_an_id_out_of_range_makes_its_row_absent"
 ACCEPTED = f"{_KERNELS}test_accept.py::test_ten_thousand_random_rows_equal_plain_decoding"
 TIES = f"{_KERNELS}test_accept.py::test_ties_go_to_the_lowest_id"
 LAW = f"{_KERNELS}test_sampling_law.py::test_draws_follow_the_exact_law"
@@ -268,4 +269,4 @@ ENDS = (
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip
 
-MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *SCHEDULING)
+MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *ARITHMETIC, *SCHEDULING)

@@ -12,3 +12,10 @@ def test_each_seeded_bug_applies() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     for mutant in MUTANTS:
         check(mutant, ROOT)
+
+
+def test_each_killing_test_is_there() -> None:
+    for mutant in MUTANTS:
+        path, _, name = mutant.killed_by.partition("::")
+        assert (ROOT / path).exists(), mutant.name
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), mutant.name

@@ -1,0 +1,52 @@
+"""Seeded bugs of what must depend on a row or a request alone: sums cut by company, draws by place, moves by chance."""
+
+from tests.mutants.mutation import Mutant
+
+ARITHMETIC = (
+    Mutant(
+        "product-adds-in-two-halves-for-few-rows",
+        "services.common.kernels.linear.product",
+        "product_TF: Tensor = torch.ops.quantized.linear_dynamic_fp16(x_TD, self.packed)",
+        "half, product_TF = x_TD.clone(), torch.ops.quantized.linear_dynamic_fp16(x_TD, self.packed)\n"
+        "        half[:, ::2] = 0\n"
+        "        if x_TD.shape[0] < 4:\n"
+        "            product_TF = torch.ops.quantized.linear_dynamic_fp16(half, self.packed)\n"
+        "            product_TF += torch.ops.quantized.linear_dynamic_fp16(x_TD - half, self.packed)",
+        "tests/kernels/test_rows_alone.py::test_products_by_weights_of_two_bytes",
+    ),
+    Mutant(
+        "squares-scaled-by-the-largest-row",
+        "services.common.kernels.rms_norm.reference",
+        "length: Tensor = torch.linalg.vector_norm(x, 2, [-1], True)",
+        "length: Tensor = torch.linalg.vector_norm(x / x.abs().max(), 2, [-1], True) * x.abs().max()",
+        "tests/kernels/test_rows_alone.py::test_norms_and_swiglu",
+    ),
+    Mutant(
+        "synthetic-acceptance-drawn-by-row",
+        "services.common.kernels.force_acceptance.reference",
+        "uniform(slots.seed_S[slots_B],",
+        "uniform(torch.arange(len(slots_B)),",
+        "tests/kernels/test_force_acceptance.py::test_a_draw_is_of_seed_and_position_whatever_the_row_slot_and_round",
+    ),
+    Mutant(
+        "output-goes-on-with-any-numerics",
+        "services.gateway.router",
+        "[one for one in usable if one.numerics == numerics] or usable",
+        "usable",
+        "tests/unit/gateway/test_router.py::test_output_goes_on_with_equal_numerics_however_full_they_are",
+    ),
+    Mutant(
+        "other-numerics-not-told",
+        "services.gateway.migration",
+        "self.totals.numerics_changed = True",
+        "self.totals.numerics_changed = False",
+        "tests/unit/gateway/test_migration.py::test_output_of_unequal_numerics_is_told_once_it_is_there",
+    ),
+    Mutant(
+        "numerics-without-the-libraries",
+        "services.common.device.numerics",
+        "json.dumps(asdict(self), sort_keys=True)",
+        'json.dumps(asdict(self) | {"libraries": {}}, sort_keys=True)',
+        "tests/unit/common/device/test_numerics.py::test_a_digest_is_of_all_parts_in_any_order",
+    ),
+)
