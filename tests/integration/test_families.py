@@ -18,7 +18,7 @@ NO_CONTEXT = ("--drafter-model", "none")
 NGRAM = ("--proposer", "ngram")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "qwen3_5"])
 async def test_drafts_leave_text_alone(family: str, tmp_path: Path) -> None:
     # Texts of smaller weights repeat themselves, which n-gram drafts need.
     models = write_tiny(tmp_path, seed=3, family=family, std=0.15)

@@ -6,10 +6,20 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.lossless.gate import DTYPES, FAMILIES, FAMILY_PROPOSERS, PROPOSERS, Tally, run_part
+from tests.lossless.gate import (
+    DTYPES,
+    FAMILIES,
+    FAMILY_PROPOSERS,
+    HYBRIDS,
+    PROPOSERS,
+    Tally,
+    run_hybrid_part,
+    run_part,
+)
 from tests.lossless.pairs import Pair, made_up_pair
 
 EMBEDDED = Path("models/embedded")
@@ -44,6 +54,10 @@ def _run(pair: Pair, asked: argparse.Namespace) -> dict[str, object]:
             for dtype in DTYPES
             for temperature in (0.0, 0.8)
         ]
+        parts += [
+            workers.submit(run_hybrid_part, family, dtype, temperature, asked.prompts, asked.tokens, asked.seed)
+            for family, dtype, temperature in product(HYBRIDS, DTYPES, (0.0, 0.8))
+        ]
         for part in parts:
             tally.merge(part.result())
     passed = tally.mismatches == 0
@@ -54,7 +68,7 @@ def _run(pair: Pair, asked: argparse.Namespace) -> dict[str, object]:
         "skipped": 0,
         "seed": asked.seed,
         "model": str(pair.target) if EMBEDDED in pair.target.parents else "made up",
-        "families": FAMILIES,
+        "families": [*FAMILIES, *HYBRIDS],
         "prompts": asked.prompts,
         "cases": tally.cases,
         "tokens": tally.tokens,

@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 
 import torch
 
@@ -10,7 +11,7 @@ from services.common.model.families import read_target_spec
 from services.common.request.sampling import SamplingParams, StopParams
 from services.target.core.request import RequestSpec
 from tests.lossless.oracle import Oracle
-from tests.lossless.pairs import Pair
+from tests.lossless.pairs import Pair, made_up_pair
 from tests.lossless.proposers import adversarial, perfect
 from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
 from tests.lossless.served import dflash, ngram
@@ -23,18 +24,26 @@ FAMILIES = ("llama", "qwen2")
 """Families of further targets that the gate runs."""
 FAMILY_PROPOSERS = ("ngram", "perfect")
 """Their proposers; `perfect` is among them because random text has few repetitions for `ngram`."""
+HYBRIDS = {"qwen3_5": ("dflash", "ngram", "perfect", "adversarial"), "qwen3_next": FAMILY_PROPOSERS}
+"""Families with recurrent layers, and their proposers."""
+WIDTHS, HYBRID_WIDTHS = (4, 8), (4, 8, 16)
+TIGHT = 14
+"""Blocks that hold no more than the two longest requests."""
+STRAINS = ("preempted", "moved")
+"""A case runs out of blocks, or another target continues its requests from the middle of the text."""
 Truth = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case of the gate; width 1 has no proposer."""
+    """One case of the gate; width 1 has no proposer, `strain` is one of STRAINS or empty."""
 
     dtype: str
     temperature: float
     width: int
     proposer: str
     batch: int
+    strain: str = ""
 
 
 @dataclass(slots=True)
@@ -80,6 +89,15 @@ def arms(dtype: str, temperature: float, proposers: Sequence[str], widths: Seque
                 yield Case(dtype, temperature, width, proposer, batch)
 
 
+def hybrid_arms(family: str, dtype: str, temperature: float) -> Iterator[Case]:
+    """Every case of a hybrid, those in which requests are preempted or moved among them."""
+    yield from arms(dtype, temperature, HYBRIDS[family], HYBRID_WIDTHS)
+    for width, strain in product(HYBRID_WIDTHS, STRAINS):
+        yield Case(dtype, temperature, width, "perfect", 4, strain)
+    for strain in STRAINS:
+        yield Case(dtype, temperature, 1, "none", 4, strain)
+
+
 def make_specs(vocab: int, prompts: int, tokens: int, temperature: float, seed: int) -> list[RequestSpec]:
     """Requests with random prompts of 4 to 80 tokens; id 1, the mask, is never among them."""
     source = random.Random(seed)
@@ -97,7 +115,14 @@ def run_part(
 ) -> Tally:
     """All cases of one data type and temperature: what one process of the whole gate does."""
     specs = make_specs(read_target_spec(pair.target).vocab_size, prompts, tokens, temperature, seed)
-    return run_gate(pair, list(arms(dtype, temperature, proposers, (4, 8))), lambda _: specs, seed)
+    return run_gate(pair, list(arms(dtype, temperature, proposers, WIDTHS)), lambda _: specs, seed)
+
+
+def run_hybrid_part(family: str, dtype: str, temperature: float, prompts: int, tokens: int, seed: int) -> Tally:
+    """The same for a hybrid, with wider rounds, and with requests that are preempted or moved."""
+    pair = made_up_pair(family=family)
+    specs = make_specs(read_target_spec(pair.target).vocab_size, prompts, tokens, temperature, seed)
+    return run_gate(pair, list(hybrid_arms(family, dtype, temperature)), lambda _: specs, seed)
 
 
 def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list[RequestSpec]], seed: int = 1) -> Tally:
@@ -119,6 +144,22 @@ def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list
 
 def run_case(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth, seed: int) -> list[Done]:
     """All requests of one case, `batch` at a time."""
+    if case.strain != "moved":
+        return _run_in_one_place(pair, case, specs, truth, seed)
+    stopped = [replace(spec, stopping=replace(spec.stopping, max_tokens=_cut(spec))) for spec in specs]
+    before = _run_in_one_place(pair, case, stopped, truth, seed)
+    rest = [replace(spec, token_ids=(*spec.token_ids, *done.tokens)) for spec, done in zip(specs, before, strict=True)]
+    after = _run_in_one_place(pair, case, rest, truth, seed + 1)
+    return [replace(last, tokens=first.tokens + last.tokens) for first, last in zip(before, after, strict=True)]
+
+
+def _cut(spec: RequestSpec) -> int:
+    """How much of a moved request's text comes from the first target: anything but all."""
+    most = spec.stopping.max_tokens
+    return 1 + sum(spec.token_ids) % (most - 1)
+
+
+def _run_in_one_place(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth, seed: int) -> list[Done]:
     buckets = (1,) if case.batch == 1 else (1, 2, case.batch)
     settings = RigSettings(
         width=case.width,
@@ -127,6 +168,8 @@ def run_case(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth,
         buckets=buckets,
         drafter_memory=MEMORY.get(case.proposer, ""),
     )
+    if case.strain == "preempted":
+        settings = replace(settings, blocks=TIGHT, preemption=True)
     with Rig(pair.target, pair.drafter, settings, _proposer(case.proposer, pair, truth, seed)) as rig:
         return rig.run(specs)
 

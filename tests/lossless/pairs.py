@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.support.tiny_checkpoints import write_tiny
+from tests.support.tiny_checkpoints import HYBRIDS, TinyShape, write_tiny
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,12 @@ class Pair:
 
 @cache
 def made_up_pair(seed: int = 3, family: str = "qwen3") -> Pair:
-    """A random target of 320 tokens and four layers with a random drafter of block 8; removed when the process ends."""
+    """A random target of 320 tokens and four layers with a random drafter; removed when the process ends.
+
+    A drafter's block has 8 rows, or 16 for a hybrid.
+    """
     folder = Path(tempfile.mkdtemp(prefix="paceline-pair-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    made = write_tiny(folder, seed=seed, family=family)
+    shape = TinyShape(block_size=16) if family in HYBRIDS else TinyShape()
+    made = write_tiny(folder, seed, shape, family=family)
     return Pair(made.target, made.drafter)

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from services.target.core.request import RequestSpec
-from tests.lossless.gate import FAMILIES, FAMILY_PROPOSERS, PROPOSERS, Case, Tally, make_specs, run_gate
+from tests.lossless.gate import FAMILIES, FAMILY_PROPOSERS, PROPOSERS, Case, Tally, hybrid_arms, make_specs, run_gate
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Done
@@ -47,6 +47,26 @@ def test_other_families_say_nothing_else_than_plain_decoding(family: str, dtype:
         assert tally.accepted > least * tally.tokens
         assert (tally.mismatches, tally.failures) == (0, [])
         assert tally.excused <= (dtype == "float32")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_hybrids_say_nothing_else_than_plain_decoding(dtype: str, full: bool) -> None:
+    """At every width, with every proposer, beside neighbours, when preempted, and when moved to another target."""
+    prompts = PROMPTS_OF_ALL if full else PROMPTS
+    sample = [
+        Case(dtype, 0.0, 16, "dflash", 4),
+        Case(dtype, 0.8, 8, "ngram", 1),
+        Case(dtype, 0.0, 4, "adversarial", 4, "preempted"),
+        Case(dtype, 0.8, 16, "perfect", 4, "moved"),
+    ]
+    every = [case for heat in (0.0, 0.8) for case in hybrid_arms("qwen3_5", dtype, heat)]
+    cases = every if full else sample
+    tally = run_gate(made_up_pair(family="qwen3_5"), cases, lambda heat: specs_of(heat, prompts), SEED)
+    assert tally.tokens == len(cases) * prompts * 64
+    assert tally.accepted > tally.tokens // 5
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.excused <= (dtype == "float32") * len(cases) // 4
 
 
 def test_only_near_ties_of_the_two_best_are_excused() -> None:

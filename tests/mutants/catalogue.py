@@ -1,6 +1,7 @@
 """The seeded bugs: each has been a real defect of some speculative or continuous-batching engine."""
 
 from tests.mutants.arithmetic import ARITHMETIC
+from tests.mutants.hybrids import HYBRIDS
 from tests.mutants.mutation import Mutant
 from tests.mutants.scheduling import SCHEDULING
 
@@ -269,4 +270,4 @@ ENDS = (
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip
 
-MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *ARITHMETIC, *SCHEDULING)
+MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *ARITHMETIC, *SCHEDULING, *HYBRIDS)

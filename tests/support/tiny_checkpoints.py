@@ -18,8 +18,24 @@ from services.common.model.weights import Shapes, model_shapes
 
 EOS_ID = 0
 MASK_ID = 1
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_5": "Qwen3_5ForConditionalGeneration",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+}
 """By `model_type`."""
+HYBRIDS = ("qwen3_5", "qwen3_5_text", "qwen3_next")
+_HYBRID = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.25,
+}  # fmt: skip
+_PARTIAL_ROPE = {
+    "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25, "mrope_interleaved": True,
+    "mrope_section": [1, 1, 0],
+}  # fmt: skip
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
@@ -42,6 +58,11 @@ class TinyShape:
     draft_layers: int = 2
     block_size: int = 8
     taps: tuple[int, ...] = (0, 1, 2)
+
+    @property
+    def layer_types(self) -> tuple[str, ...]:
+        """Of a hybrid: three recurrent layers to one of attention."""
+        return tuple("linear_attention" if (index + 1) % 4 else "full_attention" for index in range(self.layers))
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,8 @@ def write_tiny(
     pair = write_configs(folder, shape, family, changes, drafter)
     generator = torch.Generator().manual_seed(seed)
     write_tokenizer(pair.target, shape.vocab)
-    _write_tensors(pair.target, model_shapes(read_target_spec(pair.target)), generator, std, dtype)
+    shapes = file_shapes(model_shapes(read_target_spec(pair.target)), family)
+    _write_tensors(pair.target, shapes, generator, std, dtype, centre=0.0 if family in HYBRIDS else 1.0)
     _write_tensors(pair.drafter, drafter_shapes(read_drafter_spec(pair.drafter)), generator, std, dtype)
     return pair
 
@@ -116,13 +138,40 @@ def write_tokenizer(folder: Path, vocab: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
-def _write_tensors(folder: Path, shapes: Shapes, generator: torch.Generator, std: float, dtype: torch.dtype) -> None:
-    """Random matrices and biases around 0, norms around 1; the manifest last."""
+def file_shapes(shapes: Shapes, family: str) -> Shapes:
+    """Return the tensors of a family's file, by those of the common layout; with those of parts that are not served."""
+    if family == "qwen3_5":
+        own = {name.replace("model.", "model.language_model.", 1): shape for name, shape in shapes.items()}
+        return own | {"model.visual.blocks.0.norm1.weight": (6,), "mtp.fc.weight": (8, 16)}
+    if family != "qwen3_next":
+        return shapes
+    packs = {
+        "in_proj_qkv": "in_proj_qkvz",
+        "in_proj_z": "in_proj_qkvz",
+        "in_proj_a": "in_proj_ba",
+        "in_proj_b": "in_proj_ba",
+    }
+    packed: Shapes = {}
+    for name, shape in shapes.items():
+        pack = next((name.replace(part, pack) for part, pack in packs.items() if f".{part}." in name), name)
+        packed[pack] = (packed.get(pack, (0,))[0] + shape[0], *shape[1:])
+    return packed
+
+
+def _write_tensors(
+    folder: Path, shapes: Shapes, generator: torch.Generator, std: float, dtype: torch.dtype, centre: float = 1.0
+) -> None:
+    """Random matrices and biases around 0, norms around `centre`; the manifest last."""
     tensors = {}
     for name, size in shapes.items():
         noise = torch.randn(size, generator=generator)
-        centred = len(size) == 2 or name.endswith(".bias")
-        tensors[name] = (noise * std if centred else 1.0 + 0.2 * noise).to(dtype)
+        if name.endswith(".A_log"):
+            value = noise - 2.0  # states that last for some ten tokens
+        elif len(size) > 1 or name.endswith((".bias", "dt_bias")):
+            value = noise * std
+        else:
+            value = (1.0 if name.endswith("linear_attn.norm.weight") else centre) + 0.2 * noise
+        tensors[name] = value.to(dtype)
     save_file(tensors, folder / SINGLE_FILE, metadata={"format": "pt"})
     write_manifest(folder)
 
@@ -145,12 +194,16 @@ def _backbone(shape: TinyShape, layers: int) -> dict[str, Any]:
 
 
 def _target_config(shape: TinyShape, family: str) -> dict[str, Any]:
-    return _backbone(shape, shape.layers) | {
-        "model_type": family,
-        "architectures": [ARCHITECTURES[family]],
-        "tie_word_embeddings": shape.tied,
-        "eos_token_id": EOS_ID,
-    }
+    outer = {"model_type": family, "architectures": [ARCHITECTURES[family]], "tie_word_embeddings": shape.tied}
+    inner = _backbone(shape, shape.layers) | {"eos_token_id": EOS_ID}
+    if family not in HYBRIDS:
+        return inner | outer
+    inner |= _HYBRID | {"layer_types": list(shape.layer_types)}
+    if family == "qwen3_next":
+        return inner | outer | {"num_experts": 0}
+    del inner["rope_theta"]
+    inner |= {"model_type": "qwen3_5_text", "rope_parameters": _PARTIAL_ROPE}
+    return outer | {"text_config": inner} if family == "qwen3_5" else inner | outer
 
 
 def _drafter_config(shape: TinyShape) -> dict[str, Any]:

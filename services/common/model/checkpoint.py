@@ -47,8 +47,8 @@ class TensorSource(Protocol):
         """Names of all tensors."""
         ...
 
-    def refuse_other_than(self, names: Iterable[str]) -> None:
-        """Refuse tensors that no layer asks for and tensors that are missing."""
+    def refuse_other_than(self, names: Iterable[str], skipped: tuple[str, ...] = ()) -> None:
+        """Refuse tensors that are missing, and those that no layer asks for unless their names begin as `skipped`."""
         ...
 
     def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -77,17 +77,21 @@ class Checkpoint:
         """Names of all tensors."""
         return frozenset(self._files)
 
-    def refuse_other_than(self, names: Iterable[str]) -> None:
+    def refuse_other_than(self, names: Iterable[str], skipped: tuple[str, ...] = ()) -> None:
         """Refuse tensors that no layer asks for and tensors that are missing: the architecture is another one.
 
-        Tensors that follow from config.json are logged once and ignored.
+        Tensors that follow from config.json, and those whose names begin as `skipped`, are logged once and ignored.
         """
         expected = set(names)
         for name in sorted(expected - self._files.keys()):
             raise ModelError(f"{self.folder}: tensor {name} is missing")
-        unused = [name for name in self._files.keys() - expected if name.endswith(TENSORS_IGNORED)]
-        for name in sorted(self._files.keys() - expected - set(unused)):
+        foreign = self._files.keys() - expected
+        parts = {start: [name for name in foreign if name.startswith(start)] for start in skipped}
+        foreign = foreign.difference(*parts.values())
+        unused = [name for name in foreign if name.endswith(TENSORS_IGNORED)]
+        for name in sorted(foreign - set(unused)):
             raise ModelError(f"{self._files[name]}: tensor {name} is not part of this architecture")
+        unused += [f"{start}* ({len(names)} tensors)" for start, names in parts.items() if names]
         if unused:
             _LOG.info("%s: these tensors have no effect: %s", self.folder, ", ".join(sorted(unused)))
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from services.common.kernels.embedding.reference import embedding
+from services.common.kernels.gated_delta.plan import BlockPlan
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
@@ -19,18 +20,23 @@ from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.swiglu.reference import swiglu
 from services.common.kernels.torchscript import compiled
 from services.common.model.rows import Rows
-from services.common.model.spec import StackSpec
+from services.common.model.spec import Attention, StackSpec
+from services.common.model.states import LayerState
 from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
 
 
 class Places(NamedTuple):
-    """Where rows sit: rotation and where they write; of each span its rows and where it reads; of each view a mask."""
+    """Where rows sit: rotation and where they write; of each span its rows and where it reads; of each view a mask.
+
+    `plans` are those of recurrent layers, one for each span.
+    """
 
     rotation: Rotation
     slots_T: Tensor
     counts: list[int]
     reads: list[Tensor]
     biases: list[Tensor | None]
+    plans: list[BlockPlan]
 
 
 class HostMixer(nn.Module):
@@ -48,9 +54,9 @@ class HostMixer(nn.Module):
 class HostSpanAttention(HostMixer):
     """A target's attention: rows store their keys and values and attend causally."""
 
-    def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
-        """Return the mixed rows [T, F]; `rooms` hold what each span reads."""
-        mixed_TF, slots_T = self.qkv(normed_TD), places.slots_T
+    def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
+        """Return the mixed rows [T, F]; `state` is the paged K/V alone, `rooms` hold what each span reads."""
+        mixed_TF, slots_T, kv_2NSHD = self.qkv(normed_TD), places.slots_T, state[0]
         q_THD = store_qkv(mixed_TF, self.head_norm_HD, places.rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
         mixed: list[Tensor] = []
         for index, q in enumerate(q_THD.split(places.counts)):
@@ -70,14 +76,14 @@ class HostBlockAttention(HostMixer):
         super().__init__(weights, spec)
         self.view = view
 
-    def forward(self, normed_TD: Tensor, places: Places, kv_2NSHD: Tensor, rooms: list[Tensor]) -> Tensor:
+    def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
         """Return the mixed rows [T, F] and leave nothing behind; the first of `rooms` holds the context."""
         turning, read_BT = self.heads + self.kv_heads, places.reads[0]
         mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
         turning_THD = mixed_BWHD[:, :, :turning].flatten(0, 1)
         turned_THD = norm_rope(turning_THD, self.head_norm_HD, places.rotation, self.eps, self.offset)
         turned_BWHD = turned_THD.view(read_BT.shape[0], -1, turning, self.head_dim)
-        keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[0])
+        keys_BTHD, values_BTHD = gathered(state[0], read_BT, rooms[0])
         keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
         values_BTHD = torch.cat((values_BTHD, mixed_BWHD[:, :, turning:]), 1)
         return attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, places.biases[self.view]).flatten(0, 1)
@@ -108,7 +114,7 @@ class HostLayer(nn.Module):
         self.eps, self.offset = spec.norm_eps, spec.norm_offset
 
     def forward(
-        self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: Tensor, rooms: list[Tensor]
+        self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return normed rows and residual stream after the block, both [T, D]."""
         mixed_TD = self.o(self.mixer(normed_TD, places, state, rooms))
@@ -126,9 +132,10 @@ class HostBlocks(nn.Module):
         super().__init__()
         self.layers, self.first_norm_D = nn.ModuleList(layers), first_norm_D
         self.eps, self.offset, self.embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
+        self.paged = next(index for index, layer in enumerate(spec.layers) if isinstance(layer.mixer, Attention))
 
     def forward(
-        self, ids_T: Tensor, embed_VD: Tensor, places: Places, states: list[Tensor], taps: list[int]
+        self, ids_T: Tensor, embed_VD: Tensor, places: Places, states: list[list[Tensor]], taps: list[int]
     ) -> tuple[Tensor, Tensor]:
         """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated.
 
@@ -136,7 +143,7 @@ class HostBlocks(nn.Module):
         """
         stream_TD = embedding(ids_T, embed_VD, self.embed_scale)
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps, self.offset)
-        rooms = [room_for(states[0], read_BT) for read_BT in places.reads]
+        rooms = [room_for(states[self.paged][0], read_BT) for read_BT in places.reads]
         streams: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             normed_TD, stream_TD = layer(normed_TD, stream_TD, places, states[index], rooms)
@@ -162,11 +169,11 @@ class HostStack:
         self._blocks = compiled(HostBlocks(blocks, norms[0], spec))
 
     def __call__(
-        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[Tensor],
-        taps: Sequence[int] = (),
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
+        taps: Sequence[int] = (), plans: Sequence[BlockPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
         counts, reads = [part.count for part in rows.parts], [part.span.read_BT for part in rows.parts]
-        places = Places(rotation, rows.slots_T, counts, reads, [view.bias_B1WT for view in rows.views])
-        hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps))
+        places = Places(rotation, rows.slots_T, counts, reads, [view.bias_B1WT for view in rows.views], list(plans))
+        hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, [list(state) for state in states], list(taps))
         return hidden_TD, features_TF

@@ -27,7 +27,10 @@ _LIBRARY = frozenset({
     "return_dict", "return_dict_in_generate", "task_specific_params", "tf_legacy_loss", "tie_encoder_decoder",
     "torch_dtype", "torchscript", "transformers.js_config", "transformers_version", "use_bfloat16", "use_cache",
 })  # fmt: skip
-_UNUSED = frozenset({"max_window_layers", "num_target_layers", "original_max_position_embeddings", "sliding_window"})
+_UNUSED = frozenset({
+    "max_window_layers", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_target_layers",
+    "original_max_position_embeddings", "sliding_window",
+})  # fmt: skip
 
 IGNORED = _TRAINING | _TOKENS | _GENERATION | _LIBRARY | _UNUSED
 

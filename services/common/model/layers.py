@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.embedding import embedding
+from services.common.kernels.gated_delta import BlockPlan
 from services.common.kernels.linear import Normed, linear_added, linear_gated
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
@@ -15,13 +16,14 @@ from services.common.kernels.span_attention import attend_block, attend_span
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.rows import Rows
 from services.common.model.spec import StackSpec
+from services.common.model.states import LayerState
 from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
 
 
 class Mixer(Protocol):
     """Mixes the rows of each sequence with its past."""
 
-    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: Tensor) -> Tensor:
+    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState) -> Tensor:
         """Return the mixed rows [T, F], before their output product; leave the sequences' state as after them."""
         ...
 
@@ -41,10 +43,11 @@ class SpanAttention:
     weights: AttentionWeights
     spec: StackSpec
 
-    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: Tensor) -> Tensor:
+    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState) -> Tensor:
         """`state` is paged K/V [2, N, S, Hkv, Dh]."""
-        q_THD = _projected(normed, self.weights, rotation, state, rows, self.spec)
-        return rows.join([attend_span(q_BWHD, state, span) for span, q_BWHD in rows.split(q_THD)])
+        (kv_2NSHD,) = state
+        q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec)
+        return rows.join([attend_span(q_BWHD, kv_2NSHD, span) for span, q_BWHD in rows.split(q_THD)])
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,15 @@ class BlockAttention:
     spec: StackSpec
     view: int
 
-    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: Tensor) -> Tensor:
+    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState) -> Tensor:
         """`state` is the paged context K/V [2, N, S, Hkv, Dh]."""
-        (part,), size = rows.parts, state.shape[3:]
+        (part,), (kv_2NSHD,) = rows.parts, state
+        size = kv_2NSHD.shape[3:]
         own_2T1HD = normed.rows_TD.new_empty((2, part.count, 1, *size))
         q_THD = _projected(normed, self.weights, rotation, own_2T1HD, rows, self.spec)
         shape = part.span.positions_BW.shape
         k_BWHD, v_BWHD = own_2T1HD.view(2, *shape, *size)
-        return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, state, rows.views[self.view]).flatten(0, 1)
+        return attend_block(q_THD.unflatten(0, shape), k_BWHD, v_BWHD, kv_2NSHD, rows.views[self.view]).flatten(0, 1)
 
 
 def _projected(
@@ -116,10 +120,10 @@ class KernelStack:
         self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
 
     def __call__(
-        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[Tensor],
-        taps: Sequence[int] = (),
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
+        taps: Sequence[int] = (), plans: Sequence[BlockPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """As `Stack`."""
+        """As `Stack`; no layer is recurrent."""
         stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
         tapped: dict[int, Tensor] = {}

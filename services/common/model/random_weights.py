@@ -25,7 +25,7 @@ class RandomCheckpoint:
         """None are listed: whatever the architecture asks for exists."""
         return frozenset()
 
-    def refuse_other_than(self, names: Iterable[str]) -> None:
+    def refuse_other_than(self, names: Iterable[str], skipped: tuple[str, ...] = ()) -> None:
         """Nothing is foreign and nothing is missing."""
 
     def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -19,6 +19,8 @@ from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, S
 _LOG = logging.getLogger(__name__)
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Of `layer_types`."""
+_LONGEST_NAME = 64
+"""Of an architecture, as a message shows it."""
 MOST_LAYERS = 1 << 12
 """More would take a minute and gigabytes only to be compared with the file's tensors."""
 
@@ -39,7 +41,8 @@ def open_config(
             return str(name), fields
         if isinstance(name, str) and name in others:
             raise fields.error("architectures", f"{name}: {others[name]}")
-    raise fields.error("architectures", f"{reprlib.repr(named)} is not supported, only {known}")
+    shown = [str(name)[:_LONGEST_NAME] for name in named[:4]]
+    raise fields.error("architectures", f"{shown} is not supported, only {known}")
 
 
 def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str] = (FULL,)) -> StackSpec:
@@ -55,9 +58,8 @@ def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str
     if given is not None and (len(given) != count or any(kind not in kinds for kind in given)):
         raise fields.error("layer_types", f"only {count} x {list(kinds)} is supported, is {reprlib.repr(given)}")
     hidden = fields.positive("hidden_size")
-    attention, positions = _read_attention(fields, hidden, bias=bias, qk_norm=qk_norm)
-    for name, allowed in NEUTRAL.items():
-        fields.neutral(name, allowed)
+    attention, positions = read_attention(fields, hidden, bias=bias, qk_norm=qk_norm)
+    refuse_known(fields)
     return StackSpec(
         vocab_size=fields.positive("vocab_size"),
         hidden_size=hidden,
@@ -67,17 +69,17 @@ def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str
     )
 
 
-def read_causal(fields: Fields, folder: Path, stack: StackSpec) -> ModelSpec:
+def read_causal(fields: Fields, folder: Path, stack: StackSpec, tied: bool = False) -> ModelSpec:
     """Read what makes a stack a model for causal language modelling, and refuse all keys that nobody has read.
 
-    generation_config.json adds tokens that end a text, and recommended sampling.
+    generation_config.json adds tokens that end a text, and recommended sampling. `tied` is the default of the key.
 
     Raises:
         ModelError: a value is malformed, or a key is not understood.
     """
     generation = read_generation(folder, stack.vocab_size)
     own = eos_token_ids(fields, stack.vocab_size)
-    tied = fields.take("tie_word_embeddings", (bool,), default=False)
+    tied = fields.take("tie_word_embeddings", (bool,), default=tied)
     finish(fields, IGNORED - {"num_target_layers"})
     return ModelSpec(
         **vars(stack),
@@ -85,6 +87,16 @@ def read_causal(fields: Fields, folder: Path, stack: StackSpec) -> ModelSpec:
         eos_token_ids=tuple(dict.fromkeys(own + generation.eos_token_ids)),
         recommended_sampling=generation.sampling,
     )
+
+
+def refuse_known(fields: Fields) -> None:
+    """Refuse values of known keys that ask for what is not implemented.
+
+    Raises:
+        ModelError: there is one.
+    """
+    for name, allowed in NEUTRAL.items():
+        fields.neutral(name, allowed)
 
 
 def finish(fields: Fields, ignored: Set[str]) -> None:
@@ -98,8 +110,16 @@ def finish(fields: Fields, ignored: Set[str]) -> None:
         _LOG.info("%s: these keys have no effect: %s", fields.source, ", ".join(unused))
 
 
-def _read_attention(fields: Fields, hidden: int, *, bias: bool, qk_norm: bool) -> tuple[Attention, int]:
-    """Return the attention of every layer, and how many positions the model is meant for."""
+def read_attention(
+    fields: Fields, hidden: int, *, bias: bool, qk_norm: bool, gated: bool = False, turning: float | None = None
+) -> tuple[Attention, int]:
+    """Return the attention of every layer that has one, and how many positions the model is meant for.
+
+    `turning` is the usual share of a head that turns, for families in which it may be a part.
+
+    Raises:
+        ModelError: a size is missing or inconsistent, or the rotary embedding is not implemented.
+    """
     heads = fields.positive("num_attention_heads")
     kv_heads = fields.positive("num_key_value_heads", default=heads)
     if heads % kv_heads:
@@ -107,6 +127,6 @@ def _read_attention(fields: Fields, hidden: int, *, bias: bool, qk_norm: bool) -
     head_dim = fields.positive("head_dim", default=hidden // heads)
     if head_dim % 2:
         raise fields.error("head_dim", f"must be even for rotary embeddings, is {head_dim}")
-    rope, positions = read_rope(fields)
+    rope, positions = read_rope(fields, head_dim, turning)
     size = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-    return Attention(**size, rope=rope, bias=bias, qk_norm=qk_norm), positions
+    return Attention(**size, rope=rope, bias=bias, qk_norm=qk_norm, gated=gated), positions

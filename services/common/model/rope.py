@@ -9,12 +9,16 @@ from services.common.model.spec import Rope
 _THETA = 10000.0
 _MOST_POSITIONS = 1 << 22
 """Tables of more would take gigabytes; no published model has them."""
+_SHARE = "partial_rotary_factor"
+_OF_IMAGES = frozenset({"mrope_interleaved", "mrope_section"})
+"""How pairs are dealt to a place's height and width in an image: in text all three positions are one."""
 
 
-def read_rope(fields: Fields) -> tuple[Rope, int]:
+def read_rope(fields: Fields, head_dim: int, share: float | None = None) -> tuple[Rope, int]:
     """Read `rope_theta` and the object in `rope_scaling` or `rope_parameters`; return also the positions meant for.
 
-    YaRN means `factor` times the original length, also where `max_position_embeddings` was left as it was.
+    Only a part of each head may turn in a family that has a usual `share` for it. YaRN means `factor` times the
+    original length, also where `max_position_embeddings` was left as it was.
 
     Raises:
         ModelError: a kind that is not implemented, a contradiction, or a value without a meaning.
@@ -27,13 +31,25 @@ def read_rope(fields: Fields) -> tuple[Rope, int]:
         raise fields.error("rope_theta", f"differs from {inner.prefix}rope_theta")
     if theta <= 1:
         raise fields.error("rope_theta", f"must be above 1, is {theta}")
-    inner.neutral("partial_rotary_factor", (1, 1.0, None))
-    inner.finish(frozenset())
+    turning = None if share is None else _turning(fields, inner, head_dim, share)
+    if turning is not None and scaling is not None:
+        raise inner.error("rope_type", "a scaling of heads that turn in part is not supported")
+    inner.neutral(_SHARE, (1, 1.0, None))
+    inner.finish(frozenset() if share is None else _OF_IMAGES)
     if isinstance(scaling, Yarn):
         positions = max(positions, int(min(scaling.factor * scaling.original_positions, _MOST_POSITIONS + 1)))
         if positions > _MOST_POSITIONS:
             raise inner.error("factor", f"makes more than {_MOST_POSITIONS} positions")
-    return Rope(theta, scaling), positions
+    return Rope(theta, scaling, turning), positions
+
+
+def _turning(fields: Fields, inner: Fields, head_dim: int, usual: float) -> int | None:
+    """Return how many dimensions of a head turn; None for all."""
+    share = inner.number(_SHARE, default=fields.number(_SHARE, default=usual))
+    turning = int(head_dim * share)
+    if share > 1 or turning < 2 or turning % 2:
+        raise inner.error(_SHARE, f"{share} of {head_dim} dimensions is not supported")
+    return None if turning == head_dim else turning
 
 
 def _object(fields: Fields) -> Fields:

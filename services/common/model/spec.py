@@ -11,17 +11,22 @@ from services.common.model.errors import ModelError
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary embedding of whole heads; `scaling` is how its frequencies are stretched, None for not at all."""
+    """Rotary embedding of a head's first `turning` dimensions, all without it.
+
+    `scaling` is how its frequencies are stretched, None for not at all.
+    """
 
     theta: float
     scaling: Scaling | None = None
+    turning: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
     """Attention over all tokens before, with grouped heads.
 
-    `bias` is one on queries, keys and values; with `qk_norm` each head of queries and keys is normalised.
+    `bias` is one on queries, keys and values; with `qk_norm` each head of queries and keys is normalised. When `gated`,
+    the mixed rows are multiplied by the sigmoid of a product of their own.
     """
 
     heads: int
@@ -30,6 +35,31 @@ class Attention:
     rope: Rope
     bias: bool = False
     qk_norm: bool = True
+    gated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta:
+    """Gated DeltaNet (arXiv:2412.06464): a state of `k_dim` by `v_dim` for each value head in place of K/V.
+
+    Queries, keys and values pass a causal convolution of `taps` rows; a head of keys serves a group of value heads.
+    """
+
+    k_heads: int
+    v_heads: int
+    k_dim: int
+    v_dim: int
+    taps: int = 4
+
+    @property
+    def channels(self) -> int:
+        """Columns that the convolution sees: queries, keys and values."""
+        return 2 * self.k_heads * self.k_dim + self.v_heads * self.v_dim
+
+    @property
+    def kept(self) -> int:
+        """Columns of a row that its sequence keeps: those, and two gates for each value head."""
+        return self.channels + 2 * self.v_heads
 
 
 @dataclass(frozen=True)
@@ -43,7 +73,7 @@ class Dense:
 class LayerSpec:
     """One block: a mixer, then a feed-forward part, each with a norm before it and added to the residual stream."""
 
-    mixer: Attention
+    mixer: Attention | Delta
     ffn: Dense
 
 
@@ -64,15 +94,38 @@ class StackSpec:
 
     @property
     def attention(self) -> Attention:
-        """The record that all layers share: K/V of one shape, and one rotary table.
+        """The record that all layers of attention share: K/V of one shape, and one rotary table.
+
+        Raises:
+            ModelError: layers differ, or none has attention.
+        """
+        kinds = list(dict.fromkeys(layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)))
+        if not kinds:
+            raise ModelError("a model without a layer of attention is not supported")
+        if len(kinds) > 1:
+            raise ModelError(f"layers of different attention are not supported: {kinds[0]} and {kinds[1]}")
+        return kinds[0]
+
+    @property
+    def delta(self) -> Delta | None:
+        """The record that all recurrent layers share; None without one.
 
         Raises:
             ModelError: layers differ.
         """
-        first, *others = dict.fromkeys(layer.mixer for layer in self.layers)
-        if others:
-            raise ModelError(f"layers of different attention are not supported: {first} and {others[0]}")
-        return first
+        kinds = list(dict.fromkeys(layer.mixer for layer in self.layers if isinstance(layer.mixer, Delta)))
+        if len(kinds) > 1:
+            raise ModelError(f"recurrent layers of different shapes are not supported: {kinds[0]} and {kinds[1]}")
+        return kinds[0] if kinds else None
+
+    def count(self, kind: type[Attention | Delta]) -> int:
+        """How many layers mix rows by `kind`."""
+        return sum(isinstance(layer.mixer, kind) for layer in self.layers)
+
+    @property
+    def cpu_only(self) -> bool:
+        """Whether a layer is of a kind that has no kernels for a GPU yet."""
+        return self.delta is not None or self.attention.gated or self.attention.rope.turning is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,47 +7,59 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.gated_delta import BlockPlan
 from services.common.kernels.rope import Frequencies, Rotation, RotationTable
-from services.common.model.cpu import HostBlockAttention, HostSpanAttention, HostStack
+from services.common.model.cpu import HostBlockAttention, HostStack
+from services.common.model.cpu_hybrid import host_mixer
+from services.common.model.errors import ModelError
 from services.common.model.layers import BlockAttention, KernelStack, SpanAttention
 from services.common.model.rows import Rows
 from services.common.model.spec import StackSpec
+from services.common.model.states import LayerState
 from services.common.model.weights import LayerWeights
+
+CPU_ONLY = "hybrid models run on the CPU only, for now"
 
 
 class Stack(Protocol):
     """Blocks over one residual stream."""
 
     def __call__(
-        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[Tensor],
-        taps: Sequence[int] = (),
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
+        taps: Sequence[int] = (), plans: Sequence[BlockPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated [T, F].
 
         The last block's stream is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
-        `states` are those of each layer, and left as they are after the rows.
+        `states` are those of each layer, and left as they are after the rows; recurrent ones need a plan of each span.
         """
         ...
 
 
 def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor) -> Stack:
-    """Return blocks whose rows store their keys and values and attend causally."""
-    if on_kernel(norm_D):
-        return KernelStack(spec, layers, norm_D, [SpanAttention(layer.mixer, spec) for layer in layers])
-    return HostStack(spec, layers, norm_D, [HostSpanAttention(layer.mixer, spec) for layer in layers])
+    """Return blocks whose rows leave their states behind, and see those of the rows before.
+
+    Raises:
+        ModelError: a layer is of a kind that has no kernels.
+    """
+    if not on_kernel(norm_D):
+        return HostStack(spec, layers, norm_D, [host_mixer(layer, spec) for layer in layers])
+    if spec.cpu_only:
+        raise ModelError(CPU_ONLY)
+    return KernelStack(spec, layers, norm_D, [SpanAttention(layer.attention, spec) for layer in layers])
 
 
 def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, views: Sequence[int]) -> Stack:
     """Return blocks whose rows attend to a context and to one another, in each layer by that one of their views."""
     seen = list(zip(layers, views, strict=True))
     if on_kernel(norm_D):
-        return KernelStack(spec, layers, norm_D, [BlockAttention(layer.mixer, spec, view) for layer, view in seen])
-    return HostStack(spec, layers, norm_D, [HostBlockAttention(layer.mixer, spec, view) for layer, view in seen])
+        return KernelStack(spec, layers, norm_D, [BlockAttention(layer.attention, spec, view) for layer, view in seen])
+    return HostStack(spec, layers, norm_D, [HostBlockAttention(layer.attention, spec, view) for layer, view in seen])
 
 
 def rotation_table(spec: StackSpec, positions: int, dtype: torch.dtype, device: torch.device) -> RotationTable:
     """Return the rotary tables of a model for `positions`; never narrower than float32."""
     wide = dtype if dtype == torch.float64 else torch.float32
     attention, rope = spec.attention, spec.attention.rope
-    frequencies = Frequencies.of(attention.head_dim, rope.theta, rope.scaling, wide)
+    frequencies = Frequencies.of(attention.head_dim, rope.theta, rope.scaling, wide, rope.turning)
     return RotationTable(positions, frequencies, wide, device)

@@ -1,18 +1,28 @@
-"""The state that sequences keep in a model, by kind of layer; attention keeps keys and values in blocks."""
+"""The state that sequences keep in a model, by kind of layer.
 
+Attention keeps keys and values in blocks of tokens; a recurrent layer keeps a state and its latest rows in a slot.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from services.common.model.spec import StackSpec
+from services.common.kernels.gated_delta import BlockPlan, plan_blocks, ring_rows
+from services.common.model.delta_weights import state_type
+from services.common.model.rows import Rows
+from services.common.model.spec import Attention, Delta, StackSpec
+
+LayerState = Sequence[Tensor]
+"""Paged K/V alone [2, N, S, Hkv, Dh]; of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C]."""
 
 
 def kv_shape(spec: StackSpec, blocks: int, block_size: int) -> tuple[int, ...]:
-    """Return the shape [L, 2, N, S, Hkv, Dh] of a stack's paged K/V."""
+    """Return the shape [L, 2, N, S, Hkv, Dh] of a stack's paged K/V, for its layers of attention."""
     attention = spec.attention
-    return len(spec.layers), 2, blocks, block_size, attention.kv_heads, attention.head_dim
+    return spec.count(Attention), 2, blocks, block_size, attention.kv_heads, attention.head_dim
 
 
 @dataclass(frozen=True)
@@ -25,32 +35,109 @@ class StateBytes:
 
 
 class SequenceStates:
-    """The states of all sequences of a target: paged K/V of every layer, under the block ids of the requests' tables.
+    """The states of all sequences of a target: paged K/V under the block ids of the requests' tables, others by slot.
 
     Rows are written at absolute positions and only lengths move, so the next rows overwrite rejected ones.
     """
 
-    def __init__(self, spec: StackSpec, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device) -> None:
-        """Zeroed; `blocks` includes block 0, the pad block."""
+    def __init__(
+        self,
+        spec: StackSpec,
+        blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        slots: int = 1,
+        width: int = 1,
+    ) -> None:
+        """Zeroed; `blocks` includes block 0, the pad block, and `slots` the pad slot. `width` is the widest round's."""
         self._kv_L2NSHD = torch.zeros(kv_shape(spec, blocks, block_size), dtype=dtype, device=device)
-        self.layers = self._kv_L2NSHD.unbind()
+        self._recurrent = None if spec.delta is None else RecurrentStates(spec, spec.delta, dtype, device, slots, width)
+        paged, kept = iter(self._kv_L2NSHD.unbind()), iter(self._recurrent.layers if self._recurrent else ())
+        self.layers: list[LayerState] = [
+            [next(paged)] if isinstance(layer.mixer, Attention) else next(kept) for layer in spec.layers
+        ]
 
     @staticmethod
-    def sizes(spec: StackSpec, itemsize: int) -> StateBytes:
-        """Return the bytes that the states of a spec take; nothing but blocks for attention."""
-        return StateBytes(fixed=0, per_slot=0, per_token=prod(kv_shape(spec, 1, 1)) * itemsize)
+    def sizes(spec: StackSpec, itemsize: int, width: int = 1) -> StateBytes:
+        """Return the bytes that the states of a spec take; the pad slot's do not grow."""
+        slot = 0 if spec.delta is None else RecurrentStates.slot_bytes(spec, spec.delta, itemsize, width)
+        return StateBytes(fixed=slot, per_slot=slot, per_token=prod(kv_shape(spec, 1, 1)) * itemsize)
 
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor that a step reads or writes, for signatures and for poisoning."""
-        return [self._kv_L2NSHD]
+        return [self._kv_L2NSHD, *(self._recurrent.tensors if self._recurrent else ())]
 
     def reset(self, slot: int) -> None:
-        """A slot gets another request. Does nothing for K/V, which a request finds by its block table alone."""
+        """A slot gets another request: recurrent states begin anew. A request finds K/V by its block table alone."""
+        if self._recurrent:
+            self._recurrent.reset(slot)
+
+    def plans(self, rows: Rows) -> list[BlockPlan]:
+        """Return where recurrent layers find and fold the rows of each span; none without such layers."""
+        return self._recurrent.plans(rows) if self._recurrent else []
+
+    def fold(self, plans: Sequence[BlockPlan]) -> None:
+        """Note what the states hold now; all layers have run by these plans."""
+        if self._recurrent:
+            self._recurrent.fold(plans)
 
     def commit(self, rows_B: Tensor, counts_B: Tensor) -> None:
-        """Slots [B] have grown by counts [B] tokens. Does nothing for K/V, whose rows stay in place."""
+        """Slots [B] have grown by counts [B] tokens. Does nothing: rows stay in place until their block is full."""
 
     def resumable(self, tokens: int) -> bool:
-        """Whether a request can go on from a prefix hit of so many tokens: with K/V from any."""
-        return True
+        """Whether a request can go on from a prefix hit of so many tokens: with K/V from any, with states from none."""
+        return self._recurrent is None or tokens == 0
+
+
+class RecurrentStates:
+    """One state and one ring of rows for each slot and recurrent layer, and one number for each slot.
+
+    `folded_S` are the positions that a slot's states hold, always whole blocks; a ring holds the rows since, and before
+    them those that the convolution needs, at their position modulo R.
+    """
+
+    def __init__(
+        self, spec: StackSpec, delta: Delta, dtype: torch.dtype, device: torch.device, slots: int, width: int
+    ) -> None:
+        layers, self._taps, self._ring = spec.count(Delta), delta.taps, ring_rows(width, delta.taps)
+        state, ring = (layers, slots, *_state_shape(delta)), (layers, slots, self._ring, delta.kept)
+        self._states_LSHKV = torch.zeros(state, dtype=state_type(dtype), device=device)
+        self._rings_LSRC = torch.zeros(ring, dtype=dtype, device=device)
+        self._folded_S = torch.zeros(slots, dtype=torch.int64, device=device)
+        self.layers = [list(pair) for pair in zip(self._states_LSHKV.unbind(), self._rings_LSRC.unbind(), strict=True)]
+
+    @staticmethod
+    def slot_bytes(spec: StackSpec, delta: Delta, itemsize: int, width: int) -> int:
+        """Return the bytes of a slot in all layers."""
+        state = prod(_state_shape(delta)) * max(4, itemsize)
+        return spec.count(Delta) * (state + ring_rows(width, delta.taps) * delta.kept * itemsize) + 8
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them."""
+        return [self._states_LSHKV, self._rings_LSRC, self._folded_S]
+
+    def reset(self, slot: int) -> None:
+        """Nothing is folded: state and ring are not read until they have been written."""
+        self._folded_S[slot].zero_()
+
+    def plans(self, rows: Rows) -> list[BlockPlan]:
+        """One plan for each span."""
+        return [
+            plan_blocks(
+                part.rows_B, part.span.lengths_B, self._folded_S[part.rows_B], part.valid_B, part.span.width,
+                self._ring, self._taps,
+            )
+            for part in rows.parts
+        ]  # fmt: skip
+
+    def fold(self, plans: Sequence[BlockPlan]) -> None:
+        """Only after all layers: each reads what the slot had folded before."""
+        for plan in plans:
+            self._folded_S.index_copy_(0, plan.slots_B, plan.folded_B)
+
+
+def _state_shape(delta: Delta) -> tuple[int, ...]:
+    return delta.v_heads, delta.k_dim, delta.v_dim

@@ -11,11 +11,12 @@ from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
+from services.common.model.errors import ModelError
 from services.common.model.families import open_family
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
-from services.common.model.stack import rotation_table, target_stack
+from services.common.model.stack import CPU_ONLY, rotation_table, target_stack
 from services.common.model.states import SequenceStates
 from services.common.model.weights import ModelWeights
 
@@ -47,9 +48,12 @@ class Target:
         self.embed_VD = embed_VD
         self.lm_head_VD = embed_VD if lm_head_VD is None else lm_head_VD
 
-    def new_states(self, blocks: int, block_size: int) -> SequenceStates:
-        """Return the states of sequences that share `blocks` blocks, the pad block included."""
-        return SequenceStates(self.spec, blocks, block_size, self.dtype, self.device)
+    def new_states(self, blocks: int, block_size: int, slots: int = 1, width: int = 1) -> SequenceStates:
+        """Return the states of sequences that share blocks, the pad block included, and have slots, the pad slot too.
+
+        `width` is that of the widest span whose rows may be rejected.
+        """
+        return SequenceStates(self.spec, blocks, block_size, self.dtype, self.device, slots, width)
 
     @torch.no_grad()
     def forward(
@@ -62,7 +66,10 @@ class Target:
             order [T, len(taps) * D]. The last block's stream is normalised.
         """
         rotation = self._table.at(rows.positions_T)
-        return self._stack(ids_T, self.embed_VD, rows, rotation, states.layers, taps)
+        plans = states.plans(rows)
+        outcome = self._stack(ids_T, self.embed_VD, rows, rotation, states.layers, taps, plans)
+        states.fold(plans)
+        return outcome
 
     @torch.no_grad()
     def logits(self, hidden: Tensor, room_TV: Tensor | None = None) -> Tensor:
@@ -88,9 +95,11 @@ def load_target(
     """Read a checkpoint of any family, or only its configuration with `random_weights`.
 
     Raises:
-        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
+        ModelError: the checkpoint is damaged, incomplete, or of a shape that is not supported there.
     """
     folder, where = resolve_folder(path), torch.device(device)
     family, spec = open_family(folder)
+    if where.type != "cpu" and spec.cpu_only:
+        raise ModelError(f"{folder}: {CPU_ONLY}")
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else Checkpoint(folder)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from services.common.model.checkpoint import TensorSource
+from services.common.model.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.errors import ModelError
-from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec
+from services.common.model.fold import halves_apart, queries_and_gates
+from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec
 
 Shapes = dict[str, tuple[int, ...]]
 """Of tensors, by name."""
@@ -18,12 +20,16 @@ _EMBED, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_hea
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """Queries, keys and values are concatenated along their outputs; head norms are repeated per head."""
+    """Queries, keys and values are concatenated along their outputs; head norms are repeated per head.
+
+    `gate_FD`, where there is one, is the product whose sigmoid the mixed rows are multiplied by.
+    """
 
     qkv_FD: Tensor
     bias_F: Tensor | None
     head_norm_HD: Tensor | None
     o_DF: Tensor
+    gate_FD: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,15 @@ class LayerWeights:
     """One block."""
 
     input_norm_D: Tensor
-    mixer: AttentionWeights
+    mixer: AttentionWeights | DeltaWeights
     post_norm_D: Tensor
     ffn: DenseWeights
+
+    @property
+    def attention(self) -> AttentionWeights:
+        """The mixer of a layer of attention."""
+        assert isinstance(self.mixer, AttentionWeights), "a recurrent layer has no attention"
+        return self.mixer
 
 
 @dataclass(frozen=True)
@@ -78,20 +90,29 @@ def model_shapes(spec: ModelSpec) -> Shapes:
 def layer_shapes(layer: LayerSpec, hidden: int, prefix: str) -> Shapes:
     """Return name and shape of every tensor of the block called `prefix`."""
     shapes: Shapes = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
-    shapes |= {f"self_attn.{name}": shape for name, shape in _attention_shapes(layer.mixer, hidden).items()}
+    if isinstance(layer.mixer, Delta):
+        shapes |= {f"linear_attn.{name}": shape for name, shape in delta_shapes(layer.mixer, hidden).items()}
+    else:
+        shapes |= {f"self_attn.{name}": shape for name, shape in _attention_shapes(layer.mixer, hidden).items()}
     shapes |= {f"mlp.{name}": shape for name, shape in _dense_shapes(layer.ffn, hidden).items()}
     return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
 
 
-def read_model(spec: ModelSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ModelWeights:
-    """Read all of a model.
+def read_model(
+    spec: ModelSpec,
+    checkpoint: TensorSource,
+    dtype: torch.dtype,
+    device: torch.device,
+    skipped: tuple[str, ...] = (),
+) -> ModelWeights:
+    """Read all of a model; names that begin as `skipped` are those of parts that are not served.
 
     Raises:
         ModelError: a tensor is missing, foreign, mis-shaped or not finite, or a tied head differs from the embedding.
     """
     shapes = model_shapes(spec)
     has_head = not spec.tied or _HEAD in checkpoint.names
-    checkpoint.refuse_other_than([*shapes, _HEAD] if has_head else shapes)
+    checkpoint.refuse_other_than([*shapes, _HEAD] if has_head else shapes, skipped)
     table = shapes[_EMBED]
     embed_VD = checkpoint.read(_EMBED, table, dtype)
     head_VD = checkpoint.read(_HEAD, table, dtype) if has_head else embed_VD
@@ -123,18 +144,14 @@ def read_layer(
     """
     shapes = layer_shapes(layer, hidden, prefix)
 
-    def read(*names: str) -> Tensor:
-        parts = [checkpoint.read(f"{prefix}.{name}", shapes[f"{prefix}.{name}"], dtype) for name in names]
+    def read(*names: str, wide: torch.dtype = dtype) -> Tensor:
+        parts = [checkpoint.read(f"{prefix}.{name}", shapes[f"{prefix}.{name}"], wide) for name in names]
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(device)
 
+    mixer = layer.mixer
     return LayerWeights(
         input_norm_D=read("input_layernorm.weight"),
-        mixer=AttentionWeights(
-            qkv_FD=read(*(f"self_attn.{name}_proj.weight" for name in "qkv")),
-            bias_F=read(*(f"self_attn.{name}_proj.bias" for name in "qkv")) if layer.mixer.bias else None,
-            head_norm_HD=_head_norms(layer.mixer, read) if layer.mixer.qk_norm else None,
-            o_DF=read("self_attn.o_proj.weight"),
-        ),
+        mixer=read_delta(mixer, read, dtype) if isinstance(mixer, Delta) else _read_attention(mixer, read),
         post_norm_D=read("post_attention_layernorm.weight"),
         ffn=DenseWeights(
             gate_up_FD=read("mlp.gate_proj.weight", "mlp.up_proj.weight"), down_DF=read("mlp.down_proj.weight")
@@ -142,8 +159,23 @@ def read_layer(
     )
 
 
-def _head_norms(attention: Attention, read: Callable[[str], Tensor]) -> Tensor:
-    queries_D, keys_D = read("self_attn.q_norm.weight"), read("self_attn.k_norm.weight")
+def _read_attention(attention: Attention, read: Callable[..., Tensor]) -> AttentionWeights:
+    bias_F = read(*(f"self_attn.{name}_proj.bias" for name in "qkv")) if attention.bias else None
+    qkv_FD, gate_FD = read(*(f"self_attn.{name}_proj.weight" for name in "qkv")), None
+    if attention.gated:
+        qkv_FD, gate_FD = queries_and_gates(qkv_FD, attention)
+    return AttentionWeights(
+        qkv_FD=halves_apart(qkv_FD, attention),
+        bias_F=bias_F,
+        head_norm_HD=_head_norms(attention, read) if attention.qk_norm else None,
+        o_DF=read("self_attn.o_proj.weight"),
+        gate_FD=gate_FD,
+    )
+
+
+def _head_norms(attention: Attention, read: Callable[..., Tensor]) -> Tensor:
+    names = "self_attn.q_norm.weight", "self_attn.k_norm.weight"
+    queries_D, keys_D = (halves_apart(read(name), attention) for name in names)
     return torch.cat((queries_D.expand(attention.heads, -1), keys_D.expand(attention.kv_heads, -1)))
 
 
@@ -152,6 +184,8 @@ def _attention_shapes(attention: Attention, hidden: int) -> Shapes:
     queries, keys = attention.heads * head, attention.kv_heads * head
     lines = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
     shapes: Shapes = {f"{name}.weight": (count, hidden) for name, count in lines.items()}
+    if attention.gated:
+        shapes["q_proj.weight"] = (2 * queries, hidden)
     shapes["o_proj.weight"] = (hidden, queries)
     if attention.bias:
         shapes |= {f"{name}.bias": (count,) for name, count in lines.items()}

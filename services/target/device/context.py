@@ -53,7 +53,8 @@ class Pool:
         # First: a sealed arena replaces the model's own embedding, whose memory must be free before the K/V is
         # allocated.
         weights = SharedWeights(model, arena) if attach.EMBED in arena else None
-        states = model.new_states(settings.blocks + 1, settings.block_size)
+        widest = settings.widths[-1]
+        states = model.new_states(settings.blocks + 1, settings.block_size, settings.slots + 1, widest)
         most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
         return cls(
             model=model,

@@ -85,7 +85,7 @@ def _target_terms(
 ) -> MemoryTerms:
     """What the target's process holds."""
     spec, size = model.spec, model.dtype.itemsize
-    states = SequenceStates.sizes(spec, size)
+    states = SequenceStates.sizes(spec, size, widths[-1])
     fixed = {
         "target_weights": size * model.elements,
         "target_states": states.fixed,

@@ -57,9 +57,20 @@ class Frequencies:
 
     @classmethod
     def of(
-        cls, head_dim: int, theta: float, scaling: Scaling | None = None, dtype: torch.dtype = torch.float32
+        cls,
+        head_dim: int,
+        theta: float,
+        scaling: Scaling | None = None,
+        dtype: torch.dtype = torch.float32,
+        turning: int | None = None,
     ) -> "Frequencies":
-        """Return the frequencies of heads of `head_dim`, computed in `dtype` on the CPU."""
+        """Return the frequencies of heads of `head_dim`, computed in `dtype` on the CPU.
+
+        When only `turning` dimensions turn, the pairs of the others come last and have frequency 0; no scaling then.
+        """
+        if turning is not None:
+            own = cls.of(turning, theta, None, dtype)
+            return cls(torch.nn.functional.pad(own.turns_H, (0, (head_dim - turning) // 2)))
         powers_H = theta ** (torch.arange(0, head_dim, 2, dtype=dtype) / head_dim)
         if isinstance(scaling, Yarn):
             return cls(_yarn(powers_H, head_dim, theta, scaling), scaling.attention_factor)

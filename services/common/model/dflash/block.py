@@ -93,7 +93,8 @@ class DflashBlock:
         rotation = self._table.at(rows.positions_T)
         (part,) = rows.parts
         rows = Rows(part, views=[seen_through(part.span, mask) for mask in self._masks])
-        hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, draft_kv_L2NSHD.unbind())
+        states = [[kv_2NSHD] for kv_2NSHD in draft_kv_L2NSHD.unbind()]
+        hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, states)
         return hidden_TD.view(*ids_BW.shape, -1)
 
     def _logits(self, rows_RD: Tensor, lm_head_VD: Tensor) -> Tensor:

@@ -85,10 +85,11 @@ def poisoned(kv: Tensor) -> Tensor:
 
 
 def poisoned_states(target: Target, blocks: int = 40) -> SequenceStates:
-    """Return states full of NaN, of blocks of the tests' size."""
-    states = target.new_states(blocks, BLOCK_SIZE)
+    """Return states full of NaN, of blocks of the tests' size and for four slots; what they count stays."""
+    states = target.new_states(blocks, BLOCK_SIZE, slots=4, width=16)
     for tensor in states.tensors:
-        poisoned(tensor)
+        if tensor.is_floating_point():
+            poisoned(tensor)
     return states
 
 
@@ -106,7 +107,9 @@ def zero_centred(folder: Path, dtype: torch.dtype, device: str) -> Target:
             layer,
             input_norm_D=layer.input_norm_D - 1,
             post_norm_D=layer.post_norm_D - 1,
-            mixer=replace(layer.mixer, head_norm_HD=None if (norm := layer.mixer.head_norm_HD) is None else norm - 1),
+            mixer=replace(
+                layer.attention, head_norm_HD=None if (norm := layer.attention.head_norm_HD) is None else norm - 1
+            ),
         )
         for layer in weights.layers
     )

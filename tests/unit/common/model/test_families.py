@@ -37,7 +37,7 @@ def test_every_file_of_the_folder_is_a_family() -> None:
     files = {file.stem for file in Path(families.__path__[0]).glob("*.py")} - {"__init__"}
     assert {family.__name__.rpartition(".")[2] for family in FAMILIES.values()} == files  # type: ignore[attr-defined]
     for architecture, family in FAMILIES.items():
-        assert architecture.endswith("ForCausalLM")
+        assert architecture.endswith(("ForCausalLM", "ForConditionalGeneration"))
         for name in ("read_spec", "read_weights"):
             assert signature(getattr(family, name)) == _without_self(getattr(Family, name))
 

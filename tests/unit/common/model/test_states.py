@@ -26,10 +26,10 @@ def test_the_planned_bytes_are_those_allocated(target: Target) -> None:
 
 def test_layers_are_views_of_the_tensors(target: Target) -> None:
     states = target.new_states(BLOCKS, BLOCK_SIZE)
-    for index, layer in enumerate(states.layers):
+    for index, (layer,) in enumerate(states.layers):
         layer.fill_(index + 1)
     assert all(bool((tensor != 0).all()) for tensor in states.tensors)
-    assert len({layer.data_ptr() for layer in states.layers}) == len(target.spec.layers)
+    assert len({layer.data_ptr() for (layer,) in states.layers}) == len(target.spec.layers)
 
 
 def test_paged_keys_and_values_need_no_care(target: Target) -> None:

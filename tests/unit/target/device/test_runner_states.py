@@ -33,7 +33,7 @@ def test_states_follow_the_length_of_every_slot(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         Target,
         "new_states",
-        lambda model, blocks, size: Lengths(model.spec, blocks, size, model.dtype, model.device),
+        lambda model, blocks, size, *by_slot: Lengths(model.spec, blocks, size, model.dtype, model.device, *by_slot),
     )
     pair = made_up_pair()
     truth: dict[str, list[int]] = {}

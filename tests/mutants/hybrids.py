@@ -1,0 +1,82 @@
+"""Seeded bugs of recurrent layers: which rows a state holds, where rows are kept, and what they may meet."""
+
+from tests.mutants.mutation import Mutant
+
+PLAN = "services.common.kernels.gated_delta.plan"
+BLOCKS = "services.common.kernels.gated_delta.blocks"
+STATES = "services.common.model.states"
+
+_DELTA = "tests/kernels/test_gated_delta.py::"
+_HYBRID = "tests/unit/common/model/test_hybrid_states.py::"
+ROUNDS = f"{_DELTA}test_states_and_reads_are_those_of_plain_decoding"
+TOKEN_LOOP = f"{_DELTA}test_blocks_are_the_recurrence_token_by_token"
+NOT_ANOTHERS = f"{_DELTA}test_a_slot_reads_nothing_of_another"
+
+HYBRIDS = (
+    Mutant(
+        "drafts-are-folded-before-they-are-accepted",
+        PLAN,
+        "torch.zeros_like(lengths_B) if valid_B is None else valid_B",
+        "valid_of_B",
+        ROUNDS,
+    ),
+    Mutant(
+        "ring-written-one-place-too-far",
+        PLAN,
+        "ring_BW = slots_B[:, None] * ring + (length_B1 + row_W) % ring",
+        "ring_BW = slots_B[:, None] * ring + (length_B1 + row_W + 1) % ring",
+        ROUNDS,
+    ),
+    Mutant("ring-without-room-for-a-round", PLAN, "+ BLOCK + 2 * width", "+ BLOCK", ROUNDS),
+    Mutant(
+        "convolution-reads-a-rejected-row",
+        PLAN,
+        "(position_BT >= length_B1)[:, :, None],",
+        "(position_BT > length_B1)[:, :, None],",
+        ROUNDS,
+    ),
+    Mutant("padding-moves-the-state", PLAN, "reach_B, length_B1, count = lengths_B + valid_of_B,",
+           "reach_B, length_B1, count = lengths_B + width,", ROUNDS),
+    Mutant(
+        "rows-masked-by-a-product",
+        BLOCKS,
+        "rows_BTC.masked_fill(~(plan.live_BT1 & sound_BT1), 0.0)",
+        "rows_BTC * (plan.live_BT1 & sound_BT1)",
+        ROUNDS,
+    ),
+    Mutant(
+        "decay-of-the-row-before",
+        BLOCKS,
+        "gates_BTH = rows_BTC[:, taps - 1 :, channels:]",
+        "gates_BTH = rows_BTC[:, taps - 2 : -1, channels:]",
+        TOKEN_LOOP,
+    ),
+    Mutant(
+        "a-fresh-slot-reads-its-old-state",
+        BLOCKS,
+        "kept_BHKV.masked_fill(~plan.started_B[:, None, None, None], 0.0)",
+        "kept_BHKV",
+        NOT_ANOTHERS,
+    ),
+    Mutant(
+        "state-kept-when-a-slot-changes-hands",
+        STATES,
+        "self._folded_S[slot].zero_()",
+        "self._folded_S[slot]",
+        f"{_HYBRID}test_a_slot_that_changes_hands_begins_anew",
+    ),
+    Mutant(
+        "fold-not-noted",
+        "services.common.model.target",
+        "        states.fold(plans)\n",
+        "",
+        f"{_HYBRID}test_states_and_keys_and_values_after_a_prompt_are_those_of_plain_decoding",
+    ),
+    Mutant(
+        "prefix-hit-without-its-state",
+        STATES,
+        "return self._recurrent is None or tokens == 0",
+        "return True",
+        f"{_HYBRID}test_a_prefix_hit_is_of_no_use_without_its_state",
+    ),
+)  # fmt: skip
