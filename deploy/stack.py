@@ -121,7 +121,7 @@ class ServiceProcess:
         return self.log.read_text(errors="replace")[-characters:]
 
     def ask(self) -> None:
-        """SIGTERM, once: a second one could come when nobody handles it any more."""
+        """Sends SIGTERM once: a second one could come when the process no longer handles it."""
         if self.process.poll() is None and not self._asked:
             self._asked = True
             self.process.send_signal(signal.SIGTERM)
@@ -210,7 +210,7 @@ class Stack:
     def _foreign(
         self, of: type[ClusterSettings | GatewaySettings], other: type[ClusterSettings | GatewaySettings]
     ) -> set[str]:
-        """Variables that only the other service knows: whoever reads one that it does not know refuses to start."""
+        """Variables that only the other service knows: a service that reads an unknown one refuses to start."""
         return settings.unknown(of, self._environment) - settings.unknown(other, self._environment)
 
     def _launch(self, name: str, command: Sequence[str], foreign: Collection[str]) -> ServiceProcess:

@@ -103,7 +103,7 @@ def to_try(address: str, http: str, model: str) -> tuple[str, str, str]:
 
 
 def free_http() -> str:
-    """The usual address, or when somebody else has it one that the system chooses."""
+    """The usual address; when that is taken, one that the system chooses."""
     host, _, port = HTTP.rpartition(":")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

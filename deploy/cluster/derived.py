@@ -123,7 +123,7 @@ def check(settings: ClusterSettings) -> None:
 
 
 def _devices(settings: ClusterSettings) -> tuple[str, ...]:
-    """Where pairs may come to run; what auto means is known when Ray has looked for GPUs."""
+    """The devices on which pairs may run; for auto Ray decides, when it has looked for GPUs."""
     if settings.device:
         return (settings.device,)
     return {"cpu": ("cpu",), "gpu": ("cuda",), "auto": ("cpu", "cuda")}[settings.placement]

@@ -46,8 +46,8 @@ class Mps:
     def prepare(self) -> None:
         """Gives the processes of the pairs a folder of pipes of their own; call it before Ray hands its environment on.
 
-        Without it a daemon of somebody else that uses the default folder would serve them, and a fault of one of them
-        would end the work of others.
+        Without it another user's daemon in the default folder would serve them, and a fault of one process would end
+        that user's work too.
         """
         if PIPES in os.environ and mps_serves():
             return

@@ -117,7 +117,7 @@ def as_json(text: str, service: str, pair: str = "") -> str:
 
 
 def to_stdout(line: str) -> None:
-    """Writes a line to the stdout of this process; nothing when nobody reads that any more."""
+    """Writes a line to the stdout of this process; does nothing when its reader is gone."""
     with contextlib.suppress(OSError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

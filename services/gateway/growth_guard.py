@@ -43,7 +43,7 @@ class GrowthGuard:
         return limit in self._ended
 
     def forget(self, limit: asyncio.Timeout) -> None:
-        """Nobody asks about it any more."""
+        """Forgets a message that has ended."""
         self._ended.discard(limit)
 
     def _look(self) -> None:

@@ -57,9 +57,9 @@ class GatewaySettings:
 
     # Requests
     max_requests: int = 512
-    """Requests in hand at once; more are refused."""
+    """Most admitted requests at once; more are refused."""
     max_queued_tokens: int = 1 << 19
-    """Prompt tokens in hand at once; more are refused."""
+    """Most prompt tokens that wait for their first output token; more are refused."""
     max_request_s: float = 600.0
     """Longest time of one request."""
     default_max_tokens: int = 256

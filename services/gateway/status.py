@@ -1,4 +1,4 @@
-"""How busy the pairs are: what targets report for routing, and what they say of their latest rounds when asked."""
+"""The load of the pairs: targets report it for routing, and describe their latest rounds when asked."""
 
 import asyncio
 from collections import Counter
@@ -12,7 +12,7 @@ WINDOW_S = 5.0
 """Rates are means over these latest seconds."""
 
 FRESH_S = 0.5
-"""However many ask, targets are asked no more often."""
+"""Seconds between two questions to a target, however many clients ask."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Status:
 
 
 def pace(rounds: Sequence[PastRound]) -> Pace:
-    """What the rounds of the window come to.
+    """Sums up the rounds of the window.
 
     Args:
         rounds: the latest, oldest first. A target keeps a number of them, so those of a fast one cover less time.

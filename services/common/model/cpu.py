@@ -26,7 +26,7 @@ from services.common.model.weights import AttentionWeights, DenseWeights, LayerW
 
 
 class Places(NamedTuple):
-    """Where rows sit: rotation and where they write; of each span its rows and where it reads; of each view a mask.
+    """Places of rows: rotation and write indices; for each span its rows and read indices; for each view a mask.
 
     `plans` are those of recurrent layers, one for each span.
     """

@@ -70,7 +70,7 @@ def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str
 
 
 def read_causal(fields: Fields, folder: Path, stack: StackSpec, tied: bool = False) -> ModelSpec:
-    """Read what makes a stack a model for causal language modelling, and refuse all keys that nobody has read.
+    """Read the keys that make a stack a causal language model, and refuse all keys that were not read.
 
     generation_config.json adds tokens that end a text, and recommended sampling. `tied` is the default of the key.
 

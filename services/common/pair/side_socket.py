@@ -46,7 +46,7 @@ class _Offer:
 
 
 class DescriptorListener:
-    """The target's end: hands the descriptors on offer to whoever presents their generation and nonce.
+    """The target's end: sends the offered descriptors to a peer that presents their generation and nonce.
 
     `path` is the socket's; `claimed_by` is the pid of the last peer that was granted a claim, 0 before and when the
     peer is not visible from here.
@@ -85,7 +85,7 @@ class DescriptorListener:
         return None
 
     def withdraw(self) -> None:
-        """Ends the offer: every later claim is refused, and a connection that nobody took ends."""
+        """Ends the offer: every later claim is refused, and a connection that was not taken is closed."""
         self._offer = None
         self._keep(None)
 
@@ -117,7 +117,7 @@ class DescriptorListener:
                 peer.close()
 
     def _answer(self, peer: socket.socket) -> bool:
-        """Whether the claim was granted: the connection then stays, for whoever takes it."""
+        """Whether the claim was granted; the connection then stays open until it is taken."""
         claim = _receive_exactly(peer, _CLAIM.size)
         offer = self._offer
         if offer is None or not hmac.compare_digest(claim, offer.claim):

@@ -1,4 +1,4 @@
-"""What the choices of one call become: what both endpoints share, usage and ends."""
+"""Makes the answer of one call from its choices: the part that both endpoints share, usage and ends."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -112,5 +112,5 @@ class Answer(ABC):
 
 
 def extension(final: Final) -> ChoiceExtension:
-    """What OpenAI's API has no name for."""
+    """The fields for which OpenAI's API has no name."""
     return {"finish_reason": final.reason.value, "seed": final.seed}

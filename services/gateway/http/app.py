@@ -1,4 +1,4 @@
-"""Serves one HTTP request: who calls, what is asked, and every way in which it can end."""
+"""Serves one HTTP request: authentication, routing, and every way in which a request can end."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -80,7 +80,7 @@ class HttpApp:
             connection.abort()
 
     async def _refuse(self, connection: Connection, exchange: Exchange, error: PacelineError) -> None:
-        """A client that does not read would not read the refusal either: what it has not taken is dropped."""
+        """A client that does not read would not read the refusal either, so unread output is dropped."""
         if connection.lost:
             return
         if exchange.begun and error.reason is Reason.SLOW_CLIENT:

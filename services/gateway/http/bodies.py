@@ -1,4 +1,7 @@
-"""What clients send, field by field. Types and names are checked here, ranges by the validator of all listeners."""
+"""The bodies of requests, field by field.
+
+Types and names are checked here, ranges by the validator of all listeners.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -36,7 +39,7 @@ class StreamOptions(Body):
 
 
 class Common(Body):
-    """What both endpoints take; ranges and defaults stand in docs/use.md."""
+    """Fields of both endpoints; ranges and defaults are in docs/use.md."""
 
     model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
     stream: bool | None = None

@@ -1,4 +1,4 @@
-"""Takes in the body of a request: bounded in size and time, in a place of its tenant, and read as JSON in a thread."""
+"""Receives the body of a request, bounded in size and time and in a place of its tenant, and parses it in a thread."""
 
 import json
 import re

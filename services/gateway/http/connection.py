@@ -1,4 +1,4 @@
-"""One connection: uvicorn's, with limits of size, number and time that hold before anybody asks who calls."""
+"""One connection of uvicorn, with limits of size, number and time that hold before the caller is known."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,7 +19,7 @@ Serve = Callable[["Connection", Scope, Receive, Send], Awaitable[None]]
 
 
 class Connection(H11Protocol):
-    """Ends when headers take too long, when a refused body goes on, or at once when there are too many."""
+    """Closes when headers take too long or a refused body goes on, and at once when there are too many connections."""
 
     def __init__(self, serve: Serve, config: Config, state: ServerState) -> None:
         """`serve` handles each request, in a task of its own."""
@@ -56,7 +56,7 @@ class Connection(H11Protocol):
             self._wait(None)
 
     def on_response_complete(self) -> None:
-        """A body that nobody wants is read for a moment: who hangs up at once takes the answer back."""
+        """Reads a refused body for a moment, because hanging up at once would drop the answer on its way."""
         unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         self._wait(BODY_LINGER_S if unread else None)
@@ -72,7 +72,7 @@ class Connection(H11Protocol):
         self._read()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes a connection without a request, also when the end of its last answer is never taken."""
+        """Closes a connection without a request, also when its client never takes the end of the last answer."""
         super().timeout_keep_alive_handler()
         self._read()
         self._unread = self.loop.call_later(UNREAD_S, self.abort)
@@ -92,7 +92,9 @@ class Connection(H11Protocol):
         self._unread = None
 
     def _wait(self, seconds: float | None) -> None:
-        """How long the client has for what it is to send, None for ever; a wait that goes on is not begun again."""
+        """Seconds that the client has to send what is awaited, None without a limit; a running wait is not started
+        again.
+        """
         if seconds == self._waits_s:
             return
         if self._limit is not None:

@@ -13,12 +13,12 @@ from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Exten
 from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 
 COMPLETION_TOKENS = 16
-"""What a completion has at most when its client says nothing, as in OpenAI's API."""
+"""Most tokens of a completion when its client states none, as in OpenAI's API."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What the headers of a request ask."""
+    """The options in the headers of a request."""
 
     key: str = ""
     timeout_s: float | None = None

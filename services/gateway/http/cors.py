@@ -1,4 +1,4 @@
-"""Pages of other origins: none unless a list names them."""
+"""Web pages of other origins: only those that a list names may call."""
 
 from collections.abc import Collection
 

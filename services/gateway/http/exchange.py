@@ -1,4 +1,4 @@
-"""One request and its answer over ASGI; what streams take for the context of a call."""
+"""One request and its answer over ASGI; it serves streams as the context of a call."""
 
 import json
 import time

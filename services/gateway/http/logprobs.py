@@ -10,12 +10,12 @@ Spell = Callable[[int], tuple[str, bytes]]
 
 
 def chat_logprobs(positions: Iterable[PositionLogprobs], spell: Spell) -> ChatLogprobs:
-    """Those of a chat."""
+    """Log-probabilities of a chat."""
     return {"content": [_position(one, spell) for one in positions], "refusal": None}
 
 
 def completion_logprobs(positions: Iterable[PositionLogprobs], spell: Spell, offset: int) -> CompletionLogprobs:
-    """Those of a completion, whose first token begins `offset` characters into the text."""
+    """Log-probabilities of a completion, whose first token begins `offset` characters into the text."""
     found: CompletionLogprobs = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for one in positions:
         text = spell(one.chosen[0])[0]

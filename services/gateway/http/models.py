@@ -23,7 +23,7 @@ class Models:
         """All models: one.
 
         Raises:
-            PacelineError: NO_TARGET, nobody has said yet what it serves.
+            PacelineError: NO_TARGET, no target has told yet what it serves.
         """
         reply: ModelList = {"object": "list", "data": [self._described(await self._front.model(""))]}
         await exchange.reply(encoded(reply))

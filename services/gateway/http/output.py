@@ -1,4 +1,4 @@
-"""What a chat's text is made of: thoughts, content and calls of tools."""
+"""The parts of a chat's text: thoughts, content and calls of tools."""
 
 from dataclasses import dataclass
 from typing import Protocol

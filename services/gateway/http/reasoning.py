@@ -21,7 +21,7 @@ class ReasoningSplitter:
         return self._step()
 
     def finish(self) -> list[Part]:
-        """A block that is not closed is thought to its end; what may have begun one is content."""
+        """A block that is not closed is reasoning to its end; text that might have begun a block is content."""
         kept, self._kept = self._kept, ""
         if self._step == self._in_block:
             kept = kept.rstrip() if self._begun else kept.strip()

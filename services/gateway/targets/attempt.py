@@ -35,7 +35,10 @@ class Attempt:
         self._cancel(self, tokens_kept, reason)
 
     def deliver(self, epoch: int, update: Update) -> bool:
-        """Takes news from the session; those of an earlier owner of the slot are stale. True when it is the end."""
+        """Takes an update from the session and drops one of an earlier owner of the slot.
+
+        True when the update ends the request.
+        """
         if epoch < self._epoch:
             return False
         self._epoch = epoch

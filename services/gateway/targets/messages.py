@@ -73,7 +73,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The target is gone; nobody knows how far it came beyond what it said."""
+    """The target is gone; how far it came beyond its last message is unknown."""
 
     why: str
 

@@ -91,7 +91,7 @@ class Pool:
     async def ask_others(self, chosen: Link, job: RoutedRequest) -> None:
         """Asks every target but the chosen one, those that drain or left the list too, whether it holds the job's key.
 
-        The chosen one judges the key itself. A target that is lost or says nothing in time is taken not to hold it.
+        The chosen one judges the key itself. A target that is lost or does not answer in time counts as not holding it.
 
         Raises:
             PacelineError: DUPLICATE when one does.

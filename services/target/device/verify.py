@@ -1,7 +1,7 @@
 """One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept, commit, publish (I2, I3, I6).
 
-Row j of a span sits at position n + j and predicts position n + j + 1; row 0 is the anchor. Pad rows point at the pad
-slot: they write to the pad block, are never active and commit nothing.
+Row j of a span has position n + j and predicts position n + j + 1; row 0 is the anchor. Pad rows point at the pad slot:
+they write to the pad block, are never active and commit nothing.
 """
 
 from typing import Literal

@@ -52,7 +52,7 @@ def watched_process(pid: int) -> DrafterProcess:
 
 
 def listener_pid(address: str) -> int:
-    """Pid of the process that listens on ``unix:/path``; 0 for other addresses and when nobody answers."""
+    """Pid of the process that listens on ``unix:/path``; 0 for other addresses and without an answer."""
     scheme, _, path = address.partition(":")
     if scheme != "unix":
         return 0

@@ -48,7 +48,7 @@ class TargetService(rpc.TargetServiceServicer):
     """Converts between the protobuf of gateways and the values of the engine."""
 
     def __init__(self, callers: Callers = Callers()) -> None:
-        """Refuses calls until opened, and those of others than `callers` always."""
+        """Refuses all calls until `open`, and calls from others than `callers` always."""
         self._callers = callers
         self._opened: ServiceParts | None = None
 

@@ -140,7 +140,7 @@ def _sees(
     elif CAUSAL:
         sees &= position[None, :] <= length + (row // GROUP)[:, None]
     if WINDOW > 0:
-        # A row of a tree is stored elsewhere than where it sits.
+        # A row of a tree is stored at another place than its position.
         sees &= (position[None, :] >= low[:, None]) | ((position >= length)[None, :] & HAS_TREE)
     return sees
 

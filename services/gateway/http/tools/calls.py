@@ -1,4 +1,4 @@
-"""Takes calls of tools out of a text; a call is told when it is whole, and what is none stays content."""
+"""Takes calls of tools out of a text. A call is passed on when it is whole; text that is no call stays content."""
 
 from collections.abc import Mapping
 from typing import Any
