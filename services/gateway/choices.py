@@ -10,10 +10,8 @@ from typing import Protocol
 
 from services.gateway.admission import Ticket
 from services.gateway.generation import Delta, Final, Generation
-from services.gateway.query import Query, TokenPrompt
+from services.gateway.query import DRAWN_SEED_BITS, Query, TokenPrompt
 from services.gateway.streams import Context, Encode, Streams
-
-SEED_BYTES = 8
 
 
 class Answer(Protocol):
@@ -30,8 +28,8 @@ def seed_of(seed: int, choice: int) -> int:
     """The seed of a choice: the first has the request's, so that it equals the only answer."""
     if not choice:
         return seed
-    named = seed.to_bytes(SEED_BYTES, "little") + choice.to_bytes(4, "little")
-    return int.from_bytes(hashlib.sha256(named).digest()[:SEED_BYTES], "little")
+    named = seed.to_bytes(8, "little") + choice.to_bytes(4, "little")
+    return int.from_bytes(hashlib.sha256(named).digest()[:8], "little") >> (64 - DRAWN_SEED_BITS)
 
 
 class Choices:
@@ -100,7 +98,7 @@ class _Call:
 
 async def _together(call: _Call, query: Query, tickets: list[Ticket]) -> None:
     """The first choice, and the others when it has its first token; a failure ends all."""
-    seed = query.sampling.seed if query.seed_given else secrets.randbits(8 * SEED_BYTES)
+    seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
 
     def seeded(choice: int, **changes: TokenPrompt | str) -> Query:
         sampling = replace(query.sampling, seed=seed_of(seed, choice))

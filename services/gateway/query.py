@@ -7,6 +7,8 @@ from services.common.request.sampling import SamplingParams, SpeculationParams, 
 from services.gateway.admission import estimated_tokens
 
 Argument = bool | int | float | str
+DRAWN_SEED_BITS = 53
+"""Of a seed that the gateway draws: programs that read JSON's numbers as floats can send it back."""
 
 
 @dataclass(frozen=True, slots=True)

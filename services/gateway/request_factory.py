@@ -12,7 +12,7 @@ from services.gateway.admission import Tenant, Ticket
 from services.gateway.fair_threads import FairThreads
 from services.gateway.generation import Generation
 from services.gateway.migration import JourneySettings, MigratingRequest
-from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.query import DRAWN_SEED_BITS, ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.routed_request import RoutedRequest
 from services.gateway.settings import GatewaySettings
 from services.gateway.targets.messages import Model
@@ -77,7 +77,7 @@ class RequestFactory:
         check_priority(query.priority, tenant.priority)
         ids = await self.tokens(query.prompt, model, tenant)
         ticket.settle(len(ids))
-        seed = query.sampling.seed if query.seed_given else secrets.randbits(64)
+        seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
         job = RoutedRequest(
             request_id=request_id,
             tenant=tenant,

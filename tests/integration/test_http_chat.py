@@ -267,6 +267,8 @@ async def test_choices_differ_and_the_first_is_the_only_one(tmp_path: Path) -> N
         assert several["usage"]["completion_tokens"] == 8 * 32
         starts = one.targets[0].starts[1:]
         assert len({start.sampling.seed for start in starts}) == 8
+        drawn = (await http.post(COMPLETIONS, completion(seed=None, n=2))).json["choices"]
+        assert all(choice["paceline"]["seed"] < 2**53 for choice in drawn), "a program that reads floats may repeat it"
         again = (await http.post(COMPLETIONS, completion(n=8))).json
         assert [choice["text"] for choice in again["choices"]] == texts
         streamed: dict[int, str] = dict.fromkeys(range(8), "")

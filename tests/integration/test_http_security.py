@@ -42,11 +42,11 @@ async def test_without_a_known_key_nothing_is_told_and_no_body_is_read(
     async with serving(tmp_path, tenants=tenants) as (one, http):
         for path in (CHAT, COMPLETIONS, MODELS, "/openapi.json", "/x"):
             async with connected(http.address) as raw:
-                said = {"content-type": "application/json", "content-length": "1000000", **headers}
+                said = {"content-type": "application/json", "content-length": "1000000", "x-request-id": "i", **headers}
                 raw.writer.write(_head("POST", path, said))
                 reply = await raw.reply_to_raw()
                 assert (reply.status, reply.error["code"]) == (401, "invalid_api_key")
-                assert reply.headers["www-authenticate"] == "Bearer"
+                assert (reply.headers["www-authenticate"], reply.headers["x-request-id"]) == ("Bearer", "i")
         assert not one.targets[0].starts
         assert (await http.post(COMPLETIONS, completion(), key("key-one-old"))).status == 200
         assert (await http.post(COMPLETIONS, completion(), {"authorization": "bearer key-two"})).status == 200
@@ -104,6 +104,9 @@ async def test_headers_are_bounded_in_size_and_time(tmp_path: Path, monkeypatch:
         async with connected(http.address) as raw:
             raw.writer.write(b"GET / HTTP/1.1\r\nx: " + b"x" * limits.HEADER_BYTES * 2)
             assert (await raw.reader.read()).startswith(b"HTTP/1.1 4")
+        for path, name in (("/openapi.json", "x"), (f"/{'x' * limits.HEADER_BYTES}", "")):
+            reply = await http.get(path, x=name * limits.HEADER_BYTES)
+            assert (reply.status, reply.error["code"]) == (431, "invalid_field"), "they came in one piece"
         for begun in (b"", b"GET / HTTP/1.1\r\nhost: a\r\n"):
             async with connected(http.address) as raw, asyncio.timeout(5.0):
                 raw.writer.write(begun)
@@ -261,13 +264,21 @@ async def test_a_client_that_does_not_read_loses_its_stream_as_over_grpc(tmp_pat
 async def test_an_answer_that_is_never_taken_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole one, or the last events of a stream: nothing else would end the connection."""
     monkeypatch.setattr(connection, "UNREAD_S", 0.3)
+    dropped = asyncio.Event()
+    drop = connection.Connection.abort
+
+    def abort(one: connection.Connection) -> None:
+        dropped.set()
+        drop(one)
+
+    monkeypatch.setattr(connection.Connection, "abort", abort)
     fake = FakeTarget(pace_s=0.0, context_limit=1 << 16, burst=64)
     async with serving(tmp_path, [fake]) as (_, http), connected(http.address) as raw:
         asked = completion(max_tokens=3000, n=4, logprobs=20)
         await raw.send("POST", COMPLETIONS, json.dumps(asked).encode(), JSON)
         raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: not fake.active and fake.committed == 12_000)
-        await asyncio.sleep(1.0)
+        await until(dropped.is_set)
         raw.writer.transport.resume_reading()  # type: ignore[attr-defined]
         with pytest.raises((ConnectionError, h11.RemoteProtocolError)):
             await raw.reply()

@@ -9,8 +9,9 @@ from services.gateway.admission import Tenant
 from services.gateway.auth import ANYBODY, set_tenant
 from services.gateway.http.connection import Connection, Receive, Scope, Send
 from services.gateway.http.cors import Origins
-from services.gateway.http.errors import known
+from services.gateway.http.errors import head_too_large, known
 from services.gateway.http.exchange import DisconnectedError, Exchange
+from services.gateway.http.limits import HEADER_BYTES
 from services.gateway.http.routes import Handler, Routes
 
 LAST_WORD_S = 1.0
@@ -49,6 +50,8 @@ class HttpApp:
             connection.serving(None)
 
     async def _answer(self, exchange: Exchange) -> None:
+        if exchange.head_bytes > HEADER_BYTES:
+            raise head_too_large(HEADER_BYTES)
         origin = exchange.headers.get("origin")
         if exchange.method == "OPTIONS":
             exchange.extra += self._origins.preflight(origin)
@@ -58,8 +61,8 @@ class HttpApp:
         if open_to_all := self._public.get(exchange.path):
             await open_to_all(exchange)
             return
-        set_tenant(self._tenant(exchange))
         exchange.name()
+        set_tenant(self._tenant(exchange))
         await self._routes.find(exchange)(exchange)
 
     def _tenant(self, exchange: Exchange) -> Tenant:

@@ -76,6 +76,13 @@ def too_large(limit: int) -> RefusedError:
     return RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, Code.RESOURCE_EXHAUSTED, Reason.INVALID_FIELD, text)
 
 
+def head_too_large(limit: int) -> RefusedError:
+    """The request line and the headers are longer than allowed; a parser that has them in one piece takes them all."""
+    text = f"the request line and the headers have more than {limit} bytes"
+    status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+    return RefusedError(status, Code.RESOURCE_EXHAUSTED, Reason.INVALID_FIELD, text)
+
+
 def too_slow() -> RefusedError:
     """The body did not come in time."""
     text = "the body of the request did not come in time"
