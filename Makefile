@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop soak bench pictures \
+.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop test-openapi soak bench pictures \
         bench-gpu race train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto format lock proto proto-baseline
 
@@ -128,6 +128,12 @@ $(NODE_CLIENTS): .venv-clients/%/.installed: tests/interop/clients/%/package-loc
 
 test-interop: .venv-interop/.installed .venv-page/.installed $(CLIENTS) $(NODE_CLIENTS)  ## public gateways before ours, clients, a browser
 	@PYTHONPATH=.venv-interop/messages $(PY) -m pytest --override-ini norecursedirs=.venv tests/interop $(ARGS)
+
+.venv-schemathesis/.installed: requirements/schemathesis.lock.txt requirements/install.sh
+	@requirements/install.sh $(@D) $<
+
+test-openapi: setup .venv-schemathesis/.installed  ## five minutes of schemathesis on the served OpenAPI document, with tenants
+	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=600 --override-ini faulthandler_timeout=0 --full tests/openapi $(ARGS)
 
 soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one fault test instead
 	@$(if $(FAULT),N=$(or $(N),100) $(PY) -m pytest -s tests/faults -k _$(FAULT)_,$(PY) -m tests.bench.soak) $(ARGS)

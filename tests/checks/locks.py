@@ -23,6 +23,7 @@ LOCKS = {
     "worker": ("worker.txt", "tracing.txt"),
     "generate": ("generate.txt",),
     "uv": ("uv.txt",),
+    "schemathesis": ("schemathesis.txt",),
     **{f"clients/{name}": (f"clients/{name}.txt",) for name in CLIENTS},
 }
 """The requirements that each lock answers for; gateway and worker are the images."""

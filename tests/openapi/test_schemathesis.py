@@ -1,0 +1,33 @@
+"""schemathesis asks what the served OpenAPI document allows, and what it does not, of a real stack with tenants."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.interop.peers import REPOSITORY
+from tests.interop.talker import KEY, talker
+
+SCHEMATHESIS = REPOSITORY / ".venv-schemathesis/bin/schemathesis"
+FULL_S, SAMPLE_S = 300, 20
+LEFT_OUT = "positive_data_acceptance"
+"""Not every valid form is served: the model's name, a role of a message and the context's end stand in no schema."""
+SETTINGS = 'checks.not_a_server_error.expected-statuses = ["2xx", "4xx", "503", "504"]\n'
+"""No target, and no time left: status_code_conformance holds them to the operations that document them."""
+
+
+def test_no_request_makes_the_gateway_fail_or_leave_its_document(tmp_path: Path, full: bool, seed: int) -> None:
+    seconds = FULL_S if full else SAMPLE_S
+    (tmp_path / "schemathesis.toml").write_text(SETTINGS)
+    with talker() as served:
+        address = served.base_url.removesuffix("/v1")
+        command = [str(SCHEMATHESIS), "--config-file", "schemathesis.toml", "run", f"{address}/openapi.json"]
+        command += ["--header", f"Authorization: Bearer {KEY}", "--checks", "all", "--exclude-checks", LEFT_OUT]
+        command += ["--max-time", str(seconds), "--request-timeout", "60", "--continue-on-failure", "--seed", str(seed)]
+        command += ["--report", "json", "--report-dir", "report", "--no-color"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=seconds + 120)
+    (told,) = (tmp_path / "report").glob("*.json")
+    report = json.loads(told.read_text())
+    assert done.returncode == 0, done.stdout
+    assert report["operations"]["tested"] == report["operations"]["total"]
+    assert report["test_cases"]["generated"] > 5 * seconds
+    print(report["test_cases"])
