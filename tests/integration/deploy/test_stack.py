@@ -1,7 +1,9 @@
 """The whole system on one machine: started, used, and gone without a trace."""
 
+import asyncio
 import json
 import os
+import random
 import re
 import shlex
 import signal
@@ -19,6 +21,8 @@ from deploy.demo import read_prompts
 from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, describe_target
 from deploy.up import follow, to_try
 from paceline import Client, Message, Options, RefusedError
+from tests.integration.http_stack import COMPLETIONS
+from tests.support.http_client import connected
 
 PROMPT = "def add(a, b):\n"
 
@@ -95,6 +99,34 @@ def test_the_same_prompts_give_the_same_over_grpc_and_http(
     report_counts("prompts_over_both", count)
 
 
+def test_clients_over_http_that_go_at_any_moment_leave_no_slot_and_no_block(
+    stack: Stack, full: bool, seed: int, report_counts: Callable[[str, int], None]
+) -> None:
+    chance, rounds = random.Random(seed), 50 if full else 2
+    asked = {"model": stack.settings.model_name, "prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True}
+
+    async def go() -> None:
+        body = json.dumps(asked | {"n": chance.choice([1, 1, 3]), "stream": chance.random() < 0.7}).encode()
+        said = {"content-type": "application/json", "content-length": str(len(body))}
+        async with connected(stack.gateway_http[0]) as raw:
+            raw.begin(COMPLETIONS, body if chance.random() < 0.8 else body[:-9], said)
+            await asyncio.sleep(chance.random() * 0.2)
+
+    async def go_together() -> None:
+        await asyncio.gather(*(go() for _ in range(10)))
+
+    for _ in range(rounds):
+        asyncio.run(go_together())
+    (pair,) = stack.pairs()
+    for gauge in ("paceline_running_requests", "paceline_waiting_requests", 'paceline_kv_blocks{.*state="owned"'):
+        until_zero(pair.metrics_address, gauge)
+    until_zero(stack.gateway_metrics[0], "paceline_gateway_inflight_requests")
+    assert not re.search(
+        r'^paceline_requests_total{finish_reason="cancelled".* 0\.0$', scraped(pair.metrics_address), re.M
+    )
+    report_counts("disconnects_of_a_pair", 10 * rounds)
+
+
 def test_what_make_up_prints_to_be_pasted_is_answered(stack: Stack) -> None:
     *_, line = to_try(stack.gateway_address, stack.gateway_http[0], stack.settings.model_name)
     _, url, _, header, _, body = shlex.split(line)
@@ -138,6 +170,14 @@ def test_every_service_answers_scrapes(stack: Stack) -> None:
         f'cluster_failures_total{{{labels},reason="no_room"}} 0.0',
     ):
         assert f"paceline_{series}" in controller
+
+
+def until_zero(address: str, gauge: str) -> None:
+    """Waits until a service says 0."""
+    end = time.monotonic() + 30.0
+    while not re.search(rf"^{gauge}.* 0\.0$", scraped(address), re.MULTILINE):
+        assert time.monotonic() < end, gauge
+        time.sleep(0.05)
 
 
 def scraped(address: str) -> str:
