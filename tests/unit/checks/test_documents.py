@@ -238,6 +238,11 @@ def test_no_sentence_of_a_page_has_more_than_two_numbers(page: Path) -> None:
     assert overloaded(page.read_text()) == []
 
 
+@pytest.mark.parametrize(("page", "most"), [("README.md", 900), ("docs/performance.md", 1500)])
+def test_what_is_read_first_stays_short(page: str, most: int) -> None:
+    assert len((ROOT / page).read_text().split()) <= most
+
+
 @pytest.mark.parametrize("folder", ["services", "deploy", "paceline", "models", "examples"])
 def test_no_sentence_of_a_docstring_has_more_than_two_numbers(folder: str) -> None:
     for path in (ROOT / folder).rglob("*.py"):
