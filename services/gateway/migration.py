@@ -186,6 +186,8 @@ class MigratingRequest:
         """
         if isinstance(end, Finished):
             return end
+        if isinstance(end, Moved):
+            self._tries -= 1  # none has failed, and a rollout may drain one after the other
         if len(self._committed) >= self._job.stopping.max_tokens:
             return Finished(FinishReason.LENGTH)
         full = isinstance(end, Refused) and end.error.reason in TRY_ELSEWHERE

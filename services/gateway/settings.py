@@ -67,7 +67,7 @@ class GatewaySettings:
     wait_target_s: float = 30.0
     """Seconds that a request waits for a target that takes work."""
     attempts: int = 8
-    """Targets that one request is given to, one after the other, before it fails."""
+    """Targets that one request is given to, one after the other, before it fails; those that drain do not count."""
     outbox_tokens: int = 4096
     """Tokens kept for a client that does not read; beyond them its stream ends."""
     report_cached_tokens: bool = False

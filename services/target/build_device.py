@@ -94,6 +94,8 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros)
     pool = BlockPool(budget.blocks, settings.block_size)
+    numerics = numerics_of(VERSION, model.device, settings.dtype)
+    _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
     return Worker(
         model=_served(settings, model, limit, widths),
         scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, runner), handoff.look_ahead),
@@ -106,7 +108,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         terms=_terms(shapes, context, runner.pool.weights, pid, handoff.wanted),
         costs=costs,
         gpu_sharing=sharing(settings.device),
-        numerics=numerics_of(VERSION, model.device, settings.dtype),
+        numerics=numerics,
         synthetic_acceptance=settings.synthetic_acceptance,
     )
 

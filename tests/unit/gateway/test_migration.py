@@ -144,6 +144,13 @@ async def test_attempts_are_bounded() -> None:
     assert len(pool.starts) == 4
 
 
+async def test_a_rollout_may_drain_more_targets_than_may_fail() -> None:
+    leave: Script = lambda done: [(1, tokens(done, done + 2)), (1, Update(done + 2, end=Moved()))]  # noqa: E731
+    one = journey(FakePool(*[leave] * 7, finishing(1)), attempts=2)
+    assert tuple((await read(one))[0]) == TEXT
+    assert one.totals.migrations == 7
+
+
 async def test_without_migration_a_request_moves_only_before_its_first_token() -> None:
     job = replace(JOB, migration=False)
     early = FakePool(lambda done: [(1, Update(0, end=Lost("gone")))], finishing(1))
