@@ -43,6 +43,20 @@ async def test_pairs_are_told_one_by_one_and_together(tmp_path: Path) -> None:
         assert found.total.slots == 16
 
 
+async def test_a_drafter_that_comes_after_the_gateway_is_told(tmp_path: Path) -> None:
+    fake = FakeTarget()
+    fake.speculating = False
+    async with harness(tmp_path, [fake]) as one:
+        asked = inference_pb2.GetModelRequest()
+        assert (await one.stub.GetModel(asked, timeout=WAIT_S)).model.proposer == "none"
+        fake.info.proposer, fake.speculating = "ngram", True
+        await one.ask(ask_for())
+        async with asyncio.timeout(WAIT_S):
+            while (await one.stub.GetModel(asked, timeout=WAIT_S)).model.proposer != "ngram":
+                await asyncio.sleep(0.01)
+        assert [pair.proposer for pair in (await status(one)).each] == ["ngram"]
+
+
 async def test_numerics_are_told_of_each_pair(tmp_path: Path) -> None:
     async with harness(tmp_path, [FakeTarget("a", numerics="4f1c"), FakeTarget("b")]) as one:
         await until(lambda: len([link for link in one.app._pool.links if link.candidate()]) == 2)

@@ -49,6 +49,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.lag_s = 0.0
         self.past: list[target_pb2.RoundRecord] = []
         self.described = 0
+        self.speculating = True
         self._running = asyncio.Event()
         self._running.set()
         self._draining = False
@@ -126,7 +127,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             self._calls.discard(session)
 
     def _load(self) -> target_pb2.Load:
-        return target_pb2.Load(running=self.active, slots=self.slots, speculating=True)
+        return target_pb2.Load(running=self.active, slots=self.slots, speculating=self.speculating)
 
     async def _rounds(self, session: "FakeSession", context: Any) -> None:
         quiet_s, told = HEARTBEAT_S, False

@@ -1,4 +1,4 @@
-"""Asks a target what its latest rounds did, for people who watch."""
+"""Asks a target what its latest rounds did and who drafts, for people who watch."""
 
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -13,19 +13,39 @@ Rounds = Callable[[], Awaitable[tuple[PastRound, ...]]]
 """The latest rounds of a target, oldest first; none when it gives no answer."""
 
 
+Proposer = Callable[[], Awaitable[str]]
+"""The kind of proposer in use; empty when the target gives no answer."""
+
+
 def rounds(channel: grpc.aio.Channel, secret: str, within_s: float) -> Rounds:
     """Asks over a connection that stands; `secret` is what the target wants to hear."""
-    stub = cast("target_pb2_grpc.TargetServiceAsyncStub", target_pb2_grpc.TargetServiceStub(channel))
-    request = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION, secret=secret)
 
     async def ask() -> tuple[PastRound, ...]:
-        try:
-            answer = await stub.Describe(request, timeout=within_s)
-        except grpc.RpcError:
-            return ()
-        return tuple(_round(record) for record in answer.rounds)
+        answer = await _described(channel, secret, within_s)
+        return tuple(_round(record) for record in answer.rounds) if answer else ()
 
     return ask
+
+
+def proposer(channel: grpc.aio.Channel, secret: str, within_s: float) -> Proposer:
+    """Asks as `rounds` does."""
+
+    async def ask() -> str:
+        answer = await _described(channel, secret, within_s)
+        return answer.model.proposer if answer else ""
+
+    return ask
+
+
+async def _described(
+    channel: grpc.aio.Channel, secret: str, within_s: float
+) -> target_pb2.TargetServiceDescribeResponse | None:
+    stub = cast("target_pb2_grpc.TargetServiceAsyncStub", target_pb2_grpc.TargetServiceStub(channel))
+    request = target_pb2.TargetServiceDescribeRequest(protocol_version=PROTOCOL_VERSION, secret=secret)
+    try:
+        return await stub.Describe(request, timeout=within_s)
+    except grpc.RpcError:
+        return None
 
 
 def _round(record: target_pb2.RoundRecord) -> PastRound:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import grpc
@@ -15,13 +16,13 @@ from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.messages import Load, Lost, Model
 from services.gateway.targets.probes import Reach, health
-from services.gateway.targets.rounds import Rounds, rounds
+from services.gateway.targets.rounds import Proposer, Rounds, proposer, rounds
 
 WELCOME_S = 4.0
 """Longest wait for a target's first frame."""
 
-ROUNDS_S = 1.0
-"""Longest wait for what a target tells of its rounds."""
+DESCRIBE_S = 1.0
+"""Longest wait for what a target tells of itself."""
 
 Call = grpc.aio.StreamStreamCall[target_pb2.SessionRequest, target_pb2.SessionResponse]
 
@@ -37,9 +38,10 @@ class Session:
         self,
         call: Call,
         welcome: target_pb2.Welcome,
-        on_drain: Callable[[], None],
+        on_change: Callable[[], None],
         heartbeat: Heartbeat,
         rounds: Rounds,
+        proposer: Proposer,
     ) -> None:
         """Made by `open_session`."""
         self.pair_id = welcome.pair_id
@@ -50,12 +52,14 @@ class Session:
         self.draining = False
         self.lost = False
         self._call = call
-        self._on_drain = on_drain
+        self._on_change = on_change
         self._names = 0
         self._attempts: dict[str, Attempt] = {}
         self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
         self._heartbeat = heartbeat
         self.rounds = rounds
+        self._proposer = proposer
+        self._attached = asyncio.Event()
 
     @property
     def busy(self) -> bool:
@@ -68,7 +72,9 @@ class Session:
         The cause is returned, not raised: an error's traceback and the caller's task would refer to each other, and
         keep the connection until a garbage collection.
         """
-        tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self._heartbeat.watch())]
+        tasks = [
+            asyncio.create_task(work) for work in (self._read(), self._write(), self._learn(), self._heartbeat.watch())
+        ]
         why = "closed by the gateway"
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -117,16 +123,26 @@ class Session:
                 self._round(response.round)
             elif response.HasField("go_away"):
                 self.draining = True
-                self._on_drain()
+                self._on_change()
 
     def _round(self, message: target_pb2.Round) -> None:
         if message.HasField("load"):
-            self.load = frames.load(message.load)
+            plain, self.load = not self.load.speculating, frames.load(message.load)
             self.dispatched = 0
+            if plain and self.load.speculating:
+                self._attached.set()
         for update in message.updates:
             attempt = self._attempts.get(update.request_id)
             if attempt is not None and attempt.deliver(update.epoch, frames.update(update)):
                 del self._attempts[update.request_id]
+
+    async def _learn(self) -> None:
+        """Asks who drafts when a drafter was attached: the Welcome may be older."""
+        while True:
+            await self._attached.wait()
+            self._attached.clear()
+            self.model = replace(self.model, proposer=await self._proposer() or self.model.proposer)
+            self._on_change()
 
     def _lose(self, why: str) -> None:
         self.lost = True
@@ -136,9 +152,9 @@ class Session:
 
 
 async def open_session(
-    channel: grpc.aio.Channel, gateway_id: str, on_drain: Callable[[], None], reach: Reach, secret: str = ""
+    channel: grpc.aio.Channel, gateway_id: str, on_change: Callable[[], None], reach: Reach, secret: str = ""
 ) -> Session:
-    """Says Hello and waits for the Welcome; `on_drain` is called when the target says that it will go.
+    """Says Hello and waits for the Welcome; `on_change` is called when the target says that it will go, or who drafts.
 
     `reach` is asked when the target sends nothing; `secret` is what the target wants to hear.
 
@@ -160,7 +176,8 @@ async def open_session(
         call.cancel()
         raise
     heartbeat = Heartbeat(health(channel, SILENT_AFTER * TICK_S), reach)
-    return Session(call, response.welcome, on_drain, heartbeat, rounds(channel, secret, ROUNDS_S))
+    asked = (channel, secret, DESCRIBE_S)
+    return Session(call, response.welcome, on_change, heartbeat, rounds(*asked), proposer(*asked))
 
 
 def _frame(read: object) -> target_pb2.SessionResponse | None:
