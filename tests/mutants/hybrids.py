@@ -35,8 +35,8 @@ HYBRIDS = (
         "(position_BT > length_B1)[:, :, None],",
         ROUNDS,
     ),
-    Mutant("padding-moves-the-state", PLAN, "reach_B, length_B1, count = lengths_B + valid_of_B,",
-           "reach_B, length_B1, count = lengths_B + width,", ROUNDS),
+    Mutant("block-folded-before-it-is-full", PLAN, "fold_B = ((lengths_B + sure_B) // block",
+           "fold_B = ((lengths_B + sure_B + 15) // block", ROUNDS),
     Mutant(
         "rows-masked-by-a-product",
         BLOCKS,

@@ -35,7 +35,8 @@ _DRAFT_ROWS = 1.2
 """Factor on the memory of a draft's rows: memory that one tensor frees does not always fit the next one."""
 _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
-"""Bytes for slots and K/V on a CPU, unless the settings say otherwise."""
+"""Bytes for slots and K/V on a CPU beside recurrent states, unless the settings say otherwise."""
+_STATES = "target_slot_states"
 
 
 class SizingSettings(Protocol):
@@ -93,7 +94,7 @@ def _target_terms(
     }
     per_slot = {
         "state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit,
-        "target_slot_states": states.per_slot,
+        _STATES: states.per_slot,
     }
     per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1))}
     if model.device.type == "cuda":
@@ -126,7 +127,7 @@ def available_bytes(settings: SizingSettings, terms: MemoryTerms, device: torch.
     if settings.memory_bytes:
         return settings.memory_bytes
     if device.type == "cpu":
-        return terms.fixed_bytes + _CPU_BYTES
+        return terms.fixed_bytes + settings.slots * terms.per_slot.get(_STATES, 0) + _CPU_BYTES
     _, total = torch.cuda.mem_get_info(device)
     return int(settings.memory_fraction * total)
 

@@ -15,7 +15,7 @@ from services.common.model.dflash.context import DflashContext
 from services.common.model.dflash.reading import read_drafter_spec
 from services.common.model.dflash.spec import DrafterSpec, block_shapes, context_shapes
 from services.common.model.families import read_target_spec
-from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, Rope
+from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec, Rope
 from services.common.model.states import kv_shape
 from services.common.model.weights import elements, model_shapes
 from services.common.request.errors import PacelineError
@@ -161,6 +161,22 @@ def test_a_cpu_has_its_weights_and_half_a_gibibyte() -> None:
     pair = pair_terms(settings, model, cast("DflashContext", Loaded(B16, dtype=torch.float32)), 2048, (1, 4))
     assert pair.per_slot["drafter_noise"] == pair.per_slot["noise"], "a drafter draws with a copy"
     assert "drafter_tables" not in pair.fixed, "it reads the target's own, sealed"
+
+
+def test_a_hybrid_on_a_cpu_has_its_recurrent_states_beside_them() -> None:
+    """Of a layer and slot: a state for each value head, and a ring of rows with two gates for each."""
+    delta = Delta(k_heads=16, v_heads=32, k_dim=128, v_dim=128)
+    recurrent = LayerSpec(delta, QWEN3_4B.layers[0].ffn)
+    hybrid = replace(QWEN3_4B, layers=((recurrent,) * 3 + QWEN3_4B.layers[:1]) * 8)
+    model = cast("Target", Loaded(hybrid, torch.device("cpu"), torch.float32))
+    settings = TargetSettings(model="m")
+    terms = pair_terms(settings, model, NoContext(), 2048, (1, 4, 8))
+    slot = 24 * 4 * (32 * 128 * 128 + (3 + 16 + 2 * 8) * (8192 + 64)) + 8
+    assert (terms.per_slot["target_slot_states"], terms.fixed["target_states"]) == (slot, slot)
+    assert terms.per_token["target_kv"] == 4 * 2 * 8 * 8 * 128, "layers of attention alone have K/V"
+    available = available_bytes(settings, terms, model.device)
+    assert available == terms.fixed_bytes + settings.slots * slot + GIB // 2
+    assert plan_memory(terms, available, settings.slots, settings.block_size).blocks > 0
 
 
 def test_widths_chunks_and_the_queue_follow_the_device() -> None:
