@@ -47,7 +47,7 @@ def _kinds(fields: Fields) -> list[type[Attention | Delta]]:
     names = fields.take("layer_types", (list, type(None)), default=None)
     if names is None:
         names = ["linear_attention" if (index + 1) % interval else "full_attention" for index in range(count)]
-    if len(names) != count or any(name not in _KINDS for name in names):
+    if len(names) != count or any(not isinstance(name, str) or name not in _KINDS for name in names):
         raise fields.error("layer_types", f"must be {count} of {sorted(_KINDS)}, is {reprlib.repr(names)}")
     if "full_attention" not in names:
         raise fields.error("layer_types", "a model without full_attention is not supported")

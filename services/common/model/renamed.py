@@ -7,6 +7,8 @@ from torch import Tensor
 
 from services.common.model.checkpoint import TensorSource
 
+_COMMON = "model."
+
 
 class Renamed:
     """Common names that begin with `model.` stand in the file with another beginning, `prefix`."""
@@ -33,6 +35,3 @@ class Renamed:
 
     def _common(self, name: str) -> str:
         return _COMMON + name.removeprefix(self._prefix) if name.startswith(self._prefix) else name
-
-
-_COMMON = "model."

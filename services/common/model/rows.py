@@ -13,7 +13,8 @@ from services.common.kernels.span_attention import Span
 class Part:
     """One span of B sequences with W rows each.
 
-    `rows_B` is the slot that each sequence's state lives in. The first `valid_B` rows of each are real, all without it.
+    `rows_B` is the slot that each sequence's state lives in. With `valid_B`, so many first rows of each are real and
+    will be committed, as a prompt's. Without it all rows are real, and any may be rejected.
     """
 
     span: Span

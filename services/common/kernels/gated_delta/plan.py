@@ -16,23 +16,32 @@ BLOCK = 16
 
 
 class BlockPlan(NamedTuple):
-    """One span in blocks. Slots are the sequences' own; flat rows count `slot * R + place` and `sequence * W + row`.
+    """One span in blocks, the first of each sequence beginning where its state ends.
 
-    A place is live when its position holds a row: of the ring below the sequence's length, of the span from there on.
+    Flat rows count `slot * R + place in the ring`, or `sequence * W + row of the span`.
     """
 
     blocks: int
+    """Of every sequence, as many as the longest needs."""
     slots_B: Tensor
     started_B: Tensor
+    """Whether anything is folded; a state without is not read."""
     fold_B: Tensor
+    """Blocks to fold now, and in `folds` on the host."""
     folds: list[int]
     folded_B: Tensor
+    """Positions that the state holds after it."""
     ring_T: Tensor
+    """Row of the ring for each place, and in `span_T` row of the span."""
     span_T: Tensor
     fresh_BT1: Tensor
+    """Whether a place's row comes from the span."""
     live_BT1: Tensor
+    """Whether a place has a row."""
     out_T: Tensor
+    """Place in the blocks of each row of the span."""
     kept_N: Tensor
+    """Rows of the span that go to rows `ring_N` of the ring."""
     ring_N: Tensor
 
 

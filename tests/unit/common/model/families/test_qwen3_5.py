@@ -126,6 +126,7 @@ def test_experts_of_qwen3_next_are_refused_by_name(tmp_path: Path) -> None:
         ({"mamba_ssm_dtype": "bfloat16"}, "mamba_ssm_dtype"),
         ({"linear_num_key_heads": 12}, "linear_num_key_heads"),
         ({"layer_types": ["sliding_attention"] * 32}, "layer_types"),
+        ({"layer_types": [["full_attention"]] * 32}, "layer_types"),
         ({"layer_types": ["linear_attention"] * 32}, "layer_types"),
         ({"rope_parameters": ROPE | {"rope_type": "yarn", "factor": 4.0}}, "rope_parameters.rope_type"),
         ({"rope_parameters": ROPE | {"partial_rotary_factor": 1.5}}, "rope_parameters.partial_rotary_factor"),
