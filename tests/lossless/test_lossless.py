@@ -53,7 +53,7 @@ def test_other_families_say_nothing_else_than_plain_decoding(family: str, dtype:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_hybrids_say_nothing_else_than_plain_decoding(dtype: str, full: bool) -> None:
     """At every width, with every proposer, beside neighbours, when preempted, and when moved to another target."""
-    prompts = PROMPTS_OF_ALL if full else PROMPTS
+    prompts = PROMPTS_OF_ALL if full else 2
     sample = [
         Case(dtype, 0.0, 16, "dflash", 4),
         Case(dtype, 0.8, 8, "ngram", 1),
@@ -61,7 +61,7 @@ def test_hybrids_say_nothing_else_than_plain_decoding(dtype: str, full: bool) ->
         Case(dtype, 0.8, 16, "perfect", 4, "moved"),
     ]
     every = [case for heat in (0.0, 0.8) for case in hybrid_arms("qwen3_5", dtype, heat)]
-    cases = every if full else sample
+    cases = every if full else sample if dtype == "float64" else sample[1::2]
     tally = run_gate(made_up_pair(family="qwen3_5"), cases, lambda heat: specs_of(heat, prompts), SEED)
     assert tally.tokens == len(cases) * prompts * 64
     assert tally.accepted > tally.tokens // 5
