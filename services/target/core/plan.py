@@ -66,6 +66,12 @@ class Plan:
         return self.width > 1 and bool(self.rows)
 
     @property
+    def slots(self) -> frozenset[int]:
+        """Slots that the round computes, and those that get a request or blocks in it."""
+        given = (*(admission.slot for admission in self.admissions), *(growth.slot for growth in self.grown))
+        return frozenset((*self.rows, *(chunk.slot for chunk in self.chunks), *given))
+
+    @property
     def prefill_tokens(self) -> int:
         """Prompt tokens computed in this round."""
         return sum(len(chunk.token_ids) for chunk in self.chunks)

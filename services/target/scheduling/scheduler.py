@@ -179,10 +179,11 @@ class Scheduler:
         return Commit(tuple(progress), discarded, took, plain * committed / len(plan.rows))
 
     def abandon(self, plan: Plan, now: float) -> list[Request]:
-        """Abandons the oldest planned round, which failed: ends its requests with ERROR and returns them."""
+        """Ends with ERROR, and returns, the requests of the oldest planned round, which failed: all of its `slots`."""
         self._landed(plan)
-        part = {*plan.rows, *(chunk.slot for chunk in plan.chunks)}
-        failed = [request for slot in sorted(part) if (request := self._roster.on(slot)) is not None]
+        # A round planned behind it may have given a slot to a request that had no part in the failed one.
+        later = {admission.slot for behind in self._in_flight for admission in behind.admissions}
+        failed = [one for slot in sorted(plan.slots - later) if (one := self._roster.on(slot)) is not None]
         for request in failed:
             self._end(request, FinishReason.ERROR, now)
         return failed

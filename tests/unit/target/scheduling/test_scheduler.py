@@ -134,6 +134,32 @@ def test_a_failed_round_ends_those_that_took_part() -> None:
     assert other.cached_tokens == 0 and other.output == unloaded_text(other.spec, 64)[0]
 
 
+def test_a_failed_round_ends_those_that_it_only_admitted() -> None:
+    """The device may never have been told their blocks, so they cannot go on."""
+    rig = Rig(slots=2, buckets=(1, 2))
+    asked = [rig.scheduler.add(spec(prompt=16, seed=seed), None, 0.0) for seed in range(2)]
+    plan = rig.scheduler.plan(1.0)
+    assert [chunk.slot for chunk in plan.chunks] == [0] and len(plan.admissions) == 2
+    assert rig.scheduler.abandon(plan, 1.0) == asked
+    rig.scheduler.check()
+
+
+def test_a_failed_round_spares_a_request_that_took_over_a_slot_of_it() -> None:
+    """With look-ahead the round behind it may have admitted the next holder already."""
+    rig = Rig(slots=1, buckets=(1,), look_ahead=1)
+    old = rig.scheduler.add(spec(prompt=4, tokens=40), None, 0.0)
+    rig.round()
+    plan = rig.scheduler.plan(1.0)
+    rig.scheduler.cancel(old.uid, 1.0)
+    new = rig.scheduler.add(spec(prompt=4, tokens=3, seed=2), None, 1.0)
+    following = rig.scheduler.plan(1.0)
+    assert following.admissions[0].slot in plan.rows
+    assert rig.scheduler.abandon(plan, 1.0) == []
+    rig.scheduler.commit(following, rig.device.execute(following, 3), 1.0)
+    rig.finish()
+    assert new.output == unloaded_text(new.spec, 64)[0]
+
+
 def test_preempted_requests_wait_and_resume_with_the_same_text() -> None:
     """Four requests in room for two: the youngest give way, and all end as if alone."""
     rig = Rig(blocks=16, preemption=True, cached=False)
