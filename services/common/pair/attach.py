@@ -37,7 +37,7 @@ TAG = "mailbox.tag"
 
 DRAFTER_WRITES = (TOKENS, TAG)
 FOLLOWED = (ROWS, LENGTH, ANCHOR, EPOCH, BLOCK_TABLE, HISTORY_LENGTH)
-"""Tensors whose numbers a drafter's steps use as indices; zeros lead to the pad block."""
+"""Tensors whose numbers a drafter's captured steps use as indices; zeros lead to the pad block."""
 
 _HASH_CHUNK_BYTES = 16 << 20
 
@@ -73,7 +73,10 @@ def control_tensors(shape: ControlShape) -> dict[str, tuple[tuple[int, ...], tor
 
 @dataclass(frozen=True, slots=True)
 class AttachOffer:
-    """A target's request to attach; `drafter_sha256` is empty when it writes no draft context.
+    """A target's request to attach. `drafter_sha256` names the checkpoint whose draft context the target writes.
+
+    Draft context is K/V that the target computes from its own features for a drafter to attend to. The name is empty
+    where the target writes none, and its drafters need none.
 
     Exactly one of `side_socket` (CPU) and `cuda_handle` with `gpu_uuid` (GPU) is set. Where no memory is shared there
     is neither, and no `layout`; `context_limit` then tells the most tokens of a text.

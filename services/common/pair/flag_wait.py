@@ -1,4 +1,7 @@
-"""Makes a captured step begin when another process's stream has written a flag."""
+"""Makes a captured step begin when another process's stream has written a flag.
+
+A captured step is the CUDA graph of one verify or draft; it is replayed without a call per kernel.
+"""
 
 from typing import Literal
 
@@ -18,20 +21,20 @@ loses more by that than it saves (docs/log/2026-11.md).
 class FlagWait:
     """Polls a flag from within a graph, so that the graph is under way when the flag comes.
 
-    It is used only where processes share the GPU: where they take turns, a polling kernel would use up its process's
-    turn. It is used only in rounds of few sequences (`serves`); before other steps the stream waits.
+    It is used only under MPS: where processes get slices of time, a polling kernel would use up its process's slice. It
+    is used only in rounds of few sequences (`serves`); before other steps the stream waits.
     """
 
     def __init__(self, flags: Tensor, word: Word, limit_s: float) -> None:
-        """Waits for a `word` of a FlagPair's `flags`, for `limit_s` at most, because its writer may be gone."""
+        """Waits for a `word` of a FlagPair in `flags`, for `limit_s` at most, because its writer may be gone."""
         self._flags = flags
         self._limit_s = limit_s
         self._word = 0 if word == "published" else 1
 
     def serves(self, bucket: int) -> bool:
-        """Whether steps of rounds of this size poll the flag themselves."""
+        """Whether steps of rounds of this `Plan.bucket` poll the flag themselves."""
         return bucket <= MOST_SEQUENCES
 
     def hold(self, stamp_2: Tensor) -> None:
-        """Enqueues the polling kernel: what follows waits for the round and generation that the stamp holds by then."""
+        """Enqueues the polling kernel: what follows waits for the (round, generation) that `stamp_2` holds by then."""
         wait_flag(self._flags, stamp_2, self._word, self._limit_s)

@@ -1,8 +1,8 @@
 """Passes the arena's descriptors from a target to its drafter over a Unix socket (SCM_RIGHTS).
 
-The target listens in a folder that only its user may enter. A drafter proves with the generation and the nonce of
-the attach request that it was asked; nothing else is ever sent, so a stranger learns nothing. Both may keep the
-connection of a granted claim: turns are taken over it (turns.py).
+The target listens in a folder that only its user may enter. A drafter claims them with the generation and the nonce of
+the attach request; a stranger gets a refusal and learns nothing. Both may keep the connection of a granted claim for
+turns (turns.py).
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Turns over a Unix socket: the messages of Pace in a fixed size, between two threads that wait for each other.
+"""Turns over a Unix socket: a message of Pace and its answer, of fixed size, between threads that wait for each other.
 
 Unlike gRPC this wakes no other thread. A message and its answer take some 20 us; over gRPC, with six threads and two
 event loops, they take up to 3 ms on busy cores.
@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 
 class Ask(NamedTuple):
-    """One round of drafts is wanted; the fields are those of PaceRequest."""
+    """The target wants one round of drafts; the fields are those of PaceRequest."""
 
     generation: int
     round: int

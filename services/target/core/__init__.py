@@ -1,4 +1,4 @@
-"""The values that all rooms of the target share: requests, plans, rounds, commands and messages.
+"""The values that all folders of the target share: requests, plans, rounds, commands and messages.
 
-It imports no other room.
+`Plan` defines slot, epoch, row, width, bucket and anchor. This folder imports no other one of the target.
 """

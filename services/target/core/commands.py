@@ -12,7 +12,7 @@ from services.target.core.request import RequestSpec
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Starts or resumes a request for a session."""
+    """Starts or resumes a request for a session, which is one gateway's stream to this target."""
 
     session: int
     spec: RequestSpec
@@ -38,8 +38,11 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Asks, for a session, whether a generation other than ``owner`` holds a key here."""
+class CheckKey:
+    """A gateway that starts a request elsewhere asks whether one of another ``owner`` holds its idempotency key here.
+
+    The answer goes to the session under ``request_id``: refused if so, otherwise moved.
+    """
 
     session: int
     request_id: str
@@ -65,7 +68,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Speculation stops if this generation is the one in use."""
+    """Speculation stops if the attachment of this number is the one in use."""
 
     generation: int
     fallback: str
@@ -73,15 +76,15 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Takes nothing new from now on."""
+    """Takes no new request from now on; each is answered "moved"."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveAll:
-    """Ends every live request with "moved"."""
+    """Ends every live request with "moved": its gateway continues it on another target."""
 
 
-Command = Start | Refuse | Cancel | Ask | CloseSession | Attach | Detach | Drain | MoveAll
+Command = Start | Refuse | Cancel | CheckKey | CloseSession | Attach | Detach | Drain | MoveAll
 
 
 class Inbox:

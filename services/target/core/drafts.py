@@ -23,7 +23,8 @@ class Drafts(Protocol):
     """One attachment of a drafter, or none. All methods are called from the engine's thread.
 
     In a speculative round the runner's prepare calls `publish`, then the engine calls `ask` and `wait`. If `wait` is
-    true, the runner's launch calls `hold` before the verify. Landing any round calls `watch`.
+    true, the runner's launch calls `hold` before the verify. Landing any round calls `watch`. `HandoffMode` tells the
+    ways in which drafts come.
     """
 
     generation: int
@@ -35,7 +36,7 @@ class Drafts(Protocol):
         ...
 
     def publish(self, plan: Plan) -> None:
-        """Lets the drafter begin as soon as the round's inputs, whose copies are enqueued, are written."""
+        """Sees to it that a drafter that is asked next finds the round's inputs, whose copies are enqueued."""
         ...
 
     def ask(self, plan: Plan) -> None:
@@ -43,25 +44,29 @@ class Drafts(Protocol):
         ...
 
     def wait(self, plan: Plan) -> bool:
-        """Waits until the mailbox holds the drafts of the round, or leaves that wait to the device.
+        """Waits until the drafts of the round have come, or leaves that wait to the device.
 
         Returns:
-            True when the mailbox holds the drafts, or will when the device's wait is over. False when the drafter is
-            late or gone; ``speculating`` stays false from then on.
+            True when the drafts have come, or the device will wait for them. That wait may end without drafts
+            (`watch`); the verify then accepts none. False when the drafter is late or gone; ``speculating`` stays
+            false from then on.
         """
         ...
 
     def hold(self, plan: Plan) -> None:
-        """Makes the stream wait for the drafts where the host has not; the verify comes next on it."""
+        """Enqueues what the verify, which comes next, still lacks: a wait for drafts, or their copy to the device."""
         ...
 
     def watch(self, plan: Plan, done: Mark | None) -> None:
-        """Waits until the verify of the round is done: for the mark behind it, or not at all where there is no mark."""
+        """Waits for the mark behind the verify; None on a CPU, where the verify is done when `launch` returns.
+
+        Where the device waits for drafts, this ends that wait when the drafter is late or gone.
+        """
         ...
 
     @property
     def fallback(self) -> str:
-        """Why there are no drafts; empty while there are."""
+        """Why there are no drafts ("none", "late", "lost"); empty while there are."""
         ...
 
 

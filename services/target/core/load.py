@@ -25,7 +25,7 @@ class AdmissionRate:
         self._last: float | None = None
 
     def admitted(self, now: float) -> None:
-        """Notes that a request left the queue."""
+        """Notes that a request got its first slot."""
         if self._last is not None:
             self._gap_s += 0.1 * (now - self._last - self._gap_s)
         self._last = now

@@ -20,7 +20,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A slot changes hands. The first `cached` tokens of `spec.token_ids` are in `blocks` already."""
+    """A waiting request gets a slot. The first `cached` tokens of `spec.token_ids` are in `blocks` already."""
 
     slot: int
     epoch: int
@@ -39,9 +39,14 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One round.
+    """One round. The runner applies releases, admissions, growth and chunks in this order, then verifies `rows`.
 
-    The runner applies releases, admissions, growth and chunks in this order, then verifies `rows` at `width`.
+    A slot is the place of a running request on the device. Its `epoch` rises whenever a request gets or leaves it. The
+    pad slot, behind all others, belongs to none.
+
+    A row is a slot that decodes in this round. Each row verifies `width` tokens: its anchor, which is the last
+    committed token, and `width - 1` drafts. A round of width 1 is plain. The forward has `bucket` rows, the smallest
+    captured number that holds them all; the rest are the pad slot's.
 
     A slot may be released and admitted in one plan; a slot whose last chunk is here is not among `rows`.
     """
@@ -57,7 +62,7 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """True when there is nothing to compute."""
+        """True when there is nothing to compute. The scheduler then leaves releases and admissions to a later plan."""
         return not self.rows and not self.chunks
 
     @property
@@ -100,7 +105,10 @@ class Outcome(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What one round brought one request; `position` is the output index of the first of `tokens`."""
+    """What one round brought one request; `position` is the output index of the first of `tokens`.
+
+    `width` is 0 for the first token, which prefill chose and no row verified.
+    """
 
     request: Request
     position: int
@@ -114,7 +122,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a committed round brought its requests; `discarded` counts tokens whose epoch had passed.
+    """What a committed round brought its requests; `discarded` counts tokens whose epoch was no longer the slot's.
 
     `round_us` is the time of a speculative round that held no prefill, and `plain_us` what plain rounds of its bucket
     would have taken for its tokens; both are 0 for others.

@@ -10,8 +10,9 @@ from services.common.request.sampling import FinishReason, SamplingParams, Specu
 class RequestSpec:
     """What was asked. `token_ids` is the prompt (`prompt_length` tokens) and the output committed elsewhere.
 
-    `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position. `owner` names
-    the generation among all targets. `resumed` says that it has output already. Both serve its idempotency `key`.
+    `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position. `owner` is the
+    client's request, by a name that is the same on every target. `resumed` says that it has output already. Both serve
+    its idempotency `key`.
     """
 
     request_id: str
@@ -51,7 +52,7 @@ class SpeculationCounts:
     by_width: dict[int, int] = field(default_factory=dict)
 
     def add(self, width: int, drafted: int, accepted: int) -> None:
-        """Counts one verify round."""
+        """Counts one round in which a row of this request was verified, at a `Plan.width`."""
         self.rounds += 1
         self.drafted += drafted
         self.accepted += accepted
@@ -63,10 +64,11 @@ class SpeculationCounts:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One generation on this target; owned and changed by the scheduler alone.
+    """A client's request on this target; owned and changed by the scheduler alone.
 
-    `tokens` is the prompt and everything committed; `computed` counts those planned into the target's K/V.
-    While it decodes, `computed == len(tokens) - 1`: the last committed token is the anchor.
+    `tokens` is the prompt and everything committed. `computed` is 0 while it waits. In prefill it counts the prompt
+    tokens that were planned so far. From the first token on it is `len(tokens) - 1`: all but the anchor, without those
+    of rounds in flight.
     """
 
     uid: int

@@ -30,7 +30,8 @@ class SyncPoints:
     """Counts visits of each named point and acts at the visit asked for.
 
     The specification is ``name:action[=seconds][@visit]``, comma separated: ``verify:sleep=30@20,emit:kill@5``.
-    The first visit is 1; without ``@visit`` the action happens at the first one. ``pace=seconds`` sleeps every time.
+    The first visit is 1; without ``@visit`` the action happens at the first one. The action ``pace=seconds`` sleeps at
+    every visit instead.
     """
 
     def __init__(self, specification: str = "") -> None:

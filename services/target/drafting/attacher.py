@@ -49,7 +49,12 @@ class AttachState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttacherSettings:
-    """Where the drafter is, how long a round may take it, whether a quarantined one is killed, and its TLS."""
+    """Where the drafter is, the time limit of a round (`HandoffMode`'s drafts judge it), and its TLS.
+
+    A quarantined drafter is one whose attachment ended because it was late. `kill_quarantined` kills its process, so
+    that its supervisor starts another one. The kernel must confirm the pid that the drafter told: as the process that
+    took the descriptors, or that listens at a `unix:` address. Otherwise it is left alone, and attached again.
+    """
 
     address: str
     watchdog_s: float
@@ -62,7 +67,10 @@ class AttachError(RuntimeError):
 
 
 class Attacher:
-    """A thread that attaches a drafter, watches it, and attaches the next one. Any thread may read its fields."""
+    """A thread that attaches a drafter, watches it, and attaches again what is at the address a moment after its end.
+
+    Any thread may read its fields.
+    """
 
     def __init__(
         self,
@@ -77,7 +85,7 @@ class Attacher:
         """Does not start the thread yet.
 
         ``failed`` is told when the target's own weights are damaged, and the thread ends. ``weights`` are what drafters
-        get, if anything. ``observe`` is told the hand-off time of each drafted round in seconds.
+        get, if anything. ``observe`` is that of `Attached`.
         """
         self._handoff = handoff
         self._settings = settings
@@ -154,7 +162,7 @@ class Attacher:
 
     def _handshake(self, stub: rpc.DrafterServiceStub, generation: int) -> tuple[Attachment, Drafts]:
         with self._offers.offer(generation) as offer:
-            answer = self._ask(stub, offer_to_pb(offer))
+            answer = self._attach(stub, offer_to_pb(offer))
             if answer.protocol_version != PROTOCOL_VERSION:
                 raise AttachError(f"the drafter speaks protocol {answer.protocol_version}, not {PROTOCOL_VERSION}")
             if answer.nonce_reply != offer.nonce + 1:
@@ -165,8 +173,8 @@ class Attacher:
             attachment = Attachment(generation, info, stub, self._settings.watchdog_s, process, self._observe)
             return attachment, self._handoff.open(attachment, self._offers.take_connection)
 
-    def _ask(self, stub: rpc.DrafterServiceStub, request: pb.AttachRequest) -> pb.AttachResponse:
-        """Asks once more when the drafter has found its copy of the weights damaged."""
+    def _attach(self, stub: rpc.DrafterServiceStub, request: pb.AttachRequest) -> pb.AttachResponse:
+        """Calls Attach, and once more when the drafter has found its copy of the weights damaged."""
         try:
             return stub.Attach(request, timeout=_ATTACH_TIMEOUT_S)
         except grpc.RpcError as error:

@@ -29,7 +29,7 @@ class Attachment:
     ) -> None:
         """Opens the Pace stream of an attachment that the drafter has accepted; it ends with that stream.
 
-        `observe` is told, for each answered round, the seconds from asking to the answer less the drafter's own time.
+        `observe` is that of `Attached`.
         """
         self.generation = generation
         self.info = info

@@ -103,7 +103,7 @@ class MemfdOffers:
 
 
 class CudaOffers:
-    """Offers of an arena on a GPU, by its IPC handle; the target cannot tell who opens it."""
+    """Offers of an arena on a GPU, by its IPC handle; this tells nothing of who opens it."""
 
     claimed_by = 0
 
@@ -120,9 +120,9 @@ class CudaOffers:
     def offer(self, generation: int) -> Iterator[AttachOffer]:
         """Puts the nonce into the arena.
 
-        The numbers that a drafter's steps use as addresses are zeroed until the engine publishes them. A drafter that
-        is gone may have left numbers that lead out of the arena, and the next one captures its steps before it is
-        attached.
+        The numbers that a drafter's steps use as indices (FOLLOWED) are zeroed until the engine publishes them. A
+        drafter that is gone may have left numbers that lead out of the arena, and the next one captures its steps
+        before it is attached.
         """
         nonce = new_nonce()
         for name in FOLLOWED:
@@ -137,7 +137,7 @@ class CudaOffers:
 
 
 class BareOffers:
-    """Offers without memory, for drafters that cannot map any; the target cannot tell who takes them."""
+    """Offers without memory, for drafters that cannot map any; this tells nothing of who takes them."""
 
     claimed_by = 0
 

@@ -12,7 +12,7 @@ from services.target.core.request import Request
 from services.target.engine.ledger import TokenLedger
 
 SETTLE_S = 2.0
-"""Seconds within which the gateway may say how many tokens of an ended request it kept."""
+"""Seconds after a request's end within which the gateway may say that it kept fewer tokens than were sent."""
 
 _CANCEL_REASONS = {
     "stop_string": FinishReason.STOP_STRING,
@@ -103,7 +103,7 @@ class Emitter:
         return closed
 
     def settle(self, now: float) -> None:
-        """Settles requests that ended a while ago: all their tokens count as emitted."""
+        """Settles requests that ended `SETTLE_S` ago without the gateway's word: all their tokens count as emitted."""
         while self._ended:
             key, request = next(iter(self._ended.items()))
             if request.ended is not None and request.ended > now - SETTLE_S:

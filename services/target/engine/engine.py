@@ -48,7 +48,10 @@ class EngineParts:
 
 
 class Engine:
-    """Runs rounds. ``steps`` counts rounds done, ``turns`` counts passes of the loop; other threads may read both."""
+    """Runs rounds; other threads may read its counts.
+
+    ``turns`` counts passes of the loop. ``steps`` counts rounds whose requests were told of them: reported or failed.
+    """
 
     def __init__(self, parts: EngineParts) -> None:
         """Starts without a drafter: rounds are plain until one is attached."""
@@ -93,17 +96,17 @@ class Engine:
         return ran
 
     def step(self) -> bool:
-        """Runs one round to its end, or, with look-ahead, launches one and ends the one before.
+        """Runs one round up to its commit, or, with look-ahead, launches one and commits the one before.
 
         False when there was no work.
         """
-        return self._look_ahead() if self._parts.runner.look_ahead else self._in_turn()
+        return self._look_ahead() if self._parts.runner.look_ahead else self._one_at_a_time()
 
-    def _in_turn(self) -> bool:
-        """Runs one round to its end.
+    def _one_at_a_time(self) -> bool:
+        """Runs one round up to its commit, and reports a plain one.
 
-        A speculative round is reported in the next call, after the drafter was asked again, so that the drafter works
-        meanwhile.
+        A speculative round is reported in the next call: once the drafter was asked again, so that it works meanwhile,
+        or before a plan that asks for no drafts. That plan may be empty.
         """
         round_ = self._plan()
         self._draft(round_)
@@ -123,7 +126,7 @@ class Engine:
         return busy or not round_.plan.empty
 
     def land(self) -> None:
-        """Commits and emits the round in flight, if there is one."""
+        """Commits and emits the round in flight, if there is one; only look-ahead leaves one between two steps."""
         round_, self._in_flight = self._in_flight, NO_ROUND
         self._commit(round_)
         self._emit(round_)
@@ -238,9 +241,10 @@ class Engine:
         self._deliver(entry.number)
 
     def _give_up(self, round_: Round, error: Exception) -> None:
-        """Ends the requests of a round that failed.
+        """Ends the requests of a round that failed with INTERNAL, which a gateway may try once on another target.
 
-        A lost device ends the engine too; a failed request alone never does.
+        A round ahead of it is landed first. A round behind it goes on: what it brings ended requests is discarded, and
+        its other requests are untouched. The engine ends only when the device is lost or rounds fail in a row.
         """
         round_.over = True
         if self._in_flight.plan.number < round_.plan.number:

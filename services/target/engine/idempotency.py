@@ -1,4 +1,4 @@
-"""Idempotency keys: one generation per (tenant, key) while it runs and for a while after."""
+"""Idempotency keys: one client's request per (tenant, key) while it runs and for a while after."""
 
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ _RUNNING = float("inf")
 class Claim:
     """A request's claim to a key; an empty key is never held.
 
-    `owner` names the generation, the same on every target; a claim without an owner matches no other. `uid` names the
-    request on this target. `resumed` says that the generation has output already.
+    `owner` and `resumed` are those of `RequestSpec`; a claim without an owner matches no other. `uid` names the request
+    on this target.
     """
 
     tenant: str
@@ -24,7 +24,7 @@ class Claim:
 
     @property
     def name(self) -> tuple[str, str]:
-        """The name of the key: no two generations may hold it at once."""
+        """The name of the key: no two owners may hold it at once."""
         return self.tenant, self.key
 
 
@@ -47,7 +47,7 @@ class KeyStore:
         return len(self._held)
 
     def check(self, claim: Claim, now: float) -> None:
-        """Raises ALREADY_EXISTS/DUPLICATE when another generation holds the key."""
+        """Raises ALREADY_EXISTS/DUPLICATE when another owner holds the key."""
         self.sweep(now)
         held = self._held.get(claim.name)
         if held is not None and (held[0].owner != claim.owner or not claim.owner):
@@ -58,10 +58,10 @@ class KeyStore:
     def claim(self, claim: Claim, now: float) -> None:
         """Takes a key.
 
-        A generation that has output takes it from any holder, and runs without it when the store is full.
+        A request that has output takes it from any holder, and runs without it when the store is full.
 
         Raises:
-            PacelineError: DUPLICATE when another generation holds it, TENANT_LIMIT when the tenant holds its share,
+            PacelineError: DUPLICATE when another owner holds it, TENANT_LIMIT when the tenant holds its share,
                 OVERLOADED when the store is full.
         """
         if not claim.key:

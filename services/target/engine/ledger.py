@@ -8,8 +8,8 @@ DISCARD_REASONS = ("stop_string", "cancel", "epoch")
 class TokenLedger:
     """Counts committed tokens and settles each request's share when it ends.
 
-    A token is unsettled until a moment after its request has ended, when the gateway has said how many it kept. At idle
-    ``unsettled`` is 0, and the identity is that of invariant I10.
+    `Emitter` settles a request a moment after its end. Of a cancelled one the gateway says how many tokens it kept; it
+    may say so lately of one that ended otherwise. Without its word all count as emitted.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class TokenLedger:
 
     @property
     def unsettled(self) -> int:
-        """Tokens of requests that have not ended."""
+        """Tokens of requests that live or ended a moment ago; 0 at idle."""
         return self.committed - self.emitted - sum(self.discarded.values())
 
     def commit(self, tokens: int) -> None:

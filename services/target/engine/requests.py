@@ -1,4 +1,4 @@
-"""Obeys commands about requests: start, cancel, ask, close, drain."""
+"""Obeys commands about requests: start, cancel, check a key, close, drain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.sampling import FinishReason
-from services.target.core.commands import Ask, Cancel, CloseSession, Drain, MoveAll, Refuse, Start
+from services.target.core.commands import Cancel, CheckKey, CloseSession, Drain, MoveAll, Refuse, Start
 from services.target.core.messages import End
 from services.target.core.request import Request
 from services.target.engine.emit import Emitter, totals
@@ -15,7 +15,7 @@ from services.target.engine.meter import Meter
 from services.target.scheduling.scheduler import Scheduler
 
 _LOG = logging.getLogger(__name__)
-RequestCommand = Start | Refuse | Cancel | Ask | CloseSession | Drain | MoveAll
+RequestCommand = Start | Refuse | Cancel | CheckKey | CloseSession | Drain | MoveAll
 
 
 class RequestHandler:
@@ -37,8 +37,8 @@ class RequestHandler:
             self._refuse(command.session, command.request_id, command.error)
         elif isinstance(command, Cancel):
             self._cancel(command, now)
-        elif isinstance(command, Ask):
-            self._ask(command, now)
+        elif isinstance(command, CheckKey):
+            self._check_key(command, now)
         elif isinstance(command, CloseSession):
             self._close(command, now)
         elif isinstance(command, Drain):
@@ -91,14 +91,14 @@ class RequestHandler:
         self._emitter.cancel(request, cancel.tokens_kept, cancel.reason)
         self.ended(request)
 
-    def _ask(self, ask: Ask, now: float) -> None:
+    def _check_key(self, check: CheckKey, now: float) -> None:
         """Answers while draining too: other targets cannot know what runs here."""
         try:
-            self._keys.check(Claim(ask.tenant, ask.key, ask.owner, uid=0), now)
+            self._keys.check(Claim(check.tenant, check.key, check.owner, uid=0), now)
         except PacelineError as error:
-            self._emitter.refuse(ask.session, ask.request_id, error)
+            self._emitter.refuse(check.session, check.request_id, error)
         else:
-            self._emitter.turn_away(ask.session, ask.request_id)
+            self._emitter.turn_away(check.session, check.request_id)
 
     def _close(self, close: CloseSession, now: float) -> None:
         """The gateway may be gone for good, so the keys of its requests may be claimed again at once."""

@@ -1,4 +1,7 @@
-"""Refuses requests before they wait: those that can never run, and those that come when the queue is full."""
+"""Refuses requests before they wait: those that can never run, and those that come when the queue is full.
+
+`Scheduler` admits the others later, when it gives them a slot.
+"""
 
 from services.common.request.errors import context_limit as too_long
 from services.common.request.errors import invalid_field, overloaded

@@ -1,4 +1,4 @@
-"""Finds blocks for the next round where none are reserved: rows grow, the youngest requests are preempted."""
+"""Finds blocks for the next round under `SchedulerSettings.preemption`: rows grow, young requests are preempted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ class Grown:
 
 
 def grow_rows(roster: SlotTable, memory: KVCacheManager, ahead: int, preempt: Callable[[Request], None]) -> Grown:
-    """Gives every row blocks for `ahead` more tokens, the oldest first.
+    """Gives every row blocks for `ahead` more tokens, the oldest by `Request.order` first.
 
-    When blocks run out the youngest request is preempted, so the oldest always goes on. A row whose blocks still wait
-    for the step fence is left out of this round.
+    When blocks run out the youngest request with a slot is preempted, so the oldest always goes on. That may be one in
+    prefill, or the row itself. A row waits a round where enough blocks were released, but rounds in flight may still
+    touch them (`BlockPool.release`).
     """
     needy = []
     for _, request in roster.decoding():

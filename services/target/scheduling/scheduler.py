@@ -1,8 +1,7 @@
 """Decides what each round does: which requests are admitted, which prompt chunks run, how wide it is.
 
 Continuous batching at round granularity over plain integers; one thread calls it. Every unit of work carries (slot,
-epoch): an outcome of an epoch that has passed is counted and dropped. Blocks are reused only after the last round that
-could touch them has finished.
+epoch): an outcome of an epoch that has passed is counted and dropped.
 """
 
 from bisect import bisect_left
@@ -30,13 +29,12 @@ from services.target.scheduling.width.width import WidthPolicy
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """Sizes of the scheduler. `look_ahead` rounds may be planned before the one ahead of them is committed.
+    """Sizes of the scheduler. At most `look_ahead` rounds are planned behind one that is not committed.
 
-    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. While a burst of
-    prompts is computed, decoding pauses for `pause_s` at most: a round of few rows costs nearly as much as a full one,
-    and rows that start together end together. Requests in prefill are a burst when all but one of them, times
-    `burst_rows`, are at least as many as the rows that decode. Without `preemption` a request gets all blocks that it
-    can ever need when it is admitted.
+    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. In a burst of
+    prompts, `(requests in prefill - 1) * burst_rows >= rows`, all rows pause: a round of few rows costs nearly as much
+    as a full one, and rows that start together end together. From one round with rows to the next it is `pause_s` at
+    most. Without `preemption` a request gets all blocks that it can ever need when it is admitted.
     """
 
     slots: int
@@ -121,7 +119,7 @@ class Scheduler:
         return expired
 
     def plan(self, now: float, speculate: bool = True) -> Plan:
-        """Plans the next round; it is plain without `speculate` (no drafter). An empty plan must not be run."""
+        """Plans the next round, plain without `speculate` (no drafter). An empty plan is neither run nor committed."""
         if len(self._in_flight) > self._settings.look_ahead:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         wanted = len(self._roster.rows)
@@ -145,10 +143,8 @@ class Scheduler:
     def commit(self, plan: Plan, outcomes: Sequence[Outcome], now: float, micros: float | None = None) -> Commit:
         """Commits the outcomes of the oldest planned round.
 
-        `micros` is its duration on the device, None when it is not typical.
-
-        The width policy learns the longer of `micros` and the time since the last commit, which also holds the host's
-        work.
+        The width policy learns the longer of `micros`, the engine's time for the round, and the time since the last
+        commit if no empty plan came between. Without `micros`, as after a fallback, it learns no cost.
         """
         self._landed(plan)
         elapsed = 0.0 if self._busy_since is None else (now - self._busy_since) * 1e6
@@ -213,6 +209,7 @@ class Scheduler:
         self._pool.fence(plan.number)
 
     def _admit(self, now: float) -> tuple[Admission, ...]:
+        """Admits the queue's head while a slot and its `_reserved` blocks are free; nobody overtakes the head."""
         admissions: list[Admission] = []
         # With preemption, leave each row a block, so that an admission preempts no request in the next round.
         spare = len(self._roster.rows) if self._settings.preemption else 0
@@ -229,7 +226,7 @@ class Scheduler:
         return tuple(admissions)
 
     def _reserved(self, request: Request) -> int:
-        """Tokens to reserve blocks for when a request is admitted."""
+        """Tokens to reserve blocks for when a request is admitted: its whole life's, or its first rounds'."""
         if not self._settings.preemption:
             return request.limit
         return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
@@ -254,14 +251,14 @@ class Scheduler:
         return grow_rows(self._roster, self._memory, self._width_in_flight + width, self._preempt)
 
     def _preempt(self, request: Request) -> None:
-        """Puts a running request back in its old place in the queue; its committed tokens stay committed."""
+        """Puts a request back into the queue; its committed tokens stay, and are prefilled again with its prompt."""
         self._leave(request)
         request.state = State.WAITING
         request.preemptions += 1
         self._queue.push(request)
 
     def _advance(self, request: Request, outcome: Outcome, width: int, now: float) -> Progress:
-        """Commits the tokens of one outcome; `width` is 0 for the first token after prefill."""
+        """Commits the tokens of one outcome; `width` is that of `Progress`."""
         position = request.generated
         room = self._settings.context_limit - len(request.tokens)
         kept, end = apply_stop_conditions(outcome.tokens, position, request.spec.stopping, request.stop_ids, room)

@@ -7,7 +7,7 @@ from services.target.core.request import Request, State
 
 
 class SlotTable:
-    """The slots of running requests. A slot's epoch increases when a request gets the slot and when it leaves it."""
+    """The slots of running requests, as `Plan` defines them; `rows` are those that decode."""
 
     def __init__(self, slots: int) -> None:
         self.rows: list[int] = []

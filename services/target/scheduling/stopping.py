@@ -29,7 +29,7 @@ def apply_stop_conditions(
     ends: frozenset[int],
     room: int,
 ) -> Resolved:
-    """Cuts `tokens`, chosen after `generated` output tokens, with `room` tokens left in the context.
+    """Cuts `tokens`, chosen after `generated` output tokens, with space for `room` more in the context.
 
     A stop token is kept as the last one; before `min_tokens` it does not end the request. When several reasons hold at
     one position, a stop token counts before length, and length before context.

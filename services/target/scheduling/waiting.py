@@ -1,8 +1,7 @@
-"""The queue: tenants take turns. Within a tenant requests go by priority with ageing, then by arrival.
+"""The queue: preempted requests of all tenants go first, by `order_of`; then tenants take turns, one request each.
 
-A request of priority p sorts as if it had arrived p * ageing seconds earlier. So no request starves. A tenant waits for
-one request of each other tenant. Within a tenant a later request goes first only if its priority makes up for its
-delay.
+Within a tenant requests go by `order_of` too: one of priority p sorts as if it had arrived p * ageing seconds earlier.
+So no request starves: a later one goes first only if its priority makes up for its delay.
 """
 
 from collections import OrderedDict
@@ -18,7 +17,7 @@ Heap = list[tuple[tuple[float, int], Request]]
 
 
 def order_of(arrived: float, priority: int, ageing_s: float, uid: int) -> tuple[float, int]:
-    """Sort key of a request among those of its tenant; smaller runs first."""
+    """Sort key of a request for its whole life; smaller runs first and is called older."""
     return arrived - max(-LIMITS.priority, min(LIMITS.priority, priority)) * ageing_s, uid
 
 
@@ -35,7 +34,7 @@ class WaitingQueue:
         return self._count
 
     def push(self, request: Request) -> None:
-        """Adds a request. A preempted request goes before all that never ran."""
+        """Adds a request, new or preempted."""
         heap = self._preempted if request.preemptions else self._turns.setdefault(request.spec.tenant, [])
         heappush(heap, (request.order, request))
         self._count += 1
@@ -65,7 +64,7 @@ class WaitingQueue:
         return request
 
     def waits(self, tenant: str) -> bool:
-        """Whether a request of this tenant waits for its first turn."""
+        """Whether a request of this tenant waits that never ran."""
         return tenant in self._turns and _first(self._turns[tenant]) is not None
 
     def left(self, request: Request) -> None:

@@ -17,7 +17,7 @@ from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field, protocol, unavailable
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.callers import Callers
-from services.target.core.commands import Ask, Cancel, Command, Refuse, Start
+from services.target.core.commands import Cancel, CheckKey, Command, Refuse, Start
 from services.target.sessions.convert import MAX_REQUEST_ID_BYTES, frame_to_pb, numerics_to_pb, start_from_pb
 from services.target.sessions.served_model import FEATURES, ServedModel
 from services.target.sessions.session import GatewaySession, SlowGatewayError
@@ -134,7 +134,7 @@ class TargetService(rpc.TargetServiceServicer):
         elif kind == "ask":
             ask = frame.ask
             _check_id(ask.request_id)
-            self._parts.submit(Ask(session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner))
+            self._parts.submit(CheckKey(session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner))
         else:
             raise invalid_field("frame", "must be start, cancel or ask after hello")
 

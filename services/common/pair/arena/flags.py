@@ -20,7 +20,11 @@ _thread = threading.local()
 
 
 class FlagPair:
-    """The two words of one generation: ``published`` belongs to the target, ``drafted`` to the drafter."""
+    """The two words of one generation: the target writes ``published``, the drafter ``drafted``.
+
+    Each side ends its own waits, when the other is late or gone, by writing the other's word itself: the target by
+    `release_target`, the drafter by `release_drafter`.
+    """
 
     def __init__(self, flags: Tensor, generation: int) -> None:
         """`flags` is int64 `[2 * pairs]` on a GPU; the pair of a generation is its number modulo their count."""

@@ -24,7 +24,7 @@ class AnswerPost:
             self._tokens_SK, self._tag_S3 = (each.cpu().pin_memory() for each in (self._tokens_SK, self._tag_S3))
 
     def fill(self, reply: pb.PaceResponse, count: int) -> None:
-        """Keeps the rows that have `count` tokens; ignores a message with more rows than there are slots."""
+        """Keeps rows of a known slot with `count` tokens; ignores a message with more rows than there are slots."""
         slots = len(self._tag_S3) - 1
         if len(reply.drafts) > slots:
             return

@@ -55,7 +55,7 @@ class FlagHandoff:
     def __init__(self, arena: Arena, watchdog_s: float, pairs: int = FLAG_PAIRS) -> None:
         """`watchdog_s` is the time limit of a draft.
 
-        Under MPS the steps of small rounds wait for drafts themselves (`gate`).
+        Under MPS the steps of small rounds wait for drafts themselves: `gate` is their FlagWait.
         """
         shared = sharing("cuda")
         self.in_use = self.wanted.in_use(shared)
@@ -72,7 +72,7 @@ class FlagHandoff:
 
 
 class FlagDrafts(AttachedDrafts):
-    """Drafts of one attachment. The host waits for no draft; it only watches that the drafter lives and is in time."""
+    """Drafts of one attachment. The host waits for no draft; `watch` finds out a drafter that is late or lost."""
 
     def __init__(self, attachment: Attached, flags: Flags, gate: FlagWait | None) -> None:
         """`gate` is the wait at the head of captured steps, if there is one."""
@@ -92,7 +92,7 @@ class FlagDrafts(AttachedDrafts):
         self.attachment.stream.send(ask)
 
     def wait(self, plan: Plan) -> bool:
-        """Returns at once, because the device waits; the message's answers are dropped."""
+        """Returns at once, because the device waits; answers to the messages tell nothing and are dropped."""
         self.attachment.stream.drop_replies()
         return self.speculating
 
@@ -105,7 +105,8 @@ class FlagDrafts(AttachedDrafts):
     def watch(self, plan: Plan, done: Mark | None) -> None:
         """Waits until the verify is done.
 
-        When the drafter is late or lost it ends the verify's wait; that round has no drafts.
+        The drafter is late when that takes `watchdog_s` from here; the wait for its drafts ends then, or when it is
+        lost. That round has no drafts, though it counts as drafted.
         """
         assert done is not None, "a GPU's rounds end with a mark"
         if plan.number not in self._held:

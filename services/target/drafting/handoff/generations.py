@@ -1,4 +1,4 @@
-"""Numbers of attachments. A number also decides which flags the streams of an attachment use."""
+"""Generations: numbers of attachments. With flags a number also decides which flags an attachment uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.common.request.errors import Code, PacelineError, Reason
 
 
 class Generations:
-    """Ascending numbers from 1; each is used once."""
+    """Ascending numbers from 1; none is handed out twice."""
 
     def __init__(self) -> None:
         """Nothing is taken yet."""
@@ -20,7 +20,7 @@ class Generations:
         return next(self._numbers)
 
     def free(self, generation: int) -> None:
-        """Gives back a number that no drafter was told."""
+        """Notes that no drafter acts for this number, because none accepted it; its number is not used again."""
 
     def end(self, generation: int, gone: Callable[[], bool]) -> None:
         """The attachment is over; `gone` tells whether its drafter's process is known to have ended."""
@@ -39,7 +39,7 @@ class FlagGenerations(Generations):
         self._owned: set[int] = set()
 
     def take(self) -> int:
-        """The next number; it owns its flags until `free`.
+        """The next number whose flags no earlier one owns; it owns them until `free` or `end` gives them up.
 
         Raises:
             PacelineError: every pair of flags has an owner.
@@ -52,10 +52,10 @@ class FlagGenerations(Generations):
         raise PacelineError(Code.RESOURCE_EXHAUSTED, Reason.ATTACH_REFUSED, message)
 
     def free(self, generation: int) -> None:
-        """Gives back the flags of a number: no drafter writes them any more."""
+        """Gives up the flags of a number: no drafter writes them any more."""
         self._owned.discard(generation % self._pairs)
 
     def end(self, generation: int, gone: Callable[[], bool]) -> None:
-        """Frees the flags if their writer is gone."""
+        """Gives up the flags if their writer is gone; otherwise they stay owned as long as this target lives."""
         if gone():
             self.free(generation)

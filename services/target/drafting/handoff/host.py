@@ -1,4 +1,4 @@
-"""Hand-off by the hosts: the target asks for a round on Pace, and the drafter answers when the mailbox is filled."""
+"""HandoffMode.HOST: the target's host asks for a round on Pace and waits for the answer."""
 
 from __future__ import annotations
 

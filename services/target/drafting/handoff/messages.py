@@ -14,7 +14,7 @@ _LEAST_WAIT_S = 0.05
 
 
 class MessageDrafts(AttachedDrafts):
-    """Drafts that are in the mailbox when their answer has come. The first late answer ends the attachment."""
+    """Drafts that have come when their answer has. One that comes `watchdog_s` after the ask ends the attachment."""
 
     def __init__(self, attachment: Attached, pace: Pace) -> None:
         """Asks over `pace`."""

@@ -24,11 +24,14 @@ class Attached(Protocol):
     fallback: str
 
     def observe(self, seconds: float) -> object:
-        """Takes the seconds that an answered round took less the drafter's own time."""
+        """Takes the seconds from asking for a round to its answer, less the drafter's own time.
+
+        Flags never call it: no host waits for an answer there.
+        """
         ...
 
     def give_up(self) -> None:
-        """Ends the attachment: the drafter is late, which counts as quarantined."""
+        """Ends the attachment: the drafter is late (quarantined, see `AttacherSettings`)."""
         ...
 
     def lose(self) -> None:
@@ -50,8 +53,7 @@ class Handoff(Protocol):
     look_ahead: int
     """Rounds that may be launched before the one ahead of them is read."""
     gate: FlagWait | None
-    """The wait at the head of captured steps that read drafts, in buckets that it `serves`; in others the stream waits.
-    """
+    """The wait for drafts at the head of captured steps that read them; None where the stream or the host waits."""
     mailbox: Mailbox
     """What verify copies drafts from."""
     generations: Generations

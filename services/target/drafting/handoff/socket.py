@@ -1,4 +1,4 @@
-"""Hand-off by the side socket: two short messages a round, between the target's engine and a thread of the drafter."""
+"""HandoffMode.SOCKET: two short messages a round, between the target's engine and a thread of the drafter."""
 
 from __future__ import annotations
 

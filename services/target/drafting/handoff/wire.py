@@ -55,7 +55,7 @@ class WireDrafts(HostDrafts):
         self._post = post
 
     def hold(self, plan: Plan) -> None:
-        """Enqueues the copy of the answered drafts to the device."""
+        """Enqueues the copy of the drafts to a GPU; on a CPU the answer has filled the mailbox itself."""
         self._post.deliver()
 
 
@@ -76,7 +76,7 @@ class WirePace:
     def receive(self, timeout_s: float) -> Answer | None:
         """The next answer, None when the stream has ended.
 
-        Its drafts go into the mailbox unchecked: verify checks them.
+        Its drafts go to `AnswerPost.fill`, which checks sizes; verify checks ids and tags.
 
         Raises:
             TimeoutError: Nothing came in time.

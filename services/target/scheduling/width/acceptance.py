@@ -1,8 +1,8 @@
 """Estimates how many tokens a round of a given width commits, from observed acceptance alone.
 
-For each position j it estimates, per request, the chance that draft j matches given that all before it did, shrunk
-towards the estimate over all requests. Drafts after the first mismatch are not counted, because they tell nothing. A
-request that ended in mid-span counts no mismatch.
+For each position j it estimates, per request, the chance that draft j matches given that all before it did; with few
+observations of its own it leans on those of all requests. Drafts after the first mismatch tell nothing and are not
+counted, nor is the mismatch of a request's last round, whose end may have cut it.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,10 @@ _REFRESHED_AT_ONCE = 32
 class AcceptanceSettings:
     """`optimism` is the chance that is assumed at first, with the weight of `optimism_weight` observations.
 
-    A request that has `shared_weight` observations of its own counts them as much as all other requests. The two
-    `forget` factors apply per observation of a position. Greedy and sampled requests, which may follow one another,
-    differ much in what they accept: so other requests count little, and those of long ago not at all.
+    A request's chance is the mean of its own observations and of `shared_weight` more that match as often as those of
+    all requests. Each observation of a position multiplies the older ones of it by a `forget` factor: `request_forget`
+    among a request's own, `shared_forget` among those of all. Greedy and sampled requests, which may follow one
+    another, differ much in what they accept: so the weight is small, and what was long ago counts next to nothing.
     """
 
     optimism: float = 0.8
@@ -28,7 +29,7 @@ class AcceptanceSettings:
 
 
 class _Chances:
-    """Decayed counts of matches and trials by position."""
+    """Counts of matches and trials by position; an observation first multiplies those of its position by `forget`."""
 
     __slots__ = ("matched", "tried")
 

@@ -1,4 +1,4 @@
-"""The cost of a round by bucket and width: measured at warm-up, corrected by served rounds."""
+"""The cost of a round by `Plan.bucket` and width: measured at warm-up, corrected by served rounds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
@@ -12,8 +12,9 @@ _LARGEST_FIRST = 2.0
 
 
 class CostTable:
-    """Microseconds of a round, draft and hand-off included.
+    """Microseconds of a round. `micros` of warm-up are those of the verify alone, draft and host left out.
 
+    The first served rounds of a cell replace its figure by whole rounds; until then it looks too cheap.
     A served round moves the level of its whole bucket quickly and its own cell slowly. A growing context or a busy
     machine changes all widths alike; widths that were not run lately must not look cheap for that.
     """
@@ -45,8 +46,8 @@ class CostTable:
     def measured(self, bucket: int, width: int, micros: float) -> None:
         """Learns that a served round took `micros`.
 
-        The median of the first rounds replaces the figure of warm-up, which held neither draft nor host. After them one
-        outlier moves the estimate by little.
+        The median of the first FIRST_ROUNDS replaces the figure of warm-up. After them one outlier moves the estimate
+        by little.
         """
         cell = bucket, width
         error = log(max(micros, 1e-3) / self.cost(bucket, width))

@@ -1,4 +1,4 @@
-"""Chooses the width of a round: the one with most expected tokens per second, plain among them."""
+"""Chooses the `Plan.width` of a round: the one with most expected tokens per second, plain among them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class WidthPolicy(Protocol):
         """Width of the next round, in which `rows` requests decode."""
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
-        """A round committed `committed` tokens; `micros` is None when its duration is not typical."""
+        """A round committed `committed` tokens; `micros` is None when its duration must not be learned."""
 
     def plain_micros(self, bucket: int) -> float:
         """Microseconds of a plain round of the bucket; 0 where none was measured."""
@@ -71,11 +71,12 @@ class FixedWidth:
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveSettings:
-    """`hysteresis` is the gain that a switch must promise at first. It halves after `patience` rounds.
+    """`hysteresis` is the gain that a switch must promise. It is divided by 1 + rounds since the last one / `patience`.
 
-    Probes of another width may cost `probe_budget` of all time. The gap between probes grows from `probe_first` to
-    `probe_last` rounds while they change nothing. It stays at `probe_close` while a wider width promises at least the
-    share `close` of the present yield. A narrower probe teaches its cost alone.
+    A probe is one round of another width. All probes may lose the share `probe_budget` of the time of all rounds. The
+    gap between probes grows from `probe_first` to `probe_last` rounds while they change nothing. It is at most
+    `probe_close` while a wider width promises the share `close` of the present width's tokens per second. A probe of a
+    narrower width shows its cost, and nothing of acceptance that wider rounds do not show.
     """
 
     hysteresis: float = 0.03
@@ -183,7 +184,10 @@ class AdaptiveWidth:
         return 1 + max(wider, default=0)
 
     def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float]) -> int | None:
-        """Plain or a promising width that this bucket has measured at warm-up alone, if there is one."""
+        """Plain or a promising width that has had fewer than FIRST_ROUNDS served rounds in this bucket, if any.
+
+        So the choice compares costs of warm-up only for a bucket's first rounds.
+        """
         if state.trials >= 2 * FIRST_ROUNDS * len(self.widths):
             return None
         bar = self._settings.close * max(rates)
