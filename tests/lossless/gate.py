@@ -1,4 +1,7 @@
-"""The lossless gate (I1): with every width, proposer and batch a request must get the text of plain decoding."""
+"""The lossless gate (I1): with every width, proposer and batch a request must get the text of plain decoding.
+
+It passes when `Tally.mismatches` is 0. A proposer makes a case's drafts, in this process in place of a drafter's.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,24 +22,27 @@ from tests.lossless.wired import lying, wired
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 PROPOSERS = ("dflash", "ngram", "adversarial", "perfect", "wire-dflash", "wire-ngram", "wire-adversarial")
+"""`perfect` knows the text, `adversarial` sends what is wrong or stale, `wire-` ones answer by HandoffMode.WIRE."""
 MEMORY = {"wire-dflash": "shared", "wire-ngram": "none", "wire-adversarial": "shared"}
+"""What memory the `wire-` proposers share with the target."""
 FAMILIES = ("llama", "qwen2")
 """Families of further targets that the gate runs."""
 FAMILY_PROPOSERS = ("ngram", "perfect")
 """Their proposers; `perfect` is among them because random text has few repetitions for `ngram`."""
 HYBRIDS = {"qwen3_5": ("dflash", "ngram", "perfect", "adversarial"), "qwen3_next": FAMILY_PROPOSERS}
-"""Families with recurrent layers, and their proposers."""
+"""Hybrids, which are families with recurrent layers beside attention, and their proposers."""
 WIDTHS, HYBRID_WIDTHS = (4, 8), (4, 8, 16)
 TIGHT = 14
 """Blocks that hold no more than the two longest requests."""
 STRAINS = ("preempted", "moved")
-"""A case runs out of blocks, or another target continues its requests from the middle of the text."""
+"""What may befall the requests of a case: blocks run out, or another target continues their text."""
 Truth = Mapping[str, Sequence[int]]
+"""Prompt and plain output of each request, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case of the gate; width 1 has no proposer, `strain` is one of STRAINS or empty."""
+    """All requests at one `Plan.width`, `batch` at a time; width 1 has no proposer, `strain` is of STRAINS or empty."""
 
     dtype: str
     temperature: float
@@ -48,9 +54,10 @@ class Case:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of the gate. `excused` are near ties of float32, which are no mismatches.
+    """Counts of the gate. `excused` texts of float32 differ from plain decoding first at a near tie (`Oracle.excuses`).
 
-    `accepted` drafts show that speculation was at work.
+    Every other difference, and each of float64, is one of `mismatches`. `accepted` drafts show that speculation was at
+    work.
     """
 
     cases: int = 0
@@ -62,7 +69,7 @@ class Tally:
     failures: list[dict[str, object]] = field(default_factory=list)
 
     def merge(self, other: "Tally") -> None:
-        """Adds the counts of another part of the gate."""
+        """Adds the counts of other cases."""
         for name in ("cases", "tokens", "rounds", "accepted", "mismatches", "excused", "failures"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -154,7 +161,7 @@ def run_case(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth,
 
 
 def _cut(spec: RequestSpec) -> int:
-    """How much of a moved request's text comes from the first target: anything but all."""
+    """How many tokens of a moved request come from the first target: at least one, never all."""
     most = spec.stopping.max_tokens
     return 1 + sum(spec.token_ids) % (most - 1)
 

@@ -58,7 +58,10 @@ class _Seat:
 
 @dataclass(slots=True)
 class FakeRunner:
-    """Runs plans on lists. ``accept(slot, round)`` says how many drafts of a row are right; default: all."""
+    """Runs plans on lists. ``accept(slot, round)`` says how many drafts of a row are right; default: all.
+
+    In the rounds of ``undrafted`` the device waits for drafts in vain.
+    """
 
     vocab: int = 97
     accept: Callable[[int, int], int] = lambda slot, number: 1 << 30
@@ -70,6 +73,7 @@ class FakeRunner:
     prepared: int = -1
     look_ahead: int = 0
     sound: bool = True
+    undrafted: frozenset[int] = frozenset()
     in_flight: list[int] = field(default_factory=list)
 
     def use(self, drafts: Drafts) -> None:
@@ -116,7 +120,7 @@ class FakeRunner:
                 assert seat.computed == len(seat.tokens)
                 outcomes.append(self._commit(chunk.slot, seat, 0, 0))
         for slot in plan.rows:
-            width = plan.width if drafted else 1
+            width = plan.width if drafted and plan.number not in self.undrafted else 1
             accepted = min(self.accept(slot, plan.number), width - 1)
             outcomes.append(self._commit(slot, self.seats[slot], accepted, width - 1))
         return tuple(outcomes)

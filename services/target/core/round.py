@@ -61,9 +61,9 @@ class RoundRunner(Protocol):
 class Round:
     """One round, filled as it goes: planned, drafted, launched, committed.
 
-    ``drafted`` says that it is verified at the plan's width, because `Drafts.wait` was true; otherwise ``fallback``
-    says why a speculative round is plain. The engine waited ``draft_us`` for drafts and spent ``engine_us`` on the
-    whole round, in microseconds. A round is ``over`` when nothing is left to do: its plan is empty, or it has failed.
+    ``drafted`` says that it is verified at the plan's width, because `Drafts.wait` was true. ``fallback`` says why a
+    speculative round has no drafts. The engine waited ``draft_us`` for drafts and spent ``engine_us`` on the whole
+    round, in microseconds. A round is ``over`` when nothing is left to do: its plan is empty, or it has failed.
     """
 
     plan: Plan

@@ -49,7 +49,7 @@ class AttachState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttacherSettings:
-    """Where the drafter is, the time limit of a round (`HandoffMode`'s drafts judge it), and its TLS.
+    """Where the drafter is, how long a round's drafts may take, and its TLS.
 
     A quarantined drafter is one whose attachment ended because it was late. `kill_quarantined` kills its process, so
     that its supervisor starts another one. The kernel must confirm the pid that the drafter told: as the process that

@@ -207,6 +207,8 @@ class Engine:
             start = perf_counter()
             round_.outcomes = round_.output.land()
             round_.engine_us += (perf_counter() - start) * 1e6
+            if round_.drafted and not any(outcome.drafted for outcome in round_.outcomes):
+                round_.fallback = self._drafts.fallback  # empty unless the device has waited in vain
         except Exception as error:
             self._give_up(round_, error)
         else:

@@ -106,7 +106,7 @@ class FlagDrafts(AttachedDrafts):
         """Waits until the verify is done.
 
         The drafter is late when that takes `watchdog_s` from here; the wait for its drafts ends then, or when it is
-        lost. That round has no drafts, though it counts as drafted.
+        lost. That round has no drafts.
         """
         assert done is not None, "a GPU's rounds end with a mark"
         if plan.number not in self._held:

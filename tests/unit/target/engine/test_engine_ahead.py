@@ -87,6 +87,21 @@ def test_a_late_drafter_is_left_with_nothing_in_flight() -> None:
     assert it.tokens[1, "a"] == expected_output(one, VOCAB, 40)
 
 
+def test_rounds_for_whose_drafts_the_device_waited_in_vain_say_why() -> None:
+    it, _ = ahead()
+    drafts = ScriptedDrafts()
+
+    def give_up(plan: Plan) -> None:
+        if plan.number == 4:
+            drafts.speculating, drafts.fallback = False, "late"
+
+    it.runner.undrafted, it.runner.before_land = frozenset({4, 5}), give_up
+    one = request("a", prompt(1, 9, VOCAB), 40)
+    it.run(Attach(drafts), it.start(one))
+    assert [entry.number for entry in it.recorder.entries() if entry.fallback == "late"] == [4, 5]
+    assert it.tokens[1, "a"] == expected_output(one, VOCAB, 40)
+
+
 def test_a_round_that_fails_in_flight_ends_its_requests_and_the_engine_goes_on() -> None:
     it, _ = ahead()
 
