@@ -66,9 +66,9 @@ class SpeculationCounts:
 class Request:
     """A client's request on this target; owned and changed by the scheduler alone.
 
-    `tokens` is the prompt and everything committed. `computed` is 0 while it waits. In prefill it counts the prompt
-    tokens that were planned so far. From the first token on it is `len(tokens) - 1`: all but the anchor, without those
-    of rounds in flight.
+    `tokens` is the prompt and everything committed. `computed` is 0 while it waits. In prefill it counts the tokens
+    that were found in the prefix cache or planned so far. Once a token was chosen it is `len(tokens) - 1`: all but the
+    anchor, and nothing of rounds in flight.
     """
 
     uid: int

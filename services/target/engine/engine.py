@@ -126,7 +126,10 @@ class Engine:
         return busy or not round_.plan.empty
 
     def land(self) -> None:
-        """Commits and emits the round in flight, if there is one; only look-ahead leaves one between two steps."""
+        """Commits and emits the round in flight, which only look-ahead leaves between two steps.
+
+        A committed round that is not reported yet stays for the next step.
+        """
         round_, self._in_flight = self._in_flight, NO_ROUND
         self._commit(round_)
         self._emit(round_)
