@@ -58,7 +58,7 @@ doctor: setup  ## say what this machine can run, and what is missing
 	@$(PY) -m paceline doctor $(ARGS)
 
 test: setup  ## the default suite: no GPU, no network, no skip
-	@$(PY) -m pytest tests $(ARGS)
+	@$(PY) -m pytest tests --numprocesses=2 --dist=loadgroup --no-loadscope-reorder $(ARGS)
 
 test-lossless: setup  ## the full sweep: speculation on and off give the same text
 	@$(PY) -m tests.lossless $(ARGS)

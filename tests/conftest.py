@@ -1,3 +1,3 @@
-"""Loads the plugin that every suite of the project uses."""
+"""Loads the plugins that every suite of the project uses."""
 
-pytest_plugins = ("tests.support.report",)
+pytest_plugins = ("tests.support.report", "tests.support.parallel")

@@ -1,6 +1,6 @@
 """The GPU kernels against their references, by Triton's interpreter on the CPU.
 
-In a process of its own: Triton reads the switch when it is imported.
+In processes of their own, for Triton reads the switch when it is imported.
 """
 
 import os
@@ -8,11 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
+FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/kernels/gpu").glob("test_*.py"))
+PARTS = 3  # that pytest-xdist may spread
 
 
-def test_kernels_equal_their_references() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/kernels/gpu"]
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.xdist_group(f"part {part}")) for part in range(PARTS)]
+)
+def test_kernels_equal_their_references(part: int) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *FILES[part::PARTS]]
     done = subprocess.run(
         command,
         cwd=ROOT,

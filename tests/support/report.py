@@ -1,12 +1,14 @@
 """A pytest plugin: counts tests and what they register, and ends the output with one line of JSON.
 
-A skip without a reason is red; with CI=true every skip is. Seeds are fixed, so that two runs do the same.
+A skip without a reason is red; with CI=true every skip is. Seeds are fixed, so that two runs do the same. Where
+pytest-xdist runs several processes, each hands its counts to the one that writes the line.
 """
 
 import json
 import os
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,7 @@ from hypothesis import settings
 DEFAULT_SEED = 20_260_101
 COUNTS = pytest.StashKey[Counter[str]]()
 SKIPS = pytest.StashKey[list[str]]()
+SKIPPED_MODULES = pytest.StashKey[dict[str, str]]()
 OUTCOMES = pytest.StashKey[Counter[str]]()
 
 settings.register_profile("paceline", derandomize=True, deadline=None, database=None)
@@ -27,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("paceline")
     config.stash[COUNTS] = Counter()
     config.stash[SKIPS] = []
+    config.stash[SKIPPED_MODULES] = {}
     config.stash[OUTCOMES] = Counter()
 
 
@@ -65,19 +69,32 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and not hasattr(report, "wasxfail"):
-            self._skip(report.nodeid, report.longrepr)
+            self._skip(report.nodeid, _reason(report.longrepr))
         if report.failed or (report.when == "call" and report.passed):
             self._config.stash[OUTCOMES][report.outcome] += 1
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.skipped:
-            self._skip(report.nodeid, report.longrepr)
+            self._skip_module(report.nodeid, _reason(report.longrepr))
         if report.failed:
             self._config.stash[OUTCOMES]["failed"] += 1
 
-    def _skip(self, name: str, longrepr: object) -> None:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes what a process of pytest-xdist counted; one that died has handed nothing over."""
+        handed = getattr(node, "workeroutput", {})
+        self._config.stash[COUNTS].update(handed.get("paceline_counts", {}))
+        for name, reason in handed.get("paceline_skipped_modules", {}).items():
+            self._skip_module(name, reason)
+
+    def _skip_module(self, name: str, reason: str) -> None:
+        """Every process of pytest-xdist collects, and meets the same skip."""
+        if name not in self._config.stash[SKIPPED_MODULES]:
+            self._config.stash[SKIPPED_MODULES][name] = reason
+            self._skip(name, reason)
+
+    def _skip(self, name: str, reason: str) -> None:
         self._config.stash[OUTCOMES]["skipped"] += 1
-        reason = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
         if os.environ.get("CI") == "true" or reason in ("", "Skipped", "Skipped: unconditional skip"):
             self._config.stash[SKIPS].append(f"{name}: {reason}")
 
@@ -85,6 +102,14 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._config.stash[SKIPS] and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if hasattr(self._config, "workeroutput"):
+            counts = self._config.stash[COUNTS]
+            self._config.workeroutput["paceline_counts"] = dict(counts)
+            self._config.workeroutput["paceline_skipped_modules"] = self._config.stash[SKIPPED_MODULES]
+
+
+def _reason(longrepr: object) -> str:
+    return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -99,7 +124,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     outcomes = config.stash.get(OUTCOMES, None)
-    if outcomes is None or config.option.collectonly or config.option.help:
+    if outcomes is None or config.option.collectonly or config.option.help or hasattr(config, "workerinput"):
         return
     line: dict[str, object] = {"name": "paceline"}
     line |= {outcome: outcomes[outcome] for outcome in ("passed", "failed", "skipped")}

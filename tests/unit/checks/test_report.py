@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ PLUGIN = ("-p", "tests.support.report", "-p", "no:cacheprovider")
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def run(folder: Path, body: str, ci: str = "") -> tuple[int, str, dict[str, object]]:
+def run(folder: Path, body: str, ci: str = "", flags: Sequence[str] = ()) -> tuple[int, str, dict[str, object]]:
     (folder / "test_it.py").write_text(f"import pytest\n\n{body}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": ci}
-    command = [sys.executable, "-m", "pytest", *PLUGIN, str(folder)]
+    command = [sys.executable, "-m", "pytest", *PLUGIN, *flags, str(folder)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
     *_, closing, last = done.stdout.strip().splitlines()
     return done.returncode, closing, json.loads(last)
@@ -47,3 +48,18 @@ def test_an_import_error_is_a_failure(tmp_path: Path) -> None:
     code, _, line = run(tmp_path, "import no_such_module\n")
     assert code != 0
     assert line["failed"] == 1
+
+
+def test_what_two_processes_counted_is_added(tmp_path: Path) -> None:
+    (tmp_path / "test_skipped.py").write_text("import pytest\npytest.skip('needs the moon', allow_module_level=True)\n")
+    body = "@pytest.mark.parametrize('amount', [3, 4])\ndef test_a(report_counts, amount):\n"
+    body += "    report_counts('tokens', amount)\n\ndef test_b():\n    assert 0\n"
+    code, _, line = run(tmp_path, body, flags=("--numprocesses=2",))
+    assert code == 1
+    assert (line["passed"], line["failed"], line["skipped"], line["tokens"]) == (2, 1, 1, 7)
+
+
+def test_a_module_that_is_skipped_in_two_processes_is_red_in_ci(tmp_path: Path) -> None:
+    (tmp_path / "test_skipped.py").write_text("import pytest\npytest.skip('needs the moon', allow_module_level=True)\n")
+    code, _, line = run(tmp_path, "def test_a():\n    pass\n", "true", ("--numprocesses=2",))
+    assert (code, line["skipped"]) == (1, 1)
