@@ -173,7 +173,11 @@ class HostStack:
         taps: Sequence[int] = (), plans: Sequence[BlockPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        counts, reads = [part.count for part in rows.parts], [part.span.read_BT for part in rows.parts]
-        places = Places(rotation, rows.slots_T, counts, reads, [view.bias_B1WT for view in rows.views], list(plans))
-        hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, [list(state) for state in states], list(taps))
+        places = Places(rotation, rows.slots_T, [], [], [], list(plans))
+        for part in rows.parts:
+            places.counts.append(part.count)
+            places.reads.append(part.span.read_BT)
+        for view in rows.views:
+            places.biases.append(view.bias_B1WT)
+        hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps))
         return hidden_TD, features_TF

@@ -34,11 +34,12 @@ class Rows:
     """
 
     def __init__(self, *parts: Part, views: Sequence[Span] = ()) -> None:
-        self.parts, self.views = parts, views or [part.span for part in parts]
-        positions, slots = [], []
+        spans, positions, slots = [], [], []
         for part in parts:
+            spans.append(part.span)
             positions.append(part.span.positions_BW.flatten())
             slots.append(part.span.slots_T)
+        self.parts, self.views = parts, views or spans
         self.positions_T, self.slots_T = _joined(positions), _joined(slots)
 
     def split(self, x_TX: Tensor) -> Iterator[tuple[Span, Tensor]]:

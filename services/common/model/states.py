@@ -15,7 +15,7 @@ from services.common.model.delta_weights import state_type
 from services.common.model.rows import Rows
 from services.common.model.spec import Attention, Delta, StackSpec
 
-LayerState = Sequence[Tensor]
+LayerState = list[Tensor]
 """Paged K/V alone [2, N, S, Hkv, Dh]; of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C]."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from time import monotonic, perf_counter
 
 from services.common.request.errors import Code, PacelineError, Reason
@@ -25,6 +26,7 @@ from services.target.scheduling.scheduler import Scheduler
 
 _LOG = logging.getLogger(__name__)
 _MOST_FAILED_ROUNDS = 3
+_DRAFTED = attrgetter("drafted")
 _HEARTBEAT_S = 0.5
 
 
@@ -210,7 +212,7 @@ class Engine:
             start = perf_counter()
             round_.outcomes = round_.output.land()
             round_.engine_us += (perf_counter() - start) * 1e6
-            if round_.drafted and not any(outcome.drafted for outcome in round_.outcomes):
+            if round_.drafted and not any(map(_DRAFTED, round_.outcomes)):
                 round_.fallback = self._drafts.fallback  # empty unless the device has waited in vain
         except Exception as error:
             self._give_up(round_, error)

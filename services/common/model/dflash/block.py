@@ -10,6 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.span_attention import seen_through
+from services.common.kernels.span_attention.mask import OPEN
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.dflash.reading import open_drafter
 from services.common.model.dflash.spec import NORM, DrafterSpec, prefixes
@@ -91,8 +92,9 @@ class DflashBlock:
     def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
         """Return the normalised hidden states of the block [B, W, D]."""
         rotation = self._table.at(rows.positions_T)
-        (part,) = rows.parts
-        rows = Rows(part, views=[seen_through(part.span, mask) for mask in self._masks])
+        if self._masks != (OPEN,):
+            (part,) = rows.parts
+            rows = Rows(part, views=[seen_through(part.span, mask) for mask in self._masks])
         states = [[kv_2NSHD] for kv_2NSHD in draft_kv_L2NSHD.unbind()]
         hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, states)
         return hidden_TD.view(*ids_BW.shape, -1)
