@@ -57,7 +57,7 @@ status: setup  ## show what the pairs behind the gateway at ADDRESS do, live
 doctor: setup  ## say what this machine can run, and what is missing
 	@$(PY) -m paceline doctor $(ARGS)
 
-test: setup  ## the default suite: no GPU, no network, no skip
+test: setup .venv-schemathesis/.installed  ## the default suite: no GPU, no network, no skip
 	@$(PY) -m pytest tests --numprocesses=2 --dist=loadgroup --no-loadscope-reorder $(ARGS)
 
 test-lossless: setup  ## the full sweep: speculation on and off give the same text
@@ -133,7 +133,7 @@ test-interop: .venv-interop/.installed .venv-page/.installed $(CLIENTS) $(NODE_C
 	@requirements/install.sh $(@D) $<
 
 test-openapi: setup .venv-schemathesis/.installed  ## five minutes of schemathesis on the served OpenAPI document, with tenants
-	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=600 --override-ini faulthandler_timeout=0 --full tests/openapi $(ARGS)
+	@$(PY) -m pytest --timeout=600 --override-ini faulthandler_timeout=0 --full tests/openapi $(ARGS)
 
 soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one fault test instead
 	@$(if $(FAULT),N=$(or $(N),100) $(PY) -m pytest -s tests/faults -k _$(FAULT)_,$(PY) -m tests.bench.soak) $(ARGS)

@@ -4,6 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.interop.peers import REPOSITORY
 from tests.interop.talker import KEY, talker
 
@@ -15,7 +17,9 @@ SETTINGS = 'checks.not_a_server_error.expected-statuses = ["2xx", "4xx", "503", 
 """No target, and no time left: status_code_conformance holds them to the operations that document them."""
 
 
+@pytest.mark.xdist_group("tests/integration/deploy/")  # those that start a Ray stay together
 def test_no_request_makes_the_gateway_fail_or_leave_its_document(tmp_path: Path, full: bool, seed: int) -> None:
+    assert SCHEMATHESIS.exists(), "make test installs schemathesis first"
     seconds = FULL_S if full else SAMPLE_S
     (tmp_path / "schemathesis.toml").write_text(SETTINGS)
     with talker() as served:

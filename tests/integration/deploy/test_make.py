@@ -20,7 +20,7 @@ from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
 # Nothing is installed, and no make below this one runs.
 MAKE = ("make", "--no-print-directory", "-o", "setup", "-o", ".venv/.installed", "MAKE=true")
 # The suite itself runs below make; a user's make does not.
-OF_A_MAKE_ABOVE = {"MAKELEVEL", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"}
+OF_A_MAKE_ABOVE = {"MAKELEVEL", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "ARGS"}
 TRAPS = [
     """It's $HOME "q" $$x \\ # % ~ * é😀 `touch {0}` $(touch {0}) $(shell touch {0}) '$(shell touch {0})'; touch {0}""",
     "-x two\n\n  lines\tand a tab \n",
