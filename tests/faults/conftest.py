@@ -17,6 +17,7 @@ from tests.faults.fleet import Fleet, running_fleet
 async def fleet() -> AsyncIterator[Fleet]:
     """Two pairs and a gateway; rounds are slowed down so that faults meet live streams."""
     async with running_fleet(2, ("--slots", "16")) as made:
+        await made.warm_up()
         yield made
 
 

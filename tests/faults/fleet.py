@@ -26,6 +26,7 @@ from tests.integration.pair import ENVIRONMENT, PairProcesses
 from tests.support.tiny_checkpoints import TinyPair, write_tiny
 
 WAIT_S = 90.0
+LARGE_PROMPT = 100_000
 PACE = "plan:pace=0.01"
 SHAMEFUL = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
@@ -194,6 +195,14 @@ class Fleet:
         pids = [self.gateway.process.pid, *(pair.target.process.pid for pair in self._living())]
         await self.until(lambda: not any(self._footprints.grown(pid) for pid in pids), "everything given back")
 
+    async def warm_up(self) -> None:
+        """Does once what takes most memory, many large prompts at once, so that what is kept of it is no growth."""
+        large = request(0, 4)
+        large.prompt.text = "x" * LARGE_PROMPT
+        for _ in range(2):
+            await asyncio.gather(*(self.ask(large) for _ in range(32)))
+        await self.settle()
+
     async def settle(self) -> None:
         """Takes what every process holds now, at rest, as what it may hold."""
         self._footprints = Footprints()
@@ -204,9 +213,12 @@ class Fleet:
 
     async def until(self, done: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
         """Polls in a thread, for ``done`` may block."""
-        async with asyncio.timeout(within_s):
-            while not await asyncio.to_thread(done):
-                await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(within_s):
+                while not await asyncio.to_thread(done):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise TimeoutError(f"{what}: not within {within_s:.0f} s; {self._footprints}") from None
 
     async def stop(self) -> None:
         """Ends everything."""

@@ -38,11 +38,16 @@ class Footprints:
 
     def __init__(self) -> None:
         self._first: dict[int, Footprint] = {}
+        self._last: dict[int, Footprint] = {}
+
+    def __str__(self) -> str:
+        return "; ".join(f"{pid} held {first}, holds {self._last[pid]}" for pid, first in self._first.items())
 
     def grown(self, pid: int) -> bool:
         """Whether it holds more than then."""
         now = footprint(pid)
         first = self._first.setdefault(pid, now)
+        self._last[pid] = now
         allowed_kib = max(KEPT_SHARE * first.resident_kib, KEPT_KIB)
         return (
             now.descriptors > first.descriptors + KEPT_DESCRIPTORS
