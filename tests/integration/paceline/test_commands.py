@@ -9,6 +9,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,10 @@ async def command(*words: str, folder: Path | None = None) -> AsyncIterator[Proc
     """A command that runs; killed when the test has not waited for it."""
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "paceline", *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environ, cwd=folder
-    )
+        sys.executable, "-m", "paceline", *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environ, cwd=folder,
+        # A shell without job control starts what it puts aside deaf to Ctrl-C, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     try:
         yield process
     finally:
