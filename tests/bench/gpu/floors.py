@@ -9,16 +9,18 @@ from tests.bench.gpu.shapes import draft_bytes, kv_bytes, verify_bytes
 from tests.support.tiny_checkpoints import TinyShape
 
 Row = dict[str, Any]
-_KV_BYTES_S = 4.2e12
 
 
 def against_products(steps: Sequence[Row], shape: TinyShape) -> list[Row]:
-    """A row for each verify with as many rows as products of cuBLAS: its time against theirs and its K/V's bytes."""
+    """A row for each verify with as many rows as products of cuBLAS: its time against theirs and its K/V's bytes.
+
+    The bytes take what the row `read` has measured.
+    """
     products = {row["bucket"]: row["us"] for row in steps if row["step"] == "products"}
-    rows: list[Row] = []
+    bandwidth, rows = _bandwidth(steps), []
     for row in steps:
-        if row["step"] == "verify" and (count := row["bucket"] * row["width"]) in products:
-            kv = kv_bytes(shape, row["bucket"], row["context"]) / _KV_BYTES_S * 1e6
+        if bandwidth and row["step"] == "verify" and (count := row["bucket"] * row["width"]) in products:
+            kv = kv_bytes(shape, row["bucket"], row["context"]) / bandwidth * 1e6
             rows.append({
                 "step": "against products",
                 **{name: row[name] for name in ("bucket", "context", "width", "us")},
@@ -32,10 +34,15 @@ def against_products(steps: Sequence[Row], shape: TinyShape) -> list[Row]:
 
 def explain(rows: Sequence[Row], steps: Sequence[Row], shape: TinyShape) -> list[Row]:
     """Rows of rounds of one width with their floor, and with their parts where `steps` has that shape."""
-    bandwidth = next((row["tb_s"] * 1e12 for row in steps if row["step"] == "copy"), None)
+    bandwidth = _bandwidth(steps)
     if bandwidth is None:
         return list(rows)
     return [row | _parts(row, steps, shape, bandwidth) if _of_one_width(row) else row for row in rows]
+
+
+def _bandwidth(steps: Sequence[Row]) -> float | None:
+    """Bytes per second of a read-only sum, where it was measured."""
+    return next((float(row["tb_s"]) * 1e12 for row in steps if row["step"] == "read"), None)
 
 
 def _of_one_width(row: Row) -> bool:

@@ -1,4 +1,7 @@
-"""A target's device side and a drafter's steps in one process: what their captured steps cost, without a hand-off."""
+"""A target's device side and a drafter's steps in one process: what their captured steps cost, without a hand-off.
+
+K/V, anchors and drafts are random and no two rows are alike: a GPU takes zeros and equal rows faster than real ones.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ from services.target.settings import TargetSettings
 from tests.support.tiny_checkpoints import TinyShape, write_configs
 
 FAR = 1 << 40
+ROOM = 2048
+"""Positions behind a sequence's context that it has blocks for."""
+_ROUND, _GENERATION, _SEED = 1, 1, 22
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,11 @@ class Rig:
         self.pool = self.worker.runner.pool
         self.slots = self.pool.state.slots
         self.device = self.pool.device
+        self._random = torch.Generator(self.device).manual_seed(_SEED)
+        self._anchors_S = self._tokens(settings.slots)
+        for kv_LX in (*self.pool.states.tensors, self.pool.draft_kv):
+            for layer_X in kv_LX.unbind():
+                layer_X.normal_(generator=self._random)
 
     def drafter(self) -> StepGraphs:
         """Captured drafts by (bucket, width)."""
@@ -80,26 +91,45 @@ class Rig:
         pacer.warm_up(self.worker.terms.buckets, (self.settings.widths[-1],))
         return graphs
 
-    def seat(self, rows: int, context: int) -> None:
-        """Makes `rows` slots live with so many tokens in K/V, each in blocks of its own."""
-        state, per_slot = self.pool.state, -(-(context + 2048) // 16)
+    def seat(self, rows: int, context: int, room: int = ROOM) -> None:
+        """Makes `rows` slots live with so many tokens in K/V, each in blocks of its own, and with drafts of its own."""
+        per_slot = -(-(context + room) // self.pool.settings.block_size)
+        assert rows * per_slot <= self.pool.settings.blocks, "sequences that share blocks are read faster than others"
+        self.place(torch.arange(1, 1 + rows * per_slot, dtype=torch.int32).view(rows, per_slot), context)
+
+    def place(self, blocks_RN: torch.Tensor, context: int) -> None:
+        """The same with the blocks of each slot given."""
+        state, rows = self.pool.state, len(blocks_RN)
         self.steps.round.set_rows(tuple(range(rows)), self.pool.settings.pad_slot)
-        columns = state.block_table_SN.shape[1]
-        for slot in range(rows):
-            first = 1 + slot * per_slot
-            blocks = torch.arange(first, first + min(per_slot, columns), dtype=torch.int32)
-            assert blocks[-1] <= self.pool.settings.blocks, "sequences that share blocks are read faster than others"
-            state.block_table_SN[slot, : len(blocks)] = blocks
-            self.slots.max_tokens_S[slot] = self.slots.limit_S[slot] = FAR
-            self.slots.draft_limit_S[slot] = FAR
+        columns = min(blocks_RN.shape[1], state.block_table_SN.shape[1])
+        state.block_table_SN[:rows, :columns] = blocks_RN[:, :columns].to(self.device)
+        # Without a new version the table that a drafter reads stays as it was.
+        state.version += 1
+        self.slots.max_tokens_S[:rows] = self.slots.limit_S[:rows] = FAR
+        self.slots.draft_limit_S[:rows] = FAR
+        self._draft(rows)
         self.reset(rows, context)
 
     def reset(self, rows: int, context: int) -> None:
         """Puts the slots back to the start."""
         self.slots.length_S[:rows] = context
         self.slots.generated_S[:rows] = 0
-        self.slots.anchor_S[:rows] = 17
+        self.slots.anchor_S[:rows] = self._anchors_S[:rows]
         self.slots.active_S[:rows] = True
+
+    def _draft(self, rows: int) -> None:
+        """Fills the mailbox for a round that stays the present one."""
+        inputs, mailbox_SK, tag_S3 = self.steps.round, self.pool.mailbox_SK, self.pool.tag_S3
+        inputs.set_round(_ROUND)
+        inputs.set_generation(_GENERATION)
+        mailbox_SK[:rows] = self._tokens(rows, mailbox_SK.shape[1]).to(mailbox_SK.dtype)
+        tag_S3[:rows, 0], tag_S3[:rows, 2] = _ROUND, _GENERATION
+        tag_S3[:rows, 1] = self.pool.state.epoch_S[:rows]
+
+    def _tokens(self, *shape: int) -> torch.Tensor:
+        """Random ids behind those with a meaning of their own."""
+        vocab = self.settings.shape.vocab
+        return torch.randint(2, vocab, shape, generator=self._random, device=self.device)
 
     def synchronise(self) -> None:
         """Waits for the device."""

@@ -14,11 +14,10 @@ from tests.bench.gpu.shapes import draft_bytes, verify_bytes
 Row = dict[str, Any]
 
 
-def copy_bandwidth(rig: Rig) -> float:
-    """Bytes per second of a large copy on the device, read and written."""
-    source = torch.empty(1 << 30, dtype=torch.uint8, device=rig.device)
-    target = torch.empty_like(source)
-    return 2 * source.numel() / rig.micros(lambda: target.copy_(source), 5) * 1e6
+def read_bandwidth(rig: Rig, count: int = 1 << 30) -> float:
+    """Bytes per second of a sum over so many random numbers of four bytes: verifies read, and hardly write."""
+    numbers = torch.randn(count, device=rig.device)
+    return numbers.nbytes / rig.micros(numbers.sum, 5) * 1e6
 
 
 def verify_rows(rig: Rig, buckets: tuple[int, ...], contexts: tuple[int, ...], bandwidth: float) -> list[Row]:

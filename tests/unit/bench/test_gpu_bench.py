@@ -70,7 +70,7 @@ def test_a_schedule_is_switched_when_a_request_begins(policy: PinnedWidth, sched
 
 
 def test_rounds_of_one_width_are_explained_and_other_rows_left_alone() -> None:
-    steps = [{"step": "copy", "tb_s": 4.0}, {"step": "plain", "bucket": 1, "context": 512, "width": 1, "us": 90.0}]
+    steps = [{"step": "read", "tb_s": 4.0}, {"step": "plain", "bucket": 1, "context": 512, "width": 1, "us": 90.0}]
     load: dict[str, Any] = {"concurrency": 1, "context": 512}
     rows = [load | {"k": 0, "round_us": 100.0}, load | {"k": None, "round_us": 100.0}, load | {"k": 15, "through": 1}]
     explained = explain(rows, steps, SHAPES["tiny"])
@@ -81,10 +81,11 @@ def test_rounds_of_one_width_are_explained_and_other_rows_left_alone() -> None:
 
 def test_verifies_are_compared_with_the_products_of_as_many_rows() -> None:
     verify = {"step": "verify", "bucket": 8, "context": 512, "width": 16, "us": 3700.0}
-    steps = [verify, verify | {"width": 8}, {"step": "products", "bucket": 128, "us": 2900.0}]
+    read = {"step": "read", "tb_s": 4.6}
+    steps = [read, verify, verify | {"width": 8}, {"step": "products", "bucket": 128, "us": 2900.0}]
     rows = against_products(steps, SHAPES["qwen3-4b"])
     assert [(row["bucket"], row["width"]) for row in rows] == [(8, 16)]
-    assert rows[0]["kv_us"] == pytest.approx(8 * 512 * 147_456 / 4.2e12 * 1e6, abs=0.1)
+    assert rows[0]["kv_us"] == pytest.approx(8 * 512 * 147_456 / 4.6e12 * 1e6, abs=0.1)
     assert rows[0]["ratio"] == pytest.approx(3700 / (2900 + rows[0]["kv_us"]), abs=1e-3)
 
 
