@@ -29,6 +29,13 @@ ARITHMETIC = (
         "tests/kernels/test_force_acceptance.py::test_a_draw_is_of_seed_and_position_whatever_the_row_slot_and_round",
     ),
     Mutant(
+        "top-p-summed-by-the-number-of-rows",
+        "services.common.kernels.accept.floor",
+        "CHUNK=_CHUNK, SHARE=_SHARE, num_warps=_SUM_WARPS,",
+        "CHUNK=(2 - (rows > 64)) * _CHUNK, SHARE=_SHARE, num_warps=_SUM_WARPS,",
+        "tests/kernels/test_accept_launches.py::test_sums_are_cut_alike_at_every_number_of_rows",
+    ),
+    Mutant(
         "output-goes-on-with-any-numerics",
         "services.gateway.router",
         "[one for one in usable if one.numerics == numerics] or usable",

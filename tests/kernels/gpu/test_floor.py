@@ -15,6 +15,8 @@ VOCAB, SEED = 300 if DEVICE == "cpu" else 30_000, 11
 CASES = [(0, 0.9, 0.0), (7, 1.0, 0.0), (50, 0.7, 0.1), (0, 0.99999, 0.0), (VOCAB + 1, 1.0, 0.0)]
 if DEVICE != "cpu":
     CASES += [(0, 1.0, 0.1), (0, 0.05, 0.01), (0, 1.0, 0.0), (20, 0.999, 0.0), (VOCAB - 1, 0.9999, 0.0)]
+CROWD = 7 if DEVICE == "cpu" else 600
+"""Rows at once, by which sums must not be cut."""
 NAMES = ["spread", "rounded", "alike", "equal", "heaps", "single", "masked", "far"]
 
 
@@ -87,3 +89,5 @@ def test_the_floor_depends_on_no_other_row() -> None:
     rows = [3, 0]
     found = floors_of(scores, list(range(len(CASES))))
     assert floors_of(scores, rows) == [found[row] for row in rows]
+    crowd = [index % len(CASES) for index in range(CROWD)]
+    assert floors_of(scores, crowd) == [found[row] for row in crowd]

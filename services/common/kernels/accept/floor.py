@@ -1,8 +1,8 @@
 """The floor of top-k, top-p and min-p on the GPU, without a sort: two passes of sums, one that gathers, and an end.
 
 Each pass of sums divides by sixteen the interval that may hold the threshold. A third pass gathers the scores that are
-left in it, and one program a row finds the threshold among them. Sums are taken over fixed tiles in their order, so the
-bits are always the same. Cost for R rows: 4 R V bytes a pass, in at most three passes.
+left in it, and one program a row finds the threshold among them. Every sum is taken over fixed tiles by fixed warps, so
+its bits depend on the row and the vocabulary alone. Cost for R rows: 4 R V bytes a pass, in at most three passes.
 """
 
 import torch
@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from services.common.kernels.accept.passes import gather_kernel, sum_kernel
-from services.common.kernels.accept.scores import PEAK_TILE
+from services.common.kernels.accept.scores import PEAK_TILE, UNFUSED
 from services.common.kernels.accept.settle import begin_kernel, narrow_kernel
 from services.common.kernels.accept.state import SlotState
 from services.common.kernels.accept.threshold import floor_kernel
@@ -19,12 +19,12 @@ from services.common.kernels.pdl import LAUNCH, PDL
 
 _SHARE = 2
 _TILE = _SHARE * PEAK_TILE
-_CHUNK = 128
-"""Scores that a warp adds up at a time.
+_CHUNK, _SUM_WARPS, _WARPS = 128, 1, 4
+"""Scores that are added up at a time, and by how many warps.
 
-With more warps a chunk, each warp would compute all weights again for its edges.
+They decide the order of a sum, so they are the same for any number of rows. With more warps a chunk, each warp would
+compute all weights again for its edges.
 """
-_FEW_ROWS, _FEW_ROWS_WARPS, _WARPS = 64, 2, 4
 _KEPT = 8 if INTERPRETED else 128
 """Scores that a tile can gather: enough for all of an interval, unless most of the row has nearly equal scores."""
 _COLUMNS = 8 if INTERPRETED else 32
@@ -43,10 +43,8 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
     edges, bounds = torch.empty((rows, 16), device=device), torch.empty((rows, 8), device=device)
     kept = torch.empty((rows, pieces, _KEPT), dtype=torch.float32, device=device)
     found = torch.empty((rows, pieces), dtype=torch.int32, device=device)
-    chain = {"PDL": PDL, **LAUNCH}
+    chain = {"PDL": PDL, **UNFUSED, **LAUNCH}
     row = {"WIDTH": width, **chain}
-    # Few rows need small tiles to keep every multiprocessor busy; many rows do so anyway.
-    warps = _FEW_ROWS_WARPS if rows <= _FEW_ROWS else 1
     begin_kernel[(rows,)](
         peaks, rows_B, edges, bounds, vocab, pieces,
         PEAKS_PAD=triton.next_power_of_2(pieces), **state.columns(begin_kernel), **row,
@@ -54,7 +52,7 @@ def floors(scores: Tensor, peaks: Tensor, rows_B: Tensor, state: SlotState, widt
     for last in (False, True):
         sum_kernel[(rows, tiles)](
             scores, peaks, amounts, edges, bounds, vocab, tiles, pieces,
-            TILE=_TILE, CHUNK=warps * _CHUNK, SHARE=_SHARE, num_warps=warps, **chain,
+            TILE=_TILE, CHUNK=_CHUNK, SHARE=_SHARE, num_warps=_SUM_WARPS, **chain,
         )  # fmt: skip
         narrow_kernel[(rows,)](
             rows_B, amounts, edges, bounds, tiles,

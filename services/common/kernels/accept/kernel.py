@@ -15,7 +15,7 @@ from torch import Tensor
 
 from services.common.kernels.accept.choose import best_kernel, commit_kernel
 from services.common.kernels.accept.floor import floors
-from services.common.kernels.accept.scores import PEAK_TILE, score_kernel
+from services.common.kernels.accept.scores import PEAK_TILE, UNFUSED, score_kernel
 from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
 
@@ -69,10 +69,10 @@ def _best_of_scores(
     score_kernel[values.shape](
         logits_BWV, drafts_BK, rows_B, scores, peaks, state.bias_SV, state.prompt_seen_SV.view(torch.uint8),
         state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1], **state.columns(score_kernel),
-        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE, num_warps=_SCORE_WARPS,
+        WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE, num_warps=_SCORE_WARPS, **UNFUSED,
     )  # fmt: skip
     floors_R = floors(scores.view(-1, vocab), peaks, rows_B, state, width)
     best_kernel[values.shape](
         scores, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
-        WIDTH=width, TILE=PEAK_TILE, FULL=True,
+        WIDTH=width, TILE=PEAK_TILE, FULL=True, **UNFUSED,
     )  # fmt: skip

@@ -10,6 +10,8 @@ from services.common.kernels.dispatch import INTERPRETED
 
 PEAK_TILE = 128 if INTERPRETED else 2048
 """Scores that share a peak."""
+UNFUSED = {"enable_fp_fusion": False}
+"""Options of a launch whose sums are rounded alike in the variants for every width: none is fused with a product."""
 
 
 @triton.jit
