@@ -21,7 +21,7 @@ class Results:
     def __init__(self, folder: str, shape: str) -> None:
         """Without a folder nothing is kept and nothing is skipped."""
         self._folder = Path(folder) if folder else None
-        self._circumstances = _circumstances(shape)
+        self._circumstances = circumstances(shape)
         self._rows: dict[str, list[Row]] = {}
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -73,12 +73,13 @@ def tell(row: Row) -> None:
     print("  ".join(f"{key}={value}" for key, value in shown.items()), flush=True)
 
 
-def _circumstances(shape: str) -> Row:
+def circumstances(shape: str, module: str = "tests.bench.gpu") -> Row:
+    """Device, commit, versions and command of what was measured."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "commit": os.environ.get("BENCH_COMMIT", commit.stdout.strip()),
         "versions": {package: metadata.version(package) for package in ("torch", "grpcio", "protobuf")},
-        "command": "python -m tests.bench.gpu " + " ".join(sys.argv[1:]),
+        "command": f"python -m {module} " + " ".join(sys.argv[1:]),
         "shape": shape,
     }

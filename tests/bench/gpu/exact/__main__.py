@@ -1,0 +1,38 @@
+"""python -m tests.bench.gpu.exact STAGE: whether texts and kernels are exact; a table, and a JSON file in --save.
+
+The exit status is 1 when anything differs. --tiny takes a shape and a load that a CPU manages, and saves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.bench.gpu.exact.kernels import kernel_rows
+from tests.bench.gpu.exact.report import conclude
+
+RESULTS = "tests/bench/results"
+
+
+def main() -> int:
+    """Runs one stage."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.exact", description=__doc__)
+    parser.add_argument("stage", choices=sorted(STAGES))
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--save", default=None, help=f"folder of the JSON file; {RESULTS} unless --tiny")
+    parser.add_argument("--only", default="", help="of kernels: what a name must contain")
+    chosen = parser.parse_args()
+    chosen.save = chosen.save if chosen.save is not None else "" if chosen.tiny else RESULTS
+    chosen.shape = "tiny" if chosen.tiny else "qwen3-4b"
+    return STAGES[chosen.stage](chosen)
+
+
+def _kernels(chosen: argparse.Namespace) -> int:
+    device, dtype = ("cpu", "float32") if chosen.tiny else ("cuda", "bfloat16")
+    return conclude("kernels", chosen.shape, kernel_rows(device, dtype, chosen.tiny, chosen.only), chosen.save)
+
+
+STAGES = {"kernels": _kernels}
+
+if __name__ == "__main__":
+    sys.exit(main())

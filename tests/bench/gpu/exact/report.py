@@ -1,0 +1,45 @@
+"""Rows of what was compared: a table, a JSON file, and an exit status that says whether anything differs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.gpu.results import circumstances
+
+Row = dict[str, Any]
+MODULE = "tests.bench.gpu.exact"
+
+
+def exact_row(what: str, streams: int, differ: int, **more: object) -> Row:
+    """How many streams, or rows of a kernel, were compared, and how many differ."""
+    return {"exact": {"what": what, "streams": streams, "differ": differ}, **more}
+
+
+def conclude(stage: str, shape: str, rows: Sequence[Row], folder: str, passed: bool | None = None) -> int:
+    """Prints and saves rows; returns the exit status: 1 when one differs, nothing was compared, or not `passed`."""
+    document = {"bench": f"exact {stage}", **circumstances(shape, MODULE), "rows": list(rows)}
+    if folder:
+        _path(folder, stage, document["device"]).write_text(json.dumps(document, indent=1) + "\n")
+    for row in rows:
+        print(_line(row), flush=True)
+    found = [row["exact"] for row in rows if "exact" in row]
+    fine = all(one["differ"] == 0 and one["streams"] > 0 for one in found)
+    fine = fine and (bool(found) if passed is None else passed)
+    print(f"{stage}: {sum(one['streams'] for one in found)} compared, {sum(one['differ'] for one in found)} differ")
+    return 0 if fine else 1
+
+
+def _path(folder: str, stage: str, device: str) -> Path:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    name = next((word.lower() for word in device.split() if word.startswith("H") and word[1:].isdigit()), "cpu")
+    return Path(folder) / f"exact_{stage}_{name}_{time.strftime('%Y-%m-%d')}.json"
+
+
+def _line(row: Row) -> str:
+    exact = row.get("exact")
+    head = f"{exact['differ']:>8} of {exact['streams']:<9} {exact['what']}" if exact else ""
+    return "  ".join([head, *(f"{name}={value}" for name, value in row.items() if name != "exact")]).rstrip()
