@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
+from tests.bench.gpu.exact.cost import cost_rows
 from tests.bench.gpu.exact.kernels import kernel_rows
 from tests.bench.gpu.exact.report import conclude
 
@@ -21,7 +23,10 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--save", default=None, help=f"folder of the JSON file; {RESULTS} unless --tiny")
     parser.add_argument("--only", default="", help="of kernels: what a name must contain")
+    parser.add_argument("--against", type=Path, help="of cost: a checkout of the commit before")
     chosen = parser.parse_args()
+    if chosen.stage == "cost" and not chosen.against:
+        parser.error("cost needs --against")
     chosen.save = chosen.save if chosen.save is not None else "" if chosen.tiny else RESULTS
     chosen.shape = "tiny" if chosen.tiny else "qwen3-4b"
     return STAGES[chosen.stage](chosen)
@@ -32,7 +37,12 @@ def _kernels(chosen: argparse.Namespace) -> int:
     return conclude("kernels", chosen.shape, kernel_rows(device, dtype, chosen.tiny, chosen.only), chosen.save)
 
 
-STAGES = {"kernels": _kernels}
+def _cost(chosen: argparse.Namespace) -> int:
+    rows, passed = cost_rows(chosen.against, chosen.tiny)
+    return conclude("cost", chosen.shape, rows, chosen.save, passed)
+
+
+STAGES = {"cost": _cost, "kernels": _kernels}
 
 if __name__ == "__main__":
     sys.exit(main())

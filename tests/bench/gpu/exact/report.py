@@ -19,7 +19,7 @@ def exact_row(what: str, streams: int, differ: int, **more: object) -> Row:
     return {"exact": {"what": what, "streams": streams, "differ": differ}, **more}
 
 
-def conclude(stage: str, shape: str, rows: Sequence[Row], folder: str, passed: bool | None = None) -> int:
+def conclude(stage: str, shape: str, rows: Sequence[Row], folder: str, passed: bool = True) -> int:
     """Prints and saves rows; returns the exit status: 1 when one differs, nothing was compared, or not `passed`."""
     document = {"bench": f"exact {stage}", **circumstances(shape, MODULE), "rows": list(rows)}
     if folder:
@@ -27,10 +27,10 @@ def conclude(stage: str, shape: str, rows: Sequence[Row], folder: str, passed: b
     for row in rows:
         print(_line(row), flush=True)
     found = [row["exact"] for row in rows if "exact" in row]
+    if found:
+        print(f"{stage}: {sum(one['streams'] for one in found)} compared, {sum(one['differ'] for one in found)} differ")
     fine = all(one["differ"] == 0 and one["streams"] > 0 for one in found)
-    fine = fine and (bool(found) if passed is None else passed)
-    print(f"{stage}: {sum(one['streams'] for one in found)} compared, {sum(one['differ'] for one in found)} differ")
-    return 0 if fine else 1
+    return 0 if passed and fine and rows else 1
 
 
 def _path(folder: str, stage: str, device: str) -> Path:
@@ -40,6 +40,10 @@ def _path(folder: str, stage: str, device: str) -> Path:
 
 
 def _line(row: Row) -> str:
-    exact = row.get("exact")
-    head = f"{exact['differ']:>8} of {exact['streams']:<9} {exact['what']}" if exact else ""
-    return "  ".join([head, *(f"{name}={value}" for name, value in row.items() if name != "exact")]).rstrip()
+    if "cost" in row:
+        cost = row["cost"]
+        times = f"{cost['us']:>10} / {cost['before_us']:<10} {cost['ratio']:.3f} (bar {cost['bar']})"
+        return f"{times}  spread {cost['spread']:.3f}  {cost['step']}"
+    exact = row["exact"]
+    more = [f"{name}={value}" for name, value in row.items() if name != "exact"]
+    return "  ".join([f"{exact['differ']:>8} of {exact['streams']:<9} {exact['what']}", *more])
