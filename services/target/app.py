@@ -134,6 +134,8 @@ class TargetApp:
             self._fail(error)
             return
         self._metrics.numerics[worker.numerics.digest].set(1)
+        for state, count in worker.exactness.counts.items():
+            self._metrics.exact_shapes[state].set(count)
         self._service.open(self._services.service)
         self._services.start()
         self._go(self._services.state.follow())

@@ -21,6 +21,8 @@ from services.common.pair.mps import Sharing, sharing
 from services.common.request.errors import invalid_field
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.device.exact.check import ExactCheck, ExactMode, Exactness, verdict_key
+from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
 from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
@@ -56,6 +58,7 @@ class Worker:
     costs: Costs
     gpu_sharing: Sharing
     numerics: Numerics
+    exactness: Exactness
     synthetic_acceptance: tuple[float, ...]
 
     @property
@@ -78,7 +81,8 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
 
     Raises:
         ModelError: A checkpoint is damaged, or the two do not belong together.
-        PacelineError: The settings do not fit the model or the memory; the field is named.
+        PacelineError: The settings do not fit the model or the memory, or ask for rows that this GPU does not give;
+            the field is named.
     """
     keep_no_stack(torch.device(settings.device))
     model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
@@ -90,12 +94,13 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
-    micros = runner.warm_up()
+    numerics = numerics_of(VERSION, model.device, settings.dtype)
+    _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
+    check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes))
+    micros = runner.warm_up(check)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros)
     pool = BlockPool(budget.blocks, settings.block_size)
-    numerics = numerics_of(VERSION, model.device, settings.dtype)
-    _LOG.info("numerics", extra={"digest": numerics.digest, **asdict(numerics)})
     return Worker(
         model=_served(settings, model, limit, widths),
         scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, runner), handoff.look_ahead),
@@ -109,6 +114,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
         costs=costs,
         gpu_sharing=sharing(settings.device),
         numerics=numerics,
+        exactness=check.found,
         synthetic_acceptance=settings.synthetic_acceptance,
     )
 
@@ -169,6 +175,11 @@ def _shapes(
         synthetic_acceptance=settings.synthetic_acceptance,
         eager=settings.eager,
     )
+
+
+def _check(settings: TargetSettings, key: str) -> ExactCheck:
+    on_gpu = settings.device == "cuda"
+    return ExactCheck(ExactMode(settings.exact), VerdictFile(key), "" if on_gpu else "this is a CPU")
 
 
 def _policy(

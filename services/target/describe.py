@@ -11,6 +11,7 @@ from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.request.limits import PROTOCOL_VERSION
 from services.target.build_device import Worker
+from services.target.device.exact.check import Exactness
 from services.target.drafting.attacher import Attacher
 from services.target.engine.engine import Engine
 from services.target.engine.recorder import FlightRecorder, RoundEntry
@@ -67,7 +68,21 @@ class Describer:
             drafter=None if attacher is None or attacher.info is None else info_to_pb(attacher.info),
             recommended_sampling=_sampling_to_pb(self.worker.model),
             numerics=numerics_to_pb(self.worker.numerics),
+            exactness=exactness_to_pb(self.worker.exactness),
         )
+
+
+def exactness_to_pb(exactness: Exactness) -> pb.Exactness:
+    """What the check at start found, as a message."""
+    found = exactness.verdict
+    return pb.Exactness(
+        mode=exactness.mode,
+        unchecked=exactness.unchecked,
+        shapes=0 if found is None else found.shapes,
+        mended=() if found is None else found.mended,
+        differing=() if found is None else found.differing,
+        kept=exactness.kept,
+    )
 
 
 def _sampling_to_pb(model: ServedModel) -> types.Sampling:

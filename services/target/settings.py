@@ -13,6 +13,7 @@ _DEVICES = ("cpu", "cuda")
 _AUTO = "auto"
 _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
+_EXACT = ("fallback", "strict", "off")
 _SECRET = 16
 _SHORT = f"must have at least {_SECRET} characters"
 _OPEN = "over TCP anybody could call: give tls_ca or session_secret, or say insecure; unix:/path needs none of them"
@@ -58,6 +59,8 @@ class TargetSettings:
     """Core that the engine's thread stays on; -1 leaves it to the system."""
     eager: bool = False
     """Runs every step without a CUDA graph."""
+    exact: str = "fallback"
+    """Where a GPU's rows differ by shape: fallback takes own kernels, strict refuses to start, off does not compare."""
 
     # Memory
     slots: int = 8
@@ -164,6 +167,8 @@ class TargetSettings:
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
         on_gpu = self.device == "cuda"
+        _require(self.exact in _EXACT, "exact", f"must be one of {', '.join(_EXACT)}")
+        _require(on_gpu or self.exact != "strict", "exact", "strict compares rows on a GPU only")
         _require(on_gpu or self.handoff != HandoffMode.FLAGS, "handoff", "flags order the streams of a GPU")
         _require(self.drafter_memory in _MEMORIES, "drafter_memory", f"must be one of {', '.join(_MEMORIES)}")
         _require(

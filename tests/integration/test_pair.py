@@ -87,6 +87,7 @@ async def test_speculation_and_bad_frames_leave_text_alone(folder: Path, models:
         assert (state.numerics.release, state.numerics.dtype) == (VERSION, "float32")
         assert state.numerics.libraries["torch"] and state.numerics.device.endswith("threads 1")
         assert state.numerics.digest
+        assert (state.exactness.mode, state.exactness.unchecked) == ("fallback", "this is a CPU")
         assert len(state.rounds) <= 256
         assert len(state.costs) == 4 * 3
 

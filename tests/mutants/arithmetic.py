@@ -2,6 +2,8 @@
 
 from tests.mutants.mutation import Mutant
 
+COMPARE, EXACT = "services.target.device.exact.compare", "tests/unit/target/device/exact/"
+
 ARITHMETIC = (
     Mutant(
         "product-adds-in-two-halves-for-few-rows",
@@ -34,6 +36,41 @@ ARITHMETIC = (
         "CHUNK=_CHUNK, SHARE=_SHARE, num_warps=_SUM_WARPS,",
         "CHUNK=(2 - (rows > 64)) * _CHUNK, SHARE=_SHARE, num_warps=_SUM_WARPS,",
         "tests/kernels/test_accept_launches.py::test_sums_are_cut_alike_at_every_number_of_rows",
+    ),
+    Mutant(
+        "check-at-start-compares-nothing",
+        COMPARE,
+        "found |= set(self._rounds(bucket, asked, len(seated)))",
+        "found &= set(self._rounds(bucket, asked, len(seated)))",
+        f"{EXACT}test_compare.py",
+    ),
+    Mutant(
+        "check-at-start-skips-the-last-row",
+        COMPARE,
+        "sound and not torch.equal(rows, plain[:, :width])",
+        "sound and not torch.equal(rows[:, :-1], plain[:, : width - 1])",
+        f"{EXACT}test_compare.py::test_any_row_of_a_round_names_its_shape_and_no_other",
+    ),
+    Mutant(
+        "check-at-start-prints-no-k-v",
+        "services.target.device.exact.scratch",
+        "return torch.stack((scores_T, written_T), 1)",
+        "return torch.stack((scores_T, 0 * written_T), 1)",
+        f"{EXACT}test_scratch.py",
+    ),
+    Mutant(
+        "check-at-start-leaves-its-k-v",
+        "services.target.device.exact.scratch",
+        "            kv[:, :, self._blocks].zero_()\n",
+        "            kv[:, :, self._blocks]\n",
+        f"{EXACT}test_scratch.py",
+    ),
+    Mutant(
+        "verdict-kept-for-other-libraries",
+        "services.target.device.exact.check",
+        '"numerics": asdict(numerics)',
+        '"numerics": numerics.release',
+        f"{EXACT}test_check.py::test_a_verdict_is_of_numerics_models_and_shapes",
     ),
     Mutant(
         "output-goes-on-with-any-numerics",

@@ -139,8 +139,15 @@ FLEET = Board(
         Panel(
             "Numerics",
             "short",
-            "Targets by the digest of what they compute with: between two of them a text may go on otherwise.",
-            ((f"count by (namespace, digest) (paceline_numerics{{{SELECT}}})", "{{namespace}} {{digest}}"),),
+            "Targets by the digest of what they compute with: between two of them a text may go on otherwise. Captured "
+            "shapes in which rows differ, or would by the library's kernels.",
+            (
+                (f"count by (namespace, digest) (paceline_numerics{{{SELECT}}})", "{{namespace}} {{digest}}"),
+                (
+                    f'sum by (namespace, state) (paceline_exact_shapes{{{SELECT},state!="equal"}})',
+                    "{{namespace}} {{state}} shapes",
+                ),
+            ),
         ),
         Panel(
             "Memory of processes",

@@ -77,6 +77,15 @@ class StepGraphs:
         self._captured[key] = _Captured(step, tuple(tensors), _signature(tensors), graph)
         self._counters = replace(self._counters, captures=self._counters.captures + 1)
 
+    def renew(self, key: Hashable) -> None:
+        """Record a captured step again, for what it calls has changed; only before the first request.
+
+        Raises:
+            KeyError: the step was never captured.
+        """
+        before = self._captured.pop(key)
+        self.capture(key, before.step, before.tensors)
+
     def replay(self, key: Hashable) -> None:
         """Run a recorded step on what its static tensors now hold.
 

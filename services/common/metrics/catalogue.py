@@ -20,6 +20,7 @@ STATUSES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
     "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE", "UNAUTHENTICATED",
 )  # fmt: skip
+EXACT_STATES = ("equal", "mended", "differing")
 KV_STATES = ("free", "owned", "cached")
 SOURCE_STATES = ("live", "stale")
 PAIR_STATES = ("starting", "ready", "draining", "down", "failed")
@@ -90,6 +91,11 @@ class TargetMetrics(ServiceMetrics):
     engine_stuck = gauge("1 while work is pending and no round advances.")
     ready = gauge("1 while the service takes work.")
     numerics = gauge("1 for what the target computes with, by the digest that Describe tells.", label="digest")
+    exact_shapes = gauge(
+        "Captured shapes by what the check at start found of their rows; 0 for each where it did not look.",
+        label="state",
+        values=EXACT_STATES,
+    )
     queue_seconds = histogram("Time in the queue.")
     prefill_seconds = histogram("Time from admission to the first token.")
     round_seconds = histogram("Time of a round.", ROUND)

@@ -41,6 +41,11 @@ class DraftContext(Protocol):
         """Numbers of the weights that the drafter's process holds, beside the target's embedding and head."""
         ...
 
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Shapes [outputs, depth] of the weights that the target's rows are multiplied by."""
+        ...
+
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
         """Return the shape of what is written."""
         ...
@@ -58,6 +63,7 @@ class NoContext:
     taps: tuple[int, ...] = ()
     most_rows: int | None = None
     elements = drafter_elements = 0
+    products: tuple[tuple[int, int], ...] = ()
 
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
         """Nothing is written."""

@@ -18,16 +18,20 @@ from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import CPU_ONLY, rotation_table, target_stack
 from services.common.model.states import SequenceStates
-from services.common.model.weights import ModelWeights
+from services.common.model.weights import ModelWeights, products
 
 
 class Target:
-    """Weights and forward of a model; holds no request state. `lm_head_VD` is `embed_VD` itself when tied."""
+    """Weights and forward of a model; holds no request state. `lm_head_VD` is `embed_VD` itself when tied.
+
+    `products` are the shapes [outputs, depth] of the weights that rows are multiplied by on a GPU.
+    """
 
     def __init__(self, spec: ModelSpec, weights: ModelWeights) -> None:
         self.spec = spec
         self.revision, self.elements = weights.revision, weights.elements
         self.embed_VD, self.lm_head_VD = weights.embed_VD, weights.lm_head_VD
+        self.products = products(weights)
         self._stack = target_stack(spec, weights.layers, weights.norm_D)
         self._head = None if on_kernel(self.lm_head_VD) else compiled(product(self.lm_head_VD))
         self._table = rotation_table(spec, spec.max_positions, self.dtype, self.device)

@@ -73,6 +73,15 @@ def elements(shapes: Shapes) -> int:
     return sum(map(prod, shapes.values()))
 
 
+def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
+    """Return the shapes [outputs, depth] of the weights of attention, feed-forward parts and head, each once."""
+    mixers = [layer.mixer for layer in weights.layers if isinstance(layer.mixer, AttentionWeights)]
+    inputs = [weight for mixer in mixers for weight in (mixer.qkv_FD, mixer.o_DF)]
+    inner = [weight for layer in weights.layers for weight in (layer.ffn.gate_up_FD, layer.ffn.down_DF)]
+    shapes = ((weight.shape[0], weight.shape[1]) for weight in (*inputs, *inner, weights.lm_head_VD))
+    return tuple(dict.fromkeys(shapes))
+
+
 def table_elements(spec: ModelSpec) -> int:
     """Return the numbers of the embedding and of a head of its own."""
     return (1 if spec.tied else 2) * spec.vocab_size * spec.hidden_size

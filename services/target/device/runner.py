@@ -18,6 +18,7 @@ from services.common.pair.arena import Arena
 from services.target.core.drafts import Drafts, NoDrafts
 from services.target.core.plan import Chunk, Plan
 from services.target.device.context import Pool
+from services.target.device.exact.check import ExactCheck
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import RoundOutput, Rows, micros
 from services.target.device.publish import Publisher
@@ -69,9 +70,13 @@ class Runner:
         return self.steps.graphs.cost
 
     @torch.inference_mode()
-    def warm_up(self) -> dict[tuple[int, int], int]:
-        """Captures every shape; returns the cost of a verify by (bucket, width), microseconds."""
-        costs = warm_up(self.pool, self.steps)
+    def warm_up(self, check: ExactCheck | None = None) -> dict[tuple[int, int], int]:
+        """Captures every shape; returns the cost of a verify by (bucket, width), microseconds.
+
+        Raises:
+            PacelineError: By the check, rows differ between shapes, and that is not allowed.
+        """
+        costs = warm_up(self.pool, self.steps, check)
         self.publish()
         return costs
 

@@ -40,6 +40,15 @@ class Steps:
             self.graphs.capture(("verify", *key), self._verify[key].run, self._verify[key].tensors)
         self.graphs.settle()
 
+    def renew_verify(self, bucket: int, width: int) -> None:
+        """Captures a shape of rounds again, in all modes; rows must point at the pad slot."""
+        for mode in MODES:
+            self.graphs.renew(("verify", bucket, width, mode))
+
+    def renew_prefill(self, length: int) -> None:
+        """Captures a length of chunks again; its row must point at the pad slot."""
+        self.graphs.renew(("prefill", length))
+
     def verify(self, bucket: int, width: int, mode: Mode) -> VerifyStep:
         """The verify step of a shape."""
         return self._verify[bucket, width, mode]

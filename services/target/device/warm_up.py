@@ -1,22 +1,35 @@
-"""Captures every step and measures what a verify costs, before the first request."""
+"""Captures every step, checks that rows are equal in all of them, and measures what a verify costs."""
 
 import time
 
 from services.target.device.context import Pool
+from services.target.device.exact.check import ExactCheck
+from services.target.device.exact.subject import CapturedSteps
 from services.target.device.steps import Steps, synchronise
 
 REPEATS = 3
 
 
-def warm_up(pool: Pool, steps: Steps) -> dict[tuple[int, int], int]:
+SPLIT_TOKENS = 256
+"""Positions of a split of attention, at whose edges the check looks."""
+
+
+def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[tuple[int, int], int]:
     """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows.
 
     Pad rows run every product that real rows run. Attention over a long context is missing; live rounds correct the
     table.
+
+    Raises:
+        PacelineError: By the check, rows differ between shapes, and that is not allowed.
     """
     steps.round.set_rows((), pool.settings.pad_slot)
     steps.chunk.row_B.fill_(pool.settings.pad_slot)
+    if check is not None:
+        check.recall()
     steps.capture()
+    if check is not None:
+        check.judge(CapturedSteps(pool, steps, SPLIT_TOKENS))
     costs = {
         (bucket, width): _measure(pool, steps, bucket, width)
         for bucket in pool.settings.buckets

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from services.common.pair.handoff import HandoffMode
+from services.common.request.errors import PacelineError
 from services.target.settings import TargetSettings
 
 
@@ -23,3 +24,15 @@ from services.target.settings import TargetSettings
 )
 def test_the_hand_off_follows_from_device_memory_and_wish(settings: dict[str, Any], mode: HandoffMode) -> None:
     assert TargetSettings(model="m", **settings).handoff_mode is mode
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"exact": "sometimes"}, "must be one of fallback, strict, off"), ({"exact": "strict"}, "on a GPU only")],
+    ids=str,
+)
+def test_rows_are_compared_in_one_of_three_modes_and_strictly_on_a_gpu(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(PacelineError, match=words) as refusal:
+        TargetSettings(model="m", **settings)
+    assert refusal.value.field == "exact"
+    assert TargetSettings(model="m", device="cuda", exact="strict").exact == "strict"

@@ -79,6 +79,12 @@ class DflashContext:
         """Numbers of the other half's weights."""
         return elements(block_shapes(self.spec))
 
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        """Shapes [outputs, depth] of the two weights that rows are multiplied by."""
+        (fused, features), (outputs, depth) = self._fc_DF.shape, self._kv_FD.shape
+        return (fused, features), (outputs, depth)
+
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
         """Return the shape [Ld, 2, N, S, Hkv, Dh] of the context K/V, for the same block ids as the target's."""
         return kv_shape(self.spec, blocks, block_size)

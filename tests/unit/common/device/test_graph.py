@@ -53,6 +53,17 @@ def test_an_eager_step_runs_once_for_each_replay() -> None:
 def test_an_uncaptured_step_is_refused() -> None:
     with pytest.raises(KeyError):
         StepGraphs("cpu").replay("nothing")
+    with pytest.raises(KeyError):
+        StepGraphs("cpu").renew("nothing")
+
+
+def test_a_renewed_step_is_captured_again() -> None:
+    ran: list[int] = []
+    graphs = StepGraphs("cpu")
+    graphs.capture("step", lambda: ran.append(1), [torch.zeros(2)])
+    graphs.renew("step")
+    graphs.replay("step")
+    assert len(ran) == 3 and graphs.counters == Counters(captures=2, replays=1)
 
 
 def test_the_cost_of_captures_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from services.common.metrics.catalogue import (
     ATTACH_REFUSALS,
     DISCARDS,
     ENDS,
+    EXACT_STATES,
     FALLBACKS,
     HANDOFFS,
     HANDOFFS_WANTED,
@@ -35,6 +36,7 @@ from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import Code, Reason
 from services.common.request.sampling import FinishReason
 from services.target.core.drafts import NoDrafts
+from services.target.device.exact.check import ExactMode, Exactness
 from services.target.drafting.attachment import LATE, LOST
 from services.target.engine.ledger import DISCARD_REASONS
 from tests.support.metrics import value_of
@@ -119,6 +121,7 @@ def test_known_label_values_are_those_that_the_services_use() -> None:
     assert set(REJECTS) | set(ATTACH_REFUSALS) <= set(Reason)
     assert set(STATUSES) <= {code.name for code in Code}
     assert DISCARDS == DISCARD_REASONS
+    assert tuple(Exactness(mode=ExactMode.OFF).counts) == EXACT_STATES
     assert get_args(State) == PAIR_STATES
     assert {LATE, LOST, NoDrafts().fallback} < set(FALLBACKS)
     assert tuple(HandoffMode) == HANDOFFS_WANTED

@@ -628,6 +628,7 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     GPU_SHARING_FIELD_NUMBER: builtins.int
     RECOMMENDED_SAMPLING_FIELD_NUMBER: builtins.int
     NUMERICS_FIELD_NUMBER: builtins.int
+    EXACTNESS_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Version of this contract."""
     pair_id: builtins.str
@@ -686,6 +687,10 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
     def numerics(self) -> global___Numerics:
         """How the target computes."""
 
+    @property
+    def exactness(self) -> global___Exactness:
+        """Whether a row has the same bits in every captured shape."""
+
     def __init__(
         self,
         *,
@@ -706,11 +711,54 @@ class TargetServiceDescribeResponse(google.protobuf.message.Message):
         gpu_sharing: builtins.str = ...,
         recommended_sampling: services.common.pb.paceline.v1.types_pb2.Sampling | None = ...,
         numerics: global___Numerics | None = ...,
+        exactness: global___Exactness | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["budget", b"budget", "drafter", b"drafter", "graphs", b"graphs", "load", b"load", "model", b"model", "numerics", b"numerics", "recommended_sampling", b"recommended_sampling"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "features", b"features", "generation", b"generation", "gpu_sharing", b"gpu_sharing", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "numerics", b"numerics", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "recommended_sampling", b"recommended_sampling", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget", "drafter", b"drafter", "exactness", b"exactness", "graphs", b"graphs", "load", b"load", "model", b"model", "numerics", b"numerics", "recommended_sampling", b"recommended_sampling"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attachment", b"attachment", "budget", b"budget", "costs", b"costs", "drafter", b"drafter", "exactness", b"exactness", "features", b"features", "generation", b"generation", "gpu_sharing", b"gpu_sharing", "graphs", b"graphs", "handoff_mode", b"handoff_mode", "load", b"load", "model", b"model", "numerics", b"numerics", "pair_id", b"pair_id", "protocol_version", b"protocol_version", "recommended_sampling", b"recommended_sampling", "rounds", b"rounds", "synthetic_acceptance", b"synthetic_acceptance"]) -> None: ...
 
 global___TargetServiceDescribeResponse = TargetServiceDescribeResponse
+
+@typing.final
+class Exactness(google.protobuf.message.Message):
+    """What the check at start found of the shapes that steps are captured for. On a CPU nothing is compared."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: builtins.int
+    UNCHECKED_FIELD_NUMBER: builtins.int
+    SHAPES_FIELD_NUMBER: builtins.int
+    MENDED_FIELD_NUMBER: builtins.int
+    DIFFERING_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    mode: builtins.str
+    """What is done about shapes whose rows differ: fallback, strict, off."""
+    unchecked: builtins.str
+    """Why nothing was compared; empty where it was."""
+    shapes: builtins.int
+    """Shapes compared."""
+    kept: builtins.bool
+    """Whether an earlier start of the same numerics found this."""
+    @property
+    def mended(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Shapes that differed and are computed by own kernels since, such as "verify 8 x 16" or "prefill 512"."""
+
+    @property
+    def differing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Shapes that differ still."""
+
+    def __init__(
+        self,
+        *,
+        mode: builtins.str = ...,
+        unchecked: builtins.str = ...,
+        shapes: builtins.int = ...,
+        mended: collections.abc.Iterable[builtins.str] | None = ...,
+        differing: collections.abc.Iterable[builtins.str] | None = ...,
+        kept: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["differing", b"differing", "kept", b"kept", "mended", b"mended", "mode", b"mode", "shapes", b"shapes", "unchecked", b"unchecked"]) -> None: ...
+
+global___Exactness = Exactness
 
 @typing.final
 class Budget(google.protobuf.message.Message):

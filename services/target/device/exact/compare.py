@@ -1,0 +1,109 @@
+"""Finds the shapes whose rows differ from those of one sequence decoded token by token."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from services.target.device.exact.shape import PREFILL, TILE_TOKENS, Shape, lengths, verify
+
+_SEED = 7
+_RANDOM_ROWS = 2
+_MOST_ROUNDS = 256
+"""Rounds that may stand for one chunk at the second of its places; the first is compared however many it takes."""
+
+
+class Sequences(Protocol):
+    """Scratch sequences in the first slots; see `Scratch`, which is the real one."""
+
+    seats: int
+    reach: int
+
+    def seat(self, lengths: Sequence[int]) -> None:
+        """Gives the first slots sequences of these lengths."""
+        ...
+
+    def verify(self, bucket: int, width: int, slots: Sequence[int], offset: int = 0) -> Tensor:
+        """Runs a round; returns prints [slots, width, 2]."""
+        ...
+
+    def prefill(self, chunk: int, start: int) -> Tensor:
+        """Runs a chunk; returns prints [tokens, 2]."""
+        ...
+
+    def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
+        """Computes the same tokens by rounds; returns prints [tokens, 2]."""
+        ...
+
+
+class Comparison:
+    """Compares every shape of a target; `split_tokens` are the positions of a split of attention.
+
+    What counts is a plain round of one sequence. With it some rows of every bucket's rounds are compared: the first,
+    the last, and two at random. All rows of wider rounds are compared with plain rounds of their bucket. A chunk is
+    compared with rounds of a shape that was found equal.
+    """
+
+    def __init__(self, sequences: Sequences, shapes: Iterable[Shape], split_tokens: int) -> None:
+        self._of, self._shapes = sequences, sorted(shapes)
+        self._split = split_tokens
+        self._widest = max(shape.width for shape in self._shapes if shape.kind != PREFILL)
+        self._random = Random(_SEED)
+
+    def differing(self, only: Iterable[Shape] | None = None) -> tuple[Shape, ...]:
+        """Return the shapes whose rows differ, of all or of some, in order."""
+        wanted = set(self._shapes if only is None else only)
+        found: set[Shape] = set()
+        for bucket in sorted({shape.bucket for shape in self._shapes if shape.kind != PREFILL}):
+            widths = [shape.width for shape in self._shapes if shape.kind != PREFILL and shape.bucket == bucket]
+            asked = [width for width in widths if verify(bucket, width) in wanted]
+            for seated in self._seatings(bucket) if asked else ():
+                self._of.seat(seated)
+                found |= set(self._rounds(bucket, asked, len(seated)))
+        equal = [shape for shape in self._shapes if shape.kind != PREFILL and shape not in found]
+        by = max(equal, key=lambda shape: shape.rows, default=verify(1, 1))
+        found |= {shape for shape in wanted if shape.kind == PREFILL and self._chunk_differs(shape.width, by)}
+        return tuple(sorted(found))
+
+    def _seatings(self, bucket: int) -> Iterator[tuple[int, ...]]:
+        """Yield the lengths of a bucket's sequences, until every length had its turn."""
+        places = lengths(self._of.reach, self._widest, self._split)
+        count = min(bucket, self._of.seats)
+        for first in range(0, len(places), count):
+            yield tuple(places[(first + seat) % len(places)] for seat in range(count))
+
+    def _rounds(self, bucket: int, widths: Sequence[int], count: int) -> Iterator[Shape]:
+        """Yield the rounds of a bucket that differ, for the sequences that are seated."""
+        slots = range(count)
+        wide = {width: self._of.verify(bucket, width, slots) for width in widths if width > 1}
+        offsets = range(max(widths))
+        plain = torch.cat([self._of.verify(bucket, 1, slots, offset) for offset in offsets], 1)
+        chosen = self._chosen(count, max(widths))
+        alone = {(slot, row): self._of.verify(1, 1, (slot,), row)[0, 0] for slot, row in chosen}
+        sound = all(torch.equal(plain[place], one) for place, one in alone.items())
+        if not sound:
+            yield verify(bucket, 1)
+        for width, rows in wide.items():
+            near = {place: one for place, one in alone.items() if place[1] < width}
+            if any(not torch.equal(rows[place], one) for place, one in near.items()) or (
+                sound and not torch.equal(rows, plain[:, :width])
+            ):
+                yield verify(bucket, width)
+
+    def _chosen(self, count: int, width: int) -> list[tuple[int, int]]:
+        """Return (sequence, row) of the first row, the last, and two at random."""
+        every = [(slot, row) for slot in range(count) for row in range(width)]
+        middle = self._random.sample(every[1:-1], min(_RANDOM_ROWS, max(0, len(every) - 2)))
+        return list(dict.fromkeys((every[0], *middle, every[-1])))
+
+    def _chunk_differs(self, chunk: int, by: Shape) -> bool:
+        """Whether a chunk's rows differ from rounds, behind a tile's edge or where it ends near the limit."""
+        last = max(0, self._of.reach - self._widest - chunk)
+        starts = sorted({min(TILE_TOKENS - 2, last), last})
+        few = chunk <= _MOST_ROUNDS * by.rows
+        return any(
+            not torch.equal(self._of.prefill(chunk, start), self._of.in_rounds(by.bucket, by.width, chunk, start))
+            for start in (starts if few else starts[:1])
+        )

@@ -1,0 +1,182 @@
+"""Sequences of random tokens over random K/V, on which the captured steps run as on requests; then all is as before.
+
+Every sequence begins with the same blocks and ends with a few of its own, so that long ones fit beside one another.
+Their slots stay inactive: a step computes and writes their rows, and commits none of them.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from services.common.device.staging import upload, write
+from services.target.core.plan import Chunk
+from services.target.device.context import Pool
+from services.target.device.exact.prints import AT_ONCE, Prints
+from services.target.device.steps import Steps
+
+_SEED = 2022
+
+
+class Scratch:
+    """A context in which slots 0 .. `seats` - 1 belong to the check; it must come before the first request.
+
+    Prints are [.., 2]: of the scores of a row, and of all that it left in K/V.
+    """
+
+    def __init__(self, pool: Pool, steps: Steps) -> None:
+        settings = pool.settings
+        self._pool, self._steps, self._size = pool, steps, settings.block_size
+        self._prints = Prints(pool.device)
+        self._own = _blocks(settings.widths[-1], self._size)
+        longest = _blocks(settings.prefill_chunks[-1], self._size)
+        wanted = max(self._own * settings.slots, longest)
+        self._private = min(wanted, settings.blocks // 2)
+        self._shared = min(settings.max_blocks, settings.blocks - self._private)
+        self.seats = min(settings.slots, self._private // self._own)
+        self.reach = min(settings.context_limit, self._shared * self._size)
+        generator = torch.Generator().manual_seed(_SEED)
+        drawn = torch.randint(0, pool.model.spec.vocab_size, (settings.slots + 1, self._span), generator=generator)
+        self._tokens: list[list[int]] = drawn.tolist()
+        self._lengths: tuple[int, ...] = ()
+
+    @property
+    def _span(self) -> int:
+        return max(self._pool.settings.widths[-1], self._pool.settings.prefill_chunks[-1])
+
+    def __enter__(self) -> Self:
+        self._before = [tensor.clone() for tensor in self._small]
+        generator = torch.Generator(self._pool.device).manual_seed(_SEED)
+        for kv in self._caches:
+            kv[:, :, self._blocks].normal_(generator=generator)
+        self._pool.tag_S3.copy_(self._tags())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._steps.round.set_rows((), self._pool.settings.pad_slot)
+        for tensor, before in zip(self._small, self._before, strict=True):
+            tensor.copy_(before)
+        for kv in self._caches:
+            kv[:, :, self._blocks].zero_()
+
+    def seat(self, lengths: Sequence[int]) -> None:
+        """Gives the first slots sequences of these lengths, each with blocks of its own for the rows behind."""
+        self._lengths = tuple(lengths)
+        for slot, length in enumerate(lengths):
+            self._seat(slot, length, 1 + self._shared + slot * self._own, self._own)
+
+    def verify(self, bucket: int, width: int, slots: Sequence[int], offset: int = 0) -> Tensor:
+        """Run a round of these slots from `offset` behind their lengths on; return prints [slots, width, 2]."""
+        starts = [self._lengths[slot] + offset for slot in slots]
+        tokens = [self._tokens[slot][offset : offset + width] for slot in slots]
+        return self._round(bucket, width, slots, starts, tokens)
+
+    def prefill(self, chunk: int, start: int) -> Tensor:
+        """Run a chunk, as far as blocks go; return prints [tokens, 2]. Only the last token has scores, others 0."""
+        count = self._seat_chunk(chunk, start)
+        steps, tokens = self._steps, tuple(self._tokens[0][:count])
+        steps.chunk.set(Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True))
+        steps.prefill(chunk).set_tokens(tokens)
+        steps.run_prefill(chunk)
+        scores_1V = steps.run_first("greedy").logits_BWV[0]
+        prints_T2 = torch.zeros((count, 2), dtype=torch.int64, device=self._pool.device)
+        prints_T2[:, 1] = self._written([0] * count, range(start, start + count))
+        prints_T2[-1, 0] = self._prints.of(scores_1V)[0]
+        return prints_T2
+
+    def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
+        """Compute the tokens of `prefill` by rounds in which each slot has the next rows; return prints [tokens, 2]."""
+        count = self._seat_chunk(chunk, start)
+        slots = range(min(bucket, self._pool.settings.slots))
+        for slot in slots[1:]:
+            self._pool.state.block_table_SN[slot].copy_(self._pool.state.block_table_SN[0])
+        parts = []
+        for first in range(0, count, len(slots) * width):
+            offsets = [first + slot * width for slot in slots if first + slot * width < count]
+            tokens = [(self._tokens[0] + [0] * width)[offset : offset + width] for offset in offsets]
+            starts = [start + offset for offset in offsets]
+            parts.append(self._round(bucket, width, range(len(offsets)), starts, tokens).flatten(0, 1))
+        prints_T2 = torch.cat(parts)[:count].clone()
+        prints_T2[:-1, 0] = 0
+        return prints_T2
+
+    def _round(
+        self, bucket: int, width: int, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]
+    ) -> Tensor:
+        pool, steps = self._pool, self._steps
+        steps.round.set_rows(tuple(slots), pool.settings.pad_slot)
+        where = upload(tuple(slots), torch.int64, pool.device)
+        for column, values in (
+            (pool.state.slots.length_S, starts),
+            (pool.state.slots.anchor_S, [t[0] for t in tokens]),
+        ):
+            column.index_copy_(0, where, upload(values, column.dtype, pool.device))
+        if width > 1:
+            drafts = [token for row in tokens for token in row[1:]]
+            drafts_BK = upload(drafts, pool.mailbox_SK.dtype, pool.device).view(len(slots), width - 1)
+            pool.mailbox_SK[:, : width - 1].index_copy_(0, where, drafts_BK)
+        scores_BWV = steps.run_verify(bucket, width, "greedy").logits_BWV[: len(slots)]
+        scores_T = self._prints.of(scores_BWV.flatten(0, 1))
+        seats = [slot for slot in slots for _ in range(width)]
+        written_T = self._written(seats, [start + row for start in starts for row in range(width)])
+        return torch.stack((scores_T, written_T), 1).view(len(slots), width, 2)
+
+    def _written(self, slots: Sequence[int], positions: Sequence[int]) -> Tensor:
+        """Return the prints [T] of what is cached of positions, in every layer, the draft context's too."""
+        device, table_SN = self._pool.device, self._pool.state.block_table_SN
+        slots_T = upload(tuple(slots), torch.int64, device)
+        positions_T = upload(tuple(positions), torch.int64, device)
+        places_T = table_SN[slots_T, positions_T // self._size].long() * self._size + positions_T % self._size
+        return sum((self._cached(kv, places_T) for kv in self._caches), torch.zeros_like(places_T))
+
+    def _cached(self, kv_L2NSHD: Tensor, places_T: Tensor) -> Tensor:
+        """Some rows at a time: all layers of a row are one row of numbers."""
+        flat_L2PHD = kv_L2NSHD.flatten(2, 3)
+        at_once = max(1, AT_ONCE * flat_L2PHD.shape[2] // flat_L2PHD.numel())
+        rows = (flat_L2PHD[:, :, some].permute(2, 0, 1, 3, 4).flatten(1) for some in places_T.split(at_once))
+        return torch.cat([self._prints.of(some) for some in rows])
+
+    def _seat_chunk(self, chunk: int, start: int) -> int:
+        """Give slot 0 a sequence with blocks for a chunk; return how many tokens of it they hold."""
+        room = self._private * self._size - start % self._size
+        self._seat(0, start, 1 + self._shared, self._private)
+        return min(chunk, room, self.reach - self._pool.settings.widths[-1] - start)
+
+    def _seat(self, slot: int, length: int, first: int, count: int) -> None:
+        """Write a table: shared blocks below the length, then `count` from `first` on, none beyond."""
+        table_N = self._pool.state.block_table_SN[slot]
+        full = length // self._size
+        table = [*range(1, 1 + full), *range(first, first + count)][: len(table_N)]
+        write(table_N, table + [0] * (len(table_N) - len(table)))
+
+    def _tags(self) -> Tensor:
+        """Return tags for which every slot's mailbox is taken: the round and generation that are expected now."""
+        number, generation = self._steps.round.expected_2
+        epochs_S = self._pool.state.epoch_S
+        return torch.stack((number.expand_as(epochs_S), epochs_S, generation.expand_as(epochs_S)), 1)
+
+    @property
+    def _blocks(self) -> slice:
+        return slice(1, 1 + self._shared + self._private)
+
+    @property
+    def _caches(self) -> list[Tensor]:
+        """Paged K/V [L, 2, N, S, H, D] of the model, and of the draft context where there is one."""
+        return [self._pool.states.tensors[0], *([self._pool.draft_kv] if self._pool.draft_kv.numel() else [])]
+
+    @property
+    def _small(self) -> list[Tensor]:
+        """What the check overwrites beside K/V."""
+        pool, slots, mapped = self._pool, self._pool.state.slots, self._pool.mapped
+        mine = [slots.length_S, slots.anchor_S, pool.state.block_table_SN, pool.mailbox_SK, pool.tag_S3]
+        published = [mapped.rows_B, mapped.length_S, mapped.anchor_S, mapped.history_length_S]
+        return [*mine, *published, *self._steps.chunk.tensors]
+
+
+def _blocks(rows: int, size: int) -> int:
+    """Return how many blocks so many rows may touch, wherever they begin."""
+    return (rows - 1 + size - 1) // size + 1

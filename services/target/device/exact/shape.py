@@ -1,0 +1,56 @@
+"""The shapes that are compared, and the lengths at which an order of sums by position would show."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from services.target.device.shapes import RunnerSettings
+
+TILE_TOKENS = 64
+"""Positions of a key tile."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """One captured forward: a verify of `bucket` sequences by `width` rows, or a chunk of `width` prompt tokens."""
+
+    kind: str
+    bucket: int
+    width: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of every product but a chunk's head."""
+        return self.bucket * self.width
+
+    def __str__(self) -> str:
+        return f"verify {self.bucket} x {self.width}" if self.kind == VERIFY else f"prefill {self.width}"
+
+
+VERIFY, PREFILL = "verify", "prefill"
+
+
+def verify(bucket: int, width: int) -> Shape:
+    """Return the shape of a round."""
+    return Shape(VERIFY, bucket, width)
+
+
+def prefill(length: int) -> Shape:
+    """Return the shape of a chunk."""
+    return Shape(PREFILL, 1, length)
+
+
+def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
+    """Yield all shapes that a target captures."""
+    for bucket in settings.buckets:
+        yield from (verify(bucket, width) for width in settings.widths)
+    yield from map(prefill, settings.prefill_chunks)
+
+
+def lengths(reach: int, widest: int, split_tokens: int) -> tuple[int, ...]:
+    """Return lengths just below and above a key tile and a split, and the largest whose rows end at `reach`.
+
+    A span that begins two positions below a boundary has its third row above, so both sides are in one forward.
+    """
+    last = reach - widest
+    around = (edge + step for edge in (TILE_TOKENS, split_tokens) for step in (-2, 1))
+    return tuple(sorted({min(length, last) for length in (*around, last)}))

@@ -1,0 +1,46 @@
+"""The captured steps of a target, as the check compares and renews them."""
+
+from collections.abc import Iterable
+
+from services.target.device.context import Pool
+from services.target.device.exact.compare import Comparison
+from services.target.device.exact.scratch import Scratch
+from services.target.device.exact.shape import PREFILL, Shape, every_shape
+from services.target.device.steps import Steps
+
+
+class CapturedSteps:
+    """All shapes of a target that has captured them and taken no request yet."""
+
+    def __init__(self, pool: Pool, steps: Steps, split_tokens: int) -> None:
+        """`split_tokens` are the positions of a split of attention."""
+        self._pool, self._steps, self._split = pool, steps, split_tokens
+        self.shapes = tuple(every_shape(pool.settings))
+        self.products = tuple(dict.fromkeys((*pool.model.products, *pool.context.products)))
+
+    @property
+    def incomparable(self) -> str:
+        """Why rows cannot be compared; empty where they can."""
+        settings, scratch = self._pool.settings, Scratch(self._pool, self._steps)
+        if settings.synthetic_acceptance:
+            return "synthetic acceptance edits scores"
+        if self._pool.model.spec.delta is not None:
+            return "recurrent states cannot be given at random"
+        if scratch.seats < 1 or scratch.reach <= settings.widths[-1]:
+            return "there are too few blocks"
+        return ""
+
+    def differing(self, only: Iterable[Shape] | None = None) -> tuple[Shape, ...]:
+        """Return the shapes whose rows differ from W = 1 of one sequence, of all or of some."""
+        with Scratch(self._pool, self._steps) as sequences:
+            found = Comparison(sequences, self.shapes, self._split).differing(only)
+        self._steps.graphs.settle()
+        return found
+
+    def renew(self, shapes: Iterable[Shape]) -> None:
+        """Capture these shapes again, for the products of their rows are computed otherwise now."""
+        for shape in shapes:
+            if shape.kind == PREFILL:
+                self._steps.renew_prefill(shape.width)
+            else:
+                self._steps.renew_verify(shape.bucket, shape.width)

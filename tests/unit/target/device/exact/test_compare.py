@@ -1,0 +1,117 @@
+"""Which shapes a comparison names, over sequences whose rows are made up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.target.device.exact.compare import Comparison
+from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, verify
+from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
+
+SPLIT, REACH = 512, 4096
+SETTINGS = RunnerSettings(
+    slots=3, blocks=900, context_limit=REACH, widths=(1, 2, 4), buckets=(1, 2, 4), prefill_chunks=(8, 32)
+)
+Fault = Callable[[Shape, int, int], bool]
+"""Whether a row is wrong, by shape, sequence and row."""
+
+
+@dataclass
+class MadeUp:
+    """A row's prints are its sequence and its place, and others where it is wrong."""
+
+    wrong: Fault = lambda shape, slot, row: False
+    seats: int = 3
+    reach: int = REACH
+    seated: list[tuple[int, ...]] = field(default_factory=list)
+    steps: int = 0
+
+    def seat(self, lengths: Sequence[int]) -> None:
+        self.seated.append(tuple(lengths))
+
+    def verify(self, bucket: int, width: int, slots: Sequence[int], offset: int = 0) -> Tensor:
+        assert len(slots) <= bucket and offset + width <= 16
+        self.steps += 1
+        shape, rows = verify(bucket, width), range(offset, offset + width)
+        return torch.tensor([[self._prints(shape, slot, row) for row in rows] for slot in slots])
+
+    def prefill(self, chunk: int, start: int) -> Tensor:
+        self.steps += 1
+        return torch.tensor([self._prints(prefill(chunk), 0, row) for row in range(chunk)])
+
+    def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
+        self.steps += -(-chunk // (bucket * width))
+        return torch.tensor([self._prints(verify(bucket, width), 0, row) for row in range(chunk)])
+
+    def _prints(self, shape: Shape, slot: int, row: int) -> list[int]:
+        return [100 * slot + row, 7 * row + self.wrong(shape, slot, row)]
+
+
+def named(sequences: MadeUp, settings: RunnerSettings = SETTINGS) -> tuple[Shape, ...]:
+    return Comparison(sequences, every_shape(settings), SPLIT).differing()
+
+
+def test_equal_rows_name_nothing() -> None:
+    assert named(MadeUp()) == ()
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_any_row_of_a_round_names_its_shape_and_no_other(width: int) -> None:
+    for place in ((slot, row) for slot in range(3) for row in range(width)):
+        shape = verify(4, width)
+        found = named(MadeUp(lambda one, *at, shape=shape, place=place: (one, at) == (shape, place)))
+        assert found == (shape,), place
+
+
+@pytest.mark.parametrize("bucket", [2, 4])
+def test_a_plain_round_of_many_is_judged_by_one_of_one(bucket: int) -> None:
+    """Wider rounds of the bucket, which equal those of one sequence, are not blamed."""
+    assert named(MadeUp(lambda shape, slot, row: shape == verify(bucket, 1))) == (verify(bucket, 1),)
+
+
+@pytest.mark.parametrize("row", [0, 13, 31])
+def test_any_row_of_a_chunk_names_it(row: int) -> None:
+    assert named(MadeUp(lambda shape, slot, at: shape == prefill(32) and at == row)) == (prefill(32),)
+
+
+def test_chunks_are_held_to_a_round_that_was_found_equal() -> None:
+    assert named(MadeUp(lambda shape, slot, row: shape == verify(4, 4))) == (verify(4, 4),)
+
+
+def test_only_some_shapes_are_compared_again() -> None:
+    sequences = MadeUp(lambda shape, slot, row: shape in (verify(2, 4), prefill(8)))
+    comparison = Comparison(sequences, every_shape(SETTINGS), SPLIT)
+    assert comparison.differing() == (prefill(8), verify(2, 4))
+    assert comparison.differing([verify(2, 2), prefill(8)]) == (prefill(8),)
+
+
+def test_lengths_lie_around_a_tile_a_split_and_before_the_limit() -> None:
+    assert lengths(REACH, 4, SPLIT) == (62, 65, 510, 513, REACH - 4)
+    assert lengths(100, 4, SPLIT) == (62, 65, 96)
+    assert lengths(40, 4, SPLIT) == (36,)
+    sequences = MadeUp()
+    named(sequences)
+    for bucket in (1, 2, 3):
+        seen = {length for seated in sequences.seated if len(seated) == bucket for length in seated}
+        assert seen == set(lengths(REACH, 4, SPLIT))
+
+
+DRAFTED = (1, 4, 8, 16)
+
+
+@pytest.mark.parametrize(
+    ("slots", "widths", "most"),
+    [(8, DRAFTED, 1000), (128, DRAFTED, 1000), (1, DRAFTED, 1000), (128, (1,), 1000), (4, (1,), 1000), (1, (1,), 3000)],
+)
+def test_a_check_takes_few_steps(slots: int, widths: tuple[int, ...], most: int) -> None:
+    """A step of Qwen3-4B takes some 3 ms on an H200, and one of 128 sequences some 10."""
+    settings = RunnerSettings(
+        slots=slots, blocks=9999, context_limit=32768, widths=widths, buckets=buckets_of(slots),
+        prefill_chunks=chunks_of(2048),
+    )  # fmt: skip
+    sequences = MadeUp(seats=slots, reach=32768)
+    assert named(sequences, settings) == ()
+    assert sequences.steps <= most

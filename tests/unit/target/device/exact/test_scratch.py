@@ -1,0 +1,140 @@
+"""The check over a real runner's steps, in float64 on the CPU: it finds what is planted, and leaves no trace."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.kernels.linear import allowed
+from services.common.model import Target
+from services.common.model.dflash.context import DflashContext
+from services.target.device.exact.check import ExactCheck, ExactMode
+from services.target.device.exact.prints import Prints
+from services.target.device.exact.subject import CapturedSteps
+from services.target.device.exact.verdict import VerdictFile
+from services.target.device.runner import Runner
+from tests.lossless.pairs import made_up_pair
+from tests.lossless.rig import Rig, RigSettings
+from tests.unit.target.core.specs import SAMPLED, prompt, request
+
+SETTINGS = RigSettings(
+    width=4, slots=2, buckets=(1, 2), prefill_chunks=(16,), context_limit=112, blocks=40, dtype=torch.float64
+)
+SPLIT = 96
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    pair = made_up_pair()
+    with Rig(pair.target, pair.drafter, SETTINGS) as made:
+        yield made
+
+
+def checked(rig: Rig) -> list[str]:
+    return [str(shape) for shape in CapturedSteps(rig.runner.pool, rig.runner.steps, SPLIT).differing()]
+
+
+def test_a_real_pair_passes_and_nothing_remains_of_the_check(rig: Rig) -> None:
+    before, random, graphs = state(rig), torch.get_rng_state(), rig.runner.graphs()
+    assert checked(rig) == []
+    assert all(torch.equal(now, then) for now, then in zip(state(rig), before, strict=True))
+    assert torch.equal(torch.get_rng_state(), random)
+    after = rig.runner.graphs()
+    assert (after.captures, after.recaptures) == (graphs.captures, 0)
+    assert after.replays - graphs.replays > 40
+    spec = request("a", prompt(3, 20), 12, SAMPLED)
+    with Rig(made_up_pair().target, made_up_pair().drafter, SETTINGS) as fresh:
+        assert rig.run([spec])[0].tokens == fresh.run([spec])[0].tokens
+
+
+def state(rig: Rig) -> list[Tensor]:
+    """Copies of all that a request could meet; the pad block is never read."""
+    pool = rig.runner.pool
+    caches = [kv[:, :, 1:] for kv in (pool.states.tensors[0], pool.draft_kv)]
+    slots = [
+        value
+        for field in fields(pool.state.slots)
+        if isinstance(value := getattr(pool.state.slots, field.name), Tensor)
+    ]
+    mapped = [getattr(pool.mapped, field.name) for field in fields(pool.mapped)]
+    inputs = [pool.state.block_table_SN, pool.state.epoch_S, pool.mailbox_SK, pool.tag_S3]
+    rounds = [rig.runner.steps.round.rows_B, rig.runner.steps.round.expected_2, *rig.runner.steps.chunk.tensors]
+    return [tensor.clone() for tensor in (*caches, *slots, *mapped, *inputs, *rounds)]
+
+
+def test_scores_of_one_shape_are_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = Target.logits
+
+    def spoilt(model: Target, hidden_TD: Tensor, *rest: Any) -> Tensor:
+        result = scores(model, hidden_TD, *rest)
+        if len(hidden_TD) == 8:
+            result[-1, -1] *= 1.1
+        return result
+
+    monkeypatch.setattr(Target, "logits", spoilt)
+    assert checked(rig) == ["verify 2 x 4"]
+
+
+def test_a_start_falls_back_and_the_next_one_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores are wrong as long as the library may multiply eight rows by the head."""
+    scores, pair = Target.logits, made_up_pair()
+
+    def spoilt(model: Target, hidden_TD: Tensor, *rest: Any) -> Tensor:
+        outputs, depth = model.lm_head_VD.shape
+        by_library = allowed.allowed(outputs, depth, len(hidden_TD))
+        return scores(model, hidden_TD, *rest) * (1.1 if len(hidden_TD) == 8 and by_library else 1.0)
+
+    monkeypatch.setattr(Target, "logits", spoilt)
+    warm_up, found = Runner.warm_up, []
+    for _ in range(2):
+        allowed.allow_all()
+        check = ExactCheck(ExactMode.FALLBACK, VerdictFile("key", tmp_path))
+        monkeypatch.setattr(Runner, "warm_up", lambda runner, check=check: warm_up(runner, check))
+        with Rig(pair.target, pair.drafter, SETTINGS) as rig:
+            products = {*rig.model.products, *rig.context.products}
+            assert allowed.refused() == tuple(sorted((*product, 8) for product in products))
+            found.append((check.found.verdict, check.found.kept, rig.runner.graphs().captures))
+    allowed.allow_all()
+    (first, kept, captures), (again, kept_again, captures_again) = found
+    assert first is not None and first == again
+    assert (first.mended, first.differing, kept, kept_again) == (("verify 2 x 4",), (), False, True)
+    assert captures == captures_again + 2, "a shape is captured again in both modes, and none at the second start"
+
+
+def test_the_context_of_a_chunk_is_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = DflashContext.write
+
+    def spoilt(context: DflashContext, features_TF: Tensor, *rest: Any) -> None:
+        write(context, features_TF + 0.1 if len(features_TF) == 16 else features_TF, *rest)
+
+    monkeypatch.setattr(DflashContext, "write", spoilt)
+    assert checked(rig) == ["prefill 16"]
+
+
+def test_the_drafts_of_a_round_are_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without their tokens rows behind the anchor would be others."""
+    monkeypatch.setattr("services.target.device.exact.scratch.Scratch._tags", lambda self: torch.zeros(1))
+    assert checked(rig) == ["verify 1 x 4", "verify 2 x 4"]
+
+
+def test_a_pool_without_room_is_told() -> None:
+    pair = made_up_pair()
+    with Rig(pair.target, pair.drafter, RigSettings(blocks=1, slots=1, buckets=(1,))) as rig:
+        assert "blocks" in CapturedSteps(rig.runner.pool, rig.runner.steps, SPLIT).incomparable
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_print_tells_a_row_by_its_bits(dtype: torch.dtype) -> None:
+    prints, rows = Prints(torch.device("cpu")), torch.randn(3, 50, generator=torch.Generator().manual_seed(1)).to(dtype)
+    same = prints.of(rows)
+    assert torch.equal(prints.of(rows[1:]), same[1:])
+    for column in (0, 49):
+        other = rows.clone()
+        other[1, column] = torch.nextafter(rows[1, column], rows[1, column] + 1)
+        assert (prints.of(other) == same).tolist() == [True, False, True]
+    swapped = rows[:, torch.arange(49, -1, -1)]
+    assert not (prints.of(swapped) == same).any()
