@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.bench.gpu.exact.cost import cost_rows
 from tests.bench.gpu.exact.kernels import kernel_rows
 from tests.bench.gpu.exact.report import conclude
+from tests.bench.gpu.exact.rounds import round_rows
 
 RESULTS = "tests/bench/results"
 
@@ -42,7 +43,11 @@ def _cost(chosen: argparse.Namespace) -> int:
     return conclude("cost", chosen.shape, rows, chosen.save, passed)
 
 
-STAGES = {"cost": _cost, "kernels": _kernels}
+def _rounds(chosen: argparse.Namespace) -> int:
+    return conclude("rounds", chosen.shape, round_rows(chosen.tiny), chosen.save)
+
+
+STAGES = {"cost": _cost, "kernels": _kernels, "rounds": _rounds}
 
 if __name__ == "__main__":
     sys.exit(main())
