@@ -26,5 +26,13 @@ def test_a_refusal_is_of_one_weight_at_one_number_of_rows() -> None:
     assert not allowed.allowed(2560, 9728, 128)
     assert allowed.allowed(2560, 9728, 256) and allowed.allowed(9728, 2560, 128)
     assert allowed.refused() == ((2560, 9728, 128),)
+
+
+def test_a_refusal_is_taken_back() -> None:
+    for rows in (64, 128, 256):
+        allowed.refuse(2560, 9728, rows)
+    allowed.allow(2560, 9728, 128)
+    allowed.allow(2560, 9728, 1)
+    assert allowed.refused() == ((2560, 9728, 64), (2560, 9728, 256))
     allowed.allow_all()
-    assert allowed.allowed(2560, 9728, 128)
+    assert allowed.refused() == ()

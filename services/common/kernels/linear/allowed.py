@@ -20,6 +20,11 @@ def refuse(outputs: int, depth: int, rows: int) -> None:
     _refused.add((outputs, depth, rows))
 
 
+def allow(outputs: int, depth: int, rows: int) -> None:
+    """Take a refusal back, if there is one."""
+    _refused.discard((outputs, depth, rows))
+
+
 def refused() -> tuple[Product, ...]:
     """Return every product that is kept from the library, in order."""
     return tuple(sorted(_refused))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Protocol
 from services.common import kernels
 from services.common.device.numerics import Numerics
 from services.common.kernels.linear import allowed
+from services.common.kernels.linear.allowed import Product
 from services.common.model.spec import StackSpec
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.device.exact.shape import Shape
@@ -114,16 +115,37 @@ class ExactCheck:
 
 
 def _mended(subject: Subject, differing: Sequence[Shape]) -> Verdict:
-    """Keep the library from all products of the rows of these shapes, and compare once more."""
-    refused = tuple((*weight, rows) for weight in subject.products for rows in sorted({one.rows for one in differing}))
-    for product in refused:
+    """Keep the library from all products of the rows of these shapes, and compare once more.
+
+    Where that mends no shape of so many rows, the library is not what differs and may compute them again.
+    """
+    rows = {shape.rows for shape in differing}
+    for product in _products(subject, rows):
         allowed.refuse(*product)
-    same_rows = {shape.rows for shape in differing}
-    renewed = [shape for shape in subject.shapes if shape.rows in same_rows]
-    subject.renew(renewed)
-    left = subject.differing(renewed)
-    mended = _names(shape for shape in differing if shape not in left)
-    return Verdict(shapes=len(subject.shapes), mended=mended, differing=_names(left), refused=refused)
+    left = subject.differing(_renewed(subject, rows))
+    mended = tuple(shape for shape in differing if shape not in left)
+    helped = {shape.rows for shape in mended}
+    for product in _products(subject, rows - helped):
+        allowed.allow(*product)
+    if rows - helped:
+        _renewed(subject, rows - helped)
+    return Verdict(
+        shapes=len(subject.shapes),
+        mended=_names(mended),
+        differing=_names(left),
+        refused=_products(subject, helped),
+    )
+
+
+def _renewed(subject: Subject, rows: Collection[int]) -> tuple[Shape, ...]:
+    """Capture every shape of these numbers of rows again."""
+    shapes = tuple(shape for shape in subject.shapes if shape.rows in rows)
+    subject.renew(shapes)
+    return shapes
+
+
+def _products(subject: Subject, rows: Collection[int]) -> tuple[Product, ...]:
+    return tuple((*weight, count) for weight in subject.products for count in sorted(rows))
 
 
 def _names(shapes: Iterable[Shape]) -> tuple[str, ...]:
