@@ -14,6 +14,7 @@ from services.common.device.numerics import Numerics, numerics_of
 from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
 from services.common.model.dflash.context import load_context
+from services.common.model.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
 from services.common.pair.handoff import HandoffMode
@@ -21,6 +22,7 @@ from services.common.pair.mps import Sharing, sharing
 from services.common.request.errors import invalid_field
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.snapshots import SnapshotPool
 from services.target.device.exact.check import ExactCheck, ExactMode, Exactness, verdict_key
 from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
@@ -52,6 +54,7 @@ class Worker:
     handoff: Handoff
     arena: Arena
     pool: BlockPool
+    snapshots: SnapshotPool | None
     budget: MemoryBudget
     weights: SharedWeights | None
     terms: OfferConstants
@@ -101,13 +104,16 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
     policy, costs = _policy(settings, shapes, micros)
     pool = BlockPool(budget.blocks, settings.block_size)
+    snapshots = _snapshots(settings, model, runner)
+    cache = _cache(settings, pool, snapshots, runner)
     return Worker(
         model=_served(settings, model, limit, widths),
-        scheduler=_scheduler(settings, shapes, pool, policy, _cache(settings, pool, runner), handoff.look_ahead),
+        scheduler=_scheduler(settings, shapes, pool, policy, cache, handoff.look_ahead),
         runner=runner,
         handoff=handoff,
         arena=arena,
         pool=pool,
+        snapshots=snapshots,
         budget=budget,
         weights=runner.pool.weights,
         terms=_terms(shapes, context, runner.pool.weights, pid, handoff.wanted),
@@ -167,6 +173,7 @@ def _shapes(
         blocks=blocks,
         context_limit=limit,
         block_size=settings.block_size,
+        snapshots=settings.held_snapshots,
         widths=widths,
         buckets=buckets_of(settings.slots),
         prefill_chunks=chunks_of(settings.chunk_tokens),
@@ -191,12 +198,23 @@ def _policy(
     return FixedWidth(shapes.widths[-1], micros), lambda: micros
 
 
-def _cache(settings: TargetSettings, pool: BlockPool, runner: Runner) -> PrefixCache | None:
+def _snapshots(settings: TargetSettings, model: Target, runner: Runner) -> SnapshotPool | None:
+    grid = runner.pool.states.grid
+    if not settings.held_snapshots or not grid:
+        return None
+    return SnapshotPool(
+        settings.held_snapshots, grid, SequenceStates.sizes(model.spec, model.dtype.itemsize).per_snapshot
+    )
+
+
+def _cache(
+    settings: TargetSettings, pool: BlockPool, snapshots: SnapshotPool | None, runner: Runner
+) -> PrefixCache | None:
     if not settings.prefix_cache:
         return None
     held = runner.pool
     revisions = held.model.revision.encode(), held.context.revision.encode()
-    return PrefixCache(pool, *revisions, held.states.resumable)
+    return PrefixCache(pool, *revisions, snapshots)
 
 
 def _scheduler(

@@ -21,6 +21,7 @@ _NOT_NEGATIVE = (
     "threads",
     "context_limit",
     "blocks",
+    "snapshots",
     "memory_bytes",
     "prefill_chunk",
     "max_queued_tokens",
@@ -77,6 +78,8 @@ class TargetSettings:
     """Part of a GPU that the pair may fill."""
     prefix_cache: bool = True
     """Keeps the K/V of prompts for later ones that begin alike."""
+    snapshots: int = 0
+    """Snapshots of recurrent states, from which hybrids go on where prompts begin alike; 0 takes one for each slot."""
 
     # Scheduling
     widths: tuple[int, ...] = ()
@@ -196,6 +199,11 @@ class TargetSettings:
             _require(getattr(self, name) >= 0, name, "must not be negative")
         for name in ("max_waiting", "default_max_tokens", "max_request_s", "stall_s"):
             _require(getattr(self, name) > 0, name, "must be positive")
+
+    @property
+    def held_snapshots(self) -> int:
+        """Places for snapshots of a model with recurrent states; none without the prefix cache, which names them."""
+        return (self.snapshots or self.slots) if self.prefix_cache else 0
 
     @property
     def speculates(self) -> bool:

@@ -17,6 +17,7 @@ from services.common.pair.handoff import HandoffMode
 from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.snapshots import SnapshotPool
 from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan, PositionLogprobs
 from services.target.core.request import RequestSpec
@@ -71,6 +72,7 @@ class RigSettings:
     prefill_chunks: tuple[int, ...] = (16, 64)
     dtype: torch.dtype = torch.float32
     prefix_cache: bool = True
+    snapshots: int = 8
     preemption: bool = False
     eos_ids: tuple[int, ...] = ()
     look_ahead: int = 0
@@ -85,7 +87,7 @@ class RigSettings:
 
 @dataclass(slots=True)
 class Done:
-    """What one request produced."""
+    """What one request produced; `cached` is the longest prefix that it found when it was admitted."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[PositionLogprobs] = field(default_factory=list)
@@ -93,10 +95,11 @@ class Done:
     rounds: int = 0
     accepted: int = 0
     drafted: int = 0
+    cached: int = 0
 
 
 class Rig:
-    """Runs requests to their end; `done` is filled by request id as rounds commit."""
+    """Runs requests to their end; `done` is filled by request id as rounds commit, `prefilled` counts prompt tokens."""
 
     def __init__(
         self, target: Path, drafter: Path | None, settings: RigSettings, propose: ProposerFactory | None = None
@@ -107,6 +110,7 @@ class Rig:
         self.shapes = RunnerSettings(
             slots=settings.slots,
             blocks=settings.blocks,
+            snapshots=settings.snapshots,
             context_limit=settings.context_limit,
             widths=settings.widths,
             buckets=settings.buckets,
@@ -124,16 +128,14 @@ class Rig:
         self.runner.use(DirectDrafts())
         self.arena.tensor(attach.TAG).fill_(-1)
         pool = BlockPool(settings.blocks, self.shapes.block_size)
-        self.cache = (
-            PrefixCache(pool, b"model", b"drafter", self.runner.pool.states.resumable)
-            if settings.prefix_cache
-            else None
-        )
+        grid = self.runner.pool.states.grid
+        self.snapshots = SnapshotPool(settings.snapshots, grid) if grid else None
+        self.cache = PrefixCache(pool, b"model", b"drafter", self.snapshots) if settings.prefix_cache else None
         self.scheduler = _scheduler(settings, pool, self.cache)
         self.proposer = None if propose is None else propose(self)
         self.done: dict[str, Done] = {}
         self.request_of_slot: dict[int, str] = {}
-        self.rounds = 0
+        self.rounds = self.prefilled = 0
         self._flights: deque[tuple[Plan, RoundOutput]] = deque()
 
     def __enter__(self) -> "Rig":
@@ -170,6 +172,7 @@ class Rig:
 
     def _launch(self, plan: Plan) -> RoundOutput:
         self.runner.prepare(plan)
+        self.prefilled += plan.prefill_tokens
         for admission in plan.admissions:
             self.request_of_slot[admission.slot] = admission.spec.request_id
         drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False
@@ -195,6 +198,7 @@ class Rig:
             done.rounds += progress.width > 0
             done.accepted += progress.accepted
             done.drafted += progress.drafted
+            done.cached = max(done.cached, progress.request.cached_tokens)
 
 
 def _handoff(settings: RigSettings, arena: Arena) -> Handoff:

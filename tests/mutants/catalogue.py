@@ -4,6 +4,7 @@ from tests.mutants.arithmetic import ARITHMETIC
 from tests.mutants.hybrids import HYBRIDS
 from tests.mutants.mutation import Mutant
 from tests.mutants.scheduling import SCHEDULING
+from tests.mutants.snapshots import SNAPSHOTS
 
 SPAN = "services.common.kernels.span_attention.span"
 ACCEPT = "services.common.kernels.accept.reference"
@@ -147,13 +148,6 @@ FORWARD = (
         f"{_KERNELS}test_rope.py",
     ),
     Mutant(
-        "prefix-hit-where-no-state-resumes",
-        "services.target.cache.prefix_cache",
-        "while found and not self._resumable(",
-        "while False and not self._resumable(",
-        "tests/unit/target/cache/test_prefix_cache.py::test_a_hit_ends_where_the_states_of_the_model_can_resume",
-    ),
-    Mutant(
         "states-not-told-of-a-prompt",
         PREFILL,
         "        pool.states.commit(inputs.row_B, inputs.valid_B)\n",
@@ -270,4 +264,4 @@ ENDS = (
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip
 
-MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *ARITHMETIC, *SCHEDULING, *HYBRIDS)
+MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *ARITHMETIC, *SCHEDULING, *HYBRIDS, *SNAPSHOTS)

@@ -72,11 +72,4 @@ HYBRIDS = (
         "",
         f"{_HYBRID}test_states_and_keys_and_values_after_a_prompt_are_those_of_plain_decoding",
     ),
-    Mutant(
-        "prefix-hit-without-its-state",
-        STATES,
-        "return self._recurrent is None or tokens == 0",
-        "return True",
-        f"{_HYBRID}test_a_prefix_hit_is_of_no_use_without_its_state",
-    ),
 )  # fmt: skip

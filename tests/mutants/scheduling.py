@@ -46,7 +46,7 @@ SCHEDULING = (
     Mutant(
         "idle-hit-counted-as-available",
         "services.target.cache.manager",
-        "fresh + self.pool.count_idle(hit) + spare",
+        "fresh + self.pool.count_idle(hit.blocks) + spare",
         "fresh + spare",
         MACHINE,
     ),

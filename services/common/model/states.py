@@ -10,10 +10,11 @@ from math import prod
 import torch
 from torch import Tensor
 
-from services.common.kernels.gated_delta import BlockPlan, plan_blocks, ring_rows
+from services.common.kernels.gated_delta import BLOCK, BlockPlan, plan_blocks, ring_rows
 from services.common.model.delta_weights import state_type
 from services.common.model.rows import Rows
 from services.common.model.spec import Attention, Delta, StackSpec
+from services.common.model.state_snapshots import StateSnapshots
 
 LayerState = list[Tensor]
 """Paged K/V alone [2, N, S, Hkv, Dh]; of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C]."""
@@ -27,11 +28,12 @@ def kv_shape(spec: StackSpec, blocks: int, block_size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class StateBytes:
-    """Bytes of states: fixed, per slot, and per token held."""
+    """Bytes of states: fixed, per slot, per token held, and per snapshot."""
 
     fixed: int
     per_slot: int
     per_token: int
+    per_snapshot: int
 
 
 class SequenceStates:
@@ -49,10 +51,16 @@ class SequenceStates:
         device: torch.device,
         slots: int = 1,
         width: int = 1,
+        snapshots: int = 0,
     ) -> None:
-        """Zeroed; `blocks` includes block 0, the pad block, and `slots` the pad slot. `width` is the widest round's."""
+        """Zeroed; `blocks` includes block 0, the pad block, and `slots` the pad slot. `width` is the widest round's.
+
+        Recurrent states have places for so many `snapshots`.
+        """
         self._kv_L2NSHD = torch.zeros(kv_shape(spec, blocks, block_size), dtype=dtype, device=device)
-        self._recurrent = None if spec.delta is None else RecurrentStates(spec, spec.delta, dtype, device, slots, width)
+        self._recurrent = None
+        if spec.delta is not None:
+            self._recurrent = RecurrentStates(spec, spec.delta, dtype, device, slots, width, snapshots)
         paged, kept = iter(self._kv_L2NSHD.unbind()), iter(self._recurrent.layers if self._recurrent else ())
         self.layers: list[LayerState] = [
             [next(paged)] if isinstance(layer.mixer, Attention) else next(kept) for layer in spec.layers
@@ -62,17 +70,33 @@ class SequenceStates:
     def sizes(spec: StackSpec, itemsize: int, width: int = 1) -> StateBytes:
         """Return the bytes that the states of a spec take; the pad slot's do not grow."""
         slot = 0 if spec.delta is None else RecurrentStates.slot_bytes(spec, spec.delta, itemsize, width)
-        return StateBytes(fixed=slot, per_slot=slot, per_token=prod(kv_shape(spec, 1, 1)) * itemsize)
+        snapshot = 0 if spec.delta is None else StateSnapshots.sizes(spec.count(Delta), spec.delta, itemsize)
+        return StateBytes(slot, slot, prod(kv_shape(spec, 1, 1)) * itemsize, snapshot)
 
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor that a step reads or writes, for signatures and for poisoning."""
         return [self._kv_L2NSHD, *(self._recurrent.tensors if self._recurrent else ())]
 
+    @property
+    def grid(self) -> int:
+        """Positions of a block that recurrent states hold whole or not at all; 0 without such layers."""
+        return BLOCK if self._recurrent else 0
+
     def reset(self, slot: int) -> None:
         """A slot gets another request: recurrent states begin anew. A request finds K/V by its block table alone."""
         if self._recurrent:
             self._recurrent.reset(slot)
+
+    def save(self, slot: int, place: int, folded: int) -> None:
+        """Copy the recurrent states of a slot, which hold so many tokens, to a place for snapshots."""
+        if self._recurrent:
+            self._recurrent.save(slot, place, folded)
+
+    def resume(self, slot: int, place: int, folded: int) -> None:
+        """A slot gets another request, which goes on after so many tokens from the snapshot at that place."""
+        if self._recurrent:
+            self._recurrent.resume(slot, place, folded)
 
     def plans(self, rows: Rows) -> list[BlockPlan]:
         """Return where recurrent layers find and fold the rows of each span; none without such layers."""
@@ -86,10 +110,6 @@ class SequenceStates:
     def commit(self, rows_B: Tensor, counts_B: Tensor) -> None:
         """Slots [B] have grown by counts [B] tokens. Does nothing: rows stay in place until their block is full."""
 
-    def resumable(self, tokens: int) -> bool:
-        """Whether a request can go on from a prefix hit of so many tokens: with K/V from any, with states from none."""
-        return self._recurrent is None or tokens == 0
-
 
 class RecurrentStates:
     """One state and one ring of rows for each slot and recurrent layer, and one number for each slot.
@@ -99,13 +119,15 @@ class RecurrentStates:
     """
 
     def __init__(
-        self, spec: StackSpec, delta: Delta, dtype: torch.dtype, device: torch.device, slots: int, width: int
-    ) -> None:
+        self, spec: StackSpec, delta: Delta, dtype: torch.dtype, device: torch.device, slots: int, width: int,
+        snapshots: int,
+    ) -> None:  # fmt: skip
         layers, self._taps, self._ring = spec.count(Delta), delta.taps, ring_rows(width, delta.taps)
         state, ring = (layers, slots, *_state_shape(delta)), (layers, slots, self._ring, delta.kept)
         self._states_LSHKV = torch.zeros(state, dtype=state_type(dtype), device=device)
         self._rings_LSRC = torch.zeros(ring, dtype=dtype, device=device)
         self._folded_S = torch.zeros(slots, dtype=torch.int64, device=device)
+        self.snapshots = StateSnapshots(self._states_LSHKV, self._rings_LSRC, delta.taps, snapshots)
         self.layers = [list(pair) for pair in zip(self._states_LSHKV.unbind(), self._rings_LSRC.unbind(), strict=True)]
 
     @staticmethod
@@ -116,12 +138,21 @@ class RecurrentStates:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """Those that steps read and write, hence no snapshots."""
         return [self._states_LSHKV, self._rings_LSRC, self._folded_S]
 
     def reset(self, slot: int) -> None:
         """Nothing is folded: state and ring are not read until they have been written."""
         self._folded_S[slot].zero_()
+
+    def save(self, slot: int, place: int, folded: int) -> None:
+        """As `SequenceStates.save`."""
+        self.snapshots.save(slot, place, folded)
+
+    def resume(self, slot: int, place: int, folded: int) -> None:
+        """What is not copied is not read, as after `reset`."""
+        self.snapshots.restore(slot, place, folded)
+        self._folded_S[slot].fill_(folded)
 
     def plans(self, rows: Rows) -> list[BlockPlan]:
         """One plan for each span."""

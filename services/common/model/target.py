@@ -52,12 +52,14 @@ class Target:
         self.embed_VD = embed_VD
         self.lm_head_VD = embed_VD if lm_head_VD is None else lm_head_VD
 
-    def new_states(self, blocks: int, block_size: int, slots: int = 1, width: int = 1) -> SequenceStates:
+    def new_states(
+        self, blocks: int, block_size: int, slots: int = 1, width: int = 1, snapshots: int = 0
+    ) -> SequenceStates:
         """Return the states of sequences that share blocks, the pad block included, and have slots, the pad slot too.
 
-        `width` is that of the widest span whose rows may be rejected.
+        `width` is that of the widest span whose rows may be rejected, and `snapshots` the places for recurrent states.
         """
-        return SequenceStates(self.spec, blocks, block_size, self.dtype, self.device, slots, width)
+        return SequenceStates(self.spec, blocks, block_size, self.dtype, self.device, slots, width, snapshots)
 
     @torch.no_grad()
     def forward(

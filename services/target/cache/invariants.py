@@ -1,14 +1,26 @@
-"""Checks I7: every block is in one place, and every counted owner is a request that exists."""
+"""Checks I7: every block and snapshot is in one place, and every counted owner is a request that exists."""
 
 from collections import Counter
 from collections.abc import Iterable
 
+from services.target.cache.keeper import StateKeeper
 from services.target.cache.manager import KVCacheManager
+from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.snapshots import SnapshotPool
+from services.target.core.plan import Plan
 from services.target.core.request import Request
 
 
-def check_blocks(memory: KVCacheManager, running: Iterable[Request]) -> None:
-    """Raises AssertionError when pool, cache and requests disagree about any block."""
+def check_memory(
+    memory: KVCacheManager, keeper: StateKeeper, running: Iterable[Request], in_flight: Iterable[Plan]
+) -> None:
+    """Raises AssertionError when pools, cache and requests disagree about any block or snapshot."""
+    _check_blocks(memory, running)
+    if memory.cache is not None and memory.cache.snapshots is not None:
+        _check_snapshots(memory.cache, memory.cache.snapshots, keeper, in_flight)
+
+
+def _check_blocks(memory: KVCacheManager, running: Iterable[Request]) -> None:
     pool = memory.pool
     pool.check()
     owners = Counter(pool.leaving())
@@ -23,3 +35,12 @@ def check_blocks(memory: KVCacheManager, running: Iterable[Request]) -> None:
         memory.cache.check()
     else:
         assert pool.idle == 0, "an idle block without a cache"
+
+
+def _check_snapshots(
+    cache: PrefixCache, snapshots: SnapshotPool, keeper: StateKeeper, in_flight: Iterable[Plan]
+) -> None:
+    """Once its round has landed, a snapshot is held only beside the K/V before it."""
+    snapshots.check()
+    coming = keeper.waiting() | {save.name for plan in in_flight for save in plan.every_save}
+    assert all(map(cache.knows, snapshots.names - coming)), "a snapshot is held without its block"

@@ -1,7 +1,8 @@
 """Gives a request its blocks from admission to its end: prefix hits, growth, and entries of the prefix cache."""
 
 from services.target.cache.blocks import BlockPool
-from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.prefix_cache import NO_HIT, Hit, PrefixCache
+from services.target.cache.snapshots import SnapshotPool
 from services.target.core.request import Request
 
 
@@ -19,19 +20,34 @@ class KVCacheManager:
 
     def admit(self, request: Request, tokens: int, spare: int) -> bool:
         """Gives a request blocks for `tokens` tokens, cached ones first; False if less than `spare` would remain."""
-        hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None else []
-        fresh = self.pool.blocks_for(tokens) - len(hit)
+        hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None else NO_HIT
+        fresh = self.pool.blocks_for(tokens) - len(hit.blocks)
         # An idle block that is hit is no longer available, so it counts like a fresh one.
-        if fresh + self.pool.count_idle(hit) + spare > self.pool.available:
+        if fresh + self.pool.count_idle(hit.blocks) + spare > self.pool.available:
             return False
-        self.pool.share(hit)
-        request.blocks = hit + self.pool.take(fresh)
-        request.hashed_blocks = len(hit)
-        request.cached_tokens = request.computed = len(hit) * self.pool.block_size
-        request.prefill_to = len(request.tokens)
+        self.pool.share(hit.blocks)
+        request.blocks = hit.blocks + self.pool.take(fresh)
+        request.hashed_blocks = len(hit.blocks)
+        request.cached_tokens = request.computed = len(hit.blocks) * self.pool.block_size
+        request.prefill_to = request.verified = len(request.tokens)
         if self.cache is not None:
             self.cache.record(len(request.tokens), request.cached_tokens)
+            self._resume(request, hit, self.cache.snapshots)
         return True
+
+    def _resume(self, request: Request, hit: Hit, snapshots: SnapshotPool | None) -> None:
+        """Notes from which snapshot a request goes on, and where one is missing that others could go on from.
+
+        A chunk that ends there costs a forward, so it must spare them more than a request's end leaves behind.
+        """
+        request.kept, request.branch, request.snapshot = request.cached_tokens, 0, None
+        if snapshots is None:
+            return
+        if hit.blocks:
+            request.snapshot = snapshots.use(request.hashes[len(hit.blocks) - 1])
+        branch = snapshots.folded(hit.known * self.pool.block_size)
+        if request.cached_tokens + 2 * snapshots.grid <= branch < snapshots.folded(request.prefill_to):
+            request.branch = branch
 
     def lacking(self, request: Request, tokens: int) -> int:
         """Blocks that a request lacks to hold `tokens` tokens."""

@@ -6,11 +6,13 @@ blocks of committed tokens enter.
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 from services.target.cache.blocks import BlockPool
+from services.target.cache.snapshots import SnapshotPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +26,29 @@ class CacheStats:
     evictions: int
 
 
+class Hit(NamedTuple):
+    """Blocks that a request can go on behind, and how many are known; behind the others a snapshot is missing."""
+
+    blocks: list[int]
+    known: int
+
+
+NO_HIT = Hit([], 0)
+
+
 class PrefixCache:
-    """Names blocks of a pool and finds them again; eviction is the pool's."""
+    """Names blocks of a pool and finds them again; eviction is the pool's. A snapshot goes with its block."""
 
     def __init__(
         self,
         pool: BlockPool,
         model_revision: bytes,
         drafter_checksum: bytes,
-        resumable: Callable[[int], bool] = lambda tokens: True,
+        snapshots: SnapshotPool | None = None,
     ) -> None:
-        """`resumable` says whether a request can go on after a hit of so many tokens."""
+        """With `snapshots`, K/V alone is no hit: the model has recurrent states."""
         self._pool = pool
-        self._resumable = resumable
+        self.snapshots = snapshots
         self._identity = _framed(model_revision) + _framed(drafter_checksum)
         self._by_name: dict[bytes, int] = {}
         self._names: dict[int, bytes] = {}
@@ -51,8 +63,8 @@ class PrefixCache:
             previous = sha256(previous + array("I", tokens[start : start + size]).tobytes()).digest()
             names.append(previous)
 
-    def match(self, names: Sequence[bytes], tokens: int) -> list[int]:
-        """Blocks that hold the longest known prefix of a request of `tokens` tokens from which it can go on.
+    def match(self, names: Sequence[bytes], tokens: int) -> Hit:
+        """Find the longest known prefix of a request of `tokens` tokens, as far as it can go on from it.
 
         The hit never covers all tokens: the last one is always computed, because its logits choose the next token.
         """
@@ -62,9 +74,14 @@ class PrefixCache:
             if block is None:
                 break
             found.append(block)
-        while found and not self._resumable(len(found) * self._pool.block_size):
+        known = len(found)
+        while found and self.snapshots is not None and self.snapshots.find(names[len(found) - 1]) is None:
             found.pop()
-        return found
+        return Hit(found, known)
+
+    def knows(self, name: bytes) -> bool:
+        """Whether there is a block of that name."""
+        return name in self._by_name
 
     def record(self, queried_tokens: int, hit_tokens: int) -> None:
         """Counts one admission."""
@@ -90,8 +107,11 @@ class PrefixCache:
         assert all(self._by_name[name] == block for block, name in self._names.items()), "a name points elsewhere"
 
     def _forget(self, block: int) -> None:
-        del self._by_name[self._names.pop(block)]
+        name = self._names.pop(block)
+        del self._by_name[name]
         self._evictions += 1
+        if self.snapshots is not None:
+            self.snapshots.forget(name)
 
 
 def _framed(part: bytes) -> bytes:

@@ -8,25 +8,46 @@ from services.target.core.request import Request, RequestSpec
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """The recurrent states of a slot, which hold its first `folded` tokens, go to the place `snapshot`.
+
+    `name` is that of the K/V block that ends there.
+    """
+
+    slot: int
+    folded: int
+    snapshot: int
+    name: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
-    """Prompt tokens to compute at positions `start ..`; after the `last` one the first token is chosen."""
+    """Prompt tokens to compute at positions `start ..`; after the `last` one the first token is chosen.
+
+    After it come its `saves`, at most one.
+    """
 
     slot: int
     epoch: int
     start: int
     token_ids: tuple[int, ...]
     last: bool
+    saves: tuple[Save, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A waiting request gets a slot. The first `cached` tokens of `spec.token_ids` are in `blocks` already."""
+    """A waiting request gets a slot. The first `cached` tokens of `spec.token_ids` are in `blocks` already.
+
+    Recurrent states of them are at the place `snapshot`.
+    """
 
     slot: int
     epoch: int
     spec: RequestSpec
     blocks: tuple[int, ...]
     cached: int
+    snapshot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +60,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One round. The runner applies releases, admissions, growth and chunks in this order, then verifies `rows`.
+    """One round. The runner applies saves, releases, admissions, growth and chunks in this order, then verifies `rows`.
 
     A slot is the place of a running request on the device. Its `epoch` rises whenever a request gets or leaves it. The
     pad slot, behind all others, belongs to none.
@@ -48,7 +69,8 @@ class Plan:
     committed token, and `width - 1` drafts. A round of width 1 is plain. The forward has `bucket` rows, the smallest
     captured number that holds them all; the rest are the pad slot's.
 
-    A slot may be released and admitted in one plan; a slot whose last chunk is here is not among `rows`.
+    A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
+    `saves` are of slots that were left.
     """
 
     number: int
@@ -59,10 +81,11 @@ class Plan:
     admissions: tuple[Admission, ...]
     grown: tuple[Growth, ...]
     released: tuple[int, ...]
+    saves: tuple[Save, ...] = ()
 
     @property
     def empty(self) -> bool:
-        """True when there is nothing to compute. The scheduler then leaves releases and admissions to a later plan."""
+        """True when there is nothing to compute. The scheduler then leaves all else to a later plan."""
         return not self.rows and not self.chunks
 
     @property
@@ -75,6 +98,11 @@ class Plan:
         """Slots that the round computes, and those that get a request or blocks in it."""
         given = (*(admission.slot for admission in self.admissions), *(growth.slot for growth in self.grown))
         return frozenset((*self.rows, *(chunk.slot for chunk in self.chunks), *given))
+
+    @property
+    def every_save(self) -> tuple[Save, ...]:
+        """Saves of slots that were left, and of prompts."""
+        return (*self.saves, *(save for chunk in self.chunks for save in chunk.saves))
 
     @property
     def prefill_tokens(self) -> int:

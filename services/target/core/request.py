@@ -68,7 +68,10 @@ class Request:
 
     `tokens` is the prompt and everything committed. `computed` is 0 while it waits. In prefill it counts the tokens
     that were found in the prefix cache or planned so far. Once a token was chosen it is `len(tokens) - 1`: all but the
-    anchor, and nothing of rounds in flight.
+    anchor, and nothing of rounds in flight. `verified` is what it was when the latest committed round began.
+
+    With recurrent states: `snapshot` is where those of `cached_tokens` are, `kept` how many tokens the latest ones hold
+    that were found or kept, and `branch` where a chunk ends so that they can be kept; 0 where none need end.
     """
 
     uid: int
@@ -87,7 +90,11 @@ class Request:
     hashed_blocks: int = 0
     computed: int = 0
     prefill_to: int = 0
+    verified: int = 0
     cached_tokens: int = 0
+    snapshot: int | None = None
+    kept: int = 0
+    branch: int = 0
     preemptions: int = 0
     admitted: float | None = None
     first_token: float | None = None

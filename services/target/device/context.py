@@ -54,7 +54,8 @@ class Pool:
         # allocated.
         weights = SharedWeights(model, arena) if attach.EMBED in arena else None
         widest = settings.widths[-1]
-        states = model.new_states(settings.blocks + 1, settings.block_size, settings.slots + 1, widest)
+        by_slot = settings.slots + 1, widest, settings.snapshots
+        states = model.new_states(settings.blocks + 1, settings.block_size, *by_slot)
         most = settings.buckets[-1] * settings.widths[-1], model.spec.vocab_size
         return cls(
             model=model,

@@ -4,6 +4,7 @@ Knows tensors and graphs, not sessions, sockets or policy. One thread calls prep
 in this order. The outputs that launch returns are landed in the order of the launches.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 
@@ -16,7 +17,7 @@ from services.common.model import DraftContext, Target
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.core.drafts import Drafts, NoDrafts
-from services.target.core.plan import Chunk, Plan
+from services.target.core.plan import Admission, Chunk, Plan, Save
 from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
@@ -94,10 +95,11 @@ class Runner:
         """
         start = perf_counter()
         self._next = self._new_output()
+        self._save(plan.saves)
         self._state.apply(plan)
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
-            self.pool.states.reset(admission.slot)
+            self._begin(admission)
         inputs = self.steps.round
         inputs.set_rows(plan.rows, self._settings.pad_slot)
         if plan.speculative:
@@ -136,6 +138,16 @@ class Runner:
         output.launched(micros(start), partial(self._drafts.watch, plan))
         return output
 
+    def _save(self, saves: Sequence[Save]) -> None:
+        for save in saves:
+            self.pool.states.save(save.slot, save.snapshot, save.folded)
+
+    def _begin(self, admission: Admission) -> None:
+        if admission.snapshot is None:
+            self.pool.states.reset(admission.slot)
+        else:
+            self.pool.states.resume(admission.slot, admission.snapshot, admission.cached)
+
     def _verify(self, plan: Plan, drafted: bool) -> None:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         seated = self._seated(rows)
@@ -153,6 +165,7 @@ class Runner:
         self.steps.chunk.set(chunk)
         self.steps.prefill(length).set_tokens(chunk.token_ids)
         self.steps.run_prefill(length)
+        self._save(chunk.saves)
         if chunk.last:
             self._first_token(chunk.slot)
 

@@ -22,7 +22,8 @@ def chunks_of(longest: int) -> tuple[int, ...]:
 class RunnerSettings:
     """Sizes of the runner's buffers and the shapes it captures.
 
-    `blocks` counts the blocks that requests may own; tensors hold one more, block 0, where pad rows write.
+    `blocks` counts the blocks that requests may own; tensors hold one more, block 0, where pad rows write. `snapshots`
+    counts the places for recurrent states, of a model that has them.
     `prefill_chunks` are the static lengths a chunk of a prompt is padded to, ascending; the last is the longest chunk.
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
@@ -33,6 +34,7 @@ class RunnerSettings:
     blocks: int
     context_limit: int
     block_size: int = 16
+    snapshots: int = 0
     widths: tuple[int, ...] = (1, 4, 8)
     buckets: tuple[int, ...] = (1, 2, 4, 8)
     prefill_chunks: tuple[int, ...] = (32, 128, 512)

@@ -13,7 +13,8 @@ from itertools import count
 
 from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
-from services.target.cache.invariants import check_blocks
+from services.target.cache.invariants import check_memory
+from services.target.cache.keeper import StateKeeper
 from services.target.cache.manager import KVCacheManager
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.load import AdmissionRate, Load
@@ -66,6 +67,7 @@ class Scheduler:
     ) -> None:
         self._settings = settings
         self._memory = KVCacheManager(pool, cache)
+        self._keeper = StateKeeper(cache, pool.block_size)
         self._pool = pool
         self._policy = policy
         self._queue = WaitingQueue()
@@ -134,8 +136,8 @@ class Scheduler:
             return Plan(self._number, 1, (), 0, (), (), (), ())
         self._number += 1
         bucket, width = (self._bucket(len(rows)), width) if rows else (0, 1)
-        released = self._roster.take_released()
-        plan = Plan(self._number, width, rows, bucket, chunks, admissions, grown.growths, released)
+        released, saves = self._roster.take_released(), self._keeper.take()
+        plan = Plan(self._number, width, rows, bucket, chunks, admissions, grown.growths, released, saves)
         self._in_flight.append(plan)
         self._width_in_flight += width
         return plan
@@ -153,6 +155,7 @@ class Scheduler:
             request = self._roster.at(chunk.slot, chunk.epoch)
             if request is not None:
                 self._memory.remember(request, chunk.start + len(chunk.token_ids))
+        self._keeper.landed(plan)
         width = plan.width if any(outcome.drafted for outcome in outcomes) else 1
         decoding = frozenset(plan.rows)
         progress: list[Progress] = []
@@ -182,6 +185,7 @@ class Scheduler:
         failed = [one for slot in sorted(plan.slots - later) if (one := self._roster.on(slot)) is not None]
         for request in failed:
             self._end(request, FinishReason.ERROR, now)
+        self._keeper.failed(plan)
         return failed
 
     def live(self) -> list[Request]:
@@ -195,8 +199,8 @@ class Scheduler:
         return Load(roster.slots - roster.free, len(queue), roster.slots, queued, pool.available, pool.total)
 
     def check(self) -> None:
-        """Raises AssertionError when a block is lost, shared wrongly or owned twice (I7)."""
-        check_blocks(self._memory, self._roster.running())
+        """Raises AssertionError when a block or a snapshot is lost, shared wrongly or owned twice (I7)."""
+        check_memory(self._memory, self._keeper, self._roster.running(), self._in_flight)
 
     def _bucket(self, rows: int) -> int:
         return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
@@ -221,8 +225,8 @@ class Scheduler:
             if request.admitted is None:
                 request.admitted = now
                 self._rate.admitted(now)
-            blocks = tuple(request.blocks)
-            admissions.append(Admission(slot, request.epoch, request.present_spec(), blocks, request.cached_tokens))
+            held = tuple(request.blocks), request.cached_tokens, request.snapshot
+            admissions.append(Admission(slot, request.epoch, request.present_spec(), *held))
         return tuple(admissions)
 
     def _reserved(self, request: Request) -> int:
@@ -243,7 +247,7 @@ class Scheduler:
         chunks, complete = self._roster.chunks(self._settings.chunk_tokens)
         for request in complete:
             self._policy.join(request.uid, request.draft_cap)
-        return chunks
+        return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])
 
     def _grow(self, width: int) -> Grown:
         if not self._settings.preemption:
@@ -265,7 +269,7 @@ class Scheduler:
         end = end or outcome.end
         tokens = outcome.tokens[:kept]
         request.tokens += tokens
-        request.computed = len(request.tokens) - 1
+        request.verified, request.computed = request.computed, len(request.tokens) - 1
         self._memory.remember(request, request.computed)
         if request.first_token is None and tokens:
             request.first_token = now
@@ -281,16 +285,15 @@ class Scheduler:
     def _end(self, request: Request, reason: FinishReason, now: float) -> None:
         del self._requests[request.uid]
         if request.state is State.WAITING:
-            request.state = State.ENDED
             self._queue.left(request)
         else:
             self._leave(request)
-            request.state = State.ENDED
-        request.end, request.ended = reason, now
+        request.state, request.end, request.ended = State.ENDED, reason, now
 
     def _leave(self, request: Request) -> None:
         """Takes the slot and the blocks from a request. The new epoch makes outcomes of rounds in flight stale."""
         if request.state is State.DECODE:
             self._policy.leave(request.uid)
+        self._keeper.leave(request, self._in_flight)
         self._roster.vacate(request)
         self._memory.release(request, self._number)

@@ -95,7 +95,8 @@ class SlotTable:
             slot = request.slot
             assert slot is not None
             start = request.computed
-            request.computed = min(request.prefill_to, start + budget)
+            end = request.branch if start < request.branch else request.prefill_to
+            request.computed = min(end, start + budget)
             budget -= request.computed - start
             last = request.computed == request.prefill_to
             chunks.append(Chunk(slot, request.epoch, start, tuple(request.tokens[start : request.computed]), last))

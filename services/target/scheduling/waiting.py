@@ -68,7 +68,7 @@ class WaitingQueue:
         return tenant in self._turns and _first(self._turns[tenant]) is not None
 
     def left(self, request: Request) -> None:
-        """Notes that a waiting request has ended; its state is no longer WAITING."""
+        """Notes that a waiting request ends; its state is no longer WAITING when the head is asked for."""
         self._forget(request)
 
     def _forget(self, request: Request) -> None:

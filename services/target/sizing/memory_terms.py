@@ -48,6 +48,11 @@ class SizingSettings(Protocol):
         ...
 
     @property
+    def held_snapshots(self) -> int:
+        """Snapshots of recurrent states, where the model has them."""
+        ...
+
+    @property
     def chunk_tokens(self) -> int:
         """Most prompt tokens of a step."""
         ...
@@ -90,6 +95,7 @@ def _target_terms(
     fixed = {
         "target_weights": size * model.elements,
         "target_states": states.fixed,
+        "state_snapshots": settings.held_snapshots * states.per_snapshot,
         "context_weights": size * context.elements,
     }
     per_slot = {

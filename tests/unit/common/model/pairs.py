@@ -86,7 +86,7 @@ def poisoned(kv: Tensor) -> Tensor:
 
 def poisoned_states(target: Target, blocks: int = 40) -> SequenceStates:
     """Return states full of NaN, of blocks of the tests' size and for four slots; what they count stays."""
-    states = target.new_states(blocks, BLOCK_SIZE, slots=4, width=16)
+    states = target.new_states(blocks, BLOCK_SIZE, slots=4, width=16, snapshots=3)
     for tensor in states.tensors:
         if tensor.is_floating_point():
             poisoned(tensor)

@@ -10,7 +10,7 @@ from torch import Tensor
 from services.common.model import Target, load_target
 from services.common.model.rows import Part, Rows
 from services.common.model.spec import Delta
-from services.common.model.states import SequenceStates
+from services.common.model.states import RecurrentStates, SequenceStates
 from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.common.model.pairs import ids_like, poisoned_states, span_at, tables
 
@@ -19,16 +19,20 @@ TEXT = 110
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its weights fit float16: the CPU's products of them have the same bits whatever the number of rows is."""
-    pair = write_tiny(Path(tmp_path_factory.mktemp("pair")), 2, family="qwen3_5_text", dtype=torch.bfloat16)
-    return load_target(pair.target)
+    return write_tiny(Path(tmp_path_factory.mktemp("pair")), 2, family="qwen3_5_text", dtype=torch.bfloat16).target
+
+
+@pytest.fixture(scope="module")
+def target(checkpoint: Path) -> Target:
+    return load_target(checkpoint)
 
 
 def test_the_planned_bytes_are_those_allocated(target: Target) -> None:
     sizes = SequenceStates.sizes(target.spec, target.dtype.itemsize, WIDTH)
     held = sum(tensor.nbytes for tensor in target.new_states(BLOCKS, BLOCK_SIZE, SLOTS, WIDTH).tensors)
-    assert sizes.per_slot > 0
+    assert sizes.per_slot > sizes.per_snapshot > 0
     assert held == sizes.fixed + (SLOTS - 1) * sizes.per_slot + BLOCKS * BLOCK_SIZE * sizes.per_token
 
 
@@ -40,20 +44,24 @@ def test_only_layers_of_attention_have_keys_and_values(target: Target) -> None:
     assert states.tensors[0].shape[0] == 1
 
 
-def test_a_prefix_hit_is_of_no_use_without_its_state(target: Target) -> None:
-    states = target.new_states(BLOCKS, BLOCK_SIZE)
-    assert states.resumable(0)
-    assert not any(states.resumable(tokens) for tokens in (1, BLOCK_SIZE, 16))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_planned_bytes_of_snapshots_are_those_allocated(checkpoint: Path, dtype: torch.dtype) -> None:
+    target, places = load_target(checkpoint, dtype), 5
+    planned = SequenceStates.sizes(target.spec, dtype.itemsize).per_snapshot
+    assert target.spec.delta is not None
+    states = RecurrentStates(target.spec, target.spec.delta, dtype, target.device, SLOTS, WIDTH, places)
+    assert sum(tensor.nbytes for tensor in states.snapshots.tensors) == places * planned
+    assert states.snapshots.tensors[0].data_ptr() not in {tensor.data_ptr() for tensor in states.tensors}
 
 
 class Text:
     """One sequence in a slot: spans of it, and the streams after its recurrent layers."""
 
-    def __init__(self, target: Target, slot: int) -> None:
+    def __init__(self, target: Target, slot: int, states: SequenceStates | None = None) -> None:
         self.target, self.slot, self.length = target, slot, 0
         self.ids_T = ids_like(TEXT)
         self.table_BN = tables([28], 28)
-        self.states = poisoned_states(target)
+        self.states = states or poisoned_states(target)
         self.streams: list[Tensor] = []
 
     def run(self, width: int, kept: int, prompt: bool = False) -> None:
@@ -104,3 +112,44 @@ def test_a_slot_that_changes_hands_begins_anew(target: Target) -> None:
     again.length, again.streams = 0, []
     again.run(24, 20, prompt=True)
     assert torch.equal(torch.cat(again.streams), torch.cat(expected.streams))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_sequence_goes_on_from_a_snapshot_to_the_bit(checkpoint: Path, dtype: torch.dtype, full: bool) -> None:
+    """In any slot, in any chunks and rounds, as a sequence that was never interrupted.
+
+    In float32 they are the bits of plain decoding too; in float64 products depend on the number of rows.
+    """
+    target, pick = load_target(checkpoint, dtype), random.Random(5)
+    plain = torch.cat(one_by_one(target, 76).streams)
+    for boundary in range(16, 65, 16) if full else (16, 48):
+        cold, first = Text(target, slot=1), Text(target, slot=1)
+        for text in (cold, first):
+            text.run(64, boundary, prompt=True)
+        first.run(16, pick.randrange(1, 15))
+        first.states.save(1, place=2, folded=boundary)
+        again = Text(target, slot=pick.choice((0, 1, 2)), states=first.states)
+        _poison_slot(again.states, again.slot)
+        again.states.resume(again.slot, place=2, folded=boundary)
+        again.length = boundary
+        _go_on((cold, again), pick)
+        warm = torch.cat(again.streams)
+        assert torch.equal(warm, torch.cat(cold.streams)[boundary:])
+        assert dtype == torch.float64 or torch.equal(warm, plain[boundary:])
+
+
+def _go_on(texts: tuple[Text, ...], pick: random.Random) -> None:
+    """Most often another chunk of a prompt, then rounds."""
+    width, kept, prompt = 40, pick.randrange(1, 12), pick.random() < 0.8
+    while texts[0].length < 76:
+        for text in texts:
+            text.run(width, min(kept, 76 - text.length), prompt)
+        width, prompt = pick.choice((1, 4, 8, 16)), False
+        kept = pick.randrange(1, width + 1)
+
+
+def _poison_slot(states: SequenceStates, slot: int) -> None:
+    """What a slot's last request left is not read."""
+    for held in states.layers[:-1]:
+        for tensor in held:
+            tensor[slot].fill_(float("nan"))

@@ -4,6 +4,7 @@ import pytest
 
 from services.target.cache.blocks import BlockPool, OutOfBlocksError
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.snapshots import SnapshotPool
 from tests.unit.target.scheduling.scheduling import BLOCK, Rig, spec
 from tests.unit.target.scheduling.simulated import unloaded_text
 
@@ -96,9 +97,9 @@ def test_the_least_recently_used_go_first_and_tails_before_heads() -> None:
         pool.release(blocks, 0)
         chains.append(chain)
     pool.take(2)
-    assert [len(cache.match(chain, 100)) for chain in chains] == [1, 3]
+    assert [len(cache.match(chain, 100).blocks) for chain in chains] == [1, 3]
     pool.take(2)
-    assert [len(cache.match(chain, 100)) for chain in chains] == [0, 2]
+    assert [len(cache.match(chain, 100).blocks) for chain in chains] == [0, 2]
     assert cache.stats().evictions == 4
     pool.check()
     cache.check()
@@ -131,12 +132,34 @@ def test_released_blocks_wait_for_their_fence() -> None:
     assert pool.available == 4 and pool.coming == 0
 
 
-def test_a_hit_ends_where_the_states_of_the_model_can_resume() -> None:
-    """Here after every second block; a shorter prefix than that is no hit."""
-    pool = BlockPool(6, BLOCK)
-    cache = PrefixCache(pool, b"m", b"d", lambda tokens: tokens % (2 * BLOCK) == 0)
+def test_a_hit_of_a_recurrent_model_ends_where_a_snapshot_is() -> None:
+    """Blocks behind the last snapshot are known, and of no use; without any there is no hit."""
+    pool, snapshots = BlockPool(6, BLOCK), SnapshotPool(2, BLOCK)
+    cache = PrefixCache(pool, b"m", b"d", snapshots)
     chain: list[bytes] = []
     cache.extend(chain, range(5 * BLOCK), b"")
-    for known, (name, block) in enumerate(zip(chain, pool.take(5), strict=True), 1):
+    blocks = pool.take(5)
+    for name, block in zip(chain, blocks, strict=True):
         cache.insert(name, block)
-        assert len(cache.match(chain, 100)) == known // 2 * 2
+    assert cache.match(chain, 100) == ([], 5)
+    snapshots.take(chain[1])
+    assert cache.match(chain, 100) == (blocks[:2], 5)
+    snapshots.take(chain[3])
+    assert cache.match(chain, 100) == (blocks[:4], 5)
+    assert cache.match(chain, 4 * BLOCK) == (blocks[:2], 3)
+
+
+def test_a_snapshot_goes_with_its_block() -> None:
+    """Nothing could find it: the chain ends before it."""
+    pool, snapshots = BlockPool(2, BLOCK), SnapshotPool(2, BLOCK)
+    cache = PrefixCache(pool, b"m", b"d", snapshots)
+    chain: list[bytes] = []
+    cache.extend(chain, range(2 * BLOCK), b"")
+    blocks = pool.take(2)
+    for name, block in zip(chain, blocks, strict=True):
+        cache.insert(name, block)
+        snapshots.take(name)
+    pool.release(blocks, 0)
+    pool.take(1)
+    assert snapshots.names == {chain[0]}, "the tail goes first"
+    assert (snapshots.held, snapshots.free, snapshots.evictions) == (1, 1, 1)

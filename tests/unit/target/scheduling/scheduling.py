@@ -3,13 +3,14 @@
 from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.snapshots import SnapshotPool
 from services.target.core.plan import Plan, Progress
 from services.target.core.request import RequestSpec
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
 from services.target.scheduling.width.width import FixedWidth
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner
 
-BLOCK = 4
+BLOCK, GRID = 4, 8
 
 
 def spec(
@@ -41,17 +42,25 @@ def spec(
 
 
 class Rig:
-    """A scheduler with a simulated device behind it."""
+    """A scheduler with a simulated device behind it; with `snapshots` places its model has recurrent states."""
 
     def __init__(
-        self, blocks: int = 64, width: int = 4, *, cached: bool = True, plain_us: float = 0.0, **changes: object
+        self,
+        blocks: int = 64,
+        width: int = 4,
+        *,
+        cached: bool = True,
+        plain_us: float = 0.0,
+        snapshots: int = 0,
+        **changes: object,
     ) -> None:
         sizes: dict[str, object] = {"slots": 4, "context_limit": 64, "buckets": (1, 2, 4), "chunk_tokens": 16}
         self.settings = SchedulerSettings(**(sizes | {"eos": EOS} | changes))  # type: ignore[arg-type]
         self.pool = BlockPool(blocks, BLOCK)
-        self.cache = PrefixCache(self.pool, b"model", b"drafter") if cached else None
+        self.snapshots = SnapshotPool(snapshots, GRID) if snapshots else None
+        self.cache = PrefixCache(self.pool, b"model", b"drafter", self.snapshots) if cached else None
         self.scheduler = Scheduler(self.settings, self.pool, self.cache, FixedWidth(width, {(1, 1): plain_us}))
-        self.device = SimulatedRunner(BLOCK, self.settings.context_limit)
+        self.device = SimulatedRunner(BLOCK, self.settings.context_limit, GRID if snapshots else 0)
         self.now = 0.0
 
     def round(self, matched: int = 2) -> tuple[Plan, tuple[Progress, ...]]:

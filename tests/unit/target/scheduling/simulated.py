@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from services.common.request.sampling import FinishReason
-from services.target.core.plan import Chunk, Outcome, Plan
+from services.target.core.plan import Admission, Chunk, Outcome, Plan, Save
 from services.target.core.request import RequestSpec
 from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
 
@@ -46,12 +46,16 @@ class _Seat:
     computed: int
     active: bool = True
     salt: bytes = field(default=b"")
+    folded: int = 0
 
 
 class SimulatedRunner:
     """Executes plans over a dictionary of K/V content; raises AssertionError on any wrong content."""
 
-    def __init__(self, block_size: int, context_limit: int) -> None:
+    def __init__(self, block_size: int, context_limit: int, grid: int = 0) -> None:
+        """With a `grid` the model has recurrent states: blocks of so many positions, folded as a round begins."""
+        self._grid = grid
+        self._kept: dict[int, tuple[bytes, list[int]]] = {}
         self._size = block_size
         self._context_limit = context_limit
         self._content: dict[tuple[int, int], tuple[bytes, int]] = {}
@@ -60,7 +64,23 @@ class SimulatedRunner:
 
     def execute(self, plan: Plan, matched: int) -> tuple[Outcome, ...]:
         """Runs a round in which the first `matched` drafts of every row are right; negative: no drafts came."""
+        self._apply(plan)
+        first = []
+        for chunk in plan.chunks:
+            first += [outcome for outcome in (self._prefill(chunk),) if outcome is not None]
+            self._save(chunk.saves)
+        rows = [outcome for slot in plan.rows if (outcome := self._verify(slot, plan.width, matched)) is not None]
+        return tuple(first + rows)
+
+    def fail(self, plan: Plan) -> None:
+        """Begins a round and computes nothing; what it was to keep is lost."""
+        self._apply(plan)
+        for save in plan.every_save:
+            self._kept.pop(save.snapshot, None)
+
+    def _apply(self, plan: Plan) -> None:
         self.written = set()
+        self._save(plan.saves)
         for slot in plan.released:
             self._seats.pop(slot, None)
         for admission in plan.admissions:
@@ -69,12 +89,10 @@ class SimulatedRunner:
             tokens = list(admission.spec.token_ids)
             seat = _Seat(admission.spec, admission.epoch, list(admission.blocks), tokens, admission.cached)
             seat.salt = admission.spec.salt
+            self._resume(admission, seat)
             self._seats[admission.slot] = seat
         for growth in plan.grown:
             self._seats[growth.slot].blocks += growth.blocks
-        first = [outcome for chunk in plan.chunks if (outcome := self._prefill(chunk)) is not None]
-        rows = [outcome for slot in plan.rows if (outcome := self._verify(slot, plan.width, matched)) is not None]
-        return tuple(first + rows)
 
     def _prefill(self, chunk: Chunk) -> Outcome | None:
         seat = self._seats[chunk.slot]
@@ -84,6 +102,7 @@ class SimulatedRunner:
             assert token == seat.tokens[chunk.start + index]
             self._write(seat, chunk.start + index, token)
         seat.computed += len(chunk.token_ids)
+        self._fold(seat)
         assert chunk.last == (seat.computed == len(seat.tokens))
         if not chunk.last:
             return None
@@ -92,6 +111,7 @@ class SimulatedRunner:
 
     def _verify(self, slot: int, width: int, matched: int) -> Outcome | None:
         seat = self._seats[slot]
+        self._fold(seat)
         if not seat.active:
             return None
         self._expect(seat)
@@ -119,6 +139,26 @@ class SimulatedRunner:
         seat.computed = len(seat.tokens) - 1
         seat.active = end is None
         return Outcome(slot, seat.epoch, tuple(chosen[:kept]), min(accepted, kept - 1), drafted, end)
+
+    def _fold(self, seat: _Seat) -> None:
+        if self._grid:
+            seat.folded = seat.computed // self._grid * self._grid
+
+    def _save(self, saves: Sequence[Save]) -> None:
+        for save in saves:
+            # A slot's state stays until another request gets it, also where its request has ended.
+            seat = self._seats[save.slot]
+            assert save.folded == seat.folded, f"a state of {seat.folded} tokens is kept as one of {save.folded}"
+            self._kept[save.snapshot] = seat.salt, seat.tokens[: save.folded]
+
+    def _resume(self, admission: Admission, seat: _Seat) -> None:
+        if not self._grid:
+            assert admission.snapshot is None
+        elif admission.cached:
+            assert admission.snapshot is not None, "a state is missing"
+            found = self._kept[admission.snapshot]
+            assert found == (seat.salt, seat.tokens[: admission.cached]), "a state of other tokens"
+            seat.folded = admission.cached
 
     def _write(self, seat: _Seat, position: int, token: int) -> None:
         index, offset = divmod(position, self._size)

@@ -22,13 +22,14 @@ from services.common.request.errors import PacelineError, Reason
 from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.snapshots import SnapshotPool
 from services.target.core.plan import Outcome, Plan
 from services.target.core.request import Request, RequestSpec, State
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
 from services.target.scheduling.width.width import WidthPolicy, adaptive_policy
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner, unloaded_text
 
-WIDTHS, BUCKETS, BLOCK, CONTEXT = (1, 4, 8), (1, 2, 4), 4, 64
+WIDTHS, BUCKETS, BLOCK, GRID, CONTEXT = (1, 4, 8), (1, 2, 4), 4, 8, 64
 MICROS = {(bucket, width): 100.0 + 10 * width + bucket for bucket in BUCKETS for width in WIDTHS}
 COMMON = tuple(range(2, 30))
 
@@ -45,12 +46,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.executed: deque[tuple[Plan, tuple[Outcome, ...]]] = deque()
 
     @initialize(
-        preemption=st.booleans(), look_ahead=st.integers(0, 2), cached=st.booleans(), blocks=st.integers(16, 40)
+        preemption=st.booleans(),
+        look_ahead=st.integers(0, 2),
+        cached=st.booleans(),
+        blocks=st.integers(16, 40),
+        snapshots=st.integers(0, 5),
     )
-    def start(self, preemption: bool, look_ahead: int, cached: bool, blocks: int) -> None:
-        """Builds one of several kinds of scheduler."""
+    def start(self, preemption: bool, look_ahead: int, cached: bool, blocks: int, snapshots: int) -> None:
+        """Builds one of several kinds of scheduler; with `snapshots` the model has recurrent states."""
         self.pool = BlockPool(blocks, BLOCK)
-        cache = PrefixCache(self.pool, b"model", b"drafter") if cached else None
+        states = SnapshotPool(snapshots, GRID) if snapshots else None
+        cache = PrefixCache(self.pool, b"model", b"drafter", states) if cached else None
         policy: WidthPolicy = adaptive_policy(WIDTHS, BUCKETS, MICROS)
         self.look_ahead = look_ahead
         self.scheduler = Scheduler(
@@ -69,7 +75,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             cache,
             policy,
         )
-        self.device = SimulatedRunner(BLOCK, CONTEXT)
+        self.device = SimulatedRunner(BLOCK, CONTEXT, GRID if snapshots else 0)
 
     @rule(
         shared=st.integers(0, 28),
@@ -142,6 +148,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         plan, outcomes = self.executed.popleft()
         for progress in self.scheduler.commit(plan, outcomes, self.now, micros=150.0).progress:
             assert progress.request.output[progress.position :] == progress.tokens
+
+    @precondition(lambda self: len(self.planned) == 1 and not self.executed)
+    @rule()
+    def fail(self) -> None:
+        """The device begins the only round in flight, and fails."""
+        plan = self.planned.popleft()
+        self.device.fail(plan)
+        for request in self.scheduler.abandon(plan, self.now):
+            assert request.end == "error"
 
     @rule(matched=st.lists(st.integers(-1, 7), min_size=1, max_size=6))
     def rounds(self, matched: list[int]) -> None:

@@ -174,6 +174,11 @@ def test_a_hybrid_on_a_cpu_has_its_recurrent_states_beside_them() -> None:
     slot = 24 * 4 * (32 * 128 * 128 + (3 + 16 + 2 * 8) * (8192 + 64)) + 8
     assert (terms.per_slot["target_slot_states"], terms.fixed["target_states"]) == (slot, slot)
     assert terms.per_token["target_kv"] == 4 * 2 * 8 * 8 * 128, "layers of attention alone have K/V"
+    snapshot = 24 * 4 * (32 * 128 * 128 + 3 * (8192 + 64))
+    assert terms.fixed["state_snapshots"] == 8 * snapshot, "one for each slot"
+    for changed, held in (({"snapshots": 3}, 3 * snapshot), ({"prefix_cache": False}, 0)):
+        fixed = pair_terms(replace(settings, **changed), model, NoContext(), 2048, (1, 4, 8)).fixed
+        assert fixed.get("state_snapshots", 0) == held
     available = available_bytes(settings, terms, model.device)
     assert available == terms.fixed_bytes + settings.slots * slot + GIB // 2
     assert plan_memory(terms, available, settings.slots, settings.block_size).blocks > 0
