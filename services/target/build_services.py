@@ -107,7 +107,9 @@ def build_services(
         sessions=sessions,
         service=service,
         watch=EngineWatch(engine, settings.stall_s),
-        state=StateMeter(metrics, worker.runner.graphs, worker.capture_cost, worker.pool, attacher, worker.handoff),
+        state=StateMeter(
+            metrics, worker.runner.graphs, worker.capture_cost, worker.pool, worker.snapshots, attacher, worker.handoff
+        ),
         attacher=attacher,
         offers=offers,
         tracer=tracer,

@@ -1,4 +1,4 @@
-"""Metrics of state that changes outside rounds: captured steps, the attachment, evictions."""
+"""Metrics of state that changes outside rounds: captured steps, the attachment, evictions, snapshots."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from services.common.device.graph import CaptureCost, Counters
 from services.common.metrics.catalogue import TargetMetrics
 from services.common.pair.handoff import HandoffMode
 from services.target.cache.blocks import BlockPool
+from services.target.cache.snapshots import SnapshotPool
 from services.target.drafting.attachment import LATE, LOST
 
 _POLL_S = 0.25
@@ -41,13 +42,14 @@ class StateMeter:
         graphs: Callable[[], Counters],
         cost: CaptureCost,
         pool: BlockPool,
+        snapshots: SnapshotPool | None,
         attacher: Attaching | None,
         handoff: Handing,
     ) -> None:
-        """``attacher`` is None where no drafter is wanted."""
+        """``snapshots`` is None for a model without recurrent states, ``attacher`` where no drafter is wanted."""
         self._metrics = metrics
         self._graphs = graphs
-        self._pool = pool
+        self._pool, self._snapshots = pool, snapshots
         self._attacher = attacher
         self._seen: dict[Counter, int] = {}
         self._handoff, self._mode = handoff, handoff.in_use
@@ -63,6 +65,8 @@ class StateMeter:
         self._grow(graphs.recaptures, metrics.graph_recaptures)
         self._grow(graphs.reallocations, metrics.arena_reallocations)
         self._grow(self._pool.evictions, metrics.prefix_cache_evictions)
+        if self._snapshots is not None:
+            self._follow_snapshots(self._snapshots)
         metrics.handoff_mode[self._mode].set(0)
         self._mode = self._handoff.in_use
         metrics.handoff_mode[self._mode].set(1)
@@ -76,6 +80,12 @@ class StateMeter:
         while True:
             self.publish()
             await asyncio.sleep(_POLL_S)
+
+    def _follow_snapshots(self, snapshots: SnapshotPool) -> None:
+        self._metrics.state_snapshots.set(snapshots.held)
+        self._metrics.state_snapshot_bytes.set(snapshots.held_bytes)
+        self._grow(snapshots.hits, self._metrics.state_snapshot_hits)
+        self._grow(snapshots.evictions, self._metrics.state_snapshot_evictions)
 
     def _grow(self, total: int, counter: Counter) -> None:
         counter.inc(total - self._seen.get(counter, 0))

@@ -130,6 +130,22 @@ CAPACITY = Board(
             ((rate("paceline_prefix_cache_evictions_total", by=PAIR), "{{pair}}"),),
         ),
         Panel(
+            "State snapshots",
+            "short",
+            "Recurrent states kept for prompts that begin alike; requests per second that went on from one; losses.",
+            (
+                (f"sum by ({PAIR}) (paceline_state_snapshots{{{SELECT}}})", "{{pair}} held"),
+                (rate("paceline_state_snapshot_hits_total", by=PAIR), "{{pair}} hits"),
+                (rate("paceline_state_snapshot_evictions_total", by=PAIR), "{{pair}} evictions"),
+            ),
+        ),
+        Panel(
+            "Memory of state snapshots",
+            "bytes",
+            "What the snapshots that are held take; room for all of them is planned.",
+            ((f"sum by ({PAIR}) (paceline_state_snapshot_bytes{{{SELECT}}})", "{{pair}}"),),
+        ),
+        Panel(
             "Captures after warm-up",
             "short",
             "Steps captured within a step of time; 0 when healthy.",

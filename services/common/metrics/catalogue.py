@@ -58,6 +58,12 @@ class TargetMetrics(ServiceMetrics):
     prompt_tokens = counter("Prompt tokens of admitted requests.")
     cached_prompt_tokens = counter("Prompt tokens served from the prefix cache.")
     prefix_cache_evictions = counter("Blocks evicted from the prefix cache.")
+    state_snapshots = gauge("Snapshots of recurrent states that are held.")
+    state_snapshot_bytes = gauge("Bytes of the snapshots that are held.")
+    state_snapshot_hits = counter("Times a request went on from a snapshot: at a prefix hit, or preempted before.")
+    state_snapshot_evictions = counter(
+        "Snapshots given up: the least recently used, and those whose block was evicted."
+    )
     requests = counter("Requests ended, by reason.", label="finish_reason", values=ENDS)
     rejects = counter("Requests refused, by reason.", label="reason", values=REJECTS)
     rounds = counter("Rounds by width; 1 is plain.", label="width")

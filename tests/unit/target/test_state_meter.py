@@ -8,6 +8,7 @@ from services.common.device.graph import CaptureCost, Counters
 from services.common.metrics.catalogue import TargetMetrics
 from services.common.pair.handoff import HandoffMode
 from services.target.cache.blocks import BlockPool
+from services.target.cache.snapshots import SnapshotPool
 from services.target.state_meter import StateMeter
 from tests.support.metrics import value_of
 
@@ -28,9 +29,8 @@ class Handing:
 def test_growth_is_published_once() -> None:
     metrics = TargetMetrics(CollectorRegistry(), "m", "p")
     attaching, graphs, pool = Attaching(), [Counters(captures=4, replays=10)], BlockPool(8, 16)
-    meter = StateMeter(
-        metrics, lambda: graphs[0], CaptureCost(2.5, 7 << 20), pool, attaching, Handing(HandoffMode.FLAGS, "flags_mps")
-    )
+    snapshots, handing = SnapshotPool(2, 16, size=100), Handing(HandoffMode.FLAGS, "flags_mps")
+    meter = StateMeter(metrics, lambda: graphs[0], CaptureCost(2.5, 7 << 20), pool, snapshots, attaching, handing)
     meter.publish()
     meter.publish()
     assert value_of(metrics.graph_captures) == 4
@@ -42,6 +42,9 @@ def test_growth_is_published_once() -> None:
     graphs[0] = Counters(captures=4, replays=13, recaptures=1, reallocations=2)
     attaching.attached, attaching.quarantined, attaching.lost = 3, 1, 1
     pool.evictions = 5
+    for name in (b"a", b"b", b"c"):
+        snapshots.take(name)
+    snapshots.use(b"c")
     meter.publish()
     grown = (
         metrics.graph_replays,
@@ -49,21 +52,26 @@ def test_growth_is_published_once() -> None:
         metrics.arena_reallocations,
         metrics.drafter_attaches,
         metrics.prefix_cache_evictions,
+        metrics.state_snapshot_hits,
+        metrics.state_snapshot_evictions,
     )
-    assert [value_of(counter) for counter in grown] == [13, 1, 2, 3, 5]
+    assert [value_of(counter) for counter in grown] == [13, 1, 2, 3, 5, 1, 1]
+    assert (value_of(metrics.state_snapshots), value_of(metrics.state_snapshot_bytes)) == (2, 200)
     assert [value_of(metrics.drafter_quarantines[reason]) for reason in ("late", "lost")] == [1, 1]
 
 
 def test_without_a_drafter_nothing_is_attached() -> None:
     metrics = TargetMetrics(CollectorRegistry(), "m", "p")
-    StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Handing(HandoffMode.HOST, "host")).publish()
+    StateMeter(
+        metrics, Counters, CaptureCost(), BlockPool(8, 16), None, None, Handing(HandoffMode.HOST, "host")
+    ).publish()
     assert value_of(metrics.drafter_attaches) == 0
     assert value_of(metrics.handoff_wanted["host"]) == 0, "PacelinePairDegraded takes it for a drafter that is missing"
 
 
 def test_a_hand_off_that_falls_back_is_seen() -> None:
     metrics, handing = TargetMetrics(CollectorRegistry(), "m", "p"), Handing(HandoffMode.SOCKET, "socket")
-    meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), Attaching(), handing)
+    meter = StateMeter(metrics, Counters, CaptureCost(), BlockPool(8, 16), None, Attaching(), handing)
     meter.publish()
     handing.in_use = "host"
     meter.publish()
