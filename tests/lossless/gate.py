@@ -5,7 +5,7 @@ It passes when `Tally.mismatches` is 0. A proposer makes a case's drafts, in thi
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
 
 import torch
@@ -34,10 +34,15 @@ HYBRIDS = {"qwen3_5": ("dflash", "ngram", "perfect", "adversarial"), "qwen3_next
 WIDTHS, HYBRID_WIDTHS = (4, 8), (4, 8, 16)
 TIGHT = 14
 """Blocks that hold no more than the two longest requests."""
-STRAINS = ("preempted", "moved")
-"""What may befall the requests of a case: blocks run out, or another target continues their text."""
+STRAINS = ("preempted", "moved", "hit")
+"""What may befall the requests of a case: blocks run out, or another target or the same one continues their text.
+
+The same one goes on from what it has cached.
+"""
 Truth = Mapping[str, Sequence[int]]
 """Prompt and plain output of each request, by its id."""
+Run = Callable[[Sequence[RequestSpec]], list[Done]]
+"""Runs requests to their end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +61,22 @@ class Case:
 class Tally:
     """Counts of the gate. `excused` texts of float32 differ from plain decoding first at a near tie (`Oracle.excuses`).
 
-    Every other difference, and each of float64, is one of `mismatches`. `accepted` drafts show that speculation was at
-    work.
+    Every other difference, and each of float64, is one of `mismatches`. `accepted` drafts and `cached` tokens show
+    that speculation and the prefix cache were at work.
     """
 
     cases: int = 0
     tokens: int = 0
     rounds: int = 0
     accepted: int = 0
+    cached: int = 0
     mismatches: int = 0
     excused: int = 0
     failures: list[dict[str, object]] = field(default_factory=list)
 
     def merge(self, other: "Tally") -> None:
         """Adds the counts of other cases."""
-        for name in ("cases", "tokens", "rounds", "accepted", "mismatches", "excused", "failures"):
+        for name in (one.name for one in fields(self)):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add(self, case: Case, spec: RequestSpec, expected: Done, got: Done, oracle: Oracle) -> None:
@@ -78,6 +84,7 @@ class Tally:
         self.tokens += len(got.tokens)
         self.rounds += got.rounds
         self.accepted += got.accepted
+        self.cached += got.cached
         if (got.tokens, got.end) == (expected.tokens, expected.end):
             return
         if case.dtype == "float32" and oracle.excuses(spec, expected.tokens, got.tokens):
@@ -97,7 +104,7 @@ def arms(dtype: str, temperature: float, proposers: Sequence[str], widths: Seque
 
 
 def hybrid_arms(family: str, dtype: str, temperature: float) -> Iterator[Case]:
-    """Every case of a hybrid, those in which requests are preempted or moved among them."""
+    """Every case of a hybrid, those in which requests are interrupted among them."""
     yield from arms(dtype, temperature, HYBRIDS[family], HYBRID_WIDTHS)
     for width, strain in product(HYBRID_WIDTHS, STRAINS):
         yield Case(dtype, temperature, width, "perfect", 4, strain)
@@ -126,7 +133,7 @@ def run_part(
 
 
 def run_hybrid_part(family: str, dtype: str, temperature: float, prompts: int, tokens: int, seed: int) -> Tally:
-    """The same for a hybrid, with wider rounds, and with requests that are preempted or moved."""
+    """The same for a hybrid, with wider rounds, and with requests that are interrupted."""
     pair = made_up_pair(family=family)
     specs = make_specs(read_target_spec(pair.target).vocab_size, prompts, tokens, temperature, seed)
     return run_gate(pair, list(hybrid_arms(family, dtype, temperature)), lambda _: specs, seed)
@@ -151,13 +158,22 @@ def run_gate(pair: Pair, cases: Sequence[Case], specs_of: Callable[[float], list
 
 def run_case(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth, seed: int) -> list[Done]:
     """All requests of one case, `batch` at a time."""
-    if case.strain != "moved":
-        return _run_in_one_place(pair, case, specs, truth, seed)
+    with _rig(pair, case, truth, seed) as rig:
+        if case.strain == "hit":
+            groups = (specs[at : at + case.batch] for at in range(0, len(specs), case.batch))
+            return [done for group in groups for done in _run_in_two_parts(group, rig.run, rig.run)]
+        if case.strain != "moved":
+            return rig.run(specs)
+        with _rig(pair, case, truth, seed + 1) as other:
+            return _run_in_two_parts(specs, rig.run, other.run)
+
+
+def _run_in_two_parts(specs: Sequence[RequestSpec], first: Run, second: Run) -> list[Done]:
+    """Begins requests in one place, and continues them in another or there again."""
     stopped = [replace(spec, stopping=replace(spec.stopping, max_tokens=_cut(spec))) for spec in specs]
-    before = _run_in_one_place(pair, case, stopped, truth, seed)
+    before = first(stopped)
     rest = [replace(spec, token_ids=(*spec.token_ids, *done.tokens)) for spec, done in zip(specs, before, strict=True)]
-    after = _run_in_one_place(pair, case, rest, truth, seed + 1)
-    return [replace(last, tokens=first.tokens + last.tokens) for first, last in zip(before, after, strict=True)]
+    return [replace(last, tokens=begun.tokens + last.tokens) for begun, last in zip(before, second(rest), strict=True)]
 
 
 def _cut(spec: RequestSpec) -> int:
@@ -166,7 +182,7 @@ def _cut(spec: RequestSpec) -> int:
     return 1 + sum(spec.token_ids) % (most - 1)
 
 
-def _run_in_one_place(pair: Pair, case: Case, specs: Sequence[RequestSpec], truth: Truth, seed: int) -> list[Done]:
+def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
     buckets = (1,) if case.batch == 1 else (1, 2, case.batch)
     settings = RigSettings(
         width=case.width,
@@ -177,8 +193,7 @@ def _run_in_one_place(pair: Pair, case: Case, specs: Sequence[RequestSpec], trut
     )
     if case.strain == "preempted":
         settings = replace(settings, blocks=TIGHT, preemption=True)
-    with Rig(pair.target, pair.drafter, settings, _proposer(case.proposer, pair, truth, seed)) as rig:
-        return rig.run(specs)
+    return Rig(pair.target, pair.drafter, settings, _proposer(case.proposer, pair, truth, seed))
 
 
 def _proposer(name: str, pair: Pair, truth: Truth, seed: int) -> ProposerFactory | None:

@@ -52,10 +52,10 @@ def test_other_families_say_nothing_else_than_plain_decoding(family: str, dtype:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_hybrids_say_nothing_else_than_plain_decoding(dtype: str, full: bool) -> None:
-    """At every width, with every proposer, beside neighbours, when preempted, and when moved to another target."""
+    """At every width, with every proposer, beside neighbours, preempted, moved to another target, after a hit."""
     prompts = PROMPTS_OF_ALL if full else 2
     sample = [
-        Case(dtype, 0.0, 16, "dflash", 4),
+        Case(dtype, 0.0, 16, "dflash", 4, "hit"),
         Case(dtype, 0.8, 8, "ngram", 1),
         Case(dtype, 0.0, 4, "adversarial", 4, "preempted"),
         Case(dtype, 0.8, 16, "perfect", 4, "moved"),
@@ -67,6 +67,7 @@ def test_hybrids_say_nothing_else_than_plain_decoding(dtype: str, full: bool) ->
     assert tally.accepted > tally.tokens // 5
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.excused <= (dtype == "float32") * len(cases) // 4
+    assert tally.cached > 16 * prompts or (dtype == "float32" and not full)
 
 
 def test_only_near_ties_of_the_two_best_are_excused() -> None:
