@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from services.common.kernels.accept import choose, passes, scores, settle, threshold
+from services.common.kernels.accept import choose, logprob, passes, scores, settle, threshold
 from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.force_acceptance import kernel as force_acceptance
@@ -261,6 +261,8 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {**ROW, "TILE": 256, "TILES_PAD": 16, "KEPT": 32, "COLUMNS": 32},
         {"found_ptr": "*i32"},
     ),
+    (logprob.tile_mass_kernel, {"TILE": 256}, {"logits_ptr": "*bf16"}),
+    (logprob.row_mass_kernel, {"TILES_PAD": 16}, {}),
     (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
     (
         choose.commit_kernel,

@@ -53,8 +53,12 @@ def accept(
 def logprobs(logits_BWV: Tensor, tokens_BW: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probabilities of the raw logits: of the chosen tokens [B, W], and the `top` ids and values [B, W, n].
 
-    Tokens below 0 (padding of a round's result) are read as token 0.
+    Tokens below 0 (padding of a round's result) are read as token 0. On a GPU equal logits are listed by id.
     """
+    if on_kernel(logits_BWV) and logits_BWV.dtype != torch.float64:
+        from services.common.kernels.accept import logprob
+
+        return logprob.logprobs(logits_BWV, tokens_BW, top)
     wide = torch.float64 if logits_BWV.dtype == torch.float64 else torch.float32
     log_BWV = torch.log_softmax(logits_BWV, -1, dtype=wide)
     chosen_BW = log_BWV.gather(-1, tokens_BW.clamp(min=0)[..., None])[..., 0]
