@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,13 @@ class Kill:
 class Cluster:
     """The controller in this process, a gateway beside it."""
 
-    def __init__(self, device: str, mps: str, folder: Path) -> None:
+    def __init__(self, device: str, mps: str, folder: Path, **changes: Any) -> None:
+        """`changes` are settings of the controller."""
         gpus = torch.cuda.device_count() if device == "cuda" else 1
         if device == "cpu":
             runtime.start = functools.partial(runtime.start, fake_gpus=gpus)
         # In float32 texts are equal whatever width a round has, on a GPU too.
-        self.settings = ClusterSettings(
+        usual = ClusterSettings(
             model=str(EMBEDDED / "target"),
             drafter=str(EMBEDDED / "drafter"),
             pairs=PAIRS,
@@ -81,6 +82,7 @@ class Cluster:
             mps=mps,  # type: ignore[arg-type]  # argparse has checked it
             run_dir=str(folder),
         )
+        self.settings = replace(usual, **changes)
         self.app = ClusterApp(self.settings)
         self.gateway: ServiceProcess | None = None
         self._metrics = ""
@@ -111,10 +113,14 @@ class Cluster:
             while not holds():
                 await asyncio.sleep(0.05)
 
+    async def gateway_address(self) -> str:
+        """Where the gateway listens."""
+        assert self.gateway is not None
+        return (await asyncio.to_thread(self.gateway.bound, WAIT_S))["grpc"]
+
     async def by_gateway(self) -> list[int]:
         """A text through the gateway."""
-        assert self.gateway is not None
-        address = (await asyncio.to_thread(self.gateway.bound, WAIT_S))["grpc"]
+        address = await self.gateway_address()
 
         def ask() -> list[int]:
             with Client(address) as client:
@@ -128,6 +134,13 @@ class Cluster:
             stream = await client.start(start("r", IDS, TOKENS))
             rounds = (await stream.ended()).speculation.rounds
         return stream.tokens, rounds
+
+    async def back(self, before: PairStatus, index: int, service: str) -> None:
+        """Waits until the controller has started a killed service again and its pair is ready."""
+        restarts = f"{service}_restarts"
+        await self.until(
+            lambda: self.pairs[index].ready and getattr(self.pairs[index], restarts) > getattr(before, restarts)
+        )
 
     def restarts(self) -> dict[str, int]:
         """What the controller's metrics say, by pair and service."""
@@ -145,10 +158,7 @@ async def killed(cluster: Cluster, index: int, service: str, texts: tuple[list[i
     os.kill(getattr(before, f"{service}_pid"), signal.SIGKILL)
     through = await cluster.by_gateway()
     gateway_served_s = time.monotonic() - began
-    restarts = f"{service}_restarts"
-    await cluster.until(
-        lambda: cluster.pairs[index].ready and getattr(cluster.pairs[index], restarts) > getattr(before, restarts)
-    )
+    await cluster.back(before, index, service)
     back_s = time.monotonic() - began
     tokens, rounds = await cluster.by_pair(index)
     async with asyncio.timeout(WAIT_S):

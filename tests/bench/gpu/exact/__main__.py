@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--save", default=None, help=f"folder of the JSON file; {RESULTS} unless --tiny")
     parser.add_argument("--only", default="", help="of kernels: what a name must contain")
+    parser.add_argument("--mps", choices=("auto", "true", "false"), help="auto for pair, false for kills")
     parser.add_argument("--against", type=Path, help="of cost: a checkout of the commit before")
     chosen = parser.parse_args()
     if chosen.stage == "cost" and not chosen.against:
@@ -47,7 +48,20 @@ def _rounds(chosen: argparse.Namespace) -> int:
     return conclude("rounds", chosen.shape, round_rows(chosen.tiny), chosen.save)
 
 
-STAGES = {"cost": _cost, "kernels": _kernels, "rounds": _rounds}
+def _pair(chosen: argparse.Namespace) -> int:
+    from tests.bench.gpu.exact.served import rows_of_pair  # imports Ray
+
+    return conclude("pair", "embedded", rows_of_pair(chosen.tiny, chosen.mps or "auto"), chosen.save)
+
+
+def _kills(chosen: argparse.Namespace) -> int:
+    from tests.bench.gpu.exact.served import rows_of_kills  # imports Ray
+
+    rows, passed = rows_of_kills(chosen.tiny, chosen.mps or "false")
+    return conclude("kills", "embedded", rows, chosen.save, passed)
+
+
+STAGES = {"cost": _cost, "kernels": _kernels, "kills": _kills, "pair": _pair, "rounds": _rounds}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -219,7 +219,13 @@ def round_rows(tiny: bool) -> list[Row]:
             _tell(str(rows[-1]))
         rows += comparison.kv_rows()
         worker.close()
-    rows.append({"seconds": round(time.perf_counter() - start, 1), **_totals(rows)})
+    exactness = worker.exactness
+    rows.append({
+        **_totals(rows),
+        "seconds": round(time.perf_counter() - start, 1),
+        "shapes": exactness.counts,
+        "unchecked": exactness.unchecked,
+    })  # fmt: skip
     return rows
 
 
