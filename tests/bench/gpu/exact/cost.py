@@ -16,7 +16,7 @@ from tests.bench.gpu.exact.report import Row
 from tests.bench.gpu.exact.step_times import Case, cases
 
 TURNS = ("now", "before", "now", "before")
-RUN_S = 150.0
+RUN_S = 240.0
 
 
 def cost_rows(against: Path, tiny: bool) -> tuple[list[Row], bool]:
