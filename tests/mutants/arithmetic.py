@@ -70,7 +70,7 @@ ARITHMETIC = (
         "services.target.device.exact.check",
         '"numerics": asdict(numerics)',
         '"numerics": numerics.release',
-        f"{EXACT}test_check.py::test_a_verdict_is_of_numerics_models_and_shapes",
+        f"{EXACT}test_check.py::test_a_verdict_is_of_numerics_models_shapes_and_sources",
     ),
     Mutant(
         "output-goes-on-with-any-numerics",

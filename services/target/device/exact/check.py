@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from services.common import kernels
+from services.common import kernels, model
 from services.common.device.numerics import Numerics
 from services.common.kernels.linear import allowed
 from services.common.kernels.linear.allowed import Product
@@ -157,18 +157,19 @@ def _refuse_if(mode: ExactMode, message: str) -> None:
         raise PacelineError(Code.FAILED_PRECONDITION, Reason.UNSUPPORTED, f"exact: {message}", "exact")
 
 
-def verdict_key(numerics: Numerics, model: StackSpec, context: StackSpec | None, shapes: RunnerSettings) -> str:
-    """Return a name for all that decides a verdict: numerics, models, captured shapes, and the source of kernels."""
+def verdict_key(numerics: Numerics, target: StackSpec, context: StackSpec | None, shapes: RunnerSettings) -> str:
+    """Return a name for all that decides a verdict: numerics, models, captured shapes, and what computes rows."""
     parts = {
         "numerics": asdict(numerics),
-        "models": [repr(model), repr(context)],
+        "models": [repr(target), repr(context)],
         "shapes": [shapes.widths, shapes.buckets, shapes.prefill_chunks, shapes.block_size, shapes.context_limit],
-        "kernels": _source_of_kernels(),
+        "sources": _sources(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _source_of_kernels() -> str:
-    folder = Path(next(iter(kernels.__path__)))
-    sources = (path.read_bytes() for path in sorted(folder.rglob("*.py")))
+def _sources() -> str:
+    """A digest of what computes rows."""
+    folders = [Path(folder) for package in (kernels, model) for folder in package.__path__]
+    sources = (path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py")))
     return hashlib.sha256(b"\0".join(sources)).hexdigest()

@@ -11,6 +11,7 @@ from services.common.device.numerics import Numerics
 from services.common.kernels.linear import allowed
 from services.common.model import load_target
 from services.common.request.errors import Code, PacelineError
+from services.target.device.exact import check
 from services.target.device.exact.check import ExactCheck, ExactMode, Exactness, verdict_key
 from services.target.device.exact.shape import Shape, prefill, verify
 from services.target.device.exact.verdict import Verdict, VerdictFile
@@ -59,11 +60,11 @@ class MadeUpSteps:
 def start(mode: ExactMode, steps: MadeUpSteps, folder: Path, unchecked: str = "", key: str = "key") -> Exactness:
     """One start of a target: recalls, captures, judges."""
     allowed.allow_all()
-    check = ExactCheck(mode, VerdictFile(key, folder), unchecked)
-    check.recall()
+    made = ExactCheck(mode, VerdictFile(key, folder), unchecked)
+    made.recall()
     steps.renew(steps.shapes)
-    check.judge(steps)
-    return check.found
+    made.judge(steps)
+    return made.found
 
 
 @pytest.mark.parametrize("mode", [ExactMode.FALLBACK, ExactMode.STRICT])
@@ -154,7 +155,7 @@ def test_verdicts_lie_beside_the_compiled_kernels(tmp_path: Path, monkeypatch: p
     assert VerdictFile("key").path == tmp_path / "paceline-exact" / "key.json"
 
 
-def test_a_verdict_is_of_numerics_models_and_shapes() -> None:
+def test_a_verdict_is_of_numerics_models_shapes_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load_target(made_up_pair().target).spec
     shapes = RunnerSettings(slots=2, blocks=9, context_limit=64)
     key = verdict_key(NUMERICS, model, None, shapes)
@@ -169,3 +170,6 @@ def test_a_verdict_is_of_numerics_models_and_shapes() -> None:
         verdict_key(NUMERICS, model, None, replace(shapes, prefill_chunks=(8,))),
     ]
     assert len({key, *others}) == 8
+    assert len(check._sources()) == 64
+    monkeypatch.setattr(check, "_sources", lambda: "other")
+    assert verdict_key(NUMERICS, model, None, shapes) != key
