@@ -16,6 +16,8 @@ from tests.support.tiny_checkpoints import write_tiny
 
 NO_CONTEXT = ("--drafter-model", "none")
 NGRAM = ("--proposer", "ngram")
+CACHED = {"r0": 0, "r1": 16, "r2": 16, "r3": 32}
+"""Whole blocks of prompts of 7, 18, 29 and 40 tokens."""
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "qwen3_5"])
@@ -30,8 +32,10 @@ async def test_drafts_leave_text_alone(family: str, tmp_path: Path) -> None:
                 for frame in frames:
                     await client.start(frame)
                 for name, received in client.requests.items():
-                    assert (await received.ended()).speculation.drafted > 0
+                    end = await received.ended()
+                    assert end.speculation.drafted > 0
                     assert received.tokens == expected[name]
+                    assert end.usage.cached_tokens == CACHED[name], "found as its twin left it, state included"
             state = await asyncio.to_thread(pair.describe)
             assert (state.attachment, state.drafter.proposer) == ("attached", "ngram")
             assert sum(each.accepted for each in state.rounds) > 0
