@@ -14,8 +14,8 @@ from services.common.kernels.prepare_span import reference as prepare_rows
 from services.common.kernels.span_attention import Span, plan_span
 from services.target.build_device import Worker
 from tests.bench.gpu.exact.cover import pairwise
-from tests.bench.gpu.exact.rounds import FULL, TINY, Comparison
-from tests.bench.gpu.exact.rounds_rig import Cell, build
+from tests.bench.gpu.exact.rounds import FLAGS, FULL, TINY, Comparison
+from tests.bench.gpu.exact.rounds_rig import Cell, TrueDrafts, build
 
 EVERYTHING = Cell(4, 4, 8, hit=True, preemption=True, ahead=True)
 
@@ -51,12 +51,21 @@ def test_the_full_plan_is_as_large_as_promised() -> None:
     assert FULL.sizes.longest + FULL.rig.widths[-1] <= FULL.rig.context_limit
     for name, values in {"width": {1, 4, 8, 16}, "requests": {1, 8, 32, 128}, "chunk": {256, 2048}}.items():
         assert {getattr(cell, name) for cell in cells} == values
+    for name in FLAGS:
+        on = sum(getattr(cell, name) for cell in cells)
+        assert len(cells) / 3 <= on <= 2 * len(cells) / 3
 
 
 def test_a_cell_of_everything_says_what_plain_rounds_say(comparison: Comparison) -> None:
     row = comparison.cell(EVERYTHING, 6)
     assert row["exact"]["differ"] == 0
     assert 0 < row["accepted"] < row["drafted"]
+
+
+def test_a_cell_that_never_drafts_shows_nothing(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrueDrafts, "draft", lambda drafts, plan: None)
+    row = comparison.cell(Cell(4, 4, 32), 6)
+    assert (row["exact"]["streams"], row["exact"]["differ"], row["void"]) == (0, 0, "accepted")
 
 
 def test_texts_of_misplaced_keys_differ(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

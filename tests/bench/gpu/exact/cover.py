@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
@@ -10,14 +11,20 @@ Pair = tuple[tuple[str, int], tuple[str, int]]
 
 
 def pairwise(factors: Mapping[str, Sequence[int]]) -> list[Cell]:
-    """Chooses cells one by one, each the first with most pairs that none before it has."""
+    """Chooses cells one by one: with most pairs that none before it has, and among equals of the rarest values."""
     every = [dict(zip(factors, values, strict=True)) for values in product(*factors.values())]
     left = {pair for cell in every for pair in pairs_of(cell)}
+    used: Counter[tuple[str, int]] = Counter()
+
+    def gain(cell: Cell) -> tuple[int, int]:
+        return len(left.intersection(pairs_of(cell))), -sum(used[value] for value in cell.items())
+
     chosen: list[Cell] = []
     while left:
-        best = max(every, key=lambda cell: len(left.intersection(pairs_of(cell))))
+        best = max(every, key=gain)
         chosen.append(best)
         left.difference_update(pairs_of(best))
+        used.update(best.items())
     return chosen
 
 

@@ -19,14 +19,13 @@ TINY_SIZES = Sizes((0, 1, 19, 40, 63, 64), (1, 2, 3), (1, 2, 4), ((0, 64), (16, 
 TINY_ROWS = 40
 
 
-def kernel_rows(device: str, dtype: str, tiny: bool, only: str) -> list[Row]:
+def kernel_rows(device: str, dtype: str, tiny: bool, only: str) -> Iterator[Row]:
     """One row for each output of each kernel; `only` names what a kernel's name must contain."""
-    rows, start = [], time.perf_counter()
+    start = time.perf_counter()
     for tally in _tallies(Numbers(getattr(torch, dtype), device, SEED), tiny, only):
         took, start = time.perf_counter() - start, time.perf_counter()
         more = {"cases": tally.cases, "seconds": round(took, 1)} | ({"first": tally.first} if tally.first else {})
-        rows.append(exact_row(tally.what, tally.compared, tally.differ, **more))
-    return rows
+        yield exact_row(tally.what, tally.compared, tally.differ, **more)
 
 
 @torch.inference_mode()

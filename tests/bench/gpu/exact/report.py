@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,23 @@ def exact_row(what: str, streams: int, differ: int, **more: object) -> Row:
     return {"exact": {"what": what, "streams": streams, "differ": differ}, **more}
 
 
-def conclude(stage: str, shape: str, rows: Sequence[Row], folder: str, passed: bool = True) -> int:
-    """Prints and saves rows; returns the exit status: 1 when one differs, nothing was compared, or not `passed`."""
-    document = {"bench": f"exact {stage}", **circumstances(shape, MODULE), "rows": list(rows)}
-    if folder:
-        _path(folder, stage, document["device"]).write_text(json.dumps(document, indent=1) + "\n")
+def conclude(stage: str, shape: str, rows: Iterable[Row], folder: str, passed: bool = True) -> int:
+    """Prints and saves each row as it comes; returns the exit status.
+
+    It is 1 when something differs, a row has compared nothing, there is no row, or `passed` is false.
+    """
+    document: Row = {"bench": f"exact {stage}", **circumstances(shape, MODULE), "rows": []}
+    path = _path(folder, stage, document["device"]) if folder else None
     for row in rows:
+        document["rows"].append(row)
         print(_line(row), flush=True)
-    found = [row["exact"] for row in rows if "exact" in row]
+        if path:
+            path.write_text(json.dumps(document, indent=1) + "\n")
+    found = [row["exact"] for row in document["rows"] if "exact" in row]
     if found:
         print(f"{stage}: {sum(one['streams'] for one in found)} compared, {sum(one['differ'] for one in found)} differ")
     fine = all(one["differ"] == 0 and one["streams"] > 0 for one in found)
-    return 0 if passed and fine and rows else 1
+    return 0 if passed and fine and document["rows"] else 1
 
 
 def _path(folder: str, stage: str, device: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -103,12 +103,13 @@ class Comparison:
         texts, rounds = self._hit(cell, specs) if cell.hit else self._run(cell, specs)
         places = [self._difference(self.plain[index], text) for index, text in zip(chosen, texts, strict=True)]
         found = [place for place in places if place >= 0]
-        self._check(cell, rounds, sum(len(text.tokens) for text in texts), len(specs))
         more = asdict(rounds.counts) | {"tokens": sum(len(text.tokens) for text in texts)}
         more |= {"seconds": round(time.perf_counter() - start, 1)} | ({"earliest": min(found)} if found else {})
+        if void := self._void(cell, rounds, more["tokens"], len(specs)):
+            return exact_row(named(cell), 0, len(found), void=void, **more)
         return exact_row(named(cell), len(specs), len(found), **more)
 
-    def kv_rows(self) -> list[Row]:
+    def kv_rows(self) -> Iterator[Row]:
         """K/V of plain decoding against K/V of the same tokens by chunks of a prompt, by verifies, and alone."""
         plan, sizes = self._plan, LoadSizes(self._plan.kv_tokens, ((1, 8),))
         specs = [replace(spec, logprobs=None) for spec in specs_of(plan.kv_requests, plan.rig.shape.vocab, sizes, 5)]
@@ -121,12 +122,10 @@ class Comparison:
         ways = [(f"prefill in chunks of {each}", Cell(1, batch, each), prompts) for each in plan.chunks]
         ways += [(f"verifies of {width}", Cell(width, batch, chunk), specs) for width in plan.rig.widths[1:]]
         ways += [("plain rounds alone", Cell(1, 1, chunk), specs[:1])]
-        rows = []
         for name, cell, asked in ways:
             found = self._kv(self._run(cell, asked)[1], asked, counts[: len(asked)])
             differ = sum(not self._alike(one, other) for one, other in zip(plain, found, strict=False))
-            rows.append(exact_row(f"K/V of plain rounds and of {name}", len(found), differ))
-        return rows
+            yield exact_row(f"K/V of plain rounds and of {name}", len(found), differ)
 
     def _run(self, cell: Cell, specs: Sequence[RequestSpec]) -> tuple[list[Text], Rounds]:
         truth = self._truth if cell.width > 1 else {}
@@ -160,13 +159,16 @@ class Comparison:
             token = next((place for place, (one, other) in told if one != other), 0)
         return token
 
-    def _check(self, cell: Cell, rounds: Rounds, tokens: int, streams: int) -> None:
-        """A cell that never drafted, hit or preempted would show nothing."""
+    def _void(self, cell: Cell, rounds: Rounds, tokens: int, streams: int) -> str:
+        """Why a cell has shown nothing: it did not draft, hit or preempt as it is named for, or texts are cut."""
         counts = rounds.counts
-        assert tokens == streams * self._plan.sizes.tokens, f"{named(cell)}: {tokens} tokens of {streams} requests"
-        assert (counts.accepted > 0) == (cell.width > 1), f"{named(cell)}: {counts}"
-        assert (counts.hit_tokens > 0) == cell.hit, f"{named(cell)}: {counts}"
-        assert (counts.preempted > 0) == cell.preemption, f"{named(cell)}: {counts}"
+        checks = {
+            "length of texts": tokens == streams * self._plan.sizes.tokens,
+            "accepted": (counts.accepted > 0) == (cell.width > 1),
+            "hit tokens": (counts.hit_tokens > 0) == cell.hit,
+            "preempted": (counts.preempted > 0) == cell.preemption,
+        }
+        return ", ".join(name for name, right in checks.items() if not right)
 
     def _kv(self, rounds: Rounds, specs: Sequence[RequestSpec], counts: Sequence[int]) -> list[list[Tensor]]:
         """Each request's K/V and draft context of its first tokens, out of the blocks that it had.
@@ -205,34 +207,28 @@ def _as_prompt(spec: RequestSpec, tokens: Sequence[int]) -> RequestSpec:
     return replace(begun(spec, 1), token_ids=tuple(tokens), prompt_length=len(tokens))
 
 
-def round_rows(tiny: bool) -> list[Row]:
-    """One row for each cell, for a sample that is run alone, and for K/V."""
+def round_rows(tiny: bool) -> Iterator[Row]:
+    """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts."""
     plan, start = TINY if tiny else FULL, time.perf_counter()
+    texts: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         worker = build(plan.rig, Path(folder))
         _tell(f"started in {time.perf_counter() - start:.0f} s, {worker.budget.blocks} blocks")
         comparison = Comparison(worker, plan)
         _tell(f"texts of plain rounds after {time.perf_counter() - start:.0f} s")
-        rows = [comparison.cell(Cell(1, 1, plan.chunks[-1]), min(ALONE, plan.most))]
-        for cell in plan.cells:
-            rows.append(comparison.cell(cell, plan.loads[cell.requests]))
-            _tell(str(rows[-1]))
-        rows += comparison.kv_rows()
+        alone = Cell(1, 1, plan.chunks[-1]), min(ALONE, plan.most)
+        for cell, count in [alone, *((cell, plan.loads[cell.requests]) for cell in plan.cells)]:
+            texts.append(comparison.cell(cell, count))
+            yield texts[-1]
+        yield from comparison.kv_rows()
+        exactness = worker.exactness
         worker.close()
-    exactness = worker.exactness
-    rows.append({
-        **_totals(rows),
-        "seconds": round(time.perf_counter() - start, 1),
-        "shapes": exactness.counts,
-        "unchecked": exactness.unchecked,
-    })  # fmt: skip
-    return rows
+    tokens, seconds = sum(row["tokens"] for row in texts), round(time.perf_counter() - start, 1)
+    yield exact_row("all texts", *_sums(texts), tokens=tokens, seconds=seconds, shapes=exactness.counts)
 
 
-def _totals(rows: Sequence[Row]) -> Row:
-    texts = [row for row in rows if "tokens" in row]
-    compared, differ = (sum(row["exact"][name] for row in texts) for name in ("streams", "differ"))
-    return exact_row("all texts", compared, differ, tokens=sum(row["tokens"] for row in texts))
+def _sums(rows: Sequence[Row]) -> tuple[int, int]:
+    return sum(row["exact"]["streams"] for row in rows), sum(row["exact"]["differ"] for row in rows)
 
 
 def _tell(line: str) -> None:
