@@ -10,10 +10,6 @@ from services.target.device.steps import Steps, synchronise
 REPEATS = 3
 
 
-SPLIT_TOKENS = 256
-"""Positions of a split of attention, at whose edges the check looks."""
-
-
 def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[tuple[int, int], int]:
     """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows.
 
@@ -29,7 +25,7 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
         check.recall()
     steps.capture()
     if check is not None:
-        check.judge(CapturedSteps(pool, steps, SPLIT_TOKENS))
+        check.judge(CapturedSteps(pool, steps))
     costs = {
         (bucket, width): _measure(pool, steps, bucket, width)
         for bucket in pool.settings.buckets

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from services.target.device.exact.shape import PREFILL, TILE_TOKENS, Shape, lengths, verify
+from services.target.device.exact.shape import EDGES, PREFILL, TILE_TOKENS, Shape, lengths, verify
 
 _SEED = 7
 _RANDOM_ROWS = 2
@@ -39,16 +39,16 @@ class Sequences(Protocol):
 
 
 class Comparison:
-    """Compares every shape of a target; `split_tokens` are the positions of a split of attention.
+    """Compares every shape of a target, at lengths around some edges.
 
     What counts is a plain round of one sequence. With it some rows of every bucket's rounds are compared: the first,
     the last, and two at random. All rows of wider rounds are compared with plain rounds of their bucket. A chunk is
     compared with rounds of a shape that was found equal.
     """
 
-    def __init__(self, sequences: Sequences, shapes: Iterable[Shape], split_tokens: int) -> None:
+    def __init__(self, sequences: Sequences, shapes: Iterable[Shape], edges: Sequence[int] = EDGES) -> None:
         self._of, self._shapes = sequences, sorted(shapes)
-        self._split = split_tokens
+        self._edges = tuple(edges)
         self._widest = max(shape.width for shape in self._shapes if shape.kind != PREFILL)
         self._random = Random(_SEED)
 
@@ -69,7 +69,7 @@ class Comparison:
 
     def _seatings(self, bucket: int) -> Iterator[tuple[int, ...]]:
         """Yield the lengths of a bucket's sequences, until every length had its turn."""
-        places = lengths(self._of.reach, self._widest, self._split)
+        places = lengths(self._of.reach, self._widest, self._edges)
         count = min(bucket, self._of.seats)
         for first in range(0, len(places), count):
             yield tuple(places[(first + seat) % len(places)] for seat in range(count))

@@ -1,12 +1,14 @@
 """The shapes that are compared, and the lengths at which an order of sums by position would show."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from services.target.device.shapes import RunnerSettings
 
 TILE_TOKENS = 64
 """Positions of a key tile."""
+EDGES = (TILE_TOKENS, 1024, 8192)
+"""Positions at which a tile of keys ends, and then from which on attention splits what a row sees into larger parts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,11 +48,11 @@ def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
     yield from map(prefill, settings.prefill_chunks)
 
 
-def lengths(reach: int, widest: int, split_tokens: int) -> tuple[int, ...]:
-    """Return lengths just below and above a key tile and a split, and the largest whose rows end at `reach`.
+def lengths(reach: int, widest: int, edges: Sequence[int] = EDGES) -> tuple[int, ...]:
+    """Return lengths just below and above each edge, and the largest whose rows end at `reach`.
 
-    A span that begins two positions below a boundary has its third row above, so both sides are in one forward.
+    A span that begins two positions below an edge has its third row above, so both sides are in one forward.
     """
     last = reach - widest
-    around = (edge + step for edge in (TILE_TOKENS, split_tokens) for step in (-2, 1))
+    around = (edge + step for edge in edges for step in (-2, 1))
     return tuple(sorted({min(length, last) for length in (*around, last)}))

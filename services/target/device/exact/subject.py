@@ -1,20 +1,20 @@
 """The captured steps of a target, as the check compares and renews them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from services.target.device.context import Pool
 from services.target.device.exact.compare import Comparison
 from services.target.device.exact.scratch import Scratch
-from services.target.device.exact.shape import PREFILL, Shape, every_shape
+from services.target.device.exact.shape import EDGES, PREFILL, Shape, every_shape
 from services.target.device.steps import Steps
 
 
 class CapturedSteps:
     """All shapes of a target that has captured them and taken no request yet."""
 
-    def __init__(self, pool: Pool, steps: Steps, split_tokens: int) -> None:
-        """`split_tokens` are the positions of a split of attention."""
-        self._pool, self._steps, self._split = pool, steps, split_tokens
+    def __init__(self, pool: Pool, steps: Steps, edges: Sequence[int] = EDGES) -> None:
+        """`edges` are positions at which rows of one forward may be computed otherwise."""
+        self._pool, self._steps, self._edges = pool, steps, edges
         self.shapes = tuple(every_shape(pool.settings))
         self.products = tuple(dict.fromkeys((*pool.model.products, *pool.context.products)))
 
@@ -33,7 +33,7 @@ class CapturedSteps:
     def differing(self, only: Iterable[Shape] | None = None) -> tuple[Shape, ...]:
         """Return the shapes whose rows differ from W = 1 of one sequence, of all or of some."""
         with Scratch(self._pool, self._steps) as sequences:
-            found = Comparison(sequences, self.shapes, self._split).differing(only)
+            found = Comparison(sequences, self.shapes, self._edges).differing(only)
         self._steps.graphs.settle()
         return found
 

@@ -11,7 +11,7 @@ from services.target.device.exact.compare import Comparison
 from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, verify
 from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
 
-SPLIT, REACH = 512, 4096
+REACH = 4096
 SETTINGS = RunnerSettings(
     slots=3, blocks=900, context_limit=REACH, widths=(1, 2, 4), buckets=(1, 2, 4), prefill_chunks=(8, 32)
 )
@@ -51,7 +51,7 @@ class MadeUp:
 
 
 def named(sequences: MadeUp, settings: RunnerSettings = SETTINGS) -> tuple[Shape, ...]:
-    return Comparison(sequences, every_shape(settings), SPLIT).differing()
+    return Comparison(sequences, every_shape(settings)).differing()
 
 
 def test_equal_rows_name_nothing() -> None:
@@ -83,20 +83,21 @@ def test_chunks_are_held_to_a_round_that_was_found_equal() -> None:
 
 def test_only_some_shapes_are_compared_again() -> None:
     sequences = MadeUp(lambda shape, slot, row: shape in (verify(2, 4), prefill(8)))
-    comparison = Comparison(sequences, every_shape(SETTINGS), SPLIT)
+    comparison = Comparison(sequences, every_shape(SETTINGS))
     assert comparison.differing() == (prefill(8), verify(2, 4))
     assert comparison.differing([verify(2, 2), prefill(8)]) == (prefill(8),)
 
 
-def test_lengths_lie_around_a_tile_a_split_and_before_the_limit() -> None:
-    assert lengths(REACH, 4, SPLIT) == (62, 65, 510, 513, REACH - 4)
-    assert lengths(100, 4, SPLIT) == (62, 65, 96)
-    assert lengths(40, 4, SPLIT) == (36,)
+def test_lengths_lie_around_tiles_and_splits_and_before_the_limit() -> None:
+    assert lengths(40_960, 4) == (62, 65, 1022, 1025, 8190, 8193, 40_956)
+    assert lengths(REACH, 4) == (62, 65, 1022, 1025, REACH - 4)
+    assert lengths(100, 4) == (62, 65, 96)
+    assert lengths(40, 4) == (36,)
     sequences = MadeUp()
     named(sequences)
     for bucket in (1, 2, 3):
         seen = {length for seated in sequences.seated if len(seated) == bucket for length in seated}
-        assert seen == set(lengths(REACH, 4, SPLIT))
+        assert seen == set(lengths(REACH, 4))
 
 
 DRAFTED = (1, 4, 8, 16)

@@ -24,7 +24,7 @@ from tests.unit.target.core.specs import SAMPLED, prompt, request
 SETTINGS = RigSettings(
     width=4, slots=2, buckets=(1, 2), prefill_chunks=(16,), context_limit=112, blocks=40, dtype=torch.float64
 )
-SPLIT = 96
+EDGES = (64, 96)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def rig() -> Iterator[Rig]:
 
 
 def checked(rig: Rig) -> list[str]:
-    return [str(shape) for shape in CapturedSteps(rig.runner.pool, rig.runner.steps, SPLIT).differing()]
+    return [str(shape) for shape in CapturedSteps(rig.runner.pool, rig.runner.steps, EDGES).differing()]
 
 
 def test_a_real_pair_passes_and_nothing_remains_of_the_check(rig: Rig) -> None:
@@ -124,7 +124,7 @@ def test_the_drafts_of_a_round_are_read(rig: Rig, monkeypatch: pytest.MonkeyPatc
 def test_a_pool_without_room_is_told() -> None:
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, RigSettings(blocks=1, slots=1, buckets=(1,))) as rig:
-        assert "blocks" in CapturedSteps(rig.runner.pool, rig.runner.steps, SPLIT).incomparable
+        assert "blocks" in CapturedSteps(rig.runner.pool, rig.runner.steps, EDGES).incomparable
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
