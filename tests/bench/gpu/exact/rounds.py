@@ -21,7 +21,7 @@ from services.target.core.request import RequestSpec
 from tests.bench.gpu.exact.cover import pairwise
 from tests.bench.gpu.exact.loads import LoadSizes, Text, begun, resumed, specs_of
 from tests.bench.gpu.exact.report import Row, exact_row
-from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, build
+from tests.bench.gpu.exact.rounds_rig import Cell, RigShape, Rounds, Truth, build
 from tests.bench.gpu.shapes import SHAPES
 
 FLAGS = ("hit", "preemption", "ahead")
@@ -92,7 +92,7 @@ class Comparison:
         self.worker, self._plan, self._number = worker, plan, 0
         self._on_cpu = plan.rig.device == "cpu"
         self.specs = specs_of(plan.most, plan.rig.shape.vocab, plan.sizes)
-        self.plain = self._run(plan.plain, self.specs)[0]
+        self.plain = self._run(plan.plain, self.specs, {})[0]
         self._truth = _known(self.specs, self.plain)
 
     def cell(self, cell: Cell, count: int) -> Row:
@@ -100,7 +100,7 @@ class Comparison:
         start = time.perf_counter()
         chosen = [index for index in range(count) if self._possible(cell, self.specs[index])]
         specs = [self.specs[index] for index in chosen]
-        texts, rounds = self._hit(cell, specs) if cell.hit else self._run(cell, specs)
+        texts, rounds = self._hit(cell, specs) if cell.hit else self._run(cell, specs, self._truth)
         places = [self._difference(self.plain[index], text) for index, text in zip(chosen, texts, strict=True)]
         found = [place for place in places if place >= 0]
         more = asdict(rounds.counts) | {"tokens": sum(len(text.tokens) for text in texts)}
@@ -114,21 +114,20 @@ class Comparison:
         plan, sizes = self._plan, LoadSizes(self._plan.kv_tokens, ((1, 8),))
         specs = [replace(spec, logprobs=None) for spec in specs_of(plan.kv_requests, plan.rig.shape.vocab, sizes, 5)]
         batch, chunk = len(specs), plan.chunks[-1]
-        texts, rounds = self._run(Cell(1, batch, chunk), specs)
-        self._truth = _known(specs, texts)
-        counts = [len(self._truth[spec.request_id]) - 1 for spec in specs]
+        texts, rounds = self._run(Cell(1, batch, chunk), specs, {})
+        truth = _known(specs, texts)
+        counts = [len(truth[spec.request_id]) - 1 for spec in specs]
         plain = self._kv(rounds, specs, counts)
-        prompts = [_as_prompt(spec, self._truth[spec.request_id]) for spec in specs]
+        prompts = [_as_prompt(spec, truth[spec.request_id]) for spec in specs]
         ways = [(f"prefill in chunks of {each}", Cell(1, batch, each), prompts) for each in plan.chunks]
         ways += [(f"verifies of {width}", Cell(width, batch, chunk), specs) for width in plan.rig.widths[1:]]
         ways += [("plain rounds alone", Cell(1, 1, chunk), specs[:1])]
         for name, cell, asked in ways:
-            found = self._kv(self._run(cell, asked)[1], asked, counts[: len(asked)])
+            found = self._kv(self._run(cell, asked, truth)[1], asked, counts[: len(asked)])
             differ = sum(not self._alike(one, other) for one, other in zip(plain, found, strict=False))
             yield exact_row(f"K/V of plain rounds and of {name}", len(found), differ)
 
-    def _run(self, cell: Cell, specs: Sequence[RequestSpec]) -> tuple[list[Text], Rounds]:
-        truth = self._truth if cell.width > 1 else {}
+    def _run(self, cell: Cell, specs: Sequence[RequestSpec], truth: Truth) -> tuple[list[Text], Rounds]:
         rounds = Rounds(self.worker, cell, truth, number=self._number)
         texts = rounds.run(specs)
         self._number = rounds.number
