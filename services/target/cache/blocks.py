@@ -105,6 +105,12 @@ class BlockPool:
             raise ValueError(f"block {block} has no owner and cannot enter the cache")
         self._cached[block] = 1
 
+    def free_idle(self, block: int) -> None:
+        """Drops the content of a cached block without an owner; `evict` is not told."""
+        del self._idle[block]
+        self._cached[block] = 0
+        self._free.append(block)
+
     def check(self) -> None:
         """Raises AssertionError when a block is in two places or in none (I7)."""
         free = set(self._free)

@@ -90,9 +90,16 @@ class PrefixCache:
         self._hits += hit_tokens
 
     def insert(self, name: bytes, block: int) -> None:
-        """Names an owned block whose tokens are all committed and computed; a name that is known keeps its block."""
-        if name in self._by_name or block in self._names:
+        """Names an owned block whose tokens are all committed and computed; a name keeps a block that is owned.
+
+        One that nobody owns gives way, for it would be evicted sooner: a hybrid computes anew what it has no state for.
+        """
+        known = self._by_name.get(name)
+        if block in self._names or (known is not None and self._pool.owners(known)):
             return
+        if known is not None:
+            del self._names[known]
+            self._pool.free_idle(known)
         self._pool.mark_cached(block)
         self._by_name[name] = block
         self._names[block] = name

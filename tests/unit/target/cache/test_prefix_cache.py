@@ -105,6 +105,22 @@ def test_the_least_recently_used_go_first_and_tails_before_heads() -> None:
     cache.check()
 
 
+def test_a_block_that_was_computed_again_takes_the_name_of_an_idle_one() -> None:
+    """So a text in use is not evicted for the age of its first copy; an owned copy keeps its name."""
+    pool, chain = BlockPool(6, BLOCK), list[bytes]()
+    cache = PrefixCache(pool, b"m", b"d")
+    cache.extend(chain, range(2 * BLOCK), b"")
+    copies = [pool.take(2) for _ in range(3)]
+    for blocks, released in zip(copies, (copies[0], [], []), strict=True):
+        for name, block in zip(chain, blocks, strict=True):
+            cache.insert(name, block)
+        pool.release(released, 0)
+    assert cache.match(chain, 100).blocks == copies[1]
+    assert (pool.free, pool.idle, pool.owned) == (2, 0, 4)
+    pool.check()
+    cache.check()
+
+
 def test_the_pool_refuses_misuse() -> None:
     """Too many, twice, or of what is not cached."""
     pool = BlockPool(2, BLOCK)
