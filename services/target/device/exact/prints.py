@@ -19,7 +19,7 @@ class Prints:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._factors_N = torch.empty(0, dtype=torch.int64, device=device)
+        self._known: dict[int, Tensor] = {}
 
     def of(self, x_RN: Tensor) -> Tensor:
         """Return the prints [R] of rows [R, N]."""
@@ -30,11 +30,12 @@ class Prints:
         return torch.cat(parts)
 
     def _factors(self, count: int) -> Tensor:
-        if len(self._factors_N) < count:
+        """Return the factors of rows of a length, always the same."""
+        if count not in self._known:
             generator = torch.Generator().manual_seed(_SEED)
             drawn_N = torch.randint(-(1 << 63), (1 << 63) - 1, (count,), generator=generator) | 1
-            self._factors_N = drawn_N.to(self._device)
-        return self._factors_N[:count]
+            self._known[count] = drawn_N.to(self._device)
+        return self._known[count]
 
 
 def _bits(x_RN: Tensor) -> Tensor:

@@ -136,5 +136,7 @@ def test_a_print_tells_a_row_by_its_bits(dtype: torch.dtype) -> None:
         other = rows.clone()
         other[1, column] = torch.nextafter(rows[1, column], rows[1, column] + 1)
         assert (prints.of(other) == same).tolist() == [True, False, True]
+    prints.of(torch.ones(2, 70, dtype=dtype))
+    assert torch.equal(prints.of(rows), same), "rows of another length change nothing"
     swapped = rows[:, torch.arange(49, -1, -1)]
     assert not (prints.of(swapped) == same).any()
