@@ -27,7 +27,7 @@ from services.target.device.exact.check import ExactCheck, ExactMode, Exactness,
 from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
-from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
+from services.target.device.shapes import RunnerSettings, buckets_of, packs_of
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferConstants
@@ -37,7 +37,7 @@ from services.target.scheduling.width.width import FixedWidth, WidthPolicy, adap
 from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pair_terms
+from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms
 
 _LOG = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def _shapes(
         snapshots=settings.held_snapshots,
         widths=widths,
         buckets=buckets_of(settings.slots),
-        prefill_chunks=chunks_of(settings.chunk_tokens),
+        packs=packs_of(pack_tokens(settings, model, widths), model.spec, model.device),
         eos_ids=tuple(model.spec.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
@@ -230,6 +230,8 @@ def _scheduler(
         context_limit=shapes.context_limit,
         buckets=shapes.buckets,
         chunk_tokens=settings.chunk_tokens,
+        pack_tokens=max(pack.rows for pack in shapes.packs),
+        segment=shapes.segment,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.queued_tokens,
         look_ahead=look_ahead,

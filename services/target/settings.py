@@ -87,7 +87,7 @@ class TargetSettings:
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
-    """Most prompt tokens of a round. 0 takes the device's default: 128 on a CPU, 2,048 on a GPU."""
+    """Most prompt tokens of a round. 0 takes the device's default: 128 on a CPU, 2,048 on a GPU, 4,096 in a pause."""
     preemption: bool = False
     """Lets a request of higher priority take the place of one that runs."""
     max_waiting: int = 256
@@ -231,8 +231,13 @@ class TargetSettings:
 
     @property
     def chunk_tokens(self) -> int:
-        """Most prompt tokens of a round."""
+        """Most prompt tokens of a round in which requests decode."""
         return self.prefill_chunk or (2048 if self.device == "cuda" else 128)
+
+    @property
+    def pack_tokens(self) -> int:
+        """Most prompt tokens of a round in which nothing decodes, if memory allows."""
+        return self.prefill_chunk or (4096 if self.device == "cuda" else 128)
 
     @property
     def queued_tokens(self) -> int:

@@ -24,7 +24,7 @@ from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
-from services.target.device.shapes import RunnerSettings
+from services.target.device.shapes import PackShape, RunnerSettings
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
@@ -62,6 +62,7 @@ class RigSettings:
     With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
     hand-off by wire.
+    Packs of prompts have segments of 16 rows, but those of a model with recurrent states.
     """
 
     width: int = 1
@@ -69,7 +70,7 @@ class RigSettings:
     context_limit: int = 256
     blocks: int = 96
     buckets: tuple[int, ...] = (1, 2, 4)
-    prefill_chunks: tuple[int, ...] = (16, 64)
+    pack_tokens: int = 64
     dtype: torch.dtype = torch.float32
     prefix_cache: bool = True
     snapshots: int = 8
@@ -114,7 +115,7 @@ class Rig:
             context_limit=settings.context_limit,
             widths=settings.widths,
             buckets=settings.buckets,
-            prefill_chunks=settings.prefill_chunks,
+            packs=_packs(settings.pack_tokens, recurrent=self.model.spec.delta is not None),
             eos_ids=settings.eos_ids,
             synthetic_acceptance=settings.synthetic_acceptance,
         )
@@ -131,7 +132,7 @@ class Rig:
         grid = self.runner.pool.states.grid
         self.snapshots = SnapshotPool(settings.snapshots, grid) if grid else None
         self.cache = PrefixCache(pool, b"model", b"drafter", self.snapshots) if settings.prefix_cache else None
-        self.scheduler = _scheduler(settings, pool, self.cache)
+        self.scheduler = _scheduler(settings, self.shapes, pool, self.cache)
         self.proposer = None if propose is None else propose(self)
         self.done: dict[str, Done] = {}
         self.request_of_slot: dict[int, str] = {}
@@ -201,17 +202,25 @@ class Rig:
             done.cached = max(done.cached, progress.request.cached_tokens)
 
 
+def _packs(most: int, recurrent: bool) -> tuple[PackShape, ...]:
+    """Short ones, so that short prompts take several segments."""
+    if recurrent:
+        return PackShape(1, 16), PackShape(1, most)
+    return tuple(PackShape(count, 16) for count in range(1, most // 16 + 1))
+
+
 def _handoff(settings: RigSettings, arena: Arena) -> Handoff:
     mode = HandoffMode.WIRE if settings.drafter_memory else HandoffMode.HOST
     return build_handoff(mode, arena, torch.device("cpu"), 1.0, settings.drafter_memory != "none")
 
 
-def _scheduler(settings: RigSettings, pool: BlockPool, cache: PrefixCache | None) -> Scheduler:
+def _scheduler(settings: RigSettings, shapes: RunnerSettings, pool: BlockPool, cache: PrefixCache | None) -> Scheduler:
     sizes = SchedulerSettings(
         slots=settings.slots,
         context_limit=settings.context_limit,
         buckets=settings.buckets,
-        chunk_tokens=settings.prefill_chunks[-1],
+        chunk_tokens=settings.pack_tokens,
+        segment=shapes.segment,
         preemption=settings.preemption,
         look_ahead=settings.look_ahead,
         eos=frozenset(settings.eos_ids),

@@ -16,7 +16,7 @@ from tests.lossless.served import dflash, ngram
 
 WIDTH, TOKENS, REQUESTS = 4, 24, 6
 PAIR = made_up_pair()
-SETTINGS = RigSettings(width=WIDTH, slots=4, buckets=(4,), prefill_chunks=(128,), prefix_cache=False)
+SETTINGS = RigSettings(width=WIDTH, slots=4, buckets=(4,), pack_tokens=128, prefix_cache=False)
 
 
 @dataclass

@@ -23,9 +23,11 @@ PUBLISHER = "services.target.device.publish"
 
 _LOSSLESS = "tests/unit/target/device/test_runner_lossless.py::"
 _REQUESTS = "tests/unit/target/device/test_runner_requests.py::"
+_PACKS = "tests/unit/target/device/test_runner_packs.py::"
 _STEPS = "tests/unit/target/device/test_runner_steps.py::"
 _KERNELS = "tests/kernels/"
 
+PACKED = f"{_PACKS}test_text_is_that_of_prompts_one_by_one"
 TRANSFORMERS = f"{_LOSSLESS}test_greedy_equals_transformers"
 SPECULATION = f"{_LOSSLESS}test_speculation_changes_nothing"
 NEIGHBOURS = f"{_LOSSLESS}test_neighbours_change_nothing"
@@ -77,11 +79,38 @@ FORWARD = (
     Mutant(
         "first-token-from-the-row-before-the-last",
         PREFILL,
-        "self.last_B.fill_(count - 1)",
-        "self.last_B.fill_(max(count - 2, 0))",
+        "last = index * width + valid - 1",
+        "last = index * width + max(valid - 2, 0)",
         TRANSFORMERS,
     ),
-    Mutant("chunk-starts-at-zero", PREFILL, "self.start_B.fill_(chunk.start)", "self.start_B.fill_(0)", PREFIX),
+    Mutant(
+        "chunk-starts-at-zero",
+        PREFILL,
+        "fields[index] = slot, start, valid",
+        "fields[index] = slot, 0, valid",
+        TRANSFORMERS,
+    ),
+    Mutant(
+        "rows-of-one-prompt-written-to-anothers-blocks",
+        PREFILL,
+        "fields[index] = slot, start",
+        "fields[index] = pack.segments[0].slot, start",
+        PACKED,
+    ),
+    Mutant(
+        "first-token-from-a-row-of-another-prompt",
+        PREFILL,
+        "hidden_TD[inputs.last_B[:count]]",
+        "hidden_TD[inputs.last_B[:count].roll(1)]",
+        PACKED,
+    ),
+    Mutant(
+        "segments-start-where-their-chunk-does",
+        "services.target.device.packing",
+        "Segment(chunk.slot, chunk.start + start,",
+        "Segment(chunk.slot, chunk.start,",
+        PACKED,
+    ),
     Mutant(
         "pad-rows-point-at-a-live-slot",
         VERIFY,
@@ -150,7 +179,7 @@ FORWARD = (
     Mutant(
         "states-not-told-of-a-prompt",
         PREFILL,
-        "        pool.states.commit(inputs.row_B, inputs.valid_B)\n",
+        "        pool.states.commit(slot_B, valid_B)\n",
         "",
         "tests/unit/target/device/test_runner_states.py::test_states_follow_the_length_of_every_slot",
     ),

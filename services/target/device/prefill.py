@@ -1,8 +1,10 @@
-"""Prefill of one chunk of one prompt at a static length, and the first token after the last chunk.
+"""Prefill of a pack of prompt chunks of static shape, and the first tokens of all prompts that end with it.
 
-Rows past the chunk's tokens are padding: they write to the pad block and no real row attends to them. A chunk writes
-the draft context of its rows too, so every block is complete for any drafter that attaches later.
+Rows past a segment's tokens are padding: they write to the pad block and no real row attends to them. A pack writes the
+draft context of its rows too, so every block is complete for any drafter that attaches later.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,74 +13,94 @@ from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
 from services.common.kernels.span_attention import plan_span
 from services.common.model.rows import Part, Rows
-from services.target.core.plan import Chunk
 from services.target.device.context import Pool
+from services.target.device.packing import Pack
+from services.target.device.shapes import PackShape
 from services.target.device.verify import Mode
 
+_FIELDS = 5
 
-class PrefillInputs:
-    """Static inputs of all chunk lengths, and the hidden state of the last token of the chunk, `[1, D]`."""
+
+class PackInputs:
+    """Static inputs of packs of all sizes, and the hidden states of the last tokens of prompts, `[F + 1, D]`.
+
+    By segment of a pack: its slot, the position of its first row, its real rows, its last real row in the pack, and
+    where this one's hidden state goes; those of segments that end no prompt go behind all others. `first_F` are the
+    slots whose first tokens are chosen. One transfer fills all inputs of a pack.
+    """
 
     def __init__(self, pool: Pool) -> None:
-        device = pool.device
-        self.row_B = torch.zeros(1, dtype=torch.int32, device=device)
-        self.start_B = torch.zeros(1, dtype=torch.int64, device=device)
-        self.valid_B = torch.ones(1, dtype=torch.int64, device=device)
-        self.last_B = torch.zeros(1, dtype=torch.int64, device=device)
-        self.hidden_1D = torch.zeros(1, pool.model.spec.hidden_size, dtype=pool.model.dtype, device=device)
+        settings, device = pool.settings, pool.device
+        self._pad_slot, firsts = settings.pad_slot, settings.buckets[-1]
+        self._segments = max(shape.segments for shape in settings.packs)
+        most = max(shape.rows for shape in settings.packs)
+        self._packed_N = torch.zeros(_FIELDS * self._segments + most, dtype=torch.int64, device=device)
+        fields_5B = self._packed_N[: _FIELDS * self._segments].view(_FIELDS, -1)
+        self.slot_B, self.start_B, self.valid_B, self.last_B, self.place_B = fields_5B.unbind()
+        self.ids_T = self._packed_N[_FIELDS * self._segments :]
+        self.first_F = torch.full((firsts,), settings.pad_slot, dtype=torch.int32, device=device)
+        self.hidden_FD = torch.zeros(firsts + 1, pool.model.spec.hidden_size, dtype=pool.model.dtype, device=device)
+        self.set(Pack(settings.packs[0], []))
 
     @property
     def tensors(self) -> list[Tensor]:
         """The inputs, for the signatures of steps."""
-        return [self.row_B, self.start_B, self.valid_B, self.last_B, self.hidden_1D]
+        return [self._packed_N, self.first_F, self.hidden_FD]
 
-    def set(self, chunk: Chunk) -> None:
-        """Fills the inputs for a chunk."""
-        count = len(chunk.token_ids)
-        self.row_B.fill_(chunk.slot)
-        self.start_B.fill_(chunk.start)
-        self.valid_B.fill_(count)
-        self.last_B.fill_(count - 1)
+    def set(self, pack: Pack) -> None:
+        """Fills the inputs for a pack."""
+        (_, width), nowhere = pack.shape, len(self.first_F)
+        fields = [(self._pad_slot, 0, 0, 0, nowhere)] * self._segments
+        ids: list[int] = []
+        for index, (slot, start, token_ids, place) in enumerate(pack.segments):
+            valid = len(token_ids)
+            last = index * width + valid - 1
+            fields[index] = slot, start, valid, last, nowhere if place < 0 else place
+            ids += token_ids
+            ids += [0] * (width - valid)
+        ids += [0] * (pack.shape.rows - len(ids))
+        values = [value for field in zip(*fields, strict=True) for value in field]
+        write(self._packed_N[: len(values) + len(ids)], values + ids)
+
+    def set_first(self, slots: Sequence[int]) -> None:
+        """Fills the slots whose first tokens are chosen, in the order of their places."""
+        write(self.first_F, [*slots, *[self._pad_slot] * (len(self.first_F) - len(slots))])
 
 
 class PrefillStep:
-    """One static chunk length; `run` is what a graph captures."""
+    """One shape of pack; `run` is what a graph captures."""
 
-    def __init__(self, pool: Pool, inputs: PrefillInputs, length: int) -> None:
-        self._pool, self._inputs = pool, inputs
-        self._ids_BW = torch.zeros(1, length, dtype=torch.int64, device=pool.device)
+    def __init__(self, pool: Pool, inputs: PackInputs, shape: PackShape) -> None:
+        self._pool, self._inputs, self._shape = pool, inputs, shape
 
     @property
     def tensors(self) -> list[Tensor]:
         """The step's inputs, for its signature."""
-        return [*self._pool.tensors, *self._inputs.tensors, self._ids_BW]
-
-    def set_tokens(self, token_ids: tuple[int, ...]) -> None:
-        """Fills the chunk's ids; rows past them keep what they held and are masked."""
-        write(self._ids_BW[0, : len(token_ids)], token_ids)
+        return [*self._pool.tensors, *self._inputs.tensors]
 
     def run(self) -> None:
-        """Forward of the chunk; leaves the last token's hidden state in the shared inputs."""
-        pool, inputs = self._pool, self._inputs
-        table_BN = pool.state.block_table_SN[inputs.row_B]
-        width, block_size = self._ids_BW.shape[1], pool.settings.block_size
-        span = plan_span(table_BN, inputs.start_B, width, block_size, valid_B=inputs.valid_B)
-        rows = Rows(Part(span, inputs.row_B, inputs.valid_B))
-        hidden_TD, features_TF = pool.model.forward(self._ids_BW.flatten(), rows, pool.states, pool.context.taps)
+        """Forward of the pack; leaves the hidden states of last tokens in the shared inputs."""
+        pool, inputs, (count, width) = self._pool, self._inputs, self._shape
+        slot_B, start_B, valid_B = inputs.slot_B[:count], inputs.start_B[:count], inputs.valid_B[:count]
+        span = plan_span(pool.state.block_table_SN[slot_B], start_B, width, pool.settings.block_size, valid_B=valid_B)
+        rows = Rows(Part(span, slot_B, valid_B))
+        ids_T = inputs.ids_T[: self._shape.rows]
+        hidden_TD, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
         pool.context.write(features_TF, rows, pool.draft_kv)
-        pool.states.commit(inputs.row_B, inputs.valid_B)
-        inputs.hidden_1D.copy_(hidden_TD[inputs.last_B])
+        pool.states.commit(slot_B, valid_B)
+        inputs.hidden_FD.index_copy_(0, inputs.place_B[:count], hidden_TD[inputs.last_B[:count]])
 
 
 class FirstTokenStep:
-    """Chooses the first token of a request with the rule of every other token: an accept without drafts."""
+    """Chooses first tokens with the rule of every other token: an accept without drafts for a bucket of requests."""
 
-    def __init__(self, pool: Pool, inputs: PrefillInputs, mode: Mode, ring_TV: Tensor | None) -> None:
+    def __init__(self, pool: Pool, inputs: PackInputs, bucket: int, mode: Mode, ring_TV: Tensor | None) -> None:
         device = pool.device
         self._pool, self._inputs, self._mode, self._ring_TV = pool, inputs, mode, ring_TV
-        self._drafts_BK = torch.full((1, 0), -1, dtype=torch.int64, device=device)
-        self.noise_index_T = torch.zeros(1, dtype=torch.int64, device=device)
-        self.result = RoundResult.allocate(1, 1, device)
+        self._rows_B, self._hidden_BD = inputs.first_F[:bucket], inputs.hidden_FD[:bucket]
+        self._drafts_BK = torch.full((bucket, 0), -1, dtype=torch.int64, device=device)
+        self.noise_index_T = torch.zeros(bucket, dtype=torch.int64, device=device)
+        self.result = RoundResult.allocate(bucket, 1, device)
         self.logits_BWV = torch.empty(0)
 
     @property
@@ -88,12 +110,12 @@ class FirstTokenStep:
 
     def run(self) -> None:
         """Logits, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
-        pool, inputs = self._pool, self._inputs
-        self.logits_BWV = pool.logits(inputs.hidden_1D)[None]
+        pool = self._pool
+        self.logits_BWV = pool.logits(self._hidden_BD)[:, None]
         slots = pool.state.slots
-        accept(self.logits_BWV, self._drafts_BK, inputs.row_B, slots, self.result, self._noise(), self._mode)
+        accept(self.logits_BWV, self._drafts_BK, self._rows_B, slots, self.result, self._noise(), self._mode)
 
     def _noise(self) -> Tensor | None:
         if self._mode == "greedy" or self._ring_TV is None:
             return None
-        return self._ring_TV.index_select(0, self.noise_index_T).view(1, 1, -1)
+        return self._ring_TV.index_select(0, self.noise_index_T)[:, None]

@@ -22,6 +22,7 @@ from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import RoundOutput, Rows, micros
+from services.target.device.packing import packed
 from services.target.device.publish import Publisher
 from services.target.device.shapes import RunnerSettings
 from services.target.device.state import DeviceState
@@ -122,8 +123,7 @@ class Runner:
             return
         self._overlapped = plan.number
         start = perf_counter()
-        for chunk in plan.chunks:
-            self._prefill(chunk)
+        self._prefill(plan.chunks)
         self._next.prefill_us = micros(start)
         self._fill_noise(plan.rows, plan.width)
 
@@ -160,26 +160,27 @@ class Runner:
         self.steps.run_verify(bucket, width, mode)
         self._next.leave(seated, step.result, step.logits_BWV)
 
-    def _prefill(self, chunk: Chunk) -> None:
-        length = self._settings.chunk(len(chunk.token_ids))
-        self.steps.chunk.set(chunk)
-        self.steps.prefill(length).set_tokens(chunk.token_ids)
-        self.steps.run_prefill(length)
-        self._save(chunk.saves)
-        if chunk.last:
-            self._first_token(chunk.slot)
+    def _prefill(self, chunks: tuple[Chunk, ...]) -> None:
+        """Computes the chunks, then chooses the first tokens of all prompts that they end in one step."""
+        for pack in packed(chunks, self._settings.packs):
+            self.steps.run_prefill(pack)
+            self._save(pack.saves)
+        ended = tuple(chunk.slot for chunk in chunks if chunk.last)
+        if ended:
+            self._first_tokens(ended)
 
-    def _first_token(self, slot: int) -> None:
-        """Chooses the token after a prompt.
+    def _first_tokens(self, slots: tuple[int, ...]) -> None:
+        """Chooses the tokens after prompts.
 
-        The result is copied at once, because the next prompt overwrites it on the device.
+        The results are copied at once, because the next ones overwrite them on the device.
         """
-        self._fill_noise((slot,), 1)
-        seated = self._seated((slot,))
-        mode = mode_of(seated[0][1].plain)
+        self._fill_noise(slots, 1)
+        seated = self._seated(slots)
+        bucket, mode = self._settings.bucket(len(slots)), mode_of(all(seat.plain for _, seat in seated))
+        self.steps.pack.set_first(slots)
         if mode == "full":
-            self._ring.point(self.steps.first(mode).noise_index_T, _heads(seated), 1)
-        step = self.steps.run_first(mode)
+            self._ring.point(self.steps.first(bucket, mode).noise_index_T, _heads(seated), 1)
+        step = self.steps.run_first(bucket, mode)
         self._next.copy(seated, step.result, step.logits_BWV)
 
     def _seated(self, slots: tuple[int, ...]) -> Rows:

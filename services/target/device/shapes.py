@@ -1,8 +1,32 @@
 """The static shapes of a target: everything that graphs and buffers are sized by, fixed before the first round."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-_SHORT_CHUNKS = (32, 128, 512)
+import torch
+
+from services.common.model.spec import StackSpec
+
+_WIDTHS_ON_CPU = (32, 64, 96)
+_WIDTHS_IN_ORDER = (32, 128, 512)
+_SEGMENT, _COUNTS = 64, (1, 4, 8, 16, 24, 32, 48)
+
+
+class PackShape(NamedTuple):
+    """A forward of prompts: so many segments of `width` rows, each of one prompt at consecutive positions."""
+
+    segments: int
+    width: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the forward, padding included."""
+        return self.segments * self.width
+
+    def holds(self, lengths: Sequence[int]) -> bool:
+        """Whether prompt chunks of these lengths fit, each in segments of its own."""
+        return sum(-(-length // self.width) for length in lengths) <= self.segments
 
 
 def buckets_of(slots: int) -> tuple[int, ...]:
@@ -13,9 +37,19 @@ def buckets_of(slots: int) -> tuple[int, ...]:
     return tuple(buckets)
 
 
-def chunks_of(longest: int) -> tuple[int, ...]:
-    """How many tokens a captured chunk of a prompt may have."""
-    return (*(chunk for chunk in _SHORT_CHUNKS if chunk < longest), longest)
+def packs_of(most: int, spec: StackSpec, device: torch.device) -> tuple[PackShape, ...]:
+    """The packs that a target runs, for chunks of `most` tokens together.
+
+    A recurrent state passes through the rows of a prompt in order, so they are one segment. A GPU captures each pack
+    and hardly notices a few rows more; on a CPU every row takes its time, and so does reading a context per segment.
+    """
+    if spec.delta is not None:
+        return tuple(PackShape(1, width) for width in (*(width for width in _WIDTHS_IN_ORDER if width < most), most))
+    if device.type == "cpu":
+        widths = *(width for width in _WIDTHS_ON_CPU if width < most), most
+        return tuple(PackShape(count, width) for width in widths for count in range(1, most // width + 1))
+    full = -(-most // _SEGMENT)
+    return tuple(PackShape(count, _SEGMENT) for count in (*(count for count in _COUNTS if count < full), full))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +58,6 @@ class RunnerSettings:
 
     `blocks` counts the blocks that requests may own; tensors hold one more, block 0, where pad rows write. `snapshots`
     counts the places for recurrent states, of a model that has them.
-    `prefill_chunks` are the static lengths a chunk of a prompt is padded to, ascending; the last is the longest chunk.
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
     of threads of torch on a CPU; 0 leaves it alone.
@@ -37,7 +70,7 @@ class RunnerSettings:
     snapshots: int = 0
     widths: tuple[int, ...] = (1, 4, 8)
     buckets: tuple[int, ...] = (1, 2, 4, 8)
-    prefill_chunks: tuple[int, ...] = (32, 128, 512)
+    packs: tuple[PackShape, ...] = (PackShape(1, 32), PackShape(1, 128), PackShape(4, 32))
     eos_ids: tuple[int, ...] = ()
     max_logprobs: int = 20
     threads: int = 1
@@ -45,7 +78,7 @@ class RunnerSettings:
     eager: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("widths", "buckets", "prefill_chunks"):
+        for name in ("widths", "buckets"):
             values: tuple[int, ...] = getattr(self, name)
             if not values or values[0] < 1 or list(values) != sorted(set(values)):
                 raise ValueError(f"{name} must be positive, ascending and distinct, not {values}")
@@ -71,6 +104,7 @@ class RunnerSettings:
         """The smallest bucket that holds `rows`."""
         return next(bucket for bucket in self.buckets if bucket >= rows)
 
-    def chunk(self, tokens: int) -> int:
-        """The smallest static chunk that holds `tokens`."""
-        return next(chunk for chunk in self.prefill_chunks if chunk >= tokens)
+    @property
+    def segment(self) -> int:
+        """Rows that the last tokens of a prompt may take in a pack of several, padding included."""
+        return min((pack.width for pack in self.packs if pack.segments > 1), default=1)

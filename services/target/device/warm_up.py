@@ -5,6 +5,7 @@ import time
 from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.exact.subject import CapturedSteps
+from services.target.device.packing import Pack
 from services.target.device.steps import Steps, synchronise
 
 REPEATS = 3
@@ -20,7 +21,6 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
         PacelineError: By the check, rows differ between shapes, and that is not allowed.
     """
     steps.round.set_rows((), pool.settings.pad_slot)
-    steps.chunk.row_B.fill_(pool.settings.pad_slot)
     if check is not None:
         check.recall()
     steps.capture()
@@ -31,8 +31,8 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
         for bucket in pool.settings.buckets
         for width in pool.settings.widths
     }
-    for length in pool.settings.prefill_chunks:
-        steps.run_prefill(length)
+    for shape in pool.settings.packs:
+        steps.run_prefill(Pack(shape, []))
     synchronise(pool.device)
     return costs
 

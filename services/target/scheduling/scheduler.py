@@ -21,6 +21,7 @@ from services.target.core.load import AdmissionRate, Load
 from services.target.core.plan import Admission, Chunk, Commit, Outcome, Plan, Progress
 from services.target.core.request import Request, RequestSpec, State
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
+from services.target.scheduling.bursts import BurstPause
 from services.target.scheduling.preemption import Grown, grow_rows
 from services.target.scheduling.slots import SlotTable
 from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
@@ -32,16 +33,17 @@ from services.target.scheduling.width.width import WidthPolicy
 class SchedulerSettings:
     """Sizes of the scheduler. At most `look_ahead` rounds are planned behind one that is not committed.
 
-    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding. In a burst of
-    prompts, `(requests in prefill - 1) * burst_rows >= rows`, all rows pause: a round of few rows costs nearly as much
-    as a full one, and rows that start together end together. From one round with rows to the next it is `pause_s` at
-    most. Without `preemption` a request gets all blocks that it can ever need when it is admitted.
+    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding, and `pack_tokens`
+    those of a round without rows; both count whole segments of `segment` tokens. `BurstPause` tells of `pause_s` and
+    `burst_rows`. Without `preemption` a request gets all blocks that it can ever need when it is admitted.
     """
 
     slots: int
     context_limit: int
     buckets: tuple[int, ...]
     chunk_tokens: int = 512
+    pack_tokens: int = 0
+    segment: int = 1
     pause_s: float = 0.15
     burst_rows: int = 4
     max_waiting: int = 1024
@@ -55,8 +57,8 @@ class SchedulerSettings:
         """Raises ValueError when the buckets do not hold all slots."""
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or self.buckets[-1] < self.slots:
             raise ValueError(f"buckets {self.buckets} must rise and the last must hold {self.slots} slots")
-        if self.slots < 1 or self.chunk_tokens < 1 or self.look_ahead < 0:
-            raise ValueError("slots and chunk_tokens must be positive, look_ahead not negative")
+        if min(self.slots, self.chunk_tokens, self.segment) < 1 or self.look_ahead < 0:
+            raise ValueError("slots, chunk_tokens and segment must be positive, look_ahead not negative")
 
 
 class Scheduler:
@@ -80,7 +82,7 @@ class Scheduler:
         self._width_in_flight = 0
         self._number = 0
         self._busy_since: float | None = None
-        self._decoded = float("-inf")
+        self._pause = BurstPause(settings.pause_s, settings.burst_rows)
 
     def add(self, spec: RequestSpec, session: object, now: float) -> Request:
         """Queues a request. Raises INVALID_FIELD, CONTEXT_LIMIT or OVERLOADED; then nothing has changed."""
@@ -129,8 +131,9 @@ class Scheduler:
         grown = self._grow(width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
-        rows = () if self._pauses(grown.rows, now) else grown.rows
-        chunks = self._chunks()
+        pauses = self._pause.pauses(len(grown.rows), self._roster.prefilling, now)
+        rows = () if pauses else grown.rows
+        chunks = self._chunks(decoding=bool(rows))
         if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
@@ -168,6 +171,8 @@ class Scheduler:
                 news = self._advance(request, outcome, width if outcome.slot in decoding else 0, now)
                 committed += len(news.tokens) if news.width else 0
                 progress.append(news)
+        if not plan.rows:
+            self._pause.landed(elapsed / 1e6)
         if not plan.rows or width != plan.width:
             return Commit(tuple(progress), discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed)
@@ -235,16 +240,10 @@ class Scheduler:
             return request.limit
         return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
 
-    def _pauses(self, rows: tuple[int, ...], now: float) -> bool:
-        """Whether decoding pauses in this round for the sake of prompts."""
-        burst = (self._roster.prefilling - 1) * self._settings.burst_rows >= len(rows)
-        pauses = burst and now - self._decoded < self._settings.pause_s
-        if not pauses:
-            self._decoded = now
-        return pauses
-
-    def _chunks(self) -> tuple[Chunk, ...]:
-        chunks, complete = self._roster.chunks(self._settings.chunk_tokens)
+    def _chunks(self, decoding: bool) -> tuple[Chunk, ...]:
+        settings = self._settings
+        most = settings.chunk_tokens if decoding else max(settings.chunk_tokens, settings.pack_tokens)
+        chunks, complete = self._roster.chunks(most, settings.segment)
         for request in complete:
             self._policy.join(request.uid, request.draft_cap)
         return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])

@@ -83,10 +83,10 @@ class SlotTable:
         released, self._released = tuple(self._released), []
         return released
 
-    def chunks(self, budget: int) -> tuple[tuple[Chunk, ...], tuple[Request, ...]]:
-        """Chunks of at most `budget` prompt tokens in order, and the requests whose prompt they complete.
+    def chunks(self, budget: int, segment: int) -> tuple[tuple[Chunk, ...], tuple[Request, ...]]:
+        """Chunks of at most `budget` rows in order, and the requests whose prompt they complete.
 
-        The latter decode from the next round on.
+        A chunk takes whole segments of rows. The requests decode from the next round on.
         """
         chunks: list[Chunk] = []
         complete: list[Request] = []
@@ -97,7 +97,7 @@ class SlotTable:
             start = request.computed
             end = request.branch if start < request.branch else request.prefill_to
             request.computed = min(end, start + budget)
-            budget -= request.computed - start
+            budget -= -(-(request.computed - start) // segment) * segment
             last = request.computed == request.prefill_to
             chunks.append(Chunk(slot, request.epoch, start, tuple(request.tokens[start : request.computed]), last))
             if last:

@@ -19,7 +19,7 @@ from services.common.model.states import SequenceStates
 from services.common.model.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.device.noise_ring import bytes_per_slot
-from services.target.device.shapes import buckets_of, chunks_of
+from services.target.device.shapes import buckets_of, packs_of
 from services.target.device.steps import MODES
 from services.target.sizing.budget import MemoryBudget, MemoryTerms
 
@@ -33,6 +33,8 @@ _GRAPH_LAYER_BYTES = 81 << 10
 """Bytes of a captured step for each of its layers."""
 _DRAFT_ROWS = 1.2
 """Factor on the memory of a draft's rows: memory that one tensor frees does not always fit the next one."""
+_PACK = 256
+"""Prompt tokens of a pack are a multiple of it."""
 _PROCESS, _DRAFTER = "process", "drafter"
 _CPU_BYTES = 512 << 20
 """Bytes for slots and K/V on a CPU beside recurrent states, unless the settings say otherwise."""
@@ -54,7 +56,12 @@ class SizingSettings(Protocol):
 
     @property
     def chunk_tokens(self) -> int:
-        """Most prompt tokens of a step."""
+        """Most prompt tokens of a round in which requests decode."""
+        ...
+
+    @property
+    def pack_tokens(self) -> int:
+        """Most prompt tokens of a round, if memory allows."""
         ...
 
     @property
@@ -86,6 +93,16 @@ def pair_terms(
     return target.plus(_drafter_terms(settings, model, context, limit, widths)).without_zeros()
 
 
+def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+    """Most prompt tokens of a round in which nothing decodes: as many as the memory of the widest verify has room for.
+
+    They are never fewer than those of a round in which requests decode.
+    """
+    row = _row_elements(model.spec)
+    room = settings.slots * widths[-1] * (row + model.spec.vocab_size) // row
+    return max(settings.chunk_tokens, min(settings.pack_tokens, room // _PACK * _PACK))
+
+
 def _target_terms(
     settings: SizingSettings, model: Target, context: DraftContext, limit: int, widths: Sequence[int]
 ) -> MemoryTerms:
@@ -104,7 +121,7 @@ def _target_terms(
     }
     per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1))}
     if model.device.type == "cuda":
-        graphs = _target_steps(settings, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
+        graphs = _target_steps(settings, model, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
         rotation = sum(_rotation_bytes(each, spec.max_positions) for each in (spec, context.spec))
         fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
     else:
@@ -156,10 +173,10 @@ def check_free(budget: MemoryBudget, device: torch.device) -> None:
 
 
 def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
-    """What the largest step holds between its kernels; a chunk has logits of one row."""
+    """What the largest step holds between its kernels; a pack of prompts has no logits."""
     vocab, row = model.spec.vocab_size, _row_elements(model.spec)
     rows = settings.slots * widths[-1]
-    forward = max(rows * (row + vocab), settings.chunk_tokens * row)
+    forward = max(rows * (row + vocab), pack_tokens(settings, model, widths) * row)
     return model.dtype.itemsize * forward + scratch_bytes(rows, vocab)
 
 
@@ -183,12 +200,13 @@ def _noise_bytes(model: Target, widths: Sequence[int]) -> int:
     return bytes_per_slot(model.spec.vocab_size, widths[-1], wide)
 
 
-def _target_steps(settings: SizingSettings, widths: Sequence[int]) -> int:
-    """How many steps a target captures."""
+def _target_steps(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:
+    """How many forwards a target captures; the steps of first tokens have no layers."""
     if settings.eager:
         return 0
     rounds = len(buckets_of(settings.slots)) * len(widths)
-    return len(MODES) * (rounds + 1) + len(chunks_of(settings.chunk_tokens))
+    packs = packs_of(pack_tokens(settings, model, widths), model.spec, model.device)
+    return len(MODES) * rounds + len(packs)
 
 
 def _row_elements(spec: StackSpec) -> int:

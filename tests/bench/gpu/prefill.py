@@ -12,6 +12,8 @@ from torch import Tensor
 from services.common.device.graph import StepGraphs
 from services.common.kernels.span_attention import plan_span
 from services.common.model.rows import Part, Rows
+from services.target.core.plan import Chunk
+from services.target.device.packing import packed
 from tests.bench.gpu.rig import Rig
 from tests.bench.gpu.steps import layer_matrices, matrix
 
@@ -25,7 +27,7 @@ def prefill_rows(rig: Rig, lengths: Sequence[int]) -> list[Row]:
     for length in lengths:
         chunk = min(length, rig.settings.prefill_chunk)
         count = length // chunk
-        _seat(rig, length, chunk)
+        rig.seat(1, length)
         whole = rig.micros(lambda length=length, chunk=chunk: _prefill(rig, length, chunk), 1, 3)  # type: ignore[misc]
         products = yardstick.products(chunk) * count
         attention = sum(yardstick.attention(start, chunk) for start in range(0, length, chunk))
@@ -99,18 +101,11 @@ def context_write_us(rig: Rig, rows: int) -> float:
     return _captured_us(rig, lambda: context.write(features, Rows(part), draft_kv))
 
 
-def _seat(rig: Rig, length: int, chunk: int) -> None:
-    rig.seat(1, length)
-    inputs = rig.steps.chunk
-    inputs.row_B.fill_(0)
-    inputs.valid_B.fill_(chunk)
-    inputs.last_B.fill_(chunk - 1)
-
-
 def _prefill(rig: Rig, length: int, chunk: int) -> None:
     for start in range(0, length, chunk):
-        rig.steps.chunk.start_B.fill_(start)
-        rig.steps.run_prefill(chunk)
+        ids = tuple(range(17, 17 + chunk))
+        for pack in packed([Chunk(0, 1, start, ids, last=False)], rig.pool.settings.packs):
+            rig.steps.run_prefill(pack)
 
 
 def _captured_us(rig: Rig, run: Any) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from services.common.kernels.prepare_span import reference as prepare_rows
 from services.common.kernels.span_attention import Span, plan_span
+from services.common.model.rows import Rows
 from services.target.build_device import Worker
 from tests.bench.gpu.exact.cover import pairwise
 from tests.bench.gpu.exact.rounds import FLAGS, FULL, TINY, Comparison
@@ -85,9 +86,10 @@ def test_texts_of_misplaced_keys_differ(comparison: Comparison, monkeypatch: pyt
 def test_keys_that_a_chunk_rounds_differ(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     true_forward = type(comparison.worker.runner.pool.model).forward
 
-    def rounded(model: object, ids_T: Tensor, rows: object, states: object, taps: object = ()) -> tuple[Tensor, Tensor]:
+    def rounded(model: object, ids_T: Tensor, rows: Rows, states: object, taps: object = ()) -> tuple[Tensor, Tensor]:
         out: tuple[Tensor, Tensor] = true_forward(model, ids_T, rows, states, taps)  # type: ignore[arg-type]
-        if len(ids_T) == 8:
+        valid_B = rows.parts[0].valid_B
+        if valid_B is not None and int(valid_B.max()) == 8:
             for kv in states.tensors:  # type: ignore[attr-defined]
                 kv.copy_(kv.float())
         return out

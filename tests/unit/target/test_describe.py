@@ -4,7 +4,7 @@ from services.target.describe import exactness_to_pb
 from services.target.device.exact.check import ExactMode, Exactness
 from services.target.device.exact.verdict import Verdict
 
-MENDED, LEFT = ("verify 8 x 16",), ("prefill 512", "prefill 2048")
+MENDED, LEFT = ("verify 8 x 16",), ("prefill 8 x 64", "prefill 32 x 64")
 
 
 def test_shapes_that_differ_are_named_and_counted() -> None:

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from services.target.device.exact.shape import EDGES, PREFILL, TILE_TOKENS, Shape, lengths, verify
+from services.target.device.shapes import PackShape
 
 _SEED = 7
 _RANDOM_ROWS = 2
-_MOST_ROUNDS = 256
-"""Rounds that may stand for one chunk at the second of its places; the first is compared however many it takes."""
+_MOST_ROUNDS = 192
+"""Rounds that may stand for one pack at the second of its places; the first is compared however many it takes."""
 
 
 class Sequences(Protocol):
@@ -29,12 +30,12 @@ class Sequences(Protocol):
         """Runs a round; returns prints [slots, width, 2]."""
         ...
 
-    def prefill(self, chunk: int, start: int) -> Tensor:
-        """Runs a chunk; returns prints [tokens, 2]."""
+    def prefill(self, pack: PackShape, start: int) -> Tensor:
+        """Runs a chunk that fills a pack; returns prints [tokens, 2], with scores of the last token alone."""
         ...
 
     def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
-        """Computes the same tokens by rounds; returns prints [tokens, 2]."""
+        """Computes a chunk's tokens by rounds; returns prints [tokens, 2], with the scores of all."""
         ...
 
 
@@ -42,7 +43,7 @@ class Comparison:
     """Compares every shape of a target, at lengths around some edges.
 
     What counts is a plain round of one sequence. With it some rows of every bucket's rounds are compared: the first,
-    the last, and two at random. All rows of wider rounds are compared with plain rounds of their bucket. A chunk is
+    the last, and two at random. All rows of wider rounds are compared with plain rounds of their bucket. A pack is
     compared with rounds of a shape that was found equal.
     """
 
@@ -64,7 +65,7 @@ class Comparison:
                 found |= set(self._rounds(bucket, asked, len(seated)))
         equal = [shape for shape in self._shapes if shape.kind != PREFILL and shape not in found]
         by = max(equal, key=lambda shape: shape.rows, default=verify(1, 1))
-        found |= {shape for shape in wanted if shape.kind == PREFILL and self._chunk_differs(shape.width, by)}
+        found |= set(self._packs([shape for shape in self._shapes if shape.kind == PREFILL and shape in wanted], by))
         return tuple(sorted(found))
 
     def _seatings(self, bucket: int) -> Iterator[tuple[int, ...]]:
@@ -98,12 +99,21 @@ class Comparison:
         middle = self._random.sample(every[1:-1], min(_RANDOM_ROWS, max(0, len(every) - 2)))
         return list(dict.fromkeys((every[0], *middle, every[-1])))
 
-    def _chunk_differs(self, chunk: int, by: Shape) -> bool:
-        """Whether a chunk's rows differ from rounds, behind a tile's edge or where it ends near the limit."""
-        last = max(0, self._of.reach - self._widest - chunk)
-        starts = sorted({min(TILE_TOKENS - 2, last), last})
-        few = chunk <= _MOST_ROUNDS * by.rows
-        return any(
-            not torch.equal(self._of.prefill(chunk, start), self._of.in_rounds(by.bucket, by.width, chunk, start))
-            for start in (starts if few else starts[:1])
-        )
+    def _packs(self, packs: Iterable[Shape], by: Shape) -> Iterator[Shape]:
+        """Yield the packs that differ from rounds, behind a tile's edge or where they end near the limit.
+
+        Rounds are run once for all packs that begin at one place.
+        """
+        places: dict[int, list[Shape]] = {}
+        for pack in packs:
+            last = max(0, self._of.reach - self._widest - pack.rows)
+            starts = sorted({min(TILE_TOKENS - 2, last), last})
+            for start in starts if pack.rows <= _MOST_ROUNDS * by.rows else starts[:1]:
+                places.setdefault(start, []).append(pack)
+        for start, here in places.items():
+            found = [self._of.prefill(PackShape(pack.bucket, pack.width), start) for pack in here]
+            rounds_T2 = self._of.in_rounds(by.bucket, by.width, max(pack.rows for pack in here), start)
+            for pack, own_T2 in zip(here, found, strict=True):
+                near_T2 = rounds_T2[: len(own_T2)]
+                if not (torch.equal(own_T2[:, 1], near_T2[:, 1]) and torch.equal(own_T2[-1], near_T2[-1])):
+                    yield pack

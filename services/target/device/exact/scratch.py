@@ -15,6 +15,8 @@ from services.common.device.staging import upload, write
 from services.target.core.plan import Chunk
 from services.target.device.context import Pool
 from services.target.device.exact.prints import AT_ONCE, Prints
+from services.target.device.packing import packed
+from services.target.device.shapes import PackShape
 from services.target.device.steps import Steps
 
 _SEED = 2022
@@ -31,7 +33,8 @@ class Scratch:
         self._pool, self._steps, self._size = pool, steps, settings.block_size
         self._prints = Prints(pool.device)
         self._own = _blocks(settings.widths[-1], self._size)
-        longest = _blocks(settings.prefill_chunks[-1], self._size)
+        self._span = max(settings.widths[-1], *(pack.rows for pack in settings.packs))
+        longest = _blocks(self._span, self._size)
         wanted = max(self._own * settings.slots, longest)
         self._private = min(wanted, settings.blocks // 2)
         self._shared = min(settings.max_blocks, settings.blocks - self._private)
@@ -41,10 +44,6 @@ class Scratch:
         drawn = torch.randint(0, pool.model.spec.vocab_size, (settings.slots + 1, self._span), generator=generator)
         self._tokens: list[list[int]] = drawn.tolist()
         self._lengths: tuple[int, ...] = ()
-
-    @property
-    def _span(self) -> int:
-        return max(self._pool.settings.widths[-1], self._pool.settings.prefill_chunks[-1])
 
     def __enter__(self) -> Self:
         self._before = [tensor.clone() for tensor in self._small]
@@ -75,14 +74,17 @@ class Scratch:
         tokens = [self._tokens[slot][offset : offset + width] for slot in slots]
         return self._round(bucket, width, slots, starts, tokens)
 
-    def prefill(self, chunk: int, start: int) -> Tensor:
-        """Run a chunk, as far as blocks go; return prints [tokens, 2]. Only the last token has scores, others 0."""
-        count = self._seat_chunk(chunk, start)
+    def prefill(self, pack: PackShape, start: int) -> Tensor:
+        """Fill a pack with a chunk, as far as blocks go; return prints [tokens, 2].
+
+        Only the last token has scores, others 0.
+        """
+        count = self._seat_chunk(pack.rows, start)
         steps, tokens = self._steps, tuple(self._tokens[0][:count])
-        steps.chunk.set(Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True))
-        steps.prefill(chunk).set_tokens(tokens)
+        (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [pack])
         steps.run_prefill(chunk)
-        scores_1V = steps.run_first("greedy").logits_BWV[0]
+        steps.pack.set_first((0,))
+        scores_1V = steps.run_first(1, "greedy").logits_BWV[0]
         prints_T2 = torch.zeros((count, 2), dtype=torch.int64, device=self._pool.device)
         prints_T2[:, 1] = self._written([0] * count, range(start, start + count))
         prints_T2[-1, 0] = self._prints.of(scores_1V)[0]
@@ -100,9 +102,7 @@ class Scratch:
             tokens = [(self._tokens[0] + [0] * width)[offset : offset + width] for offset in offsets]
             starts = [start + offset for offset in offsets]
             parts.append(self._round(bucket, width, range(len(offsets)), starts, tokens).flatten(0, 1))
-        prints_T2 = torch.cat(parts)[:count].clone()
-        prints_T2[:-1, 0] = 0
-        return prints_T2
+        return torch.cat(parts)[:count]
 
     def _round(
         self, bucket: int, width: int, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]
@@ -174,7 +174,7 @@ class Scratch:
         pool, slots, mapped = self._pool, self._pool.state.slots, self._pool.mapped
         mine = [slots.length_S, slots.anchor_S, pool.state.block_table_SN, pool.mailbox_SK, pool.tag_S3]
         published = [mapped.rows_B, mapped.length_S, mapped.anchor_S, mapped.history_length_S]
-        return [*mine, *published, *self._steps.chunk.tensors]
+        return [*mine, *published, *self._steps.pack.tensors]
 
 
 def _blocks(rows: int, size: int) -> int:

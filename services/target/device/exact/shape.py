@@ -13,7 +13,7 @@ EDGES = (TILE_TOKENS, 1024, 8192)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """One captured forward: a verify of `bucket` sequences by `width` rows, or a chunk of `width` prompt tokens."""
+    """One captured forward: a verify of `bucket` sequences by `width` rows, or a pack of `bucket` segments."""
 
     kind: str
     bucket: int
@@ -21,11 +21,11 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Rows of every product but a chunk's head."""
+        """Rows of every product but a pack's head."""
         return self.bucket * self.width
 
     def __str__(self) -> str:
-        return f"verify {self.bucket} x {self.width}" if self.kind == VERIFY else f"prefill {self.width}"
+        return f"{self.kind} {self.bucket} x {self.width}"
 
 
 VERIFY, PREFILL = "verify", "prefill"
@@ -36,16 +36,16 @@ def verify(bucket: int, width: int) -> Shape:
     return Shape(VERIFY, bucket, width)
 
 
-def prefill(length: int) -> Shape:
-    """Return the shape of a chunk."""
-    return Shape(PREFILL, 1, length)
+def prefill(segments: int, width: int) -> Shape:
+    """Return the shape of a pack."""
+    return Shape(PREFILL, segments, width)
 
 
 def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
     """Yield all shapes that a target captures."""
     for bucket in settings.buckets:
         yield from (verify(bucket, width) for width in settings.widths)
-    yield from map(prefill, settings.prefill_chunks)
+    yield from (prefill(*pack) for pack in settings.packs)
 
 
 def lengths(reach: int, widest: int, edges: Sequence[int] = EDGES) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from services.target.device.context import Pool
 from services.target.device.exact.compare import Comparison
 from services.target.device.exact.scratch import Scratch
 from services.target.device.exact.shape import EDGES, PREFILL, Shape, every_shape
+from services.target.device.shapes import PackShape
 from services.target.device.steps import Steps
 
 
@@ -41,6 +42,6 @@ class CapturedSteps:
         """Capture these shapes again, for the products of their rows are computed otherwise now."""
         for shape in shapes:
             if shape.kind == PREFILL:
-                self._steps.renew_prefill(shape.width)
+                self._steps.renew_prefill(PackShape(shape.bucket, shape.width))
             else:
                 self._steps.renew_verify(shape.bucket, shape.width)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import torch
 
@@ -33,7 +32,7 @@ Truth = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class RigShape:
-    """What is built once for all cells; `chunks` are the static lengths of a prompt's chunks."""
+    """What is built once for all cells; `chunks` are the most prompt tokens of a round."""
 
     shape: TinyShape
     device: str
@@ -91,8 +90,7 @@ def build(rig: RigShape, folder: Path) -> Worker:
         adaptive=False,
         handoff="host",
     )
-    with mock.patch("services.target.build_device.chunks_of", return_value=rig.chunks):
-        worker = build_worker(settings, os.getpid())
+    worker = build_worker(settings, os.getpid())
     worker.runner.use(DirectDrafts())
     return worker
 
@@ -161,6 +159,7 @@ class Rounds:
             context_limit=settings.context_limit,
             buckets=settings.buckets,
             chunk_tokens=cell.chunk,
+            segment=settings.segment,
             max_waiting=1 << 20,
             max_queued_tokens=1 << 40,
             look_ahead=int(cell.ahead),

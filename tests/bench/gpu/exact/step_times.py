@@ -19,10 +19,13 @@ from unittest import mock
 import torch
 
 from services.common.device import graph
+from services.target.core.plan import Chunk
+from services.target.device.packing import packed
+from services.target.device.shapes import PackShape
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import SHAPES
 
-ROOM = 256
+ROOM, SEGMENT = 256, 64
 REPLAYS = ROOM // 16 - 1
 """Replays before the slots go back to the start: all of their tokens may be accepted."""
 BATCHES, LEAST_BATCHES = 60, 5
@@ -41,7 +44,12 @@ class Case:
     @property
     def key(self) -> Hashable:
         """Of its graph."""
-        return ("verify", self.bucket, self.width, "greedy") if self.bucket else ("prefill", self.context)
+        return ("verify", self.bucket, self.width, "greedy") if self.bucket else ("prefill", *self.pack)
+
+    @property
+    def pack(self) -> PackShape:
+        """Of a prefill."""
+        return PackShape(self.context // SEGMENT, SEGMENT)
 
 
 CASES = (
@@ -72,18 +80,18 @@ def build(tiny: bool, folder: Path) -> Rig:
     every = cases(tiny)
     buckets = tuple(sorted({1, *(case.bucket for case in every if case.bucket)}))
     widths = tuple(sorted({1, *(case.width for case in every if case.bucket)}))
-    (chunk,) = (case.context for case in every if not case.bucket)
+    (prompt,) = (case for case in every if not case.bucket)
     device, dtype, memory = ("cpu", "float32", 1 << 28) if tiny else ("cuda", "bfloat16", 0)
     if not tiny:
         memory = int(0.88 * torch.cuda.mem_get_info()[1])
     limit = max(case.context for case in every) + ROOM
     settings = RigSettings(
-        SHAPES["tiny" if tiny else "qwen3-4b"], device, dtype, buckets[-1], widths, limit, memory, chunk
+        SHAPES["tiny" if tiny else "qwen3-4b"], device, dtype, buckets[-1], widths, limit, memory, prompt.context
     )
     module = "services.target.build_device"
     with (
         mock.patch(f"{module}.buckets_of", return_value=buckets),
-        mock.patch(f"{module}.chunks_of", return_value=(chunk,)),
+        mock.patch(f"{module}.packs_of", return_value=(prompt.pack,)),
         mock.patch("services.target.device.steps.MODES", ("greedy",)),
     ):
         return Rig(settings, folder)
@@ -123,12 +131,8 @@ def prefix_blocks(rows: int, context: int, blocks: int, block_size: int) -> torc
 def _seat(rig: Rig, case: Case) -> int:
     if not case.bucket:
         rig.seat(1, case.context, ROOM)
-        inputs = rig.steps.chunk
-        inputs.row_B.fill_(0)
-        inputs.start_B.fill_(0)
-        inputs.valid_B.fill_(case.context)
-        inputs.last_B.fill_(case.context - 1)
-        rig.steps.prefill(case.context).set_tokens(tuple(2 + place % 300 for place in range(case.context)))
+        ids = tuple(2 + place % 300 for place in range(case.context))
+        rig.steps.pack.set(packed([Chunk(0, 0, 0, ids, last=True)], [case.pack])[0])
         return 1
     settings = rig.pool.settings
     table = prefix_blocks(case.bucket, case.context, settings.blocks, settings.block_size)

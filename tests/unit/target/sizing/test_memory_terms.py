@@ -21,7 +21,7 @@ from services.common.model.weights import elements, model_shapes
 from services.common.request.errors import PacelineError
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pair_terms
+from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms
 
 GIB, MIB = 1 << 30, 1 << 20
 LIMIT = 40_960
@@ -185,8 +185,20 @@ def test_a_hybrid_on_a_cpu_has_its_recurrent_states_beside_them() -> None:
 
 
 def test_widths_chunks_and_the_queue_follow_the_device() -> None:
-    assert (ON_GPU.draft_widths, ON_GPU.chunk_tokens, ON_GPU.queued_tokens) == ((1, 4, 8, 16), 2048, 524_288)
+    assert (ON_GPU.draft_widths, ON_GPU.queued_tokens) == ((1, 4, 8, 16), 524_288)
+    assert (ON_GPU.chunk_tokens, ON_GPU.pack_tokens) == (2048, 4096)
     on_cpu = TargetSettings(model="m")
-    assert (on_cpu.draft_widths, on_cpu.chunk_tokens, on_cpu.queued_tokens) == ((1, 4, 8), 128, 65_536)
+    assert (on_cpu.draft_widths, on_cpu.queued_tokens) == ((1, 4, 8), 65_536)
+    assert (on_cpu.chunk_tokens, on_cpu.pack_tokens) == (128, 128)
     set_by_hand = replace(on_cpu, widths=(1, 2), prefill_chunk=64)
-    assert (set_by_hand.draft_widths, set_by_hand.chunk_tokens) == ((1, 2), 64)
+    assert (set_by_hand.draft_widths, set_by_hand.chunk_tokens, set_by_hand.pack_tokens) == ((1, 2), 64, 64)
+
+
+def test_prompts_are_packed_in_the_memory_of_the_widest_verify() -> None:
+    """So larger packs cost no K/V; 128 slots have room for the most, 16 for what a round with rows may have."""
+    widths = (1, 4, 8, 16)
+    assert [pack_tokens(replace(ON_GPU, slots=slots), MODEL, widths) for slots in (16, 64, 128)] == [2048, 3840, 4096]
+    assert pack_tokens(replace(ON_GPU, slots=128, prefill_chunk=512), MODEL, widths) == 512
+    small, large = (replace(ON_GPU, slots=128, prefill_chunk=tokens) for tokens in (512, 0))
+    steps = [pair_terms(each, MODEL, CONTEXT, LIMIT, widths).fixed["steps"] for each in (small, large)]
+    assert steps[0] == steps[1]

@@ -740,7 +740,7 @@ class Exactness(google.protobuf.message.Message):
     """Whether an earlier start of the same numerics found this."""
     @property
     def mended(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Shapes that differed and are computed by own kernels since, such as "verify 8 x 16" or "prefill 512"."""
+        """Shapes that differed and are computed by own kernels since, such as "verify 8 x 16" or "prefill 8 x 64"."""
 
     @property
     def differing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:

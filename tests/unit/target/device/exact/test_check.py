@@ -15,10 +15,10 @@ from services.target.device.exact import check
 from services.target.device.exact.check import ExactCheck, ExactMode, Exactness, verdict_key
 from services.target.device.exact.shape import Shape, prefill, verify
 from services.target.device.exact.verdict import Verdict, VerdictFile
-from services.target.device.shapes import RunnerSettings
+from services.target.device.shapes import PackShape, RunnerSettings
 from tests.lossless.pairs import made_up_pair
 
-SHAPES = (verify(1, 1), verify(2, 1), verify(2, 4), prefill(8), prefill(32))
+SHAPES = (verify(1, 1), verify(2, 1), verify(2, 4), prefill(1, 8), prefill(4, 8))
 WRONG = verify(2, 4)
 NUMERICS = Numerics(release="1.0.0", device="GPU", libraries={"torch": "2"}, dtype="bfloat16")
 
@@ -82,7 +82,7 @@ def test_a_shape_that_differs_falls_back_to_own_products(tmp_path: Path, caplog:
     refused = ((6, 4, 8), (4, 6, 8))
     assert found.verdict == Verdict(shapes=5, mended=("verify 2 x 4",), refused=refused)
     assert allowed.refused() == tuple(sorted(refused))
-    assert steps.renewed == [WRONG, prefill(8)]
+    assert steps.renewed == [WRONG, prefill(1, 8)]
     (warned,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert vars(warned)["mended"] == ("verify 2 x 4",)
 
@@ -104,13 +104,13 @@ def test_a_shape_that_own_products_do_not_mend_is_named_and_keeps_the_library(tm
 
 
 def test_strict_refuses_to_start_and_names_the_shapes(tmp_path: Path) -> None:
-    steps = MadeUpSteps(wrong=(WRONG, prefill(32)))
-    with pytest.raises(PacelineError, match=r"exact: .*verify 2 x 4, prefill 32") as refusal:
+    steps = MadeUpSteps(wrong=(WRONG, prefill(4, 8)))
+    with pytest.raises(PacelineError, match=r"exact: .*verify 2 x 4, prefill 4 x 8") as refusal:
         start(ExactMode.STRICT, steps, tmp_path)
     assert (refusal.value.code, refusal.value.field) == (Code.FAILED_PRECONDITION, "exact")
     assert allowed.refused() == ()
     start(ExactMode.FALLBACK, steps, tmp_path)
-    with pytest.raises(PacelineError, match="verify 2 x 4, prefill 32"):
+    with pytest.raises(PacelineError, match="verify 2 x 4, prefill 4 x 8"):
         start(ExactMode.STRICT, steps, tmp_path)
 
 
@@ -167,7 +167,7 @@ def test_a_verdict_is_of_numerics_models_shapes_and_sources(monkeypatch: pytest.
         verdict_key(NUMERICS, replace(model, hidden_size=64), None, shapes),
         verdict_key(NUMERICS, model, model, shapes),
         verdict_key(NUMERICS, model, None, replace(shapes, widths=(1, 2))),
-        verdict_key(NUMERICS, model, None, replace(shapes, prefill_chunks=(8,))),
+        verdict_key(NUMERICS, model, None, replace(shapes, packs=(PackShape(1, 8),))),
     ]
     assert len({key, *others}) == 8
     assert len(check._sources()) == 64

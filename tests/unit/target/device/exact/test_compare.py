@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from deploy.stack import EMBEDDED
+from services.common.model.families import read_target_spec
 from services.target.device.exact.compare import Comparison
 from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, verify
-from services.target.device.shapes import RunnerSettings, buckets_of, chunks_of
+from services.target.device.shapes import PackShape, RunnerSettings, buckets_of, packs_of
 
 REACH = 4096
-SETTINGS = RunnerSettings(
-    slots=3, blocks=900, context_limit=REACH, widths=(1, 2, 4), buckets=(1, 2, 4), prefill_chunks=(8, 32)
-)
+PACKS = (PackShape(1, 8), PackShape(4, 8))
+SETTINGS = RunnerSettings(slots=3, blocks=900, context_limit=REACH, widths=(1, 2, 4), buckets=(1, 2, 4), packs=PACKS)
 Fault = Callable[[Shape, int, int], bool]
 """Whether a row is wrong, by shape, sequence and row."""
 
@@ -38,9 +39,9 @@ class MadeUp:
         shape, rows = verify(bucket, width), range(offset, offset + width)
         return torch.tensor([[self._prints(shape, slot, row) for row in rows] for slot in slots])
 
-    def prefill(self, chunk: int, start: int) -> Tensor:
+    def prefill(self, pack: PackShape, start: int) -> Tensor:
         self.steps += 1
-        return torch.tensor([self._prints(prefill(chunk), 0, row) for row in range(chunk)])
+        return torch.tensor([self._prints(prefill(*pack), 0, row) for row in range(pack.rows)])
 
     def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
         self.steps += -(-chunk // (bucket * width))
@@ -74,7 +75,7 @@ def test_a_plain_round_of_many_is_judged_by_one_of_one(bucket: int) -> None:
 
 @pytest.mark.parametrize("row", [0, 13, 31])
 def test_any_row_of_a_chunk_names_it(row: int) -> None:
-    assert named(MadeUp(lambda shape, slot, at: shape == prefill(32) and at == row)) == (prefill(32),)
+    assert named(MadeUp(lambda shape, slot, at: shape == prefill(4, 8) and at == row)) == (prefill(4, 8),)
 
 
 def test_chunks_are_held_to_a_round_that_was_found_equal() -> None:
@@ -82,10 +83,10 @@ def test_chunks_are_held_to_a_round_that_was_found_equal() -> None:
 
 
 def test_only_some_shapes_are_compared_again() -> None:
-    sequences = MadeUp(lambda shape, slot, row: shape in (verify(2, 4), prefill(8)))
+    sequences = MadeUp(lambda shape, slot, row: shape in (verify(2, 4), prefill(1, 8)))
     comparison = Comparison(sequences, every_shape(SETTINGS))
-    assert comparison.differing() == (prefill(8), verify(2, 4))
-    assert comparison.differing([verify(2, 2), prefill(8)]) == (prefill(8),)
+    assert comparison.differing() == (prefill(1, 8), verify(2, 4))
+    assert comparison.differing([verify(2, 2), prefill(1, 8)]) == (prefill(1, 8),)
 
 
 def test_lengths_lie_around_tiles_and_splits_and_before_the_limit() -> None:
@@ -100,6 +101,7 @@ def test_lengths_lie_around_tiles_and_splits_and_before_the_limit() -> None:
         assert seen == set(lengths(REACH, 4))
 
 
+SPEC = read_target_spec(EMBEDDED / "target")
 DRAFTED = (1, 4, 8, 16)
 
 
@@ -111,7 +113,7 @@ def test_a_check_takes_few_steps(slots: int, widths: tuple[int, ...], most: int)
     """A step of Qwen3-4B takes some 3 ms on an H200, and one of 128 sequences some 10."""
     settings = RunnerSettings(
         slots=slots, blocks=9999, context_limit=32768, widths=widths, buckets=buckets_of(slots),
-        prefill_chunks=chunks_of(2048),
+        packs=packs_of(4096 if slots > 32 else 2048, SPEC, torch.device("cuda")),
     )  # fmt: skip
     sequences = MadeUp(seats=slots, reach=32768)
     assert named(sequences, settings) == ()

@@ -22,7 +22,7 @@ from tests.lossless.rig import Rig, RigSettings
 from tests.unit.target.core.specs import SAMPLED, prompt, request
 
 SETTINGS = RigSettings(
-    width=4, slots=2, buckets=(1, 2), prefill_chunks=(16,), context_limit=112, blocks=40, dtype=torch.float64
+    width=4, slots=2, buckets=(1, 2), pack_tokens=16, context_limit=112, blocks=40, dtype=torch.float64
 )
 EDGES = (64, 96)
 
@@ -62,7 +62,7 @@ def state(rig: Rig) -> list[Tensor]:
     ]
     mapped = [getattr(pool.mapped, field.name) for field in fields(pool.mapped)]
     inputs = [pool.state.block_table_SN, pool.state.epoch_S, pool.mailbox_SK, pool.tag_S3]
-    rounds = [rig.runner.steps.round.rows_B, rig.runner.steps.round.expected_2, *rig.runner.steps.chunk.tensors]
+    rounds = [rig.runner.steps.round.rows_B, rig.runner.steps.round.expected_2, *rig.runner.steps.pack.tensors]
     return [tensor.clone() for tensor in (*caches, *slots, *mapped, *inputs, *rounds)]
 
 
@@ -112,7 +112,7 @@ def test_the_context_of_a_chunk_is_found(rig: Rig, monkeypatch: pytest.MonkeyPat
         write(context, features_TF + 0.1 if len(features_TF) == 16 else features_TF, *rest)
 
     monkeypatch.setattr(DflashContext, "write", spoilt)
-    assert checked(rig) == ["prefill 16"]
+    assert checked(rig) == ["prefill 1 x 16"]
 
 
 def test_the_drafts_of_a_round_are_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,62 @@
+"""Lays the prompt chunks of a round out in packs, over plain integers.
+
+A pack is one forward. Chunks are cut into its segments; those of one prompt may lie side by side, because all of them
+write their K/V before any attends.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import NamedTuple
+
+from services.target.core.plan import Chunk, Save
+from services.target.device.shapes import PackShape
+
+
+class Segment(NamedTuple):
+    """Tokens of a prompt at positions `start ..`.
+
+    A segment that ends its prompt has the `place` of its first token among those that the round chooses; others -1.
+    """
+
+    slot: int
+    start: int
+    token_ids: tuple[int, ...]
+    place: int = -1
+
+
+class Pack(NamedTuple):
+    """The segments of one forward, and what of recurrent states is kept after it."""
+
+    shape: PackShape
+    segments: list[Segment]
+    saves: tuple[Save, ...] = ()
+
+
+def packed(chunks: Sequence[Chunk], shapes: Sequence[PackShape]) -> list[Pack]:
+    """Returns one pack of all chunks, or one for each where no shape holds them together.
+
+    Raises:
+        ValueError: a chunk is longer than every shape.
+    """
+    if not chunks:
+        return []
+    places = count()
+    work = [(chunk, next(places) if chunk.last else -1) for chunk in chunks]
+    if any(shape.holds([len(chunk.token_ids) for chunk in chunks]) for shape in shapes):
+        return [_pack(work, shapes)]
+    return [_pack([one], shapes) for one in work]
+
+
+def _pack(work: Sequence[tuple[Chunk, int]], shapes: Sequence[PackShape]) -> Pack:
+    """Takes the shape of the fewest rows, and among equals of the fewest segments."""
+    lengths = [len(chunk.token_ids) for chunk, _ in work]
+    shape = min((shape for shape in shapes if shape.holds(lengths)), key=lambda shape: (shape.rows, shape.segments))
+    segments = [segment for chunk, place in work for segment in _cut(chunk, shape.width, place)]
+    return Pack(shape, segments, tuple(save for chunk, _ in work for save in chunk.saves))
+
+
+def _cut(chunk: Chunk, width: int, place: int) -> list[Segment]:
+    ids, starts = chunk.token_ids, range(0, len(chunk.token_ids), width)
+    segments = [Segment(chunk.slot, chunk.start + start, ids[start : start + width]) for start in starts]
+    segments[-1] = segments[-1]._replace(place=place)
+    return segments

@@ -1,0 +1,56 @@
+"""Which rows of a pack belong to which prompt, and which shape holds them: integers alone."""
+
+import pytest
+import torch
+
+from deploy.stack import EMBEDDED
+from services.common.model.families import read_target_spec
+from services.target.core.plan import Chunk
+from services.target.device.packing import Segment, packed
+from services.target.device.shapes import PackShape, packs_of
+
+SHAPES = tuple(PackShape(count, 4) for count in (1, 2, 4))
+IDS = tuple(range(100, 120))
+SPEC = read_target_spec(EMBEDDED / "target")
+
+
+def chunk(slot: int, start: int, count: int, last: bool = False) -> Chunk:
+    return Chunk(slot, 1, start, IDS[:count], last)
+
+
+def test_prompts_lie_side_by_side_in_segments_of_their_own() -> None:
+    (pack,) = packed([chunk(3, 8, 6, last=True), chunk(0, 0, 2), chunk(5, 16, 4, last=True)], SHAPES)
+    assert pack.shape == (4, 4)
+    assert pack.segments == [
+        Segment(3, 8, IDS[:4]),
+        Segment(3, 12, IDS[4:6], place=0),
+        Segment(0, 0, IDS[:2]),
+        Segment(5, 16, IDS[:4], place=1),
+    ]
+
+
+def test_chunks_that_no_shape_holds_together_run_one_by_one_with_their_places() -> None:
+    """So it is for recurrent states, which pass through a prompt's rows in order."""
+    packs = packed([chunk(1, 0, 5, last=True), chunk(2, 0, 3, last=True)], (PackShape(1, 4), PackShape(1, 8)))
+    assert [pack.shape for pack in packs] == [(1, 8), (1, 4)]
+    assert [pack.segments for pack in packs] == [[Segment(1, 0, IDS[:5], 0)], [Segment(2, 0, IDS[:3], 1)]]
+
+
+def test_the_fewest_rows_and_then_the_fewest_segments_are_taken() -> None:
+    shapes = (PackShape(1, 4), PackShape(1, 16), PackShape(4, 4), PackShape(2, 8))
+    assert packed([chunk(0, 0, 16)], shapes)[0].shape == (1, 16)
+    assert packed([chunk(0, 0, 7), chunk(1, 0, 8)], shapes)[0].shape == (2, 8)
+    assert packed([chunk(0, 0, 3), chunk(1, 0, 9)], shapes)[0].shape == (4, 4)
+    assert packed([], shapes) == []
+    with pytest.raises(ValueError, match="empty"):
+        packed([chunk(0, 0, 17)], shapes)
+
+
+def test_shapes_follow_the_device() -> None:
+    on_cpu = packs_of(128, SPEC, torch.device("cpu"))
+    assert {(4, 32), (2, 64), (1, 96), (1, 128)} < set(on_cpu)
+    assert max(pack.rows for pack in on_cpu) == 128
+    on_gpu = packs_of(4096, SPEC, torch.device("cuda"))
+    assert {pack.width for pack in on_gpu} == {64}
+    assert [pack.rows for pack in on_gpu] == [64, 256, 512, 1024, 1536, 2048, 3072, 4096]
+    assert packs_of(100, SPEC, torch.device("cuda")) == ((1, 64), (2, 64))
