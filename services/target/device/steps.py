@@ -47,9 +47,14 @@ class Steps:
         self.graphs.settle()
 
     def renew_verify(self, bucket: int, width: int) -> None:
-        """Captures a shape of rounds again, in all modes; rows must point at the pad slot."""
+        """Captures a shape of rounds again, in all modes; rows must point at the pad slot.
+
+        With plain rounds it renews the first tokens of as many prompts, whose head has the same rows.
+        """
         for mode in MODES:
             self.graphs.renew(("verify", bucket, width, mode))
+            if width == 1:
+                self.graphs.renew(("first", bucket, mode))
 
     def renew_prefill(self, shape: PackShape) -> None:
         """Captures a shape of packs again, with nothing in it."""

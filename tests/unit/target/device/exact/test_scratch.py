@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from services.common.model import Target
 from services.common.model.dflash.context import DflashContext
 from services.target.device.exact.check import ExactCheck, ExactMode
 from services.target.device.exact.prints import Prints
+from services.target.device.exact.shape import verify
 from services.target.device.exact.subject import CapturedSteps
 from services.target.device.exact.verdict import VerdictFile
 from services.target.device.runner import Runner
@@ -103,6 +105,15 @@ def test_a_start_falls_back_and_the_next_one_remembers(tmp_path: Path, monkeypat
     assert first is not None and first == again
     assert (first.mended, first.differing, kept, kept_again) == (("verify 2 x 4",), (), False, True)
     assert captures == captures_again + 2, "a shape is captured again in both modes, and none at the second start"
+
+
+def test_plain_rounds_are_captured_again_with_their_first_tokens(rig: Rig) -> None:
+    """Both multiply as many rows by the head."""
+    steps, counts = CapturedSteps(rig.runner.pool, rig.runner.steps), [rig.runner.graphs().captures]
+    for shape in (verify(2, 1), verify(2, 4), steps.shapes[-1]):
+        steps.renew([shape])
+        counts.append(rig.runner.graphs().captures)
+    assert [after - before for before, after in pairwise(counts)] == [4, 2, 1]
 
 
 def test_the_context_of_a_chunk_is_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
