@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from deploy.stack import EMBEDDED
 from services.common.kernels.linear import allowed
-from services.common.kernels.span_attention.cut import cut_span
+from services.common.kernels.span_attention import kernel as attention
 from services.common.request.errors import PacelineError
 from services.target.build_device import build_worker
 from services.target.device.exact import check, verdict
@@ -29,8 +30,6 @@ SETTINGS: dict[str, Any] = {
     "memory_bytes": 6 << 30, "slots": 8,
 }  # fmt: skip
 MANY_ROWS = 64
-ONE_ROW = 2
-"""Query heads of a K/V head: the rows of attention in a plain round."""
 MOST_SECONDS = 10.0
 
 
@@ -47,9 +46,12 @@ def started(exact: str, **changes: Any) -> Exactness:
     """What a target of the embedded pair finds when it starts."""
     models = {"model": str(EMBEDDED / "target"), "drafter_model": str(EMBEDDED / "drafter")}
     worker = build_worker(TargetSettings(**(models | SETTINGS | {"exact": exact} | changes)), os.getpid())
+    found = worker.exactness
     worker.close()
+    del worker
+    gc.collect()
     torch.cuda.empty_cache()
-    return worker.exactness
+    return found
 
 
 def test_the_embedded_pair_passes_strictly_and_is_remembered() -> None:
@@ -92,14 +94,25 @@ def plant_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "mm", halved(torch.mm, 0))
 
 
+class Halved:
+    """A kernel of attention that takes tiles of half as many keys for spans of several rows."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def launch(*args: Any, **named: Any) -> Any:
+            if named["WIDTH"] > 1:
+                named["TOKENS"] //= 2
+            return self._kernel[grid](*args, **named)
+
+        return launch
+
+
 def test_key_tiles_cut_by_the_number_of_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """No product mends that: the shapes stay named, and the library keeps their rows."""
-
-    def by_rows(rows: int, *rest: Any, **named: Any) -> Any:
-        found = cut_span(rows, *rest, **named)
-        return found._replace(tokens=found.tokens // 2) if rows > ONE_ROW else found
-
-    monkeypatch.setattr("services.common.kernels.span_attention.kernel.cut_span", by_rows)
+    for name in ("attend_kernel", "merge_kernel"):
+        monkeypatch.setattr(attention, name, Halved(vars(attention)[name]))
     with pytest.raises(PacelineError, match="verify 1 x 16"):
         started("strict")
     found = started("fallback").verdict
