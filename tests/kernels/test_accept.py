@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from services.common.device.noise import gumbel_array
-from services.common.kernels.accept import End, RoundResult, SlotParams, SlotState, accept, logprobs
+from services.common.kernels.accept import End, Entrant, RoundResult, SlotParams, SlotState, accept, logprobs
 from services.common.request.sampling import RANGES, SamplingParams
 from tests.kernels.plain_sampling import Plain
 
@@ -75,7 +75,7 @@ def one_case(rng: random.Random, generator: np.random.Generator) -> int:
     requests: dict[int, Plain] = {}
     for slot in rng.sample(range(SLOTS), 4):
         plain = Plain(random_params(rng), [rng.randrange(VOCAB) for _ in range(rng.randint(1, 8))])
-        state.admit(slot, plain.params, plain.prompt)
+        state.admit(Entrant(slot, plain.params, plain.prompt))
         requests[slot] = plain
     rounds = 0
     while requests:
@@ -115,7 +115,7 @@ def test_ten_thousand_random_rows_equal_plain_decoding() -> None:
 
 def greedy_state(slot: int = 0, vocab: int = VOCAB, **params: object) -> SlotState:
     state = SlotState.allocate(2, vocab, CONTEXT)
-    state.admit(slot, SlotParams(**{"max_tokens": 50, "context_limit": CONTEXT, **params}), [1, 2, 3])  # type: ignore[arg-type]
+    state.admit(Entrant(slot, SlotParams(**{"max_tokens": 50, "context_limit": CONTEXT, **params}), [1, 2, 3]))  # type: ignore[arg-type]
     return state
 
 
@@ -132,7 +132,7 @@ def test_ties_go_to_the_lowest_id(mode: str) -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_non_finite_logits_end_their_own_request_only(params: dict[str, float], bad: float) -> None:
     state = greedy_state(**params)  # type: ignore[arg-type]
-    state.admit(1, SlotParams(max_tokens=50, context_limit=CONTEXT), [1, 2])
+    state.admit(Entrant(1, SlotParams(max_tokens=50, context_limit=CONTEXT), [1, 2]))
     logits = torch.zeros(2, 3, VOCAB)
     logits[:, :, 5] = 3.0
     logits[0, 1, 2] = bad
@@ -187,9 +187,9 @@ def test_every_sampling_parameter_that_is_a_number_has_a_column_and_kernels_get_
 def test_admitting_a_slot_again_forgets_the_last_request() -> None:
     state = greedy_state(logit_bias=((3, 5.0),), stop_ids=(1, 2), presence_penalty=1.0, draft_limit=2)
     state.release(0)
-    state.admit(0, SlotParams(max_tokens=5, context_limit=CONTEXT), [7], [8])
+    state.admit(Entrant(0, SlotParams(max_tokens=5, context_limit=CONTEXT), [7], [8]))
     fresh = SlotState.allocate(2, VOCAB, CONTEXT)
-    fresh.admit(0, SlotParams(max_tokens=5, context_limit=CONTEXT), [7], [8])
+    fresh.admit(Entrant(0, SlotParams(max_tokens=5, context_limit=CONTEXT), [7], [8]))
     for name in ("bias_SV", "stop_ids_SM", "counts_SV", "prompt_seen_SV", "draft_limit_S", "penalised_S", "biased_S"):
         assert torch.equal(getattr(state, name)[0], getattr(fresh, name)[0]), name
 
@@ -197,7 +197,7 @@ def test_admitting_a_slot_again_forgets_the_last_request() -> None:
 def test_too_many_stop_ids_are_refused() -> None:
     state = SlotState.allocate(1, 100, CONTEXT, stop_ids=2)
     with pytest.raises(ValueError, match="stop ids"):
-        state.admit(0, SlotParams(max_tokens=5, context_limit=CONTEXT, stop_ids=(1, 2, 3)), [7])
+        state.admit(Entrant(0, SlotParams(max_tokens=5, context_limit=CONTEXT, stop_ids=(1, 2, 3)), [7]))
 
 
 def test_logprobs_are_those_of_the_raw_logits() -> None:

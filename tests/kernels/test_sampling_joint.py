@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.accept import RoundResult, SlotParams, SlotState, accept
+from services.common.kernels.accept import Entrant, RoundResult, SlotParams, SlotState, accept
 from tests.kernels.plain_sampling import Plain
 
 VOCAB, TOKENS, WIDTH, CHUNK = 16, 3, 4, 20_000
@@ -41,7 +41,7 @@ def enumerated(params: SlotParams, table_VV: Tensor) -> np.ndarray:
 def drawn(params: SlotParams, table_VV: Tensor, seeds_B: Tensor, source: torch.Generator) -> Tensor:
     """The first three tokens of requests with these seeds; drafts are likely tokens in part and random ones in part."""
     state, rows_B = SlotState.allocate(CHUNK, VOCAB, 32), torch.arange(CHUNK, dtype=torch.int32)
-    state.admit(0, params, PROMPT, OUTPUT)
+    state.admit(Entrant(0, params, PROMPT, OUTPUT))
     for name, tensor in vars(state).items():
         if name != "host":
             tensor[1:-1] = tensor[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from services.common.kernels.accept import RoundResult, SlotParams, SlotState, accept
+from services.common.kernels.accept import Entrant, RoundResult, SlotParams, SlotState, accept
 from tests.kernels.plain_sampling import Plain
 
 VOCAB, DRAWS, CHUNK = 16, 200_000, 20_000
@@ -25,7 +25,7 @@ SETTINGS = {
 
 def draw(params: SlotParams, logits_V: torch.Tensor) -> np.ndarray:
     state = SlotState.allocate(CHUNK, VOCAB, 16)
-    state.admit(0, params, PROMPT, OUTPUT)
+    state.admit(Entrant(0, params, PROMPT, OUTPUT))
     for name, tensor in vars(state).items():
         if name != "host":
             tensor[1:-1] = tensor[0]

@@ -118,7 +118,9 @@ FORWARD = (
         "*[0] * (self.rows_B.shape[0] - len(rows))",
         NEIGHBOURS,
     ),
-    Mutant("growth-overwrites-the-block-table", STATE, "seat.blocks : end]", "0 : len(blocks)]", PREEMPTED),
+    Mutant(
+        "growth-overwrites-the-block-table", STATE, "range(seat.blocks, end)", "range(end - seat.blocks)", PREEMPTED
+    ),
     Mutant(
         "draft-context-missing-in-plain-rounds",
         VERIFY,
@@ -287,8 +289,10 @@ ENDS = (
     Mutant("verify-leaves-the-old-anchors-published", VERIFY,
            "publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)",
            "publish_slots(self._inputs.rows_B, slots.length_S, pool.mapped.anchor_S, pool.mapped)", PUBLISHED),
-    Mutant("block-table-allocated-anew", STATE, "        self.block_table_SN[slot].fill_(0)\n        self._seats[slot] = HostSlot(",
-           "        self.block_table_SN = self.block_table_SN.clone()\n        self._seats[slot] = HostSlot(", ROUNDS),
+    Mutant("block-table-allocated-anew", STATE,
+        "        self.block_table_SN.index_fill_(0, slots_B, 0)\n",
+        "        self.block_table_SN = self.block_table_SN.clone().index_fill_(0, slots_B, 0)\n",
+        ROUNDS),
     Mutant("stop-string-lost-between-tokens", "services.gateway.stop_strings", "pending = self._held + text",
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip

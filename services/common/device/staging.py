@@ -4,11 +4,13 @@ A plain assignment copies from memory that is not pinned: the host then waits fo
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-Numbers = Sequence[int] | Sequence[float]
+Numbers = Sequence[int] | Sequence[float] | NDArray[Any]
 
 
 def write(target: Tensor, values: Numbers) -> None:

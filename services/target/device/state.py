@@ -4,12 +4,13 @@ The scheduler gives slots to requests; this module writes its decisions into sta
 indexed by slot, never by row of a batch. The last slot is the pad slot, which never becomes active and owns no block.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
 
-from services.common.device.staging import write
-from services.common.kernels.accept import SlotParams, SlotState
+from services.common.device.staging import upload
+from services.common.kernels.accept import Entrant, SlotParams, SlotState, flat_cells
 from services.target.core.plan import Admission, Growth, Plan
 from services.target.core.request import RequestSpec
 from services.target.device.shapes import RunnerSettings
@@ -60,38 +61,49 @@ class DeviceState:
         return seat
 
     def apply(self, plan: Plan) -> None:
-        """Applies releases, admissions and growth, in that order."""
-        for slot in plan.released:
-            self._release(slot)
-        for admission in plan.admissions:
-            self._admit(admission)
-        for growth in plan.grown:
-            self._grow(growth)
-        if plan.released or plan.admissions or plan.grown:
+        """Applies releases, admissions and growth, in that order, each in a few copies however many there are."""
+        if plan.released:
+            self._release(plan.released)
+        if plan.admissions:
+            self._admit(plan.admissions)
+        grown: tuple[Admission | Growth, ...] = (*plan.admissions, *plan.grown)
+        if grown:
+            self._append(grown)
+        if plan.released or grown:
             self.version += 1
 
-    def _release(self, slot: int) -> None:
-        self._seats[slot] = None
-        self.slots.release(slot)
-        self.block_table_SN[slot].fill_(0)
+    def _release(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            self._seats[slot] = None
+        self.slots.release(*slots)
+        self.block_table_SN.index_fill_(0, upload(slots, torch.int64, self.epoch_S.device), 0)
 
-    def _admit(self, admission: Admission) -> None:
-        slot, spec = admission.slot, admission.spec
+    def _admit(self, admissions: Sequence[Admission]) -> None:
+        self.slots.admit(*[self._seated(admission) for admission in admissions])
+        slots_B = upload([admission.slot for admission in admissions], torch.int64, self.epoch_S.device)
+        epochs_B = upload([admission.epoch for admission in admissions], torch.int64, self.epoch_S.device)
+        self.epoch_S.index_copy_(0, slots_B, epochs_B)
+        self.block_table_SN.index_fill_(0, slots_B, 0)
+
+    def _seated(self, admission: Admission) -> Entrant:
+        spec = admission.spec
         prompt, output = spec.token_ids[: spec.prompt_length], spec.token_ids[spec.prompt_length :]
-        self.slots.admit(slot, slot_params(spec, self._settings), prompt, output)
-        self.epoch_S[slot].fill_(admission.epoch)
-        self.block_table_SN[slot].fill_(0)
-        self._seats[slot] = HostSlot(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
-        self._append(slot, admission.blocks)
+        self._seats[admission.slot] = HostSlot(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
+        return Entrant(admission.slot, slot_params(spec, self._settings), prompt, output)
 
-    def _grow(self, growth: Growth) -> None:
-        self._append(growth.slot, growth.blocks)
-
-    def _append(self, slot: int, blocks: tuple[int, ...]) -> None:
-        seat = self.seat(slot)
-        end = seat.blocks + len(blocks)
-        write(self.block_table_SN[slot, seat.blocks : end], blocks)
-        seat.blocks = end
+    def _append(self, grown: Sequence[Admission | Growth]) -> None:
+        """Adds blocks behind those that slots have."""
+        places = []
+        for growth in grown:
+            seat, end = self.seat(growth.slot), self.seat(growth.slot).blocks + len(growth.blocks)
+            places.append(range(seat.blocks, end))
+            seat.blocks = end
+        cells = flat_cells([growth.slot for growth in grown], places, self.block_table_SN)
+        blocks = [block for growth in grown for block in growth.blocks]
+        device = self.epoch_S.device
+        self.block_table_SN.view(-1).index_copy_(
+            0, upload(cells, torch.int64, device), upload(blocks, torch.int32, device)
+        )
 
 
 def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:

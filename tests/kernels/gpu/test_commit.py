@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from services.common.device.noise import gumbel
-from services.common.kernels.accept import End, RoundResult, SlotParams, SlotState, kernel, reference
+from services.common.kernels.accept import End, Entrant, RoundResult, SlotParams, SlotState, kernel, reference
 from services.common.kernels.force_acceptance import kernel as lift_kernel
 from services.common.kernels.force_acceptance import reference as lift_reference
 from services.common.kernels.read_mailbox import kernel as take_kernel
@@ -55,7 +55,9 @@ def test_rounds_equal_the_reference(mode: str, together: int, width: int, monkey
     for _ in range(1 if DEVICE == "cpu" else 100):
         state = SlotState.allocate(SLOTS, VOCAB, CONTEXT, stop_ids=4)
         for slot in (0, 1, 3):
-            state.admit(slot, params_of(rng, mode == "greedy"), [rng.randrange(VOCAB) for _ in range(5)], [9, 9])
+            state.admit(
+                Entrant(slot, params_of(rng, mode == "greedy"), [rng.randrange(VOCAB) for _ in range(5)], [9, 9])
+            )
         rows = torch.tensor([3, 0, 1, SLOTS], dtype=torch.int32)
         logits = torch.randn((len(rows), width, VOCAB), generator=generator) * 2
         logits[3] = float("nan")
@@ -73,7 +75,7 @@ def test_rounds_equal_the_reference(mode: str, together: int, width: int, monkey
 def test_logits_that_are_not_finite_end_the_request(mode: str) -> None:
     state = SlotState.allocate(SLOTS, VOCAB, CONTEXT)
     for slot in range(3):
-        state.admit(slot, SlotParams(max_tokens=9, context_limit=50), [1, 2])
+        state.admit(Entrant(slot, SlotParams(max_tokens=9, context_limit=50), [1, 2]))
     logits = torch.zeros(3, 2, VOCAB)
     logits[0, 1, 7], logits[1, 0, 9] = float("nan"), float("inf")
     twin, got = on_device(state), RoundResult.allocate(3, 2, DEVICE)
@@ -89,7 +91,7 @@ def test_sampling_from_rows_that_leave_no_choice(cut: dict[str, Any]) -> None:
     params = SlotParams(max_tokens=9, context_limit=50, temperature=0.8, presence_penalty=0.5, seed=SEED, **cut)
     state = SlotState.allocate(5, VOCAB, CONTEXT)
     for slot in range(5):
-        state.admit(slot, params, [1, 2], [3])
+        state.admit(Entrant(slot, params, [1, 2], [3]))
     logits = torch.randn((5, 2, VOCAB), generator=torch.Generator().manual_seed(SEED))
     logits[0, 1, 7], logits[1, 0, 9] = float("nan"), float("inf")
     logits[2, 0], logits[3], logits[4] = -float("inf"), -float("inf"), 1.0
@@ -107,7 +109,7 @@ def test_the_noise_is_that_of_the_reference() -> None:
     """With level logits the choice is the noise's own argmax, over several tiles."""
     vocab = 2500
     state = SlotState.allocate(2, vocab, CONTEXT)
-    state.admit(0, SlotParams(max_tokens=9, context_limit=50, temperature=1.0, seed=2**63 + 11), [1, 2, 3])
+    state.admit(Entrant(0, SlotParams(max_tokens=9, context_limit=50, temperature=1.0, seed=2**63 + 11), [1, 2, 3]))
     twin, got = on_device(state), RoundResult.allocate(1, 3, DEVICE)
     noise = gumbel(state.seed_S[:1], torch.arange(3, 6)[None], vocab)
     drafts = noise.argmax(-1)[:, :2]

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 
-from services.common.kernels.accept import SlotParams, SlotState
+from services.common.kernels.accept import Entrant, SlotParams, SlotState
 from services.common.kernels.accept.floor import floors
 from services.common.kernels.accept.scores import PEAK_TILE
 from tests.kernels.gpu.devices import DEVICE
@@ -65,7 +65,7 @@ def floors_of(scores: torch.Tensor, rows: list[int]) -> list[float]:
     state = SlotState.allocate(len(CASES), 8, 64, device=DEVICE)
     for slot, (top_k, top_p, min_p) in enumerate(CASES):
         params = SlotParams(max_tokens=9, context_limit=50, temperature=1.0, top_k=top_k, top_p=top_p, min_p=min_p)
-        state.admit(slot, params, [1, 2])
+        state.admit(Entrant(slot, params, [1, 2]))
     padded = torch.full((len(rows), triton.cdiv(VOCAB, PEAK_TILE) * PEAK_TILE), -math.inf)
     padded[:, :VOCAB] = scores[rows]
     peaks = padded.view(len(rows), -1, PEAK_TILE).amax(-1).to(DEVICE)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import reference
-from services.common.kernels.accept.state import End, RoundResult, SlotParams, SlotState
+from services.common.kernels.accept.state import End, Entrant, RoundResult, SlotParams, SlotState, flat_cells
 from services.common.kernels.dispatch import on_kernel
 
-__all__ = ["End", "RoundResult", "SlotParams", "SlotState", "accept", "logprobs"]
+__all__ = ["End", "Entrant", "RoundResult", "SlotParams", "SlotState", "accept", "flat_cells", "logprobs"]
 
 Mode = Literal["greedy", "full"]
 

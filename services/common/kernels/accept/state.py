@@ -1,21 +1,29 @@
 """Per-slot state of sampling and commit, in static buffers indexed by slot; the last slot is the pad slot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from services.common.device.staging import upload, write
+from services.common.device.staging import upload
 from services.common.request.sampling import RANGES, SamplingParams
 
-_NO_LIMIT = 1 << 40
-_INTEGERS = ("length_S", "anchor_S", "generated_S", "max_tokens_S", "min_tokens_S", "limit_S", "draft_limit_S")
-_FLAGS = ("active_S", "penalised_S", "biased_S")
 _PARAMETERS = {name: kind for name, kind in get_type_hints(SamplingParams).items() if name in RANGES}
-_DTYPES = {int: torch.int64, float: torch.float32}
+_KINDS: dict[torch.dtype, tuple[str, ...]] = {
+    torch.int64: (
+        *("length", "anchor", "generated", "max_tokens", "min_tokens", "limit", "draft_limit"),
+        *(name for name, kind in _PARAMETERS.items() if kind is int),
+    ),
+    torch.float32: tuple(name for name, kind in _PARAMETERS.items() if kind is float),
+    torch.bool: ("active", "penalised", "biased"),
+}
+"""The columns of each type."""
+_NO_LIMIT = 1 << 40
 
 
 class End(IntEnum):
@@ -37,6 +45,37 @@ class SlotParams(SamplingParams):
     min_tokens: int = 0
     stop_ids: tuple[int, ...] = ()
     draft_limit: int | None = None
+
+
+class Entrant(NamedTuple):
+    """A request that gets a slot, with its prompt and its output so far."""
+
+    slot: int
+    params: SlotParams
+    prompt: Sequence[int]
+    output: Sequence[int] = ()
+
+    def scalars(self) -> dict[str, float]:
+        """The values of the slot's columns."""
+        params, known = self.params, len(self.prompt) + len(self.output)
+        return {
+            **{name: _signed(getattr(params, name)) for name in _PARAMETERS},
+            "length": known - 1,
+            "anchor": (self.output or self.prompt)[-1],
+            "generated": len(self.output),
+            "max_tokens": params.max_tokens,
+            "min_tokens": params.min_tokens,
+            "limit": params.context_limit,
+            "draft_limit": _NO_LIMIT if params.draft_limit is None else params.draft_limit,
+            "active": True,
+            "penalised": params.penalised,
+            "biased": bool(params.logit_bias),
+        }
+
+
+def _signed(value: float) -> float:
+    """A seed of 64 bits without sign fills the integer of the same bits."""
+    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 @dataclass(frozen=True)
@@ -88,11 +127,7 @@ class SlotState:
         def make(dtype: torch.dtype, *shape: int) -> Tensor:
             return torch.zeros((count, *shape), dtype=dtype, device=device)
 
-        scalars: dict[str, Any] = {
-            **{name: make(torch.int64) for name in _INTEGERS},
-            **{f"{name}_S": make(_DTYPES[kind]) for name, kind in _PARAMETERS.items()},
-            **{name: make(torch.bool) for name in _FLAGS},
-        }
+        scalars: dict[str, Any] = {f"{name}_S": make(kind) for kind, names in _KINDS.items() for name in names}
         return cls(
             **scalars,
             bias_SV=make(torch.float32, vocab),
@@ -102,8 +137,8 @@ class SlotState:
             history_SC=make(torch.int32, context) if history_SC is None else history_SC,
         )
 
-    def admit(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int] = ()) -> None:
-        """Fill a slot for prompt and output so far; length and anchor are set as before its first accepted token.
+    def admit(self, *entrants: Entrant) -> None:
+        """Fill slots for prompts and outputs so far, in as many copies for many requests as for one.
 
         The last known token becomes the anchor; `length` is its position, so a W = 1 accept over the logits of that
         token commits the next one.
@@ -111,39 +146,30 @@ class SlotState:
         Raises:
             ValueError: more stop ids than the buffer holds.
         """
-        if len(params.stop_ids) > self.stop_ids_SM.shape[1]:
-            raise ValueError(f"{len(params.stop_ids)} stop ids, at most {self.stop_ids_SM.shape[1]} fit")
-        known = [*prompt, *output]
-        self._scalars(slot, params)
-        self.length_S[slot].fill_(len(known) - 1)
-        self.anchor_S[slot].fill_(known[-1])
-        self.generated_S[slot].fill_(len(output))
-        self.stop_ids_SM[slot].fill_(-1)
-        if params.stop_ids:
-            write(self.stop_ids_SM[slot, : len(params.stop_ids)], params.stop_ids)
-        self._vocabulary(slot, params, prompt, output)
-        write(self.history_SC[slot, : len(known)], known)
-        self.active_S[slot].fill_(True)
-        self.host[slot] = params
+        device, most = self.counts_SV.device, self.stop_ids_SM.shape[1]
+        for entrant in entrants:
+            if len(entrant.params.stop_ids) > most:
+                raise ValueError(f"{len(entrant.params.stop_ids)} stop ids, at most {most} fit")
+        slots = [entrant.slot for entrant in entrants]
+        slots_B = upload(slots, torch.int64, device)
+        scalars = [entrant.scalars() for entrant in entrants]
+        for kind, names in _KINDS.items():
+            values_CB = upload([each[name] for name in names for each in scalars], kind, device).view(len(names), -1)
+            for name, values_B in zip(names, values_CB, strict=True):
+                getattr(self, f"{name}_S").index_copy_(0, slots_B, values_B)
+        stops = [[*entrant.params.stop_ids, *[-1] * (most - len(entrant.params.stop_ids))] for entrant in entrants]
+        self.stop_ids_SM.index_copy_(0, slots_B, upload(np.array(stops), torch.int64, device))
+        known = [np.array((*entrant.prompt, *entrant.output)) for entrant in entrants]
+        self._vocabulary(entrants, known, slots_B)
+        cells_N = upload(flat_cells(slots, map(np.arange, map(len, known)), self.history_SC), torch.int64, device)
+        self.history_SC.view(-1).index_copy_(0, cells_N, upload(np.concatenate(known), torch.int32, device))
+        self.host.update((entrant.slot, entrant.params) for entrant in entrants)
 
-    def release(self, slot: int) -> None:
-        """Make a slot inactive: its rows commit nothing from now on."""
-        self.active_S[slot].fill_(False)
-        self.host.pop(slot, None)
-
-    def _scalars(self, slot: int, params: SlotParams) -> None:
-        values = (
-            (self.max_tokens_S, params.max_tokens),
-            (self.min_tokens_S, params.min_tokens),
-            (self.limit_S, params.context_limit),
-            (self.draft_limit_S, _NO_LIMIT if params.draft_limit is None else params.draft_limit),
-            (self.penalised_S, params.penalised),
-            (self.biased_S, bool(params.logit_bias)),
-            *((getattr(self, f"{name}_S"), getattr(params, name)) for name in _PARAMETERS),
-        )
-        for tensor_S, value in values:
-            # A seed of 64 bits without sign fills the integer of the same bits.
-            tensor_S[slot].fill_(value - (1 << 64) if value >= 1 << 63 else value)
+    def release(self, *slots: int) -> None:
+        """Make slots inactive: their rows commit nothing from now on."""
+        self.active_S.index_fill_(0, upload(slots, torch.int64, self.active_S.device), False)
+        for slot in slots:
+            self.host.pop(slot, None)
 
     def columns(self, kernel: Any) -> dict[str, Tensor]:
         """The arguments of a Triton kernel that are columns of scalars: temperature_ptr is temperature_S."""
@@ -151,19 +177,38 @@ class SlotState:
         found = {name: getattr(self, column) for name, column in pointers.items() if hasattr(self, column)}
         return {name: one_S.view(torch.uint8) if one_S.dtype == torch.bool else one_S for name, one_S in found.items()}
 
-    def _vocabulary(self, slot: int, params: SlotParams, prompt: Sequence[int], output: Sequence[int]) -> None:
+    def _vocabulary(self, entrants: Sequence[Entrant], known: Sequence[NDArray[Any]], slots_B: Tensor) -> None:
         device = self.counts_SV.device
-        before = self.host.get(slot)
-        if before is None or before.logit_bias:
-            self.bias_SV[slot].fill_(0.0)
-        for token, bias in params.logit_bias:
-            self.bias_SV[slot, token].fill_(bias)
-        self.counts_SV[slot].fill_(0)
-        self.prompt_seen_SV[slot].fill_(False)
-        self.prompt_seen_SV[slot].index_fill_(0, upload(prompt, torch.int64, device), True)
-        if output:
-            ids = upload(output, torch.int64, device)
-            self.counts_SV[slot].index_add_(0, ids, torch.ones_like(ids, dtype=torch.int32))
+        biased = [one.slot for one in entrants if (was := self.host.get(one.slot)) is None or was.logit_bias]
+        if biased:
+            self.bias_SV.index_fill_(0, upload(biased, torch.int64, device), 0.0)
+        biases = [(one.slot, dict(one.params.logit_bias)) for one in entrants if one.params.logit_bias]
+        if biases:
+            slots, values = [slot for slot, _ in biases], [value for _, bias in biases for value in bias.values()]
+            cells_N = upload(flat_cells(slots, [list(bias) for _, bias in biases], self.bias_SV), torch.int64, device)
+            self.bias_SV.view(-1).index_copy_(0, cells_N, upload(values, torch.float32, device))
+        self.counts_SV.index_fill_(0, slots_B, 0)
+        self.prompt_seen_SV.index_fill_(0, slots_B, False)
+        slots = [one.slot for one in entrants]
+        prompts = [ids[: len(one.prompt)] for one, ids in zip(entrants, known, strict=True)]
+        seen = flat_cells(slots, prompts, self.prompt_seen_SV)
+        self.prompt_seen_SV.view(-1).index_fill_(0, upload(seen, torch.int64, device), True)
+        if any(one.output for one in entrants):
+            said = flat_cells(slots, [one.output for one in entrants], self.counts_SV)
+            ids_N = upload(said, torch.int64, device)
+            self.counts_SV.view(-1).index_add_(0, ids_N, torch.ones_like(ids_N, dtype=torch.int32))
+
+
+def flat_cells(rows: Sequence[int], columns: Iterable[Sequence[int] | NDArray[Any]], table_SX: Tensor) -> NDArray[Any]:
+    """Return the places of some columns of each of some rows in a flat table.
+
+    Raises:
+        IndexError: the table has no such column.
+    """
+    width, every = table_SX.shape[1], [np.asarray(some, np.int64) for some in columns]
+    if any(len(some) and not 0 <= some.min() <= some.max() < width for some in every):
+        raise IndexError(f"a column is not one of {width}")
+    return np.concatenate([some + row * width for row, some in zip(rows, every, strict=True)])
 
 
 @dataclass(frozen=True)

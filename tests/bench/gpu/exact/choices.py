@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.kernels.accept import RoundResult, SlotParams, SlotState, accept
+from services.common.kernels.accept import Entrant, RoundResult, SlotParams, SlotState, accept
 from tests.bench.gpu.exact.row_kernels import Numbers
 from tests.bench.gpu.exact.rows_alone import Tally
 
@@ -64,8 +64,7 @@ def _tally(kind: Kind, state: SlotState, logits_SWV: Tensor) -> Tally:
 
 
 def _admit(kind: Kind, state: SlotState, slots: Sequence[int], vocab: int) -> None:
-    for slot in slots:
-        state.admit(slot, kind.params(slot, vocab), PROMPT)
+    state.admit(*[Entrant(slot, kind.params(slot, vocab), PROMPT) for slot in slots])
 
 
 def _committed(
