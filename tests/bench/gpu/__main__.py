@@ -1,8 +1,9 @@
 """python -m tests.bench.gpu STAGE...: what a pair does on a GPU; a table, then one JSON line, a file a stage in --save.
 
-`steps` and `prefill` time captured steps in one process. `vllm`, `chosen`, `gap`, `gateway` and the profiles load one
-pair of processes, which they share when they follow one another; `chosen` is `vllm` with widths left to the target;
-`contexts` loads one with room for few long requests. A stage that --save holds of this commit is skipped.
+`steps` and `prefill` time captured steps in one process, `burst` many prompts at once. `vllm`, `chosen`, `gap`,
+`gateway` and the profiles load one pair of processes, which they share when they follow one another; `chosen` is `vllm`
+with widths left to the target; `contexts` loads one with room for few long requests. A stage that --save holds of this
+commit is skipped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from tests.bench.gpu import steps
 from tests.bench.gpu.adaptive import Budget, adaptive_rows
+from tests.bench.gpu.burst import burst_rows
 from tests.bench.gpu.contexts import context_rows
 from tests.bench.gpu.floors import against_products, explain
 from tests.bench.gpu.gap import gap_rows
@@ -35,7 +37,7 @@ from tests.bench.gpu.vllm import chosen_rows, vllm_rows
 Row = dict[str, Any]
 SERVED = ("vllm", "chosen", "gap", "gateway", *PROFILES)
 LONG = "contexts"
-STAGES = ("steps", "prefill", *SERVED, LONG, "transformers")
+STAGES = ("steps", "prefill", "burst", *SERVED, LONG, "transformers")
 QUICK: dict[str, Any] = {"concurrency": [1, 8], "lengths": [512, 8192], "alternations": 3, "seconds": 40.0}
 FULL: dict[str, Any] = {
     "concurrency": [1, 8, 32, 64, 128],
@@ -86,6 +88,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--alternations", type=int)
     parser.add_argument("--seconds", type=float, help="of a profile; fewer alternations, at least two, are done then")
     parser.add_argument("--gap-prompt", type=int, default=8192)
+    parser.add_argument("--burst", type=int, default=128, help="prompts at once")
+    parser.add_argument("--burst-prompt", type=int, default=512)
     chosen = parser.parse_args()
     if unknown := set(chosen.stages) - set(STAGES):
         parser.error(f"unknown stages: {', '.join(sorted(unknown))}")
@@ -141,13 +145,21 @@ def _prefill(chosen: argparse.Namespace) -> list[Row]:
         return prefill_rows(rig, chosen.lengths)
 
 
+def _burst(chosen: argparse.Namespace) -> list[Row]:
+    """With the slots and widths whose memory lets packs be largest."""
+    settings = _rig_settings(chosen, chosen.burst, (1, chosen.widths[-1]), chosen.burst_prompt + 16)
+    with tempfile.TemporaryDirectory() as folder:
+        rig = Rig(replace(settings, prefill_chunk=0), Path(folder))
+        return burst_rows(rig, chosen.burst, chosen.burst_prompt)
+
+
 def _transformers(chosen: argparse.Namespace) -> list[Row]:
     from tests.bench.gpu.others import transformers_rows  # takes seconds to import
 
     return transformers_rows(SHAPES[chosen.shape], chosen.device, chosen.dtype, chosen.plain, chosen.tokens)
 
 
-ALONE = {"steps": _steps, "prefill": _prefill, "transformers": _transformers}
+ALONE = {"steps": _steps, "prefill": _prefill, "burst": _burst, "transformers": _transformers}
 
 
 def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results) -> None:

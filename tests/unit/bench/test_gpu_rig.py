@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from services.common.pair import attach
+from tests.bench.gpu.burst import burst_rows
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import TINY
 from tests.bench.gpu.steps import read_bandwidth
@@ -55,3 +56,12 @@ def test_sequences_never_share_blocks(rig: Rig) -> None:
 
 def test_the_floor_is_what_reading_takes(rig: Rig) -> None:
     assert read_bandwidth(rig, 1 << 16) > 0
+
+
+def test_a_burst_is_timed_beside_the_packs_that_it_ran(rig: Rig) -> None:
+    *packs, burst = burst_rows(rig, prompts=4, length=20)
+    assert [(row["segments"], row["width"]) for row in packs] == list(rig.pool.settings.packs)
+    assert all(row["us"] > 0 and row["products_us"] > 0 for row in packs)
+    assert burst["packs_us"] > 0 and burst["host_ms"] > 0
+    assert 0 < burst["first_token_ms"]["p50"] <= burst["first_token_ms"]["p99"] <= burst["seconds"] * 1e3
+    assert sum(segments * width for segments, width in burst["packs"]) >= 4 * 20
