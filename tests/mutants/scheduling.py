@@ -67,8 +67,8 @@ SCHEDULING = (
     Mutant(
         "prefill-starves-decoding",
         "services.target.scheduling.scheduler",
-        "return Grown(tuple(self._roster.rows), (), 0)",
-        "return Grown(() if self._roster.prefill_left else tuple(self._roster.rows), (), 0)",
+        "return Grown(rows, (), 0)",
+        "return Grown(() if self._roster.prefill_left else rows, (), 0)",
         f"{_SCHEDULER}test_decoding_goes_on_while_a_long_prompt_prefills",
     ),
 )

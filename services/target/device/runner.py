@@ -123,7 +123,8 @@ class Runner:
             return
         self._overlapped = plan.number
         start = perf_counter()
-        self._prefill(plan.chunks)
+        if plan.chunks:
+            self._prefill(plan.chunks)
         self._next.prefill_us = micros(start)
         self._fill_noise(plan.rows, plan.width)
 

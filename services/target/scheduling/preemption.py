@@ -18,15 +18,19 @@ class Grown:
     preempted: int
 
 
-def grow_rows(roster: SlotTable, memory: KVCacheManager, ahead: int, preempt: Callable[[Request], None]) -> Grown:
-    """Gives every row blocks for `ahead` more tokens, the oldest by `Request.order` first.
+def grow_rows(
+    roster: SlotTable, rows: tuple[int, ...], memory: KVCacheManager, ahead: int, preempt: Callable[[Request], None]
+) -> Grown:
+    """Gives every one of `rows` blocks for `ahead` more tokens, the oldest by `Request.order` first.
 
     When blocks run out the youngest request with a slot is preempted, so the oldest always goes on. That may be one in
     prefill, or the row itself. A row waits a round where enough blocks were released, but rounds in flight may still
     touch them (`BlockPool.release`).
     """
     needy = []
-    for _, request in roster.decoding():
+    for slot in rows:
+        request = roster.on(slot)
+        assert request is not None, "a row belongs to a request"
         lacking = memory.lacking(request, min(request.limit, request.computed + ahead))
         if lacking:
             needy.append((request.order, lacking, request))
@@ -44,8 +48,8 @@ def grow_rows(roster: SlotTable, memory: KVCacheManager, ahead: int, preempt: Ca
             growths.append(Growth(request.slot, memory.grow(request, lacking)))
         else:
             stalled.add(request.slot)
-    rows = tuple(slot for slot in roster.rows if slot not in stalled)
-    return Grown(rows, tuple(growths), preempted)
+    grown = tuple(slot for slot in rows if slot in roster.rows and slot not in stalled)
+    return Grown(grown, tuple(growths), preempted)
 
 
 def _order(request: Request) -> tuple[float, int]:

@@ -126,13 +126,16 @@ class Scheduler:
         """Plans the next round, plain without `speculate` (no drafter). An empty plan is neither run nor committed."""
         if len(self._in_flight) > self._settings.look_ahead:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
-        wanted = len(self._roster.rows)
-        width = self._policy.choose(self._bucket(wanted), wanted) if speculate and wanted else 1
-        grown = self._grow(width)
+        live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
+        paused = self._pause.pauses(len(live), self._roster.prefilling, now)
+        rows = () if paused else live
+        width = self._policy.choose(self._bucket(len(rows)), len(rows)) if speculate and rows else 1
+        grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
-        pauses = self._pause.pauses(len(grown.rows), self._roster.prefilling, now)
-        rows = () if pauses else grown.rows
+        paused = paused or (bool(admissions) and self._pause.pauses(len(grown.rows), self._roster.prefilling, now))
+        rows = () if paused else grown.rows
+        self._pause.decoded = self._pause.decoded if paused else now
         chunks = self._chunks(decoding=bool(rows))
         if not rows and not chunks:
             self._busy_since = None
@@ -172,7 +175,7 @@ class Scheduler:
                 committed += len(news.tokens) if news.width else 0
                 progress.append(news)
         if not plan.rows:
-            self._pause.landed(elapsed / 1e6)
+            self._pause.prompts_s = elapsed / 1e6
         if not plan.rows or width != plan.width:
             return Commit(tuple(progress), discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed)
@@ -241,17 +244,16 @@ class Scheduler:
         return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
 
     def _chunks(self, decoding: bool) -> tuple[Chunk, ...]:
-        settings = self._settings
-        most = settings.chunk_tokens if decoding else max(settings.chunk_tokens, settings.pack_tokens)
-        chunks, complete = self._roster.chunks(most, settings.segment)
+        most = max(self._settings.chunk_tokens, 0 if decoding else self._settings.pack_tokens)
+        chunks, complete = self._roster.chunks(most, self._settings.segment)
         for request in complete:
             self._policy.join(request.uid, request.draft_cap)
         return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])
 
-    def _grow(self, width: int) -> Grown:
+    def _grow(self, rows: tuple[int, ...], width: int) -> Grown:
         if not self._settings.preemption:
-            return Grown(tuple(self._roster.rows), (), 0)
-        return grow_rows(self._roster, self._memory, self._width_in_flight + width, self._preempt)
+            return Grown(rows, (), 0)
+        return grow_rows(self._roster, rows, self._memory, self._width_in_flight + width, self._preempt)
 
     def _preempt(self, request: Request) -> None:
         """Puts a request back into the queue; its committed tokens stay, and are prefilled again with its prompt."""

@@ -1,8 +1,10 @@
 """Slots, their epochs and the requests that hold them: in prefill by order, decoding by number."""
 
 from bisect import insort
+from collections import Counter
+from collections.abc import Sequence
 
-from services.target.core.plan import Chunk
+from services.target.core.plan import Chunk, Plan
 from services.target.core.request import Request, State
 
 
@@ -77,6 +79,12 @@ class SlotTable:
         self._epochs[slot] += 1
         self._released.append(slot)
         insort(self._free, slot)
+
+    def unfinished(self, in_flight: Sequence[Plan]) -> tuple[int, ...]:
+        """Rows that may want a token once all rounds in flight are over; each round brings its rows one at least."""
+        ahead = Counter(slot for plan in in_flight for slot in plan.rows)
+        ahead.update(chunk.slot for plan in in_flight for chunk in plan.chunks if chunk.last)
+        return tuple([slot for slot, one in self.decoding() if one.limit - len(one.tokens) > ahead[slot]])
 
     def take_released(self) -> tuple[int, ...]:
         """Slots vacated since the last call."""

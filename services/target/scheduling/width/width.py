@@ -77,6 +77,9 @@ class AdaptiveSettings:
     gap between probes grows from `probe_first` to `probe_last` rounds while they change nothing. It is at most
     `probe_close` while a wider width promises the share `close` of the present width's tokens per second. A probe of a
     narrower width shows its cost, and nothing of acceptance that wider rounds do not show.
+
+    No other width is tried or probed in the first `settled` rounds of a bucket in a row, unless it was not for
+    `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
     """
 
     hysteresis: float = 0.03
@@ -86,6 +89,8 @@ class AdaptiveSettings:
     probe_last: int = 256
     close: float = 0.85
     probe_close: int = 8
+    settled: int = 6
+    unsettled: int = 96
 
 
 @dataclass(slots=True)
@@ -119,6 +124,7 @@ class AdaptiveWidth:
         self._settings = settings or AdaptiveSettings()
         self._buckets: dict[int, _Bucket] = {}
         self._spent = self._lost = 0.0
+        self._bucket, self._in_a_row = 0, 0
 
     def join(self, uid: int, cap: int | None) -> None:
         """A request starts to decode."""
@@ -153,6 +159,8 @@ class AdaptiveWidth:
             state.width, state.stayed, state.gap, current = self.widths[best], 0, self._settings.probe_first, best
         state.stayed += 1
         state.quiet += 1
+        if not self._settled(bucket) and state.quiet <= self._settings.unsettled:
+            return state.width
         return self._trial(bucket, state, rates) or self._probe(bucket, state, rates, current) or state.width
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
@@ -176,6 +184,11 @@ class AdaptiveWidth:
     def plain_micros(self, bucket: int) -> float:
         """Microseconds as measured at warm-up and by plain rounds since."""
         return self.costs.cost(bucket, 1)
+
+    def _settled(self, bucket: int) -> bool:
+        self._in_a_row = self._in_a_row + 1 if bucket == self._bucket else 1
+        self._bucket = bucket
+        return self._in_a_row > self._settings.settled
 
     def _useful(self) -> int:
         """How many of the widths, from plain on, let some row draft more than the one before."""

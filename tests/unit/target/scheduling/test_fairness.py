@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from services.common.request.errors import PacelineError
 from services.target.core.request import Request
 from services.target.scheduling.waiting import AGEING_S
+from services.target.scheduling.width.width import FixedWidth
 from tests.unit.target.scheduling.scheduling import Rig, spec
 
 
@@ -136,6 +137,26 @@ def test_decoding_pauses_while_a_burst_waits_for_its_prompts() -> None:
 def test_nobody_pauses_for_long() -> None:
     """Rounds that take longer than the pause have a row for everybody."""
     assert burst(0.5, 3) == [(), (), (0,)]
+
+
+def test_a_pause_counts_the_prompts_that_end_it() -> None:
+    """The third round would end 0.18 s behind the first, the pause may last for 0.15."""
+    assert burst(0.06, 3) == [(), (), (0,)]
+    assert burst(0.04, 3) == [(), (), ()]
+
+
+def test_no_width_is_chosen_for_a_round_that_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that probes would take the probe for done."""
+    chosen: list[int] = []
+    choose = FixedWidth.choose
+
+    def counted(policy: FixedWidth, bucket: int, rows: int) -> int:
+        chosen.append(rows)
+        return choose(policy, bucket, rows)
+
+    monkeypatch.setattr(FixedWidth, "choose", counted)
+    assert burst(0.01, 6) == [(), (), (), (), (0, 1, 2), (0, 1, 2, 3)]
+    assert chosen == [3, 4]
 
 
 def test_one_long_prompt_does_not_make_many_streams_pause() -> None:

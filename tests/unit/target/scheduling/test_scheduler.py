@@ -1,9 +1,12 @@
 """What a round holds: joining and leaving, chunks beside decoding, cancels, deadlines, preemption, look-ahead."""
 
+from collections import deque
+
 import pytest
 
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.sampling import FinishReason
+from services.target.core.plan import Outcome, Plan
 from services.target.core.request import State
 from tests.unit.target.scheduling.scheduling import BLOCK, Rig, spec
 from tests.unit.target.scheduling.simulated import unloaded_text
@@ -236,3 +239,39 @@ def test_load_counts_what_runs_and_waits() -> None:
     load = rig.scheduler.load()
     assert (load.running, load.waiting, load.slots, load.queued_tokens) == (1, 1, 1, 8 + 4)
     assert (load.free_blocks, load.total_blocks) == (64 - 6, 64)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+def test_a_row_that_ends_in_the_round_ahead_is_not_computed_again(tokens: int) -> None:
+    """Each round in flight brings a token at least, so the last one is known to be the last."""
+    rig = Rig(width=1, look_ahead=1)
+    request = rig.scheduler.add(spec(prompt=4, tokens=tokens), None, 0.0)
+    flights: deque[tuple[Plan, tuple[Outcome, ...]]] = deque()
+    rounds = 0
+    while request.end is None:
+        plan = rig.scheduler.plan(float(rounds))
+        if not plan.empty:
+            rounds += 1
+            flights.append((plan, rig.device.execute(plan, 0)))
+        if plan.empty or len(flights) > 1:
+            rig.scheduler.commit(*flights.popleft(), float(rounds))
+    assert not flights
+    assert rounds == tokens, "one for the prompt and its first token, one for each token behind it"
+    assert request.output == unloaded_text(request.spec, 64)[0]
+
+
+def test_rows_are_packed_in_whole_segments() -> None:
+    """What a segment's padding takes is not there for the next prompt, which goes on in the next round."""
+    rig = Rig(segment=8)
+    for seed, prompt in enumerate((9, 3, 20), 1):
+        rig.scheduler.add(spec(prompt=prompt, seed=seed), None, float(seed))
+    assert [(chunk.slot, len(chunk.token_ids)) for chunk in rig.round()[0].chunks] == [(0, 9)]
+    assert [(chunk.slot, len(chunk.token_ids)) for chunk in rig.round()[0].chunks] == [(1, 3), (2, 8)]
+
+
+def test_a_round_without_rows_has_more_prompt_tokens() -> None:
+    rig = Rig(pack_tokens=40, burst_rows=1)
+    rig.scheduler.add(spec(prompt=50, tokens=30), None, 0.0)
+    assert [rig.round()[0].prefill_tokens for _ in range(2)] == [40, 10]
+    rig.scheduler.add(spec(prompt=50, tokens=1, seed=2), None, 0.0)
+    assert [rig.round()[0].prefill_tokens for _ in range(4)] == [16, 16, 16, 2]

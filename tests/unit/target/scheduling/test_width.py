@@ -254,3 +254,30 @@ def test_live_rounds_correct_costs_but_an_outlier_does_not() -> None:
     assert table.cost(4, 8) == pytest.approx(3 * before, rel=0.02)
     # The other widths of the bucket follow for the most part; other buckets stay.
     assert table.cost(4, 1) > 2 * micros_table()[4, 1] and table.cost(8, 8) == micros_table()[8, 8]
+
+
+def test_the_ramp_and_the_end_of_a_burst_try_no_other_width() -> None:
+    """Each bucket lasts for few rounds there, too few to pay for what a trial or a probe costs."""
+    chosen, best, source = policy(), policy(), random.Random(3)
+    for uid in range(128):
+        chosen.join(uid, None)
+    for bucket in (*BUCKETS, *BUCKETS[-2::-1]):
+        for _ in range(5):
+            width = chosen.choose(bucket, bucket)
+            rates = chosen.rates(bucket)
+            assert rates[WIDTHS.index(width)] >= 0.97 * max(rates), bucket
+            for uid in range(bucket):
+                chosen.observe(uid, width - 1, accepted_drafts(source, conditional(P65), width - 1), False)
+            chosen.landed(bucket, width, bucket, best.costs.cost(bucket, width))
+
+
+def test_buckets_in_turn_are_tried_in_the_end() -> None:
+    """Rows may cross the border of two buckets for ever."""
+    chosen, widths = policy(), []
+    chosen.join(1, None)
+    for number in range(400):
+        bucket = (1, 2)[number % 2]
+        widths.append(chosen.choose(bucket, bucket))
+        chosen.observe(1, widths[-1] - 1, widths[-1] - 1, False)
+        chosen.landed(bucket, widths[-1], widths[-1], round_micros(bucket, widths[-1]))
+    assert set(widths[:100]) == {16} and 1 in widths[100:]
