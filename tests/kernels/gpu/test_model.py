@@ -1,5 +1,6 @@
 """A pair run through the kernels against the same pair run through the references on the CPU."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,27 @@ def test_a_pair_gives_the_same_by_kernels(family: str, tmp_path: Path, monkeypat
     as_references(monkeypatch)
     for got, expected in zip(by_kernels, run_pair(tmp_path, "cpu"), strict=True):
         close(got.float(), expected.float())
+
+
+def test_segments_of_prompts_side_by_side_are_the_prompts(tmp_path: Path) -> None:
+    """Seven tokens in two segments and three in one, beside an empty one, against each prompt in a span of its own."""
+    shape = replace(SHAPE, layers=1, taps=(0,))
+    target = load_target(write_tiny(tmp_path, 3, shape, std=0.25).target, device=DEVICE)
+    tables = torch.tensor([[3, 5, 0], [1, 2, 0], [0, 0, 0]], dtype=torch.int32, device=DEVICE)
+    prompts = torch.arange(40, 47, device=DEVICE), torch.arange(90, 93, device=DEVICE)
+
+    def forward(ids: torch.Tensor, slots: list[int], starts: list[int], valid: list[int], width: int) -> torch.Tensor:
+        slots_B, starts_B, valid_B = (torch.tensor(each, device=DEVICE) for each in (slots, starts, valid))
+        span = plan_span(tables[slots_B], starts_B, width, 4, valid_B)
+        hidden_TD, _ = target.forward(ids, Rows(Part(span, slots_B, valid_B)), states)
+        return hidden_TD.view(len(slots), width, -1)
+
+    states = target.new_states(6, 4)
+    alone = [forward(ids, [slot], [0], [len(ids)], len(ids))[0] for slot, ids in enumerate(prompts)]
+    kept = states.tensors[0].clone()
+    states = target.new_states(6, 4)
+    ids = torch.cat([torch.nn.functional.pad(each, (0, -len(each) % 4)) for each in prompts])
+    packed = forward(torch.nn.functional.pad(ids, (0, 4)), [0, 0, 1, 2], [0, 4, 0, 0], [4, 3, 3, 0], 4)
+    close(torch.cat((packed[0], packed[1, :3])), alone[0])
+    close(packed[2, :3], alone[1])
+    close(states.tensors[0][:, :, 1:], kept[:, :, 1:])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -38,17 +39,22 @@ def run(settings: RigSettings, specs: Sequence[RequestSpec], propose: ProposerFa
         return rig.run(specs)
 
 
+@cache
+def alone(count: int = 8, tokens: int = 12, dtype: torch.dtype = torch.float64) -> list[Done]:
+    """The same requests one by one."""
+    return run(replace(ALONE, dtype=dtype), burst(count, tokens))
+
+
 def said(done: Sequence[Done]) -> list[object]:
     return [(one.tokens, one.end, [round(entry.chosen, 8) for entry in one.logprobs]) for one in done]
 
 
 def test_text_is_that_of_prompts_one_by_one() -> None:
     specs = burst()
-    alone = run(ALONE, specs)
-    assert said(run(FLOAT64, specs)) == said(alone)
-    truth = {spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, alone, strict=True)}
+    assert said(run(FLOAT64, specs)) == said(alone())
+    truth = {spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, alone(), strict=True)}
     assert [one.tokens for one in run(replace(FLOAT64, width=4), specs, perfect(truth))] == [
-        one.tokens for one in alone
+        one.tokens for one in alone()
     ]
 
 
@@ -57,7 +63,7 @@ def test_text_is_that_of_prompts_one_by_one_where_packs_are_as_served() -> None:
     specs = burst()
     settings = replace(FLOAT64, dtype=torch.float32)
     wide = run(replace(settings, pack_tokens=192), specs)
-    assert [one.tokens for one in wide] == [one.tokens for one in run(replace(ALONE, dtype=torch.float32), specs)]
+    assert [one.tokens for one in wide] == [one.tokens for one in alone(dtype=torch.float32)]
 
 
 def test_first_tokens_of_a_burst_come_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,19 +92,19 @@ def test_first_tokens_of_a_burst_come_in_one_step(monkeypatch: pytest.MonkeyPatc
 def test_prefix_hits_of_several_lengths_share_a_pack() -> None:
     stem = prompt(5, 48)
     specs = [request(f"h{i}", (*stem[: 16 * i], *prompt(90 + i, 20)), 8) for i in range(4)]
-    alone = run(ALONE, specs)
+    apart = run(ALONE, specs)
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, replace(FLOAT64, pack_tokens=128)) as rig:
         rig.run([request("stem", (*stem, 3), 2)])
         done = rig.run(specs)
         assert rig.cache is not None and rig.cache.stats().hit_tokens == 16 + 32 + 48
-    assert said(done) == said(alone)
+    assert said(done) == said(apart)
 
 
 def test_a_request_cancelled_between_two_packs_leaves_the_others_alone() -> None:
     """Its slot goes to another while the rest of its prompt was still to come."""
     specs = burst(8)
-    alone = {spec.request_id: done.tokens for spec, done in zip(specs, run(ALONE, specs), strict=True)}
+    wanted = {spec.request_id: done.tokens for spec, done in zip(specs, alone(), strict=True)}
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, replace(FLOAT64, slots=7)) as rig:
         for spec in specs:
@@ -110,8 +116,8 @@ def test_a_request_cancelled_between_two_packs_leaves_the_others_alone() -> None
         rig.scheduler.cancel(long.uid, 0.0, FinishReason.CANCELLED)
         while rig.step():
             pass
-        assert {name: rig.done[name].tokens for name in alone if name != "p4"} == {
-            name: tokens for name, tokens in alone.items() if name != "p4"
+        assert {name: rig.done[name].tokens for name in wanted if name != "p4"} == {
+            name: tokens for name, tokens in wanted.items() if name != "p4"
         }
 
 
@@ -127,8 +133,8 @@ def test_a_request_preempted_between_two_packs_says_the_same(monkeypatch: pytest
 
     streams = [request(f"s{i}", prompt(i, 10 + i), 90, SAMPLED) for i in range(3)]
     prompts = [request("short", prompt(9, 20), 12), request("long", prompt(8, 150), 12)]
-    alone = run(ALONE, [*streams, *prompts])
-    truth = {s.request_id: [*s.token_ids, *one.tokens] for s, one in zip([*streams, *prompts], alone, strict=True)}
+    apart = run(ALONE, [*streams, *prompts])
+    truth = {s.request_id: [*s.token_ids, *one.tokens] for s, one in zip([*streams, *prompts], apart, strict=True)}
     settings = replace(FLOAT64, width=8, blocks=24, pack_tokens=32, preemption=True, prefix_cache=False)
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, settings, perfect(truth)) as rig:
@@ -139,14 +145,13 @@ def test_a_request_preempted_between_two_packs_says_the_same(monkeypatch: pytest
             rig.step()
         done = rig.run(prompts)
         assert any(0 < computed < 150 for computed in halves)
-        assert [rig.done[spec.request_id].tokens for spec in streams] == [one.tokens for one in alone[:3]]
-    assert [one.tokens for one in done] == [one.tokens for one in alone[3:]]
+        assert [rig.done[spec.request_id].tokens for spec in streams] == [one.tokens for one in apart[:3]]
+    assert [one.tokens for one in done] == [one.tokens for one in apart[3:]]
 
 
 def test_neighbours_in_a_pack_never_reach_a_prompt() -> None:
     """Blocks of all others and the pad block hold NaN until their prompts are written."""
-    specs = burst(4)
-    alone = run(ALONE, specs)
+    specs = burst()
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, FLOAT64) as rig:
         for spec in specs:
@@ -156,4 +161,4 @@ def test_neighbours_in_a_pack_never_reach_a_prompt() -> None:
         rig.runner.steps.pack.hidden_FD.fill_(float("nan"))
         while rig.step():
             pass
-        assert said([rig.done[spec.request_id] for spec in specs]) == said(alone)
+        assert said([rig.done[spec.request_id] for spec in specs]) == said(alone())
