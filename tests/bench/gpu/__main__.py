@@ -115,7 +115,7 @@ def _served_settings(chosen: argparse.Namespace, stages: Sequence[str]) -> RigSe
 
 def _rig_settings(chosen: argparse.Namespace, slots: int, widths: Sequence[int], context: int) -> RigSettings:
     memory = int(chosen.memory_gb * (1 << 30))
-    chunk = 2048 if chosen.shape == "qwen3-4b" else 64
+    chunk = 0 if chosen.shape == "qwen3-4b" else 64
     shape = SHAPES[chosen.shape]
     return RigSettings(shape, chosen.device, chosen.dtype, slots, tuple(widths), context, memory, chunk)
 
@@ -149,7 +149,7 @@ def _burst(chosen: argparse.Namespace) -> list[Row]:
     """With the slots and widths whose memory lets packs be largest."""
     settings = _rig_settings(chosen, chosen.burst, (1, chosen.widths[-1]), chosen.burst_prompt + 16)
     with tempfile.TemporaryDirectory() as folder:
-        rig = Rig(replace(settings, prefill_chunk=0), Path(folder))
+        rig = Rig(settings, Path(folder))
         return burst_rows(rig, chosen.burst, chosen.burst_prompt)
 
 

@@ -25,7 +25,7 @@ def prefill_rows(rig: Rig, lengths: Sequence[int]) -> list[Row]:
     yardstick = Yardstick(rig)
     rows = []
     for length in lengths:
-        chunk = min(length, rig.settings.prefill_chunk)
+        chunk = min(length, max(pack.rows for pack in rig.pool.settings.packs))
         count = length // chunk
         rig.seat(1, length)
         whole = rig.micros(lambda length=length, chunk=chunk: _prefill(rig, length, chunk), 1, 3)  # type: ignore[misc]

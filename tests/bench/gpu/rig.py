@@ -32,7 +32,7 @@ _ROUND, _GENERATION, _SEED = 1, 1, 22
 
 @dataclass(frozen=True)
 class RigSettings:
-    """What is built."""
+    """What is built; a `prefill_chunk` of 0 is the device's default, with larger packs in a pause."""
 
     shape: TinyShape
     device: str
@@ -41,7 +41,7 @@ class RigSettings:
     widths: tuple[int, ...]
     context_limit: int
     memory_bytes: int
-    prefill_chunk: int = 2048
+    prefill_chunk: int = 0
 
 
 class Rig:

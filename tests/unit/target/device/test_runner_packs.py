@@ -162,3 +162,23 @@ def test_neighbours_in_a_pack_never_reach_a_prompt() -> None:
         while rig.step():
             pass
         assert said([rig.done[spec.request_id] for spec in specs]) == said(alone())
+
+
+def test_a_prompt_that_is_not_finite_ends_alone() -> None:
+    """Half of it lies in K/V, which is spoilt; the rest of it shares its packs with others."""
+    specs, pair = burst(), made_up_pair()
+    with Rig(pair.target, pair.drafter, FLOAT64) as rig:
+        for spec in specs:
+            rig.submit(spec)
+        rig.step()
+        rig.step()
+        half = next(one for one in rig.scheduler.live() if 0 < one.computed < one.prefill_to)
+        rig.runner.pool.states.tensors[0][:, :, half.blocks] = float("nan")
+        while rig.step():
+            pass
+        for spec, one in zip(specs, alone(), strict=True):
+            done = rig.done[spec.request_id]
+            if spec is half.spec:
+                assert (done.tokens, done.end) == ([], FinishReason.ERROR)
+            else:
+                assert said([done]) == said([one])
