@@ -127,7 +127,7 @@ class Scheduler:
         if len(self._in_flight) > self._settings.look_ahead:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
-        paused = self._pause.pauses(len(live), self._roster.prefilling, now)
+        paused = (prompts := self._roster.prefilling) > 0 and self._pause.pauses(len(live), prompts, now)
         rows = () if paused else live
         width = self._policy.choose(self._bucket(len(rows)), len(rows)) if speculate and rows else 1
         grown = self._grow(rows, width)
