@@ -6,6 +6,7 @@ A plain assignment copies from memory that is not pinned: the host then waits fo
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,4 +25,9 @@ def upload(values: Numbers, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _host(values: Numbers, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda")
+    pinned = device.type == "cuda"
+    if not isinstance(values, np.ndarray):
+        return torch.tensor(values, dtype=dtype, pin_memory=pinned)
+    # torch builds no pinned tensor from numpy's memory.
+    host = torch.tensor(values, dtype=dtype)
+    return host.pin_memory() if pinned else host
