@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.span_attention import kernel, plan_context, plan_span
-from services.common.kernels.span_attention.cut import split_count
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
 
 BLOCK_SIZE, BLOCKS, COLUMNS = 4, 40, 12
@@ -105,10 +104,3 @@ def test_merging_many_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = kernel.attend_span(q, kv, span)
     monkeypatch.setattr(kernel, "_MANY_MERGES", 0)
     close(kernel.attend_span(q, kv, span)[:-1], expected[:-1])
-
-
-def test_split_counts_are_powers_of_two() -> None:
-    for batch in (1, 2, 7, 64, 500):
-        count = split_count(batch * 8)
-        assert count & (count - 1) == 0
-        assert 1 <= count <= 64

@@ -1,4 +1,4 @@
-"""The programs of span attention: query rows of one K/V head over a share of the positions, and the shares' merge."""
+"""The program of span attention: query rows of one K/V head over one split of the positions, or over all of them."""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
 
@@ -6,40 +6,10 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.pdl import allow_next, await_previous
+from services.common.kernels.span_attention.softmax import NOTHING, fold, mean, nothing, take
+from services.common.kernels.span_attention.splits import lengths_of, oldest_seen, split_tiles
 
 _FULL_TILE = tl.constexpr(64)
-
-
-@triton.jit
-def _share(total, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
-    """Return how many positions each split takes; the splits past the last position have none."""
-    return tl.maximum(tl.cdiv(tl.cdiv(total, SPLITS), TOKENS), 1) * TOKENS
-
-
-@triton.jit
-def _range(base, reach, seen, SPLITS: tl.constexpr, TOKENS: tl.constexpr):
-    """Return this program's first position, and the one behind its last; its rows see `seen` at most."""
-    share = _share(reach - base, SPLITS, TOKENS)
-    begin = base + tl.program_id(1) * share
-    return begin, tl.minimum(begin + share, seen)
-
-
-@triton.jit
-def _middle(begin, end, seen_by_all, ENDS_APART: tl.constexpr, TOKENS: tl.constexpr):
-    """Return where the pipelined tiles end; the rest, or the last tile if it `ENDS_APART`, is read without a pipeline.
-
-    A single tile has nothing to load ahead, and starting a pipeline takes longer than the tile.
-    """
-    middle = end
-    if ENDS_APART:
-        middle = begin + tl.maximum(tl.minimum(end, seen_by_all) - begin, 0) // TOKENS * TOKENS
-    return tl.where(end - begin <= TOKENS, begin, middle)
-
-
-@triton.jit
-def _first(length, WINDOW: tl.constexpr):
-    """Return the first position that any row sees."""
-    return tl.maximum(length + 1 - WINDOW, 0) if WINDOW > 0 else 0
 
 
 @triton.jit
@@ -49,82 +19,159 @@ def attend_kernel(
     stride_vw, stride_vh, scale,
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
-    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr,
-    PDL: tl.constexpr,
+    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write the sums of a share, or the result where there is one share; grid (B * Hkv, SPLITS, row tiles)."""
-    pair, split = tl.program_id(0), tl.program_id(1)
+    """Write the result, or the parts of splits that a second launch adds; grid (B * Hkv, PROGRAMS, row tiles).
+
+    One program takes all splits, or PROGRAMS is SPLITS and each takes one. Rows of a tile may have splits of two sizes:
+    the program of a split takes both in turn, but one of all has no registers for that, and there are twice as many.
+    """
+    PASSES: tl.constexpr = 2 if PROGRAMS == 1 else 1
+    pair, program = tl.program_id(0), tl.program_id(1)
+    row_tile, second = tl.program_id(2) // PASSES, tl.program_id(2) % PASSES
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
-    row = tl.program_id(2) * TILE + tl.arange(0, TILE)
-    column = tl.arange(0, SIZE_PAD)
+    row, column = row_tile * TILE + tl.arange(0, TILE), tl.arange(0, SIZE_PAD)
     fits = (row < WIDTH * GROUP)[:, None] & (column < SIZE)[None, :]
     q_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
     # Lengths and tables are final before the first layer; queries and this span's own keys are not.
-    length = tl.load(lengths_ptr + sequence).to(tl.int32)
-    reach = tl.load(reach_ptr + sequence).to(tl.int32)
     room = columns * BLOCK_SIZE
+    length, reach = lengths_of(lengths_ptr + sequence, reach_ptr + sequence, room, WIDTH)
     await_previous(PDL)
     q = tl.load(q_ptr + q_row[:, None] * SIZE + column[None, :], mask=fits, other=0.0)
-    first_row = tl.program_id(2) * TILE // GROUP
-    last_row = (tl.minimum(tl.program_id(2) * TILE + TILE, WIDTH * GROUP) - 1) // GROUP
-    seen_by_all = tl.minimum(length, room) if HAS_BLOCK or HAS_TREE else length + first_row + 1
+    first_row, last_row = row_tile * TILE, tl.minimum(row_tile * TILE + TILE, WIDTH * GROUP) - 1
+    seen_by_all = tl.minimum(length, room) if HAS_BLOCK or HAS_TREE else length + first_row // GROUP + 1
     total = reach if HAS_BLOCK else tl.minimum(reach, room)
-    seen = total if HAS_BLOCK else tl.minimum(total, length + last_row + 1)
-    begin, end = _range(_first(length, WINDOW), reach, seen, SPLITS, TOKENS)
-    # With small tiles a branch for the last tile costs more than reading it without a pipeline.
-    middle = _middle(begin, end, seen_by_all, HAS_BLOCK or HAS_TREE or TILE < _FULL_TILE, TOKENS)
-    best = tl.full((TILE,), -1e30, dtype=WIDE)
-    mass = tl.zeros((TILE,), dtype=WIDE)
-    sum_ = tl.zeros((TILE, SIZE_PAD), dtype=WIDE)
+    seen = total if HAS_BLOCK else tl.minimum(total, length + last_row // GROUP + 1)
+    oldest = oldest_seen(length, WINDOW)
     low = tl.zeros((TILE,), dtype=tl.int32)
     if WINDOW > 0:
         row_position = tl.load(positions_ptr + sequence * WIDTH + tl.minimum(row // GROUP, WIDTH - 1))
         low = row_position.to(tl.int32) + 1 - WINDOW
-    row_table_ptr, values_ptr = table_ptr + sequence * stride_table, kv_ptr + places * KV_HEADS * SIZE
-    bits_ptr = ancestors_ptr + sequence * WIDTH
+    least = split_tiles(first_row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
+    most = split_tiles(last_row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
+    row_table_ptr, bits_ptr = table_ptr + sequence * stride_table, ancestors_ptr + sequence * WIDTH
+    out_ptrs = out_ptr + q_row[:, None] * SIZE + column[None, :]
+    tile_of = (
+        q, kv_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs, row, column, low,
+        sequence, head, pair, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw, stride_kh,
+        stride_vb, stride_vw, stride_vh, scale,
+    )  # fmt: skip
+    if PROGRAMS == 1:
+        if (second == 0) | (most > least):
+            size = tl.where(second == 0, least, most)
+            first = oldest // TOKENS // size
+            _attend(
+                tile_of, size, first, first + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK, HAS_TREE,
+                CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+            )  # fmt: skip
+    else:
+        for size in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
+            first = oldest // TOKENS // size
+            _attend(
+                tile_of, size, first + program, first + program + 1, program, False, BLOCK_SIZE, HAS_BLOCK, HAS_TREE,
+                CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+            )  # fmt: skip
+    allow_next(PDL)
+
+
+@triton.jit
+def _attend(
+    tile_of, size, first_split, behind, slot, FOLDS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
+    TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
+    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr,
+):  # fmt: skip
+    """Do what `attend_kernel` does for the rows whose splits have `size` tiles, from the first split to `behind`."""
+    (
+        q, kv_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs, row, column, low,
+        sequence, head, pair, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw, stride_kh,
+        stride_vb, stride_vw, stride_vh, scale,
+    ) = tile_of  # fmt: skip
+    begin = tl.maximum(oldest // TOKENS, first_split * size)
+    # Rows with splits of this size see no tile behind the last of them.
+    end = tl.minimum(tl.minimum(behind, oldest // TOKENS // size + SPLITS) * size, tl.cdiv(seen, TOKENS))
+    # With small tiles a branch for the last tile costs more than reading it without a pipeline.
+    middle = end
+    if HAS_BLOCK or HAS_TREE or TILE < _FULL_TILE:
+        middle = tl.minimum(end, tl.minimum(seen, seen_by_all) // TOKENS)
+    # A single tile has nothing to load ahead, and starting a pipeline takes longer than the tile.
+    middle = tl.where(end - begin <= 1, begin, middle)
+    values_ptr = kv_ptr + places * KV_HEADS * SIZE
+    best, mass, sum_ = nothing(TILE, SIZE_PAD, WIDE)
+    whole_best, whole_mass, whole_sum = best, mass, sum_
     if middle > begin:
-        for first in range(begin, middle, TOKENS):
-            position = first + tl.arange(0, TOKENS)
-            # Past the end the last position is read again, because other memory might hold NaN.
-            read = tl.minimum(position, middle - 1).to(tl.uint32)
+        for tile in range(begin, middle):
+            position = tile * TOKENS + tl.arange(0, TOKENS)
+            # Past the ends the first or last position is read again, because other memory might hold NaN.
+            read = tl.maximum(tl.minimum(position, seen - 1), oldest).to(tl.uint32)
             block = tl.load(row_table_ptr + read // BLOCK_SIZE)
             place, reads = _place(block, read, head, BLOCK_SIZE, KV_HEADS, SIZE), _reads(block, column, SIZE)
             k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
             v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
-            scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
-            if (first + TOKENS > seen_by_all) | (WINDOW > 0):
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
+            if (tile * TOKENS + TOKENS > seen_by_all) | (WINDOW > 0):
                 sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
                 scores = tl.where(sees, scores, float("-inf"))
-            best, mass, sum_ = _take(scores, v, best, mass, sum_)
-    for first in tl.range(tl.maximum(begin, middle), end, TOKENS, num_stages=1):
-        position = first + tl.arange(0, TOKENS)
-        paged = position < tl.minimum(length if HAS_BLOCK else total, room)
+            if FOLDS:
+                best, whole_best, whole_mass, whole_sum = _end_split(
+                    (tile % size == 0) & (tile > begin), best, mass, sum_, whole_best, whole_mass, whole_sum
+                )
+            best, mass, sum_ = take(scores, v, scale, best, mass, sum_)
+    for tile in tl.range(tl.maximum(begin, middle), end, num_stages=1):
+        position = tile * TOKENS + tl.arange(0, TOKENS)
+        paged = (position >= oldest) & (position < tl.minimum(length if HAS_BLOCK else total, room))
         read = position.to(tl.uint32)
         block = tl.load(row_table_ptr + read // BLOCK_SIZE, mask=paged, other=0)
         place, reads = _place(block, read, head, BLOCK_SIZE, KV_HEADS, SIZE), _reads(block, column, SIZE)
         k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
         v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
-        if HAS_BLOCK:
-            own = (position >= length) & (position < total)
-            takes = own[:, None] & (column < SIZE)[None, :]
-            k_at = sequence * stride_kb + (position - length) * stride_kw + head * stride_kh
-            v_at = sequence * stride_vb + (position - length) * stride_vw + head * stride_vh
-            k += tl.load(block_k_ptr + k_at[:, None] + column[None, :], mask=takes, other=0.0)
-            v += tl.load(block_v_ptr + v_at[:, None] + column[None, :], mask=takes, other=0.0)
+        own = ((position >= length) & (position < total))[:, None] & (column < SIZE)[None, :]
+        k = _with_own(
+            k, block_k_ptr, sequence, position - length, head, column, own, stride_kb, stride_kw, stride_kh, HAS_BLOCK
+        )
+        v = _with_own(
+            v, block_v_ptr, sequence, position - length, head, column, own, stride_vb, stride_vw, stride_vh, HAS_BLOCK
+        )
         sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE) * scale
-        best, mass, sum_ = _take(tl.where(sees, scores, float("-inf")), v, best, mass, sum_)
-    allow_next(PDL)
-    known_row = row < WIDTH * GROUP
-    if SPLITS == 1:
-        value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
-        tl.store(out_ptr + q_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
+        if FOLDS:
+            best, whole_best, whole_mass, whole_sum = _end_split(
+                (tile % size == 0) & (tile > begin), best, mass, sum_, whole_best, whole_mass, whole_sum
+            )
+        best, mass, sum_ = take(tl.where(sees, scores, float("-inf")), v, scale, best, mass, sum_)
+    stores = (row < WIDTH * GROUP) & (end > begin)
+    stores &= split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS) == size
+    takes = stores[:, None] & (column < SIZE)[None, :]
+    if FOLDS:
+        _, mass, sum_ = fold(whole_best, whole_mass, whole_sum, best, mass, sum_)
+        tl.store(out_ptrs, mean(mass, sum_, out_ptrs), mask=takes)
     else:
-        target = (pair * SPLITS + split).to(tl.int64) * WIDTH * GROUP + row
-        used = (begin < reach) | (split == 0)
-        tl.store(partial_ptr + target[:, None] * SIZE + column[None, :], sum_, mask=fits & used)
-        both = target[:, None] * 2 + tl.arange(0, 2)[None, :]
-        tl.store(sums_ptr + both, tl.join(best, mass), mask=(known_row & used)[:, None])
+        part = (pair.to(tl.int64) * SPLITS + slot) * WIDTH * GROUP + row
+        tl.store(partial_ptr + part[:, None] * SIZE + column[None, :], sum_, mask=takes)
+        both = part[:, None] * 2 + tl.arange(0, 2)[None, :]
+        tl.store(sums_ptr + both, tl.join(best, tl.max(mass, 1)), mask=stores[:, None])
+
+
+@triton.jit
+def _end_split(ends, best, mass, sum_, whole_best, whole_mass, whole_sum):
+    """Where a split ends, fold it into what stands before it, and begin a part anew: what it holds fades to zero."""
+    if ends:
+        whole_best, whole_mass, whole_sum = fold(whole_best, whole_mass, whole_sum, best, mass, sum_)
+        best = tl.full(best.shape, NOTHING, dtype=best.dtype)
+    return best, whole_best, whole_mass, whole_sum
+
+
+@triton.jit
+def _with_own(
+    paged, rows_ptr, sequence, index, head, column, takes, stride_sequence, stride_row, stride_head,
+    HAS_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add rows of the span itself, which are zero in paged memory."""
+    if HAS_BLOCK:
+        at = sequence * stride_sequence + index * stride_row + head * stride_head
+        paged += tl.load(rows_ptr + at[:, None] + column[None, :], mask=takes, other=0.0)
+    return paged
 
 
 @triton.jit
@@ -163,67 +210,3 @@ def _place(block, position, head, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constex
 def _reads(block, column, SIZE: tl.constexpr):
     """Return which elements may be read: the pad block may hold NaN, and zero times NaN is NaN."""
     return (block != 0)[:, None] & (column < SIZE)[None, :]
-
-
-@triton.jit
-def _take(scores, v, best, mass, sum_):
-    """Add a tile of positions to the running softmax, which is in powers of two; `best` is never infinite."""
-    higher = tl.maximum(best, tl.max(scores, 1))
-    weights = tl.exp2(scores - higher[:, None])
-    fade = tl.exp2(best - higher)
-    faded = sum_ * fade[:, None]
-    sum_ = tl.dot(weights.to(v.dtype), v, faded, input_precision="ieee", out_dtype=sum_.dtype)
-    return higher, mass * fade + tl.sum(weights, 1), sum_
-
-
-@triton.jit
-def merge_kernel(
-    partial_ptr, sums_ptr, out_ptr, lengths_ptr, reach_ptr, ROWS: tl.constexpr, PARTS: tl.constexpr,
-    TOKENS: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr,
-    SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Merge the sums of a row's shares; grid (B * Hkv, row tiles)."""
-    pair = tl.program_id(0)
-    sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
-    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
-    known = row < WIDTH * GROUP
-    fits = known[:, None] & (column < SIZE)[None, :]
-    total = tl.load(reach_ptr + sequence).to(tl.int32)
-    if WINDOW > 0:
-        total -= _first(tl.load(lengths_ptr + sequence).to(tl.int32), WINDOW)
-    await_previous(PDL)
-    used = tl.maximum(tl.cdiv(total, _share(total, SPLITS, TOKENS)), 1)
-    begin = pair.to(tl.int64) * SPLITS * WIDTH * GROUP
-    sums_ptr, partial_ptr = sums_ptr + begin * 2, partial_ptr + begin * SIZE
-    # The first parts are loaded before the wait for their weights.
-    part_best, part = _parts(partial_ptr, sums_ptr, row, known, column, 0, used, PARTS, WIDTH * GROUP, SIZE)
-    split = tl.arange(0, SPLITS)
-    at = (split * WIDTH * GROUP)[None, :] + row[:, None]
-    read = known[:, None] & (split < used)[None, :]
-    best = tl.load(sums_ptr + at * 2, mask=read, other=-1e30)
-    masses = tl.load(sums_ptr + at * 2 + 1, mask=read, other=0.0)
-    highest = tl.max(best, 1)
-    mass = tl.sum(tl.exp2(best - highest[:, None]) * masses, 1)
-    sum_ = tl.sum(tl.exp2(part_best - highest[:, None])[:, :, None] * part, 1)
-    if SPLITS > PARTS:
-        for first in range(PARTS, used, PARTS):
-            part_best, part = _parts(partial_ptr, sums_ptr, row, known, column, first, used, PARTS, WIDTH * GROUP, SIZE)
-            sum_ += tl.sum(tl.exp2(part_best - highest[:, None])[:, :, None] * part, 1)
-    allow_next(PDL)
-    value = sum_ / tl.where(mass > 0, mass, 1.0)[:, None]
-    out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
-    tl.store(out_ptr + out_row[:, None] * SIZE + column[None, :], value.to(out_ptr.dtype.element_ty), mask=fits)
-
-
-@triton.jit
-def _parts(
-    partial_ptr, sums_ptr, row, known, column, first, used,
-    PARTS: tl.constexpr, ROWS_OF_PAIR: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
-    """Return the highest scores [R, PARTS] and the sums [R, PARTS, SIZE_PAD] of some shares of rows [R]."""
-    index = first + tl.arange(0, PARTS)
-    place = (index * ROWS_OF_PAIR)[None, :] + row[:, None]
-    exists = known[:, None] & (index < used)[None, :]
-    best = tl.load(sums_ptr + place * 2, mask=exists, other=-1e30)
-    reads = exists[:, :, None] & (column < SIZE)[None, None, :]
-    return best, tl.load(partial_ptr + place[:, :, None] * SIZE + column[None, None, :], mask=reads, other=0.0)

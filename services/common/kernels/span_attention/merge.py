@@ -1,0 +1,49 @@
+"""The program that adds the parts of a row, which the programs of its splits left in memory."""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
+
+import triton
+import triton.language as tl
+
+from services.common.kernels.pdl import allow_next, await_previous
+from services.common.kernels.span_attention.softmax import NOTHING, mean, power
+from services.common.kernels.span_attention.splits import last_seen, lengths_of, oldest_seen, split_tiles
+
+
+@triton.jit
+def merge_kernel(
+    partial_ptr, sums_ptr, out_ptr, lengths_ptr, reach_ptr, room,
+    HAS_BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr, WINDOW: tl.constexpr,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Add the parts of the splits that a row sees, in order; grid (B * Hkv, row tiles)."""
+    pair = tl.program_id(0)
+    sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
+    known = row < WIDTH * GROUP
+    length, reach = lengths_of(lengths_ptr + sequence, reach_ptr + sequence, room, WIDTH)
+    oldest, total = oldest_seen(length, WINDOW), reach if HAS_BLOCK else tl.minimum(reach, room)
+    size = split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
+    last = last_seen(row, length, total, HAS_BLOCK, GROUP)
+    count = tl.where(known, last // TOKENS // size - oldest // TOKENS // size + 1, 0)
+    await_previous(PDL)
+    base = pair.to(tl.int64) * SPLITS * WIDTH * GROUP + row
+    best = tl.full((ROWS,), NOTHING, dtype=WIDE)
+    for split in tl.static_range(SPLITS):
+        at = (base + split * WIDTH * GROUP) * 2
+        best = tl.maximum(best, tl.load(sums_ptr + at, mask=split < count, other=NOTHING))
+    mass = tl.zeros((ROWS,), dtype=WIDE)
+    sum_ = tl.zeros((ROWS, SIZE_PAD), dtype=WIDE)
+    for split in tl.static_range(SPLITS):
+        at, exists = base + split * WIDTH * GROUP, split < count
+        takes = exists[:, None] & (column < SIZE)[None, :]
+        part = tl.load(partial_ptr + at[:, None] * SIZE + column[None, :], mask=takes, other=0.0)
+        factor = power(tl.load(sums_ptr + at * 2, mask=exists, other=NOTHING) - best)
+        mass = tl.fma(tl.load(sums_ptr + at * 2 + 1, mask=exists, other=0.0), factor, mass)
+        sum_ = tl.fma(part, tl.broadcast_to(factor[:, None], part.shape), sum_)
+    allow_next(PDL)
+    out_row = (sequence * WIDTH + row // GROUP) * KV_HEADS * GROUP + head * GROUP + row % GROUP
+    fits = known[:, None] & (column < SIZE)[None, :]
+    out_ptrs = out_ptr + out_row[:, None] * SIZE + column[None, :]
+    tl.store(out_ptrs, mean(mass[:, None], sum_, out_ptrs), mask=fits)

@@ -1,0 +1,63 @@
+"""Where the positions that a row sees are split: by the row's own position alone, whatever runs beside it.
+
+A row sees at most 16 whole splits, of equal numbers of key tiles. Their size follows the row's position in steps of at
+most a quarter, so the program of a split has little more to do than a sixteenth of the context.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
+
+import triton
+import triton.language as tl
+
+from services.common.kernels.dispatch import INTERPRETED
+
+TILE_TOKENS = 16 if INTERPRETED else 64
+"""Positions of a tile of keys; a tile begins at a multiple of it."""
+MOST_SPLITS = 16
+_DIGITS = 3
+
+
+def split_tokens(seen: int, tokens: int = TILE_TOKENS) -> int:
+    """Return the positions of a split for a row that sees so many; splits begin at multiples of it."""
+    tiles = max(seen - 1, 0) // (MOST_SPLITS * tokens) + 1
+    shift = max(tiles.bit_length() - _DIGITS, 0)
+    return (tiles + (1 << shift) - 1 >> shift << shift) * tokens
+
+
+def split_count(window: int) -> int:
+    """Return how many splits a row sees at most; a window need not begin where a split does."""
+    return MOST_SPLITS + (window > 0)
+
+
+@triton.jit
+def split_tiles(
+    row, length, total, HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr, TOKENS: tl.constexpr
+):  # fmt: skip
+    """Return the tiles of a split of rows, by the last position that they see, or by the positions of a window."""
+    last = last_seen(row, length, total, HAS_BLOCK, GROUP)
+    if WINDOW > 0:
+        last = tl.minimum(last, WINDOW - 1)
+    tiles = tl.maximum(last, 0) // (16 * TOKENS) + 1
+    # A float's exponent is the number of binary digits less one.
+    exponent = (tiles.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+    shift = tl.maximum(exponent - 2, 0)
+    # Three digits, rounded up.
+    return tiles + (tiles * 0 + 1 << shift) - 1 >> shift << shift
+
+
+@triton.jit
+def last_seen(row, length, total, HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    """Return the last position that a row sees; what a mask hides before it counts as seen."""
+    return row * 0 + total - 1 if HAS_BLOCK else tl.minimum(length + row // GROUP, total - 1)
+
+
+@triton.jit
+def oldest_seen(length, WINDOW: tl.constexpr):
+    """Return the first position that any row of a sequence sees."""
+    return tl.maximum(length + 1 - WINDOW, 0) if WINDOW > 0 else length * 0
+
+
+@triton.jit
+def lengths_of(length_ptr, reach_ptr, room, WIDTH: tl.constexpr):
+    """Return a sequence's length and reach, as far as its table goes."""
+    return tl.minimum(tl.load(length_ptr).to(tl.int32), room), tl.minimum(tl.load(reach_ptr).to(tl.int32), room + WIDTH)
