@@ -21,8 +21,13 @@ def _supported() -> bool:
 
 
 PDL = _supported()
-LAUNCH = {"launch_pdl": True} if PDL else {}
-"""Options of a launch with programmatic dependent launch."""
+EXACT = {"enable_fp_fusion": False}
+"""Options of every launch: a multiplication and a sum are one operation where the source says so, nowhere else.
+
+What a compiler contracts depends on what stands around it. A row's bits would then depend on its kernel.
+"""
+LAUNCH = {**EXACT, **({"launch_pdl": True} if PDL else {})}
+"""Options of a launch that takes part."""
 
 
 @triton.jit

@@ -31,7 +31,9 @@ class Mixer(Protocol):
 class Ffn(Protocol):
     """The part of a block that sees one row at a time."""
 
-    def __call__(self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor) -> tuple[Normed, Tensor]:
+    def __call__(
+        self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor, squares_T: Tensor
+    ) -> tuple[Normed, Tensor]:
         """Add to the stream; return the next norm and the new stream. Do not read the stream handed in afterwards."""
         ...
 
@@ -84,11 +86,15 @@ class SwiGlu:
     weights: DenseWeights
     spec: StackSpec
 
-    def __call__(self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor) -> tuple[Normed, Tensor]:
+    def __call__(
+        self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor, squares_T: Tensor
+    ) -> tuple[Normed, Tensor]:
         """The last product, its sum with the stream and the norm are one launch."""
         own, eps = self.weights, self.spec.norm_eps
         inner_TI = linear_gated(normed, own.gate_up_FD, eps)
-        return linear_added(inner_TI, own.down_DF, stream_TD, next_norm_D, eps, offset=self.spec.norm_offset)
+        return linear_added(
+            inner_TI, own.down_DF, stream_TD, next_norm_D, eps, offset=self.spec.norm_offset, squares_T=squares_T
+        )
 
 
 @dataclass(frozen=True)
@@ -127,14 +133,15 @@ class KernelStack:
         stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
         tapped: dict[int, Tensor] = {}
+        squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
         for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):
             mixed_TF = layer.mixer(normed, rows, rotation, state)
             # A tapped stream is read again at the end.
             keep = index - 1 in tapped
             normed, stream_TD = linear_added(
-                mixed_TF, layer.o_DF, stream_TD, layer.post_norm_D, self._eps, keep, self._offset
+                mixed_TF, layer.o_DF, stream_TD, layer.post_norm_D, self._eps, keep, self._offset, squares_NT[2 * index]
             )
-            normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1])
+            normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1], squares_NT[2 * index + 1])
             if index in taps:
                 tapped[index] = stream_TD
         hidden_TD = self._norm(stream_TD, self._norms[-1])

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.linear import linear
+from services.common.kernels.linear.library import keep_order
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
@@ -84,10 +85,7 @@ class Target:
         `room_TV` is memory for them, one row for each hidden state; the CPU path makes its own.
         """
         if self._head is None:
-            if room_TV is None:
-                return F.linear(hidden, self.lm_head_VD)
-            torch.mm(hidden.flatten(0, -2), self.lm_head_VD.t(), out=room_TV)
-            return room_TV.view(*hidden.shape[:-1], -1)
+            return linear(hidden.flatten(0, -2), self.lm_head_VD, room_TV).view(*hidden.shape[:-1], -1)
         logits: Tensor = self._head(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
         return logits if logits.dtype == torch.float64 else logits.float()
 
@@ -107,5 +105,7 @@ def load_target(
     family, spec = open_family(folder)
     if where.type != "cpu" and spec.cpu_only:
         raise ModelError(f"{folder}: {CPU_ONLY}")
+    if where.type == "cuda":
+        keep_order()
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else Checkpoint(folder)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))

@@ -6,25 +6,16 @@ from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
 from services.common.kernels.linear.normed import Normed
 
-__all__ = ["Normed", "linear", "linear_added", "linear_gated", "linear_normed"]
+__all__ = ["Normed", "linear", "linear_added", "linear_gated"]
 
 
-def linear(x_TD: Tensor, weight_FD: Tensor) -> Tensor:
-    """Return `x @ weight.T`, [T, F]."""
+def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:
+    """Return `x @ weight.T`, [T, F], in the memory `out_TF` where that is given."""
     if on_kernel(x_TD):
         from services.common.kernels.linear import kernel
 
-        return kernel.linear(x_TD, weight_FD)
-    return reference.linear(x_TD, weight_FD)
-
-
-def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
-    """Return `norm @ weight.T`, [T, F]."""
-    if on_kernel(weight_FD):
-        from services.common.kernels.linear import kernel
-
-        return kernel.linear_normed(normed, weight_FD, eps)
-    return reference.linear_normed(normed, weight_FD, eps)
+        return kernel.linear(x_TD, weight_FD, out_TF)
+    return reference.linear(x_TD, weight_FD, out_TF)
 
 
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
@@ -44,13 +35,15 @@ def linear_added(
     eps: float,
     keep: bool = False,
     offset: float = 0.0,
+    squares_T: Tensor | None = None,
 ) -> tuple[Normed, Tensor]:
     """Return the norm of `stream + x @ weight.T`, and that sum, which may overwrite the stream unless `keep`.
 
-    The norm multiplies by `norm + offset`.
+    The norm multiplies by `norm + offset`. `squares_T` are zeros, int64, for the squares that it is divided by: a model
+    clears those of all its layers at once.
     """
     if on_kernel(x_TD):
         from services.common.kernels.linear import kernel
 
-        return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset)
+        return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
     return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset)

@@ -1,5 +1,6 @@
 """Matrix products in torch."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -8,23 +9,22 @@ from services.common.kernels.rms_norm.reference import add_rms_norm
 from services.common.kernels.swiglu.reference import swiglu
 
 
-def linear(x_TD: Tensor, weight_FD: Tensor) -> Tensor:
+def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`."""
-    return F.linear(x_TD, weight_FD)
+    return F.linear(x_TD, weight_FD) if out_TF is None else torch.mm(x_TD, weight_FD.t(), out=out_TF)
 
 
-def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
-    """Return `norm @ weight.T`."""
-    product_TF = F.linear(normed.rows_TD, weight_FD)
-    if normed.squares_TP is None:
+def divided(product_TF: Tensor, normed: Normed, eps: float) -> Tensor:
+    """Return a product of a norm's rows, divided by their root mean square."""
+    if normed.squares_T is None:
         return product_TF
-    mean_T1 = normed.squares_TP.sum(1, keepdim=True) / normed.rows_TD.shape[1]
+    mean_T1 = normed.squares_T[:, None] * (2.0**-24 / normed.width)
     return (product_TF * (mean_T1 + eps).rsqrt()).to(product_TF.dtype)
 
 
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
-    return swiglu(linear_normed(normed, weight_FD, eps))
+    return swiglu(divided(F.linear(normed.rows_TD, weight_FD), normed, eps))
 
 
 def linear_added(

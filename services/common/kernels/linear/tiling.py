@@ -4,34 +4,39 @@ from typing import NamedTuple
 
 
 class Tiling(NamedTuple):
-    """Outputs and inputs of a tile, programs that share a band, the pipeline's depth; bulk: tiles are copied whole."""
+    """Lines and inputs of a tile and the pipeline's depth; x_left: x is the left operand; bulk: tiles are copied whole.
+
+    None of it changes a bit: every band adds its whole depth in order.
+    """
 
     band: int
     depth: int
-    shares: int
     stages: int = 4
     warps: int = 4
+    x_left: bool = False
     bulk: bool = False
 
 
-_SMALL_DEPTH = 128
 _FEW_ROWS = 16
 _WIDE_OUTPUT = 8192
 _MEASURED_BYTES = 2
 
 _MEASURED: dict[tuple[int, int, int], Tiling] = {
-    (6144, 2560, 16): Tiling(64, 128, 1, 6),
-    (2560, 4096, 16): Tiling(64, 128, 4, 4),
-    (19456, 2560, 16): Tiling(64, 128, 1, 3),
-    (2560, 9728, 16): Tiling(64, 128, 3, 5),
-    (6144, 2560, 32): Tiling(64, 128, 1, 6),
-    (2560, 4096, 32): Tiling(64, 128, 3, 6),
-    (19456, 2560, 32): Tiling(64, 128, 1, 8),
-    (2560, 9728, 32): Tiling(64, 128, 3, 6),
-    (6144, 2560, 64): Tiling(64, 128, 1, 5),
-    (2560, 4096, 64): Tiling(64, 128, 2, 5),
-    (19456, 2560, 64): Tiling(128, 128, 1, 3, 4, bulk=True),
-    (2560, 9728, 64): Tiling(64, 128, 3, 5),
+    (6144, 2560, 16): Tiling(64, 256, 4),
+    (2560, 4096, 16): Tiling(16, 256, 4, 2, x_left=True),
+    (19456, 2560, 16): Tiling(32, 128, 4, 2, x_left=True),
+    (2560, 9728, 16): Tiling(32, 256, 8, 2, x_left=True),
+    (151936, 2560, 16): Tiling(64, 128),
+    (6144, 2560, 32): Tiling(64, 256, bulk=True),
+    (2560, 4096, 32): Tiling(64, 256, bulk=True),
+    (19456, 2560, 32): Tiling(64, 128, 8),
+    (2560, 9728, 32): Tiling(64, 128, 8, bulk=True),
+    (151936, 2560, 32): Tiling(128, 128, 5, bulk=True),
+    (6144, 2560, 64): Tiling(64, 128, 7, bulk=True),
+    (2560, 4096, 64): Tiling(32, 128, 8, x_left=True),
+    (19456, 2560, 64): Tiling(64, 128, 7, x_left=True),
+    (2560, 9728, 64): Tiling(32, 128, 8, x_left=True),
+    (151936, 2560, 64): Tiling(128, 128, bulk=True),
 }
 """The quickest cuts found on an H200 for numbers of two bytes, by outputs, depth and most rows."""
 
@@ -41,6 +46,4 @@ def tiling(outputs: int, depth: int, most_rows: int, number_bytes: int) -> Tilin
     measured = _MEASURED.get((outputs, depth, most_rows)) if number_bytes == _MEASURED_BYTES else None
     if measured is not None or most_rows > _FEW_ROWS:
         return measured
-    if depth <= _SMALL_DEPTH:
-        return Tiling(32, 128, 1)
-    return Tiling(64, 128, 1 if outputs >= _WIDE_OUTPUT else 2)
+    return Tiling(64 if outputs >= _WIDE_OUTPUT else 32, 128)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
+from services.common.kernels.sums import root_scale, squares
 
 GROUP = 8
 """Heads of a program. With one head each, launching the programs would take longer than their work."""
@@ -45,40 +46,52 @@ def _table_kernel(
 
 
 @triton.jit
-def turn_heads(
-    x_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, eps,
-    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr, OFFSET: tl.constexpr,
-):  # fmt: skip
-    """Load heads [G] of one row; return them normalised, scaled and rotated [G, SIZE_PAD], in the wide type.
+def turn(low, high, norm_low, norm_high, cos, sin_low, eps, SIZE: tl.constexpr, NORM: tl.constexpr):
+    """Return heads given as halves [H, M], H >= SIZE / 2 padded with zeros, rotated, and with NORM normalised first.
 
-    Without `bias_ptr` nothing is added first; without `weight_ptr` there is no norm; OFFSET is the norm's.
+    One formula in one order, whoever calls it; the table's sine of a first half is the negative of its second's.
     """
-    column = tl.arange(0, SIZE_PAD)
-    inside = column < SIZE
-    other = tl.where(column < SIZE // 2, column + SIZE // 2, column - SIZE // 2)
-    reads = fits[:, None] & inside[None, :]
-    of, scale = head[:, None] * SIZE, 1.0
-    straight = load_heads(x_ptr, bias_ptr, of, column, reads, WIDE)
-    if weight_ptr is not None:
-        scale = tl.rsqrt(tl.sum(straight * straight, 1) / SIZE + eps)[:, None]
-        straight *= norm_weight(tl.load(weight_ptr + of + column[None, :], mask=reads, other=0.0).to(WIDE), OFFSET)
-    crossed = load_heads(x_ptr, bias_ptr, of, other, reads, WIDE)
-    if weight_ptr is not None:
-        crossed *= norm_weight(tl.load(weight_ptr + of + other[None, :], mask=reads, other=0.0).to(WIDE), OFFSET)
-    cos = tl.load(cos_ptr + column, mask=inside, other=0.0).to(WIDE)
-    sin = tl.load(sin_ptr + column, mask=inside, other=0.0).to(WIDE)
-    turned = straight * cos[None, :] + crossed * sin[None, :]
-    if weight_ptr is not None:
-        turned *= scale
-    return turned
+    if NORM:
+        if low.dtype == tl.float64:
+            root = tl.rsqrt(tl.sum(low * low + high * high, 0) / SIZE + eps)[None, :]
+        else:
+            root = root_scale(tl.sum(squares(low) + squares(high), 0), 1.0 / SIZE, eps)[None, :]
+        low, high = low * norm_low * root, high * norm_high * root
+    return tl.fma(low, cos, high * sin_low), tl.fma(high, cos, -(low * sin_low))
 
 
 @triton.jit
-def load_heads(x_ptr, bias_ptr, of, column, reads, WIDE: tl.constexpr):
-    """Return columns of the heads that begin at `of` [G, 1], with their bias where there is one, in the wide type."""
-    x = tl.load(x_ptr + of + column[None, :], mask=reads, other=0.0)
+def turn_heads(
+    x_ptr, target_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, scale, eps,
+    SIZE: tl.constexpr, HALF_PAD: tl.constexpr, WIDE: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
+    """Load heads [M] of one row, divide by the row's norm, turn them, and store them at targets [M].
+
+    Without `bias_ptr` nothing is added first; without `weight_ptr` heads have no norm; OFFSET is the norm's.
+    """
+    half = tl.arange(0, HALF_PAD)[:, None]
+    inside = half < SIZE // 2
+    reads = fits[None, :] & inside
+    at = head[None, :] * SIZE + half
+    low = load_heads(x_ptr, bias_ptr, at, reads, scale, WIDE)
+    high = load_heads(x_ptr, bias_ptr, at + SIZE // 2, reads, scale, WIDE)
+    norm_low, norm_high = 1.0, 1.0
+    if weight_ptr is not None:
+        norm_low = norm_weight(tl.load(weight_ptr + at, mask=reads, other=0.0).to(WIDE), OFFSET)
+        norm_high = norm_weight(tl.load(weight_ptr + at + SIZE // 2, mask=reads, other=0.0).to(WIDE), OFFSET)
+    cos = tl.load(cos_ptr + half, mask=inside, other=0.0).to(WIDE)
+    sin_low = tl.load(sin_ptr + half, mask=inside, other=0.0).to(WIDE)
+    low, high = turn(low, high, norm_low, norm_high, cos, sin_low, eps, SIZE, weight_ptr is not None)
+    kind = x_ptr.dtype.element_ty
+    target = target_ptr[None, :] + half
+    tl.store(target, low.to(kind), mask=reads)
+    tl.store(target + SIZE // 2, high.to(kind), mask=reads)
+
+
+@triton.jit
+def load_heads(x_ptr, bias_ptr, at, reads, scale, WIDE: tl.constexpr):
+    """Return numbers of heads, divided by their row's norm, with their bias where there is one, in the wide type."""
+    x = tl.load(x_ptr + at, mask=reads, other=0.0).to(WIDE) * scale
     if bias_ptr is not None:
-        # Rounded as a separate addition would round it.
-        bias = tl.load(bias_ptr + of + column[None, :], mask=reads, other=0.0)
-        x = (x.to(WIDE) + bias.to(WIDE)).to(x.dtype)
-    return x.to(WIDE)
+        x += tl.load(bias_ptr + at, mask=reads, other=0.0).to(WIDE)
+    return x

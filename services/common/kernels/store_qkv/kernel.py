@@ -1,4 +1,4 @@
-"""Bias, head norms, rotation and K/V store in one pass on the GPU, one program per row and group of heads.
+"""Head norms, rotation and K/V store in one pass on the GPU, one program per row and group of heads.
 
 Bytes for T rows: 2 T (Hq + 2 Hkv) D e, plus the tables' rows. Separate kernels would read keys and values twice and
 launch three times a layer instead of once.
@@ -9,13 +9,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.linear.normed import Normed
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.kernel import GROUP, load_heads, turn_heads
+from services.common.kernels.sums import root_scale
 
 
 def store_qkv(
-    mixed_TF: Tensor,
+    mixed: Normed,
     weight_HD: Tensor | None,
     rotation: Rotation,
     kv_2NSHD: Tensor,
@@ -23,8 +25,13 @@ def store_qkv(
     eps: float,
     bias_F: Tensor | None = None,
     offset: float = 0.0,
+    width: int = 0,
 ) -> Tensor:
-    """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
+    """Return the rotated queries; store the rotated keys and the values at the rows' flat slots.
+
+    `mixed` is the projection of rows that were `width` wide; with their squares it is divided by their norm first.
+    """
+    mixed_TF = mixed.rows_TD
     assert mixed_TF.is_contiguous(), "rows must be contiguous"
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
     (count, lines), (kv_heads, size) = mixed_TF.shape, kv_2NSHD.shape[3:]
@@ -33,18 +40,19 @@ def store_qkv(
     wide = tl.float64 if mixed_TF.dtype == torch.float64 else tl.float32
     kinds = [triton.cdiv(heads, GROUP) for heads in (queries, kv_heads, kv_heads)]
     _store_qkv_kernel[(count, sum(kinds))](
-        mixed_TF, bias_F, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
-        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], eps,
-        QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, SIZE_PAD=triton.next_power_of_2(size), WIDE=wide, GROUP=GROUP,
-        OFFSET=offset, PDL=PDL, **LAUNCH,
+        mixed_TF, mixed.squares_T, bias_F, weight_HD, rotation.cos_T1D, rotation.sin_T1D, q_THD, kv_2NSHD, slots_T,
+        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], 1.0 / max(width, 1), eps,
+        QUERIES=queries, KV_HEADS=kv_heads, SIZE=size, HALF_PAD=triton.next_power_of_2(size // 2), WIDE=wide,
+        GROUP=GROUP, OFFSET=offset, PDL=PDL, **LAUNCH,
     )  # fmt: skip
     return q_THD
 
 
 @triton.jit
 def _store_qkv_kernel(
-    mixed_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, slots_ptr, places, eps,
-    QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr,
+    mixed_ptr, squares_ptr, bias_ptr, weight_ptr, cos_ptr, sin_ptr, q_ptr, kv_ptr, slots_ptr, places, inverse_width,
+    eps,
+    QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, HALF_PAD: tl.constexpr, WIDE: tl.constexpr,
     GROUP: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Groups of heads in the order queries, keys, values; none mixes two kinds."""
@@ -53,33 +61,31 @@ def _store_qkv_kernel(
     row, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     Q_GROUPS: tl.constexpr = (QUERIES + GROUP - 1) // GROUP
     KV_GROUPS: tl.constexpr = (KV_HEADS + GROUP - 1) // GROUP
-    column, member = tl.arange(0, SIZE_PAD), tl.arange(0, GROUP)
-    inside = column < SIZE
+    member = tl.arange(0, GROUP)
     mixed_ptr += row * (QUERIES + 2 * KV_HEADS) * SIZE
     cos_ptr += row * SIZE
     sin_ptr += row * SIZE
     slot = tl.load(slots_ptr + row).to(tl.int64)
+    scale = tl.full((1, 1), 1.0, WIDE)
+    if squares_ptr is not None:
+        one = row + tl.arange(0, 1)
+        scale = root_scale(tl.load(squares_ptr + one), inverse_width, eps)[None, :].to(WIDE)
     if group < Q_GROUPS:
         head = group * GROUP + member
-        fits = head < QUERIES
-        turned = turn_heads(
-            mixed_ptr, head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE, OFFSET,
+        turn_heads(
+            mixed_ptr, q_ptr + (row * QUERIES + head) * SIZE, head, head < QUERIES, bias_ptr, weight_ptr, cos_ptr,
+            sin_ptr, scale, eps, SIZE, HALF_PAD, WIDE, OFFSET,
         )  # fmt: skip
-        target = q_ptr + (row * QUERIES + head[:, None]) * SIZE + column[None, :]
-        tl.store(target, turned.to(q_ptr.dtype.element_ty), mask=fits[:, None] & inside[None, :])
     elif group < Q_GROUPS + KV_GROUPS:
-        kv_head = (group - Q_GROUPS) * GROUP + member
-        fits = kv_head < KV_HEADS
-        turned = turn_heads(
-            mixed_ptr, QUERIES + kv_head, fits, bias_ptr, weight_ptr, cos_ptr, sin_ptr, eps, SIZE, SIZE_PAD, WIDE,
-            OFFSET,
+        key_head = (group - Q_GROUPS) * GROUP + member
+        turn_heads(
+            mixed_ptr, kv_ptr + (slot * KV_HEADS + key_head) * SIZE, QUERIES + key_head, key_head < KV_HEADS, bias_ptr,
+            weight_ptr, cos_ptr, sin_ptr, scale, eps, SIZE, HALF_PAD, WIDE, OFFSET,
         )  # fmt: skip
-        target = kv_ptr + (slot * KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
-        tl.store(target, turned.to(kv_ptr.dtype.element_ty), mask=fits[:, None] & inside[None, :])
     else:
-        kv_head = (group - Q_GROUPS - KV_GROUPS) * GROUP + member
-        takes = (kv_head < KV_HEADS)[:, None] & inside[None, :]
-        of = (QUERIES + KV_HEADS + kv_head[:, None]) * SIZE
-        value = load_heads(mixed_ptr, bias_ptr, of, column, takes, WIDE)
-        target = kv_ptr + ((places + slot) * KV_HEADS + kv_head[:, None]) * SIZE + column[None, :]
+        value_head, column = (group - Q_GROUPS - KV_GROUPS) * GROUP + member, tl.arange(0, 2 * HALF_PAD)
+        takes = (value_head < KV_HEADS)[:, None] & (column < SIZE)[None, :]
+        at = (QUERIES + KV_HEADS + value_head[:, None]) * SIZE + column[None, :]
+        value = load_heads(mixed_ptr, bias_ptr, at, takes, scale, WIDE)
+        target = kv_ptr + ((places + slot) * KV_HEADS + value_head[:, None]) * SIZE + column[None, :]
         tl.store(target, value.to(kv_ptr.dtype.element_ty), mask=takes)

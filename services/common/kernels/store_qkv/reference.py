@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from services.common.kernels.linear import Normed
-from services.common.kernels.linear.reference import linear_normed
+from services.common.kernels.linear.reference import divided, linear
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 
@@ -20,7 +20,7 @@ def project_qkv(
     offset: float = 0.0,
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
-    mixed_TF = linear_normed(normed, qkv_FD, eps)
+    mixed_TF = divided(linear(normed.rows_TD, qkv_FD), normed, eps)
     return store_qkv(mixed_TF, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
 
 

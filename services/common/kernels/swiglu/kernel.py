@@ -6,24 +6,32 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
+from services.common.kernels.sums import root_scale
 
 _TILE = 1024
 
 
-def swiglu(gate_up_TF: Tensor) -> Tensor:
-    """Return `silu(gate) * up` [T, I] of a [T, 2 I] tensor that holds both, gate first."""
+def swiglu(gate_up_TF: Tensor, squares_T: Tensor | None = None, width: int = 0, eps: float = 0.0) -> Tensor:
+    """Return `silu(gate) * up` [T, I] of a [T, 2 I] tensor that holds both, gate first.
+
+    With the squares of rows that were `width` wide, both are divided by their root mean square first.
+    """
     assert gate_up_TF.is_contiguous(), "rows must be contiguous"
     rows, inner = gate_up_TF.shape[0], gate_up_TF.shape[1] // 2
     out_TI = torch.empty((rows, inner), dtype=gate_up_TF.dtype, device=gate_up_TF.device)
     wide = tl.float64 if gate_up_TF.dtype == torch.float64 else tl.float32
     _swiglu_kernel[(rows, triton.cdiv(inner, _TILE))](
-        gate_up_TF, out_TI, inner, TILE=_TILE, WIDE=wide, PDL=PDL, **LAUNCH
-    )
+        gate_up_TF, squares_T, out_TI, inner, 1.0 / max(width, 1), eps,
+        TILE=_TILE, WIDE=wide, PDL=PDL, **LAUNCH,
+    )  # fmt: skip
     return out_TI
 
 
 @triton.jit
-def _swiglu_kernel(gate_up_ptr, out_ptr, inner, TILE: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr):
+def _swiglu_kernel(
+    gate_up_ptr, squares_ptr, out_ptr, inner, inverse_width, eps,
+    TILE: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     allow_next(PDL)
     await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
@@ -32,4 +40,8 @@ def _swiglu_kernel(gate_up_ptr, out_ptr, inner, TILE: tl.constexpr, WIDE: tl.con
     gate = tl.load(gate_up_ptr + row * 2 * inner + column, mask=inside, other=0.0)
     up = tl.load(gate_up_ptr + row * 2 * inner + inner + column, mask=inside, other=0.0).to(WIDE)
     wide = gate.to(WIDE)
+    if squares_ptr is not None:
+        one = row + tl.arange(0, 1)
+        scale = root_scale(tl.load(squares_ptr + one), inverse_width, eps)
+        wide, up = wide * scale, up * scale
     tl.store(out_ptr + row * inner + column, (wide / (1.0 + tl.exp(-wide)) * up).to(gate.dtype), mask=inside)

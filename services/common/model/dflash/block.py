@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
+from services.common.kernels.linear import linear
+from services.common.kernels.linear.library import keep_order
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN
 from services.common.model.checkpoint import resolve_folder
@@ -100,7 +101,7 @@ class DflashBlock:
         return hidden_TD.view(*ids_BW.shape, -1)
 
     def _logits(self, rows_RD: Tensor, lm_head_VD: Tensor) -> Tensor:
-        logits_RV, cap = F.linear(rows_RD, lm_head_VD), self.spec.logit_cap
+        logits_RV, cap = linear(rows_RD, lm_head_VD), self.spec.logit_cap
         if self.spec.logit_scale != 1.0:
             logits_RV = logits_RV * self.spec.logit_scale
         return torch.tanh(logits_RV / cap) * cap if cap else logits_RV
@@ -118,6 +119,8 @@ def load_block(
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
     where = torch.device(device)
+    if where.type == "cuda":
+        keep_order()
     spec, checkpoint = open_drafter(resolve_folder(path), where, random_weights)
     named = zip(prefixes(spec), spec.layers, strict=True)
     layers = [read_layer(checkpoint, layer, spec.hidden_size, prefix, dtype, where) for prefix, layer in named]
