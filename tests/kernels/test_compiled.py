@@ -19,7 +19,7 @@ from services.common.kernels.publish_slots import kernel as publish_slots
 from services.common.kernels.read_mailbox import kernel as read_mailbox
 from services.common.kernels.rms_norm import kernel as rms_norm
 from services.common.kernels.rope import kernel as rope
-from services.common.kernels.span_attention import placement
+from services.common.kernels.span_attention import merge, placement
 from services.common.kernels.span_attention import program as attention
 from services.common.kernels.store_context import kernel as store_context
 from services.common.kernels.store_qkv import kernel as store_qkv
@@ -27,76 +27,23 @@ from services.common.kernels.store_qkv import program as project_qkv
 from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.wait_flag import kernel as wait_flag
 from services.common.kernels.write_mailbox import kernel as write_mailbox
+from tests.kernels.argument_types import type_of
 
 TARGET = GPUTarget("cuda", 90, 32)
-MODEL_POINTERS = frozenset(
-    [
-        "x_ptr",
-        "residual_ptr",
-        "weight_ptr",
-        "out_ptr",
-        "total_ptr",
-        "gate_up_ptr",
-        "q_ptr",
-        "kv_ptr",
-        "block_k_ptr",
-        "block_v_ptr",
-        "mixed_ptr",
-        "stream_ptr",
-        "norm_ptr",
-        "bias_ptr",
-        "scaled_ptr",
-    ]
-)
-WORDS = frozenset(
-    [
-        "ids_ptr",
-        "slots_ptr",
-        "lengths_ptr",
-        "valid_ptr",
-        "positions_ptr",
-        "ancestors_ptr",
-        "reach_ptr",
-        "tags_ptr",
-        "epochs_ptr",
-        "expected_ptr",
-        "drafts_ptr",
-        "length_ptr",
-        "generated_ptr",
-        "min_tokens_ptr",
-        "draft_limit_ptr",
-        "stops_ptr",
-        "top_k_ptr",
-        "seed_ptr",
-        "anchor_ptr",
-        "max_tokens_ptr",
-        "limit_ptr",
-        "count_ptr",
-        "accepted_ptr",
-        "drafted_ptr",
-        "end_ptr",
-        "anchors_ptr",
-        "stamp_ptr",
-        "mapped_length_ptr",
-        "mapped_anchor_ptr",
-        "mapped_end_ptr",
-    ]
-)
-HALF_WORDS = frozenset(
-    ["table_ptr", "tables_ptr", "rows_ptr", "mapped_rows_ptr", "counts_ptr", "choices_ptr", "history_ptr"]
-)
-BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
 HEADS = {
     "GROUP": 4,
     "KV_HEADS": 2,
     "SIZE": 64,
     "SIZE_PAD": 64,
     "WIDTH": 4,
-    "SPLITS": 8,
-    "TOKENS": 32,
+    "SPLITS": 16,
+    "TOKENS": 64,
     "WINDOW": 0,
+    "WIDE": tl.float32,
     "PDL": True,
 }
+NO_SQUARES: tuple[dict[str, Any], ...] = ({"squares_ptr": None}, {})
+"""Rows that are divided by their norm already, and rows that are not."""
 ROW = {"WIDTH": 3, "PDL": True}
 HEAD_FLAGS: tuple[dict[str, Any], ...] = (
     {"bias_ptr": None, "OFFSET": 0.0},
@@ -111,14 +58,22 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         (rms_norm._rms_norm_kernel, {"WIDTH_PAD": 512, "WIDE": tl.float32, "OFFSET": offset, "PDL": True}, {})
         for offset in (0.0, 1.0)
     ),
-    (swiglu._swiglu_kernel, {"TILE": 256, "WIDE": tl.float32, "PDL": True}, {}),
+    (rms_norm._begin_norm_kernel, {"WIDTH_PAD": 512, "OFFSET": 0.0, "PDL": True}, {}),
+    *(
+        (
+            swiglu._swiglu_kernel,
+            {"TILE": 256, "WIDE": tl.float32, "PDL": True, **squares},
+            {},
+        )
+        for squares in NO_SQUARES
+    ),
     *(
         (embedding._embedding_kernel, {"WIDTH_PAD": 512, "SCALE": scale, "WIDE": tl.float32, "PDL": True}, {})
         for scale in (1.0, 53.0)
     ),
     (
         store_context._store_context_kernel,
-        {"HEADS": 2, "SIZE": 64, "SIZE_PAD": 64, "WIDE": tl.float32, "GROUP": 8},
+        {"HEADS": 2, "SIZE": 64, "HALF_PAD": 32, "WIDE": tl.float32, "GROUP": 8},
         {},
     ),
     *(
@@ -128,7 +83,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "QUERIES": 8,
                 "KV_HEADS": 2,
                 "SIZE": 64,
-                "SIZE_PAD": 64,
+                "HALF_PAD": 32,
                 "WIDE": tl.float32,
                 "GROUP": 8,
                 "PDL": True,
@@ -149,17 +104,18 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "HAS_TREE": tree,
                 "CAUSAL": causal,
                 "TILE": 16,
-                "WIDE": tl.float32,
+                "PROGRAMS": programs,
             },
             {},
         )
-        for block, tree, causal, window in (
-            (False, False, True, 0),
-            (True, False, False, 0),
-            (False, True, True, 64),
-            (True, True, False, 64),
-            (True, False, False, 2048),
-            (True, False, True, 2048),
+        for block, tree, causal, window, programs in (
+            (False, False, True, 0, 1),
+            (False, False, True, 0, 16),
+            (True, False, False, 0, 16),
+            (False, True, True, 64, 16),
+            (True, True, False, 64, 1),
+            (True, False, False, 2048, 16),
+            (True, False, True, 2048, 16),
         )
     ),
     *(
@@ -172,8 +128,6 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "KV_HEADS": 2,
                 "DEPTH": 128,
                 "EVEN": True,
-                "PARTS": 40,
-                "PARTS_PAD": 64,
                 "PDL": True,
                 **({"norm_ptr": None} if "weight_ptr" in flags else {}),
                 **{name: value for name, value in flags.items() if name != "weight_ptr"},
@@ -197,8 +151,12 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
     (rope._table_kernel, {"HALF_PAD": 64, "PDL": True}, {}),
     *(
-        (attention.merge_kernel, {**HEADS, "WINDOW": window, "ROWS": 2, "PARTS": 8}, {"partial_ptr": "*fp32"})
-        for window in (0, 64)
+        (
+            merge.merge_kernel,
+            {**HEADS, "HAS_BLOCK": block, "WINDOW": window, "ROWS": 1},
+            {"partial_ptr": "*fp32"},
+        )
+        for block, window in ((False, 0), (True, 64))
     ),
     (read_mailbox._read_mailbox_kernel, {**ROW, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
     *(
@@ -208,24 +166,23 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "ROWS": rows,
                 "BAND": 64,
                 "DEPTH": 128,
-                "SHARES": shares,
                 "EVEN": even,
-                "PARTS": parts,
-                "PARTS_PAD": 64,
+                **NO_SQUARES[count],
                 "GATED": gated,
                 "ADDED": added,
                 "OFFSET": offset,
+                "X_LEFT": left,
                 "BULK": False,
                 "PDL": True,
             },
-            {"counter_ptr": "*i32"},
+            {},
         )
-        for rows, shares, even, parts, gated, added, offset in (
-            (16, 1, True, 0, False, False, 0.0),
-            (16, 4, True, 0, False, True, 0.0),
-            (16, 4, True, 0, False, True, 1.0),
-            (16, 2, False, 40, True, False, 0.0),
-            (128, 1, True, 40, True, False, 0.0),
+        for rows, left, even, count, gated, added, offset in (
+            (16, False, True, 0, False, False, 0.0),
+            (16, True, True, 0, False, True, 0.0),
+            (16, False, True, 0, False, True, 1.0),
+            (16, True, False, 1, True, False, 0.0),
+            (64, False, True, 1, True, False, 0.0),
         )
     ),
     *(
@@ -235,17 +192,15 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "ROWS": 64,
                 "BAND": 128,
                 "DEPTH": 128,
-                "SHARES": 1,
                 "EVEN": True,
-                "PARTS": 40,
-                "PARTS_PAD": 64,
                 "GATED": gated,
                 "ADDED": False,
                 "OFFSET": 0.0,
+                "X_LEFT": False,
                 "BULK": True,
                 "PDL": True,
             },
-            {"counter_ptr": "*i32", "x_ptr": "tensordesc<bf16[64, 128]>", "weight_ptr": weight},
+            {"x_ptr": "tensordesc<bf16[64, 128]>", "weight_ptr": weight},
         )
         for gated, weight in ((True, "tensordesc<bf16[2, 64, 128]>"), (False, "tensordesc<bf16[128, 128]>"))
     ),
@@ -270,17 +225,6 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
         {"tokens_ptr": "*i64"},
     ),
 ]
-
-
-def type_of(name: str) -> str:
-    if name in MODEL_POINTERS:
-        return "*bf16"
-    for names, kind in ((WORDS, "*i64"), (HALF_WORDS, "*i32"), (BYTES, "*u8")):
-        if name in names:
-            return kind
-    if name.endswith("_ptr"):
-        return "*fp32"
-    return "fp32" if name in ("eps", "scale") else "i32"
 
 
 @pytest.mark.parametrize(("function", "constants", "types"), CASES, ids=[str(case[0].__name__) for case in CASES])

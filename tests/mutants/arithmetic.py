@@ -2,6 +2,7 @@
 
 from tests.mutants.mutation import Mutant
 
+CUTS = "tests/kernels/test_cuts_alike.py::"
 COMPARE, EXACT = "services.target.device.exact.compare", "tests/unit/target/device/exact/"
 
 ARITHMETIC = (
@@ -92,5 +93,26 @@ ARITHMETIC = (
         "json.dumps(asdict(self), sort_keys=True)",
         'json.dumps(asdict(self) | {"libraries": {}}, sort_keys=True)',
         "tests/unit/common/device/test_numerics.py::test_a_digest_is_of_all_parts_in_any_order",
+    ),
+    Mutant(
+        "keys-tiled-by-the-number-of-rows",
+        "services.common.kernels.span_attention.kernel",
+        '"TOKENS": TILE_TOKENS,',
+        '"TOKENS": TILE_TOKENS // (1 + (rows > 4)),',
+        f"{CUTS}test_keys_are_tiled_and_split_alike",
+    ),
+    Mutant(
+        "splits-by-the-number-of-sequences",
+        "services.common.kernels.span_attention.kernel",
+        "splits = split_count(span.mask.window)",
+        "splits = split_count(span.mask.window) * (1 + (batch > 8))",
+        f"{CUTS}test_keys_are_tiled_and_split_alike",
+    ),
+    Mutant(
+        "products-in-shares-for-few-rows",
+        "services.common.kernels.linear.kernel",
+        "linear_kernel[(bands,)](",
+        "linear_kernel[(bands, 1 + (rows < 17))](",
+        f"{CUTS}test_products_add_their_whole_depth_in_one_program",
     ),
 )

@@ -33,6 +33,22 @@ def test_rms_norm(dtype: torch.dtype, width: int) -> None:
     close(norm_kernel.rms_norm(x, weight, EPS), norm_reference.rms_norm(x, weight, EPS))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [48, 256])
+def test_a_norm_begun_is_finished_by_who_follows(dtype: torch.dtype, width: int) -> None:
+    x, weight, stream = (
+        randn(5, width, dtype=dtype),
+        randn(width, seed=2, dtype=dtype),
+        randn(5, width, seed=3, dtype=dtype),
+    )
+    expected = norm_reference.rms_norm(x + stream, weight, EPS)
+    squares = torch.zeros(5, dtype=torch.int64, device=DEVICE)
+    normed = norm_kernel.begin_norm(x, stream, stream, weight, squares, EPS)
+    assert normed.squares_T is not None
+    scale = (normed.squares_T[:, None] * (2.0**-24 / width) + EPS).rsqrt()
+    close((normed.rows_TD * scale).to(dtype), expected)
+
+
 def test_a_poisoned_row_stays_alone() -> None:
     x, weight = randn(3, 64), randn(64, seed=2)
     x[1] = float("nan")
@@ -94,24 +110,24 @@ def test_store_qkv(biased: bool, normed: bool, offset: float, dtype: torch.dtype
     slots = torch.tensor([9, 10, 30, 0], device=DEVICE)
     kv = randn(2, 8, 4, kv_heads, size, seed=9, dtype=dtype)
     expected_kv = kv.clone()
-    q = store_kernel.store_qkv(mixed, weight, rotation, kv, slots, EPS, bias, offset)
+    q = store_kernel.store_qkv(Normed(mixed), weight, rotation, kv, slots, EPS, bias, offset)
     close(q, store_reference.store_qkv(mixed, weight, rotation, expected_kv, slots, EPS, bias, offset))
     close(kv, expected_kv)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("parts", [0, 3])
+@pytest.mark.parametrize("divided", [True, False])
 @pytest.mark.parametrize(
     ("rows", "biased", "has_norm", "offset"),
     [(rows, *VARIANTS[0]) for rows in (3, 11, 16, 17, 32, 33)]
     + [(rows, *variant) for rows in (3, 17) for variant in VARIANTS[1:]],
 )
-def test_project_qkv(rows: int, parts: int, biased: bool, has_norm: bool, offset: float, dtype: torch.dtype) -> None:
+def test_project_qkv(rows: int, divided: bool, biased: bool, has_norm: bool, offset: float, dtype: torch.dtype) -> None:
     """Few rows in two launches, up to thirty-two fused with the product, more in two again."""
     heads, kv_heads, size, width = 4, 2, 16, 48
     x, weight = randn(rows, width, dtype=dtype), randn((heads + 2 * kv_heads) * size, width, seed=1, dtype=dtype)
     weight *= width**-0.5  # of the size that a model's have: a rotation of large numbers cancels more than it leaves
-    squares = x.float().pow(2).view(rows, parts, -1).sum(-1) if parts else None
+    squares = None if divided else (x.double().pow(2).sum(-1) * 2**24).long()
     normed, norm = Normed(x, squares), randn(heads + kv_heads, size, seed=2, dtype=dtype) if has_norm else None
     bias = randn(len(weight), seed=3, dtype=dtype) if biased else None
     rotation = RotationTable(50, Frequencies.of(size, 1e4), torch.float32, DEVICE).at(
