@@ -66,6 +66,7 @@ class Rig:
                 prefill_chunk=settings.prefill_chunk,
                 adaptive=False,
                 handoff="host",
+                exact="off",
             ),
             os.getpid(),
         )

@@ -25,6 +25,9 @@ def main() -> int:
     parser.add_argument("--save", default=None, help=f"folder of the JSON file; {RESULTS} unless --tiny")
     parser.add_argument("--only", default="", help="of kernels: what a name must contain")
     parser.add_argument("--mps", choices=("auto", "true", "false"), help="auto for pair, false for kills")
+    parser.add_argument(
+        "--exact", choices=("fallback", "strict", "off"), default="fallback", help="of rounds: the check"
+    )
     parser.add_argument("--against", type=Path, help="of cost: a checkout of the commit before")
     chosen = parser.parse_args()
     if chosen.stage == "cost" and not chosen.against:
@@ -45,7 +48,7 @@ def _cost(chosen: argparse.Namespace) -> int:
 
 
 def _rounds(chosen: argparse.Namespace) -> int:
-    return conclude("rounds", chosen.shape, round_rows(chosen.tiny), chosen.save)
+    return conclude("rounds", chosen.shape, round_rows(chosen.tiny, chosen.exact), chosen.save)
 
 
 def _pair(chosen: argparse.Namespace) -> int:

@@ -206,12 +206,12 @@ def _as_prompt(spec: RequestSpec, tokens: Sequence[int]) -> RequestSpec:
     return replace(begun(spec, 1), token_ids=tuple(tokens), prompt_length=len(tokens))
 
 
-def round_rows(tiny: bool) -> Iterator[Row]:
+def round_rows(tiny: bool, exact: str = "fallback") -> Iterator[Row]:
     """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts."""
     plan, start = TINY if tiny else FULL, time.perf_counter()
     texts: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        worker = build(plan.rig, Path(folder))
+        worker = build(plan.rig, Path(folder), exact)
         _tell(f"started in {time.perf_counter() - start:.0f} s, {worker.budget.blocks} blocks")
         comparison = Comparison(worker, plan)
         _tell(f"texts of plain rounds after {time.perf_counter() - start:.0f} s")

@@ -72,7 +72,7 @@ class DirectDrafts(NoDrafts):
     generation = GENERATION
 
 
-def build(rig: RigShape, folder: Path) -> Worker:
+def build(rig: RigShape, folder: Path, exact: str = "fallback") -> Worker:
     """Loads random weights and captures every step, once for all cells."""
     pair = write_configs(folder, rig.shape)
     settings = TargetSettings(
@@ -89,6 +89,7 @@ def build(rig: RigShape, folder: Path) -> Worker:
         prefill_chunk=rig.chunks[-1],
         adaptive=False,
         handoff="host",
+        exact=exact,
     )
     worker = build_worker(settings, os.getpid())
     worker.runner.use(DirectDrafts())
