@@ -21,6 +21,7 @@ from services.common.serving.settings import Group
 SAMPLES = {
     "core": "99",
     "drafter_memory": "none",
+    "exact": "off",
     "handoff": "host",
     "ngram_max": "8",
     "random_weights": "true",
