@@ -13,7 +13,8 @@ from services.common.kernels.dispatch import INTERPRETED
 
 TILE_TOKENS = 16 if INTERPRETED else 64
 """Positions of a tile of keys; a tile begins at a multiple of it."""
-MOST_SPLITS = 16
+MOST_SPLITS = 4 if INTERPRETED else 16
+_MOST = tl.constexpr(MOST_SPLITS)
 _DIGITS = 3
 
 
@@ -37,7 +38,7 @@ def split_tiles(
     last = last_seen(row, length, total, HAS_BLOCK, GROUP)
     if WINDOW > 0:
         last = tl.minimum(last, WINDOW - 1)
-    tiles = tl.maximum(last, 0) // (16 * TOKENS) + 1
+    tiles = tl.maximum(last, 0) // (TOKENS * _MOST) + 1
     # A float's exponent is the number of binary digits less one.
     exponent = (tiles.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
     shift = tl.maximum(exponent - 2, 0)
