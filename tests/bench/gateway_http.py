@@ -23,6 +23,7 @@ from typing import Any
 from services.common.pb.paceline.v1 import inference_pb2_grpc
 from services.common.serving.channel import connect
 from tests.bench.gateway import PROMPT, cpu_seconds, process, request
+from tests.bench.gpu.results import circumstances
 from tests.integration.http_stack import COMPLETIONS, completion
 from tests.support.fakes_tokenizer import write_tokenizer
 from tests.support.http_client import Http
@@ -173,11 +174,16 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=500)
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--save", type=Path, help="folder of the JSON file")
     arguments = parser.parse_args()
     found = asyncio.run(measure(arguments.pairs, arguments.streams, arguments.tokens))
     for name, figures in found.items():
         print(name, figures)
-    print(json.dumps({"bench": "gateway_http", **found}))
+    result = {"bench": "gateway_http", **circumstances("fake target", "tests.bench.gateway_http"), **found}
+    if arguments.save:
+        path = arguments.save / f"gateway_http_cpu_{time.strftime('%Y-%m-%d')}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ async def test_the_id_of_a_request_comes_back_whatever_becomes_of_it(tmp_path: P
         assert (wrong.status, wrong.error["param"]) == (400, "X-Request-Id")
 
 
-@pytest.mark.parametrize("stated", ["soon", "0", "-1", "nan", "inf", "1e10"])
+@pytest.mark.parametrize("stated", ["soon", "0", "-1", "nan", "inf", "1e10", "1_0", "."])
 async def test_a_time_that_is_none_is_refused(tmp_path: Path, stated: str) -> None:
     async with serving(tmp_path) as (_, http):
         reply = await http.post(CHAT, chat(), {"x-request-timeout": stated})
