@@ -5,6 +5,7 @@ from typing import NamedTuple
 import triton
 
 from services.common.kernels.dispatch import INTERPRETED
+from services.common.kernels.span_attention.splits import MOST_SPLITS
 
 _PROCESSORS = 132
 _STAGES, _STAGES_ALONE = 3, 7
@@ -31,7 +32,10 @@ def cut_span(rows: int, pairs: int, head_bytes: int) -> Cut:
     narrow = head_bytes <= _NARROW_HEAD_BYTES
     if rows <= _FEW_ROWS and pairs > 2 * _PROCESSORS and narrow:
         return Cut(_FEW_ROWS, False, 2, 2)
-    groups = pairs * triton.cdiv(rows, _ROWS)
+    # Wide rows leave no registers for padding.
+    tile = _ROWS if narrow else min(_ROWS, max(_FEW_ROWS, int(triton.next_power_of_2(rows))))
+    groups = pairs * triton.cdiv(rows, tile)
     if groups * 2 <= _PROCESSORS or (rows >= _PROMPT_ROWS and groups <= _PROCESSORS):
-        return Cut(_ROWS, True, _STAGES_ALONE if narrow and groups * 16 <= _PROCESSORS else _STAGES)
-    return Cut(_ROWS, False, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, 4 if narrow else 8)
+        return Cut(tile, True, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES)
+    warps = 4 if narrow or tile < _ROWS else 8
+    return Cut(tile, False, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)
