@@ -79,7 +79,7 @@ def compiled(name: str, python: str, index: str) -> str:
             "--no-config",
             "--system-certs",
         ]
-        command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--python-version", python]
+        command += ["--generate-hashes", "--no-header", "--python-version", python]
         command += ["--python-platform", PLATFORM, "--output-file", str(output)]
         command += ["--default-index", index] if index else []
         command += ["--constraint", "constraints.txt"] if name in CONSTRAINED else []

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.library import keep_order
+from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder

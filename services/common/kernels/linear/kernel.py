@@ -1,7 +1,7 @@
 """Skinny matrix products on the GPU: with few rows the weight's bytes are the whole cost.
 
 Bytes for T rows: F D e, read once; x [T, D] stays in L2. What stands between two products of a block is part of them
-(norm, SwiGLU, residual sum). Many rows go through the library, with the same bits (`products.py`), and the kernels of
+(norm, SwiGLU, residual sum). Many rows go through the library, with the same bits (`cublas.py`), and the kernels of
 their own.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.common.kernels.linear.allowed import allowed
-from services.common.kernels.linear.library import library_product
+from services.common.kernels.linear.cublas import library_product
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.tiling import Tiling, tiling

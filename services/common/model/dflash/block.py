@@ -9,7 +9,7 @@ from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.linear import linear
-from services.common.kernels.linear.library import keep_order
+from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN
 from services.common.model.checkpoint import resolve_folder
