@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import torch
 
 from services.common.request.sampling import StopParams
-from services.target.build_device import Worker, build_worker
+from services.target.build_device import Worker
 from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
-from services.target.settings import TargetSettings
-from tests.bench.gpu.shapes import TINY
+from tests.gpu.workers import tiny_worker
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
-from tests.support.tiny_checkpoints import write_configs
 from tests.unit.target.core.specs import GREEDY, PROCESSED, SAMPLED, prompt, request
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
@@ -29,29 +24,8 @@ TOKENS = 40
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    with tempfile.TemporaryDirectory(prefix="pl") as folder:
-        pair = write_configs(Path(folder), TINY)
-        made = build_worker(
-            TargetSettings(
-                model=str(pair.target),
-                drafter_model=str(pair.drafter),
-                drafter_address="unix:/nowhere",
-                random_weights=True,
-                device=DEVICE,
-                dtype="bfloat16" if DEVICE == "cuda" else "float32",
-                slots=4,
-                context_limit=1024,
-                memory_bytes=4 << 30,
-                widths=(1, 4),
-                prefill_chunk=128,
-                adaptive=False,
-            ),
-            os.getpid(),
-        )
-        try:
-            yield made
-        finally:
-            made.close()
+    with tiny_worker(slots=4, widths=(1, 4), prefill_chunk=128) as made:
+        yield made
 
 
 @contextmanager

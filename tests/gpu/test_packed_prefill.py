@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from services.common.request.sampling import StopParams
-from services.target.build_device import Worker, build_worker
+from services.target.build_device import Worker
 from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.packing import packed
-from services.target.settings import TargetSettings
-from tests.bench.gpu.shapes import TINY
+from tests.gpu.workers import tiny_worker
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
-from tests.support.tiny_checkpoints import write_configs
 from tests.unit.target.core.specs import GREEDY, PROCESSED, SAMPLED, prompt, request
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
@@ -32,28 +27,8 @@ LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 200, 300, 500, 5, 700, 33, 450)
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    with tempfile.TemporaryDirectory(prefix="pl") as folder:
-        pair = write_configs(Path(folder), TINY)
-        made = build_worker(
-            TargetSettings(
-                model=str(pair.target),
-                drafter_model=str(pair.drafter),
-                drafter_address="unix:/nowhere",
-                random_weights=True,
-                device=DEVICE,
-                dtype="bfloat16" if DEVICE == "cuda" else "float32",
-                slots=SLOTS,
-                context_limit=1024,
-                memory_bytes=4 << 30,
-                prefix_cache=False,
-                adaptive=False,
-            ),
-            os.getpid(),
-        )
-        try:
-            yield made
-        finally:
-            made.close()
+    with tiny_worker(slots=SLOTS, prefix_cache=False) as made:
+        yield made
 
 
 def burst() -> list[RequestSpec]:
