@@ -13,6 +13,7 @@ from services.common.kernels.accept import choose, logprob, passes, scores, sett
 from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.force_acceptance import kernel as force_acceptance
+from services.common.kernels.linear import ends
 from services.common.kernels.linear import program as linear
 from services.common.kernels.prepare_span import kernel as prepare_rows
 from services.common.kernels.publish_slots import kernel as publish_slots
@@ -170,6 +171,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 **NO_SQUARES[count],
                 "GATED": gated,
                 "ADDED": added,
+                "GATES": gates,
                 "OFFSET": offset,
                 "X_LEFT": left,
                 "BULK": False,
@@ -177,12 +179,14 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             },
             {},
         )
-        for rows, left, even, count, gated, added, offset in (
-            (16, False, True, 0, False, False, 0.0),
-            (16, True, True, 0, False, True, 0.0),
-            (16, False, True, 0, False, True, 1.0),
-            (16, True, False, 1, True, False, 0.0),
-            (64, False, True, 1, True, False, 0.0),
+        for rows, left, even, count, gated, added, gates, offset in (
+            (16, False, True, 0, False, False, False, 0.0),
+            (16, True, True, 0, False, True, False, 0.0),
+            (16, False, True, 0, False, True, False, 1.0),
+            (16, True, False, 1, True, False, False, 0.0),
+            (64, False, True, 1, True, False, False, 0.0),
+            (64, False, True, 1, False, False, False, 0.0),
+            (16, True, True, 1, False, False, True, 0.0),
         )
     ),
     *(
@@ -195,6 +199,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "EVEN": True,
                 "GATED": gated,
                 "ADDED": False,
+                "GATES": False,
                 "OFFSET": 0.0,
                 "X_LEFT": False,
                 "BULK": True,
@@ -203,6 +208,10 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             {"x_ptr": "tensordesc<bf16[64, 128]>", "weight_ptr": weight},
         )
         for gated, weight in ((True, "tensordesc<bf16[2, 64, 128]>"), (False, "tensordesc<bf16[128, 128]>"))
+    ),
+    *(
+        (ends._end_kernel, {"GATES": gates, "TILE": 1024, "WIDE": tl.float32, "PDL": True, **squares}, {})
+        for gates, squares in ((False, {}), (True, {"squares_ptr": None}))
     ),
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from services.common.kernels.linear import kernel, reference
+from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.tiling import Tiling
 from tests.kernels.gpu.devices import DTYPES, close, randn
@@ -73,6 +74,37 @@ def test_what_has_no_cut_goes_through_kernels_of_its_own() -> None:
     assert few.squares_T is not None
     many = Normed(few.rows_TD.repeat(40, 1), few.squares_T.repeat(40))
     close(kernel.linear_gated(many, following, EPS), reference.linear_gated(many, following, EPS))
+
+
+def begun(rows: int, width: int, dtype: torch.dtype) -> Normed:
+    """Rows whose division waits for their product."""
+    x = randn(rows, width, dtype=dtype)
+    return Normed(x, (x.double().pow(2) * 2**24).sum(1).long())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "cut"), [(1, CUTS[0]), (17, CUTS[2]), (17, BULK[0]), (200, None)])
+def test_a_norm_is_divided_behind_its_product_and_gates_rows(rows: int, cut: Tiling | None, dtype: torch.dtype) -> None:
+    normed, mixed, weight = begun(rows, 96, dtype), randn(rows, 104, seed=2, dtype=dtype), weights(104, 96, dtype)
+    expected = reference.linear_gates(normed, weight, mixed.clone(), EPS)
+    close(kernel.linear_normed(normed, weight, EPS, cut), reference.linear_normed(normed, weight, EPS))
+    gated = kernel.linear_gates(normed, weight, mixed, EPS, cut)
+    assert gated is mixed
+    close(gated, expected)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_an_end_of_its_own_has_the_bits_of_the_products(divided: bool) -> None:
+    normed, mixed, weight = (
+        begun(17, 96, torch.bfloat16),
+        randn(17, 104, seed=2).bfloat16(),
+        weights(104, 96, torch.bfloat16),
+    )
+    normed = Normed(normed.rows_TD) if divided else normed
+    product = kernel.linear(normed.rows_TD, weight, cut=CUTS[0])
+    gated = end_rows(product, normed, mixed.clone(), EPS)
+    assert torch.equal(gated, kernel.linear_gates(normed, weight, mixed, EPS, CUTS[0]))
+    assert torch.equal(end_rows(product, normed, None, EPS), kernel.linear_normed(normed, weight, EPS, CUTS[0]))
 
 
 @pytest.mark.parametrize("cut", [*CUTS, *BULK])

@@ -6,7 +6,7 @@ from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
 from services.common.kernels.linear.normed import Normed
 
-__all__ = ["Normed", "linear", "linear_added", "linear_gated"]
+__all__ = ["Normed", "linear", "linear_added", "linear_gated", "linear_gates", "linear_normed"]
 
 
 def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:
@@ -25,6 +25,24 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
 
         return kernel.linear_gated(normed, weight_FD, eps)
     return reference.linear_gated(normed, weight_FD, eps)
+
+
+def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
+    """Return `norm @ weight.T`, [T, F], divided by the norm's root where that waits for a product."""
+    if on_kernel(weight_FD):
+        from services.common.kernels.linear import kernel
+
+        return kernel.linear_normed(normed, weight_FD, eps)
+    return reference.linear_normed(normed, weight_FD, eps)
+
+
+def linear_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float) -> Tensor:
+    """Multiply rows [T, F] by the sigmoid of `norm @ weight.T`, in place; return them."""
+    if on_kernel(weight_FD):
+        from services.common.kernels.linear import kernel
+
+        return kernel.linear_gates(normed, weight_FD, mixed_TF, eps)
+    return reference.linear_gates(normed, weight_FD, mixed_TF, eps)
 
 
 def linear_added(

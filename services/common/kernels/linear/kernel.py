@@ -14,6 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.common.kernels.linear.allowed import allowed
 from services.common.kernels.linear.cublas import library_product
+from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.tiling import Tiling, tiling
@@ -49,6 +50,23 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | No
     if cut is None:
         return swiglu(_product(normed.rows_TD, weight_FD), normed.squares_T, normed.width, eps)
     return _launch(normed, weight_FD, cut, eps, gated=True)[0]
+
+
+def linear_normed(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
+    """Return `norm @ weight.T`."""
+    cut = cut or _cut(normed.rows_TD, weight_FD)
+    if cut is not None:
+        return _launch(normed, weight_FD, cut, eps)[0]
+    product_TF = _product(normed.rows_TD, weight_FD)
+    return product_TF if normed.squares_T is None else end_rows(product_TF, normed, None, eps)
+
+
+def linear_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
+    """Multiply rows by the sigmoid of `norm @ weight.T`, in place."""
+    cut = cut or _cut(normed.rows_TD, weight_FD)
+    if cut is not None:
+        return _launch(normed, weight_FD, cut, eps, gates_TF=mixed_TF, out_TF=mixed_TF)[0]
+    return end_rows(_product(normed.rows_TD, weight_FD), normed, mixed_TF, eps)
 
 
 def linear_added(
@@ -107,6 +125,7 @@ def _launch(
     eps: float,
     gated: bool = False,
     added: _Sum | None = None,
+    gates_TF: Tensor | None = None,
     out_TF: Tensor | None = None,
 ) -> tuple[Tensor, Normed]:
     x_TD, (lines, depth) = x.rows_TD.contiguous(), weight_FD.shape
@@ -118,14 +137,15 @@ def _launch(
         out_TF = x_TD.new_empty((rows, outputs))
     assert out_TF.is_contiguous(), "results must be contiguous"
     scaled_TF = torch.empty_like(out_TF) if added else out_TF
+    beside_TF = added.stream_TF if added else gates_TF
     x_tiles, weight_tiles = _described(x_TD, weight_FD, cut, gated) if cut.bulk else (x_TD, weight_FD)
     linear_kernel[(bands,)](
         x_tiles, weight_tiles, out_TF, x.squares_T,
-        added.stream_TF if added else out_TF, added.norm_F if added else out_TF, scaled_TF,
+        out_TF if beside_TF is None else beside_TF, added.norm_F if added else out_TF, scaled_TF,
         added.squares_T if added else out_TF,
         rows, outputs, depth, weight_FD.stride(0), 1.0 / depth, eps,
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band == 0,
-        GATED=gated, ADDED=added is not None,
+        GATED=gated, ADDED=added is not None, GATES=gates_TF is not None,
         OFFSET=added.offset if added else 0.0, X_LEFT=cut.x_left, BULK=cut.bulk, PDL=PDL, num_warps=cut.warps,
         num_stages=cut.stages, **LAUNCH,
     )  # fmt: skip

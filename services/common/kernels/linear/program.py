@@ -19,15 +19,16 @@ def linear_kernel(
     x_ptr, weight_ptr, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, added_ptr,
     rows, outputs, depth, stride, inverse_depth, eps,
     ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, GATED: tl.constexpr,
-    ADDED: tl.constexpr, OFFSET: tl.constexpr, X_LEFT: tl.constexpr,
+    ADDED: tl.constexpr, GATES: tl.constexpr, OFFSET: tl.constexpr, X_LEFT: tl.constexpr,
     BULK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Multiply x [rows, depth] by a band of the weight's lines.
 
     GATED: half of a band's lines are the gate's, half those `outputs` further, and SwiGLU joins them. x waits
     for its norm unless `squares_ptr` is None. ADDED: the result, rounded as the library does, is added to a
-    stream, and the sum's norm begun, whose weight is the stored one plus OFFSET. BULK: `x_ptr` and `weight_ptr` are
-    descriptors, and tiles are copied whole (tensor memory accelerator).
+    stream, and the sum's norm begun, whose weight is the stored one plus OFFSET. GATES: what `stream_ptr` holds is
+    multiplied by the result's sigmoid. BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole
+    (tensor memory accelerator).
     """
     band, row, lane = tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BAND)
     line = band * BAND + lane
@@ -45,7 +46,7 @@ def linear_kernel(
         norm = tl.load(norm_ptr + output, mask=output < outputs, other=0.0).to(tl.float32)[:, None]
         norm = norm_weight(norm, OFFSET)
     await_previous(PDL)
-    if ADDED:
+    if ADDED or GATES:
         residual = tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
     if squares_ptr is not None:
         total_squares = tl.load(squares_ptr + row, mask=row < rows, other=0)
@@ -55,20 +56,28 @@ def linear_kernel(
         total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN, X_LEFT)
     allow_next(PDL)
     kind = out_ptr.dtype.element_ty
+    result = total.to(kind).to(tl.float32)
+    if squares_ptr is not None:
+        result *= root_scale(total_squares, inverse_depth, eps)[None, :]
     if GATED:
-        result = total.to(kind).to(tl.float32)
-        if squares_ptr is not None:
-            result *= root_scale(total_squares, inverse_depth, eps)[None, :]
         gate, up = tl.split(tl.permute(tl.reshape(result, (2, BAND // 2, ROWS)), (1, 2, 0)))
         tl.store(out_ptr + at, (gate / (1.0 + tl.exp(-gate)) * up).to(kind), mask=fits)
     elif ADDED:
-        wide = tl.where(fits, (total.to(kind).to(tl.float32) + residual).to(kind).to(tl.float32), 0.0)
+        wide = tl.where(fits, (result + residual).to(kind).to(tl.float32), 0.0)
         tl.store(out_ptr + at, wide.to(kind), mask=fits)
         tl.store(scaled_ptr + at, (wide * norm).to(kind), mask=fits)
         # Whole numbers add up to the same sum in any order.
         tl.atomic_add(added_ptr + row, tl.sum(squares(wide), 0), mask=row < rows, sem="relaxed")
     else:
-        tl.store(out_ptr + at, total.to(kind), mask=fits)
+        if GATES:
+            result = gated_by(residual, result)
+        tl.store(out_ptr + at, result.to(kind), mask=fits)
+
+
+@triton.jit
+def gated_by(mixed, gate):
+    """Return numbers times the sigmoid of their gates: one formula for all numbers of rows."""
+    return mixed / (1.0 + tl.exp(-gate))
 
 
 @triton.jit

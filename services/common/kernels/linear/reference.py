@@ -27,6 +27,16 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
     return swiglu(divided(F.linear(normed.rows_TD, weight_FD), normed, eps))
 
 
+def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
+    """Return `norm @ weight.T`."""
+    return divided(F.linear(normed.rows_TD, weight_FD), normed, eps)
+
+
+def linear_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float) -> Tensor:
+    """Multiply rows by the sigmoid of `norm @ weight.T`, in place."""
+    return mixed_TF.mul_(linear_normed(normed, weight_FD, eps).sigmoid())
+
+
 def linear_added(
     x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor, eps: float, offset: float = 0.0
 ) -> tuple[Normed, Tensor]:
