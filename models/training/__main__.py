@@ -17,7 +17,8 @@ def main() -> None:
         replace(
             PRESETS[arguments.preset],
             device=arguments.device,
-            work=arguments.work,
+            work=arguments.work or PRESETS[arguments.preset].work,
+            out=arguments.out or PRESETS[arguments.preset].out,
             stdlib=arguments.stdlib,
             seed=arguments.seed,
         ),
@@ -36,7 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("stages", nargs="*", help=f"stages to run: {', '.join(STAGES)}")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--work", type=Path, default=Path("build/embedded"))
+    parser.add_argument("--work", type=Path, help="what stages leave for later ones; default: below build")
+    parser.add_argument("--out", type=Path, help="where the pair is written; default: its folder below models")
     parser.add_argument("--stdlib", type=Path, default=Path(sysconfig.get_path("stdlib")), help="training sources")
     parser.add_argument("--target-minutes", type=float)
     parser.add_argument("--drafter-minutes", type=float)

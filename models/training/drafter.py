@@ -1,6 +1,5 @@
 """The DFlash drafter: one non-causal forward over [anchor, mask x K], and its training."""
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.training.generate import Shard, load_shards
+from models.training.journal import Journal, compiled_at
 from models.training.network import (
     Layer,
     Projections,
@@ -22,21 +22,29 @@ from models.training.network import (
 )
 from models.training.optimizer import Optimizer
 from models.training.settings import Settings, Shape
-from models.training.target import CHECKPOINT_SECONDS, LOG_SECONDS, Target
+from models.training.target import CHECKPOINT_SECONDS, Target
 from models.training.workers import rank
+
+
+class DraftLayer(Layer):
+    """One layer of the drafter."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.self_attn = Projections(shape)
 
 
 class Drafter(nn.Module):
     """Its state dict is the published DFlash layout; embeddings and head are the target's."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, target: Shape) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape = shape = target.dense
         width = shape.hidden_size
         self.fc = nn.Linear(width * len(shape.target_layer_ids), width, bias=False)
         self.hidden_norm = RMSNorm(width, shape.rms_norm_eps)
         self.norm = RMSNorm(width, shape.rms_norm_eps)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.draft_layers))
+        self.layers = nn.ModuleList(DraftLayer(shape) for _ in range(shape.draft_layers))
         init_weights(self)
 
     def forward(self, features: Tensor, anchors: Tensor, embeddings: Tensor) -> Tensor:
@@ -57,7 +65,7 @@ class Drafter(nn.Module):
         )
         x = embeddings
         for layer in self.layers:
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, DraftLayer)
             x = x + _attend(layer, layer.input_layernorm(x), context, view)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         return fold(self.norm(x), 1, size)[:, :, 1:]
@@ -77,9 +85,9 @@ class View:
         return fold(rows, 2, self.size)
 
 
-def _attend(layer: Layer, x: Tensor, context: Tensor, view: View) -> Tensor:
+def _attend(layer: DraftLayer, x: Tensor, context: Tensor, view: View) -> Tensor:
     """Let every block see the context before its anchor and its own rows, nothing else."""
-    attention: Projections = layer.self_attn
+    attention = layer.self_attn
     q = attention.queries(x, view.own) * attention.head_dim**-0.5
     own_k, own_v = _spread(attention, attention.keys_values(x, view.own))
     seen_k, seen_v = _spread(attention, attention.keys_values(context, view.seen))
@@ -125,12 +133,12 @@ def block_embeddings(target: Target, tokens: Tensor) -> Tensor:
     return embedded
 
 
-def block_loss(hidden: Tensor, blocks: Blocks, target: Target, gamma: float) -> Tensor:
-    """Return the weighted cross-entropy of rows 1.. against the tokens at their positions."""
-    logits = target.head(hidden).float().flatten(0, 2)
+def block_loss(hidden: Tensor, table: Tensor, tokens: Tensor, inside: Tensor, gamma: float) -> Tensor:
+    """Return the weighted cross-entropy of rows 1.. against the tokens at their positions; `table` is the head."""
+    logits = F.linear(hidden, table).float().flatten(0, 2)
     decay = torch.exp(-torch.arange(hidden.shape[2], device=hidden.device) / gamma)
-    weights = (blocks.inside[..., 1:] * decay).flatten()
-    losses = F.cross_entropy(logits, blocks.tokens[..., 1:].flatten(), reduction="none")
+    weights = (inside[..., 1:] * decay).flatten()
+    losses = F.cross_entropy(logits, tokens[..., 1:].flatten(), reduction="none")
     return (losses * weights).sum() / weights.sum()
 
 
@@ -143,31 +151,32 @@ def train_drafter(settings: Settings, target: Target) -> Drafter:
     if checkpoint.exists():
         drafter.load_state_dict(torch.load(checkpoint, weights_only=True))
     else:
-        drafter.norm.load_state_dict(target.model.norm.state_dict())
+        drafter.norm.weight.data.copy_(target.model.norm.weight + target.model.norm.offset)
     optimizer = Optimizer(drafter, options.muon_lr, options.adam_lr, options.clip)
     batches = _batches(load_shards(settings.work, device), settings)
     model = torch.compile(drafter, dynamic=False, disable=not settings.compiled)
-    started = saved = logged = time.monotonic()
-    step, progress, average = 0, 0.0, float("nan")
+    loss_of = torch.compile(block_loss, dynamic=False, disable=not settings.compiled)
+    journal = Journal("drafter")
+    started = saved = time.monotonic()
+    step, progress, table = 0, 0.0, target.model.embed_tokens.weight
     while progress < 1.0:
         blocks = next(batches)
         with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
             embedded = block_embeddings(target, blocks.tokens)
             hidden = model(blocks.features, blocks.anchors, embedded)
-            loss = block_loss(hidden, blocks, target, options.gamma)
-        step, now = step + 1, time.monotonic()
-        reached = options.budget.progress(step, now - started)
+            loss = loss_of(hidden, table, blocks.tokens, blocks.inside, options.gamma)
+        step += 1
+        reached = options.budget.progress(step, time.monotonic() - started)
         progress = optimizer.step(loss, _schedule(progress, options.warmup), reached)
-        average = loss.item() if math.isnan(average) else 0.97 * average + 0.03 * loss.item()
-        if rank() == 0 and now - logged > LOG_SECONDS:
-            print(f"drafter step {step} progress {progress:.3f} loss {average:.3f}", flush=True)
-            logged = now
-        if rank() == 0 and now - saved > CHECKPOINT_SECONDS:
+        journal.note(loss, step, progress)
+        if step == 1:
+            started, progress = compiled_at(device), 0.0
+        if rank() == 0 and time.monotonic() - saved > CHECKPOINT_SECONDS:
             torch.save(drafter.state_dict(), checkpoint)
-            saved = now
+            saved = time.monotonic()
     if rank() == 0:
         torch.save(drafter.state_dict(), checkpoint)
-        print(f"drafter done: steps {step} loss {average:.4f}", flush=True)
+    journal.close(step)
     return drafter
 
 
@@ -180,24 +189,26 @@ def load_drafter(settings: Settings) -> Drafter:
 
 
 def _batches(shards: list[Shard], settings: Settings) -> Iterator[Blocks]:
+    """Every batch is of one shard: its rows are gathered in one launch."""
     share = settings.drafter.batch // settings.workers
     chooser = torch.Generator().manual_seed(settings.seed + 1_000_003 * rank())
     drawer = torch.Generator(settings.device).manual_seed(settings.seed + 1_000_003 * rank())
-    pieces = [(shard, row) for shard in shards for row in range(len(shard.ids))]
     while True:
-        order = torch.split(torch.randperm(len(pieces), generator=chooser), share)
-        for chosen in order:
-            if len(chosen) == share:
-                yield _gather([pieces[i] for i in chosen.tolist()], drawer, settings)
+        pieces = [
+            (shard, rows)
+            for shard in shards
+            for rows in torch.split(torch.randperm(len(shard.ids), generator=chooser).to(settings.device), share)
+            if len(rows) == share
+        ]
+        for index in torch.randperm(len(pieces), generator=chooser).tolist():
+            yield _gather(pieces[index], drawer, settings)
 
 
-def _gather(pieces: list[tuple[Shard, int]], generator: torch.Generator, settings: Settings) -> Blocks:
-    device = settings.device
-    ids = torch.stack([shard.ids[row] for shard, row in pieces]).long()
-    features = torch.stack([shard.features[row] for shard, row in pieces])
-    starts = torch.tensor([[shard.start] for shard, _ in pieces], device=device)
+def _gather(piece: tuple[Shard, Tensor], generator: torch.Generator, settings: Settings) -> Blocks:
+    (shard, rows), device = piece, settings.device
+    ids, features = shard.ids[rows].long(), shard.features[rows]
     places = torch.arange(ids.shape[1], device=device)
-    allowed = (places >= starts) & (places < ids.shape[1] - 1)
+    allowed = (places >= shard.start) & (places < ids.shape[1] - 1)
     draw = torch.rand(ids.shape, generator=generator, device=device).masked_fill(~allowed, -1.0)
     anchors = draw.topk(settings.drafter.anchors, dim=1).indices
     return cut_blocks(ids, features, anchors, settings.shape.block_size)

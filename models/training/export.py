@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 import torch
@@ -10,34 +9,39 @@ from safetensors.torch import save_file
 from torch import nn
 
 from models.training.drafter import Drafter
-from models.training.settings import Settings, Shape
+from models.training.settings import Delta, Settings, Shape
 from models.training.target import Target
+from models.training.tokenizer import copy_tokenizer
 
 MANIFEST = "manifest.sha256"
 
 
 def export_pair(settings: Settings, target: Target, drafter: Drafter, folder: Path) -> None:
     """Write target/ and drafter/ below the folder."""
-    shape = settings.shape
     ours, theirs = folder / "target", folder / "drafter"
-    for part in (ours, theirs):
-        part.mkdir(parents=True, exist_ok=True)
-    _save_weights(target, ours)
-    _save_json(ours / "config.json", target_config(shape))
-    _save_json(ours / "generation_config.json", generation_config(shape))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(settings.work / "tokenizer" / name, ours / name)
+    ours.mkdir(parents=True, exist_ok=True)
+    copy_tokenizer(settings.work / "tokenizer", ours)
+    write_target(settings.shape, target, ours)
+    theirs.mkdir(parents=True, exist_ok=True)
     _save_weights(drafter, theirs)
-    _save_json(theirs / "config.json", drafter_config(shape))
-    for part in (ours, theirs):
-        write_manifest(part)
+    _save_json(theirs / "config.json", drafter_config(settings.shape))
+    write_manifest(theirs)
+
+
+def write_target(shape: Shape, target: Target, folder: Path) -> None:
+    """Write configuration, weights and the manifest of all that the folder holds."""
+    _save_weights(target, folder)
+    _save_json(folder / "config.json", target_config(shape))
+    _save_json(folder / "generation_config.json", generation_config(shape))
+    write_manifest(folder)
 
 
 def target_config(shape: Shape) -> dict[str, object]:
-    """Describe the target as Hugging Face's Qwen3."""
+    """Describe the target as Hugging Face's Qwen3, or as Qwen3.5's text model."""
     return {
         "architectures": ["Qwen3ForCausalLM"],
         **_common(shape),
+        **(_hybrid(shape, shape.delta) if shape.delta else {}),
         "num_hidden_layers": shape.num_layers,
         "tie_word_embeddings": True,
         "initializer_range": 0.02,
@@ -97,6 +101,30 @@ def _common(shape: Shape) -> dict[str, object]:
         "sliding_window": None,
         "dtype": "bfloat16",
         "torch_dtype": "bfloat16",
+    }
+
+
+def _hybrid(shape: Shape, delta: Delta) -> dict[str, object]:
+    """Return the keys of Qwen3.5 that are not Qwen3's, or have another value."""
+    kinds = ("linear_attention" if shape.recurrent(layer) else "full_attention" for layer in range(shape.num_layers))
+    return {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "layer_types": list(kinds),
+        "full_attention_interval": shape.interval,
+        "attn_output_gate": True,
+        "linear_num_key_heads": delta.k_heads,
+        "linear_num_value_heads": delta.v_heads,
+        "linear_key_head_dim": delta.k_dim,
+        "linear_value_head_dim": delta.v_dim,
+        "linear_conv_kernel_dim": delta.taps,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": shape.rope_theta,
+            "partial_rotary_factor": shape.turning / shape.head_dim,
+            "mrope_interleaved": True,
+            "mrope_section": [3, 3, 2],
+        },
     }
 
 

@@ -1,4 +1,6 @@
-"""The Qwen3 building blocks that the target and the drafter share."""
+"""The Qwen3 building blocks that targets and the drafter share."""
+
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,19 +11,28 @@ from models.training.settings import Shape
 Rotation = tuple[Tensor, Tensor]
 
 
-class RMSNorm(nn.Module):
-    """Root-mean-square norm, computed in float32."""
+class Span(NamedTuple):
+    """Rows [start, end) of sequences: where they stand, and which positions each sees; None is all before the end."""
 
-    def __init__(self, width: int, eps: float) -> None:
+    start: int
+    end: int
+    rotation: Rotation
+    visible: Tensor | None
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm, computed in float32; hybrids store its weights with 1 taken off."""
+
+    def __init__(self, width: int, eps: float, offset: float = 0.0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
+        self.weight = nn.Parameter(torch.full((width,), 1.0 - offset))
+        self.eps, self.offset = eps, offset
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension."""
         wide = x.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return (self.weight * wide).to(x.dtype)
+        return ((self.weight + self.offset if self.offset else self.weight) * wide).to(x.dtype)
 
 
 class FeedForward(nn.Module):
@@ -40,19 +51,19 @@ class FeedForward(nn.Module):
 
 
 class Projections(nn.Module):
-    """The attention weights; how rows meet is the caller's business."""
+    """The attention weights; how rows meet is the caller's business. `lines` are the outputs of a head of queries."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, lines: int = 1) -> None:
         super().__init__()
         self.head_dim = shape.head_dim
         self.groups = shape.num_heads // shape.num_kv_heads
         queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        self.q_proj = nn.Linear(shape.hidden_size, queries, bias=False)
+        self.q_proj = nn.Linear(shape.hidden_size, lines * queries, bias=False)
         self.k_proj = nn.Linear(shape.hidden_size, keys, bias=False)
         self.v_proj = nn.Linear(shape.hidden_size, keys, bias=False)
         self.o_proj = nn.Linear(queries, shape.hidden_size, bias=False)
-        self.q_norm = RMSNorm(shape.head_dim, shape.rms_norm_eps)
-        self.k_norm = RMSNorm(shape.head_dim, shape.rms_norm_eps)
+        self.q_norm = RMSNorm(shape.head_dim, shape.rms_norm_eps, shape.norm_offset)
+        self.k_norm = RMSNorm(shape.head_dim, shape.rms_norm_eps, shape.norm_offset)
 
     def queries(self, x: Tensor, rotation: Rotation) -> Tensor:
         """Return [batch, heads, rows, head_dim]."""
@@ -65,34 +76,15 @@ class Projections(nn.Module):
         v = fold(self.v_proj(x), -1, self.head_dim).transpose(1, 2)
         return rotate(self.k_norm(k), rotation), v
 
-    def attend_causal(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the causal attention output [batch, rows, hidden] of a whole sequence."""
-        k = k.repeat_interleave(self.groups, dim=1)
-        v = v.repeat_interleave(self.groups, dim=1)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        mixed: Tensor = self.o_proj(out.transpose(1, 2).flatten(-2))
-        return mixed
-
-    def attend_cached(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend without copying the keys: the heads of a group become query rows."""
-        rows = q.shape[2]
-        q = fold(q, 1, self.groups).flatten(2, 3)
-        mask = None if mask is None else mask.repeat(self.groups, 1)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        out = fold(out, 2, rows).flatten(1, 2)
-        mixed: Tensor = self.o_proj(out.transpose(1, 2).flatten(-2))
-        return mixed
-
 
 class Layer(nn.Module):
-    """The weights of one pre-norm block; its owner runs it."""
+    """The weights of one pre-norm block but for its mixer; its owner runs it."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.self_attn = Projections(shape)
         self.mlp = FeedForward(shape)
-        self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps, shape.norm_offset)
+        self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps, shape.norm_offset)
 
 
 def fold(x: Tensor, dim: int, size: int) -> Tensor:
@@ -103,18 +95,20 @@ def fold(x: Tensor, dim: int, size: int) -> Tensor:
 
 
 def rotation_at(positions: Tensor, shape: Shape) -> Rotation:
-    """Return the cosines and sines [..., 1, rows, head_dim] of the given positions [..., rows]."""
-    exponents = torch.arange(0, shape.head_dim, 2, device=positions.device) / shape.head_dim
+    """Return the cosines and sines [..., 1, rows, turning] of the given positions [..., rows]."""
+    exponents = torch.arange(0, shape.turning, 2, device=positions.device) / shape.turning
     angles = positions[..., None].float() / shape.rope_theta ** exponents.float()
     angles = torch.cat((angles, angles), dim=-1).unsqueeze(-3)
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Apply the rotary embedding, halves convention."""
+    """Apply the rotary embedding, halves convention, to the first channels of every head."""
     cos, sin = rotation
-    left, right = x.float().chunk(2, dim=-1)
-    return (x * cos + torch.cat((-right, left), dim=-1) * sin).to(x.dtype)
+    turning, rest = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
+    left, right = turning.float().chunk(2, dim=-1)
+    turned = (turning * cos + torch.cat((-right, left), dim=-1) * sin).to(x.dtype)
+    return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
 
 def init_weights(module: nn.Module, std: float = 0.02) -> None:

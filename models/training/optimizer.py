@@ -5,9 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models.training.muon import Muon
 from models.training.workers import average
 
 State = list[dict[str, Any]]
+NARROW = 16
+"""Matrices with fewer outputs, such as those of gates, are AdamW's."""
 
 
 class Optimizer:
@@ -15,33 +18,36 @@ class Optimizer:
 
     def __init__(self, module: nn.Module, muon_lr: float, adam_lr: float, clip: float) -> None:
         trained = [(name, weight) for name, weight in module.named_parameters() if weight.requires_grad]
-        matrices = [weight for name, weight in trained if weight.dim() == 2 and "embed" not in name]
-        others = [weight for name, weight in trained if weight.dim() != 2 or "embed" in name]
+        matrices = [weight for name, weight in trained if _is_hidden(name, weight)]
+        others = [weight for name, weight in trained if not _is_hidden(name, weight)]
         self._weights = [*matrices, *others]
         self._clip = clip
-        self._peaks = (muon_lr, adam_lr)
-        self._parts: tuple[torch.optim.Optimizer, ...] = (
-            torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01, momentum=0.95),
-            torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
-        )
+        self._muon_lr, self._adam_lr = muon_lr, adam_lr
+        self._muon = Muon(matrices)
+        self._adam = torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0)
 
     def step(self, loss: Tensor, scale: float, progress: float) -> float:
         """Back-propagate, update with the peak rates times scale, return the workers' mean progress."""
         torch.autograd.backward(loss)
         progress = average(self._weights, progress)
         nn.utils.clip_grad_norm_(self._weights, self._clip)
-        for part, peak in zip(self._parts, self._peaks, strict=True):
-            for group in part.param_groups:
-                group["lr"] = peak * scale
-            part.step()
-            part.zero_grad(set_to_none=True)
+        self._muon.step(self._muon_lr * scale)
+        for group in self._adam.param_groups:
+            group["lr"] = self._adam_lr * scale
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
         return progress
 
     def state(self) -> State:
         """Return what a checkpoint must keep."""
-        return [part.state_dict() for part in self._parts]
+        return [self._muon.state_dict(), self._adam.state_dict()]
 
     def load_state(self, state: State) -> None:
         """Continue from a checkpoint."""
-        for part, saved in zip(self._parts, state, strict=True):
-            part.load_state_dict(saved)
+        muon, adam = state
+        self._muon.load_state_dict(muon)
+        self._adam.load_state_dict(adam)
+
+
+def _is_hidden(name: str, weight: Tensor) -> bool:
+    return weight.dim() == 2 and "embed" not in name and len(weight) >= NARROW

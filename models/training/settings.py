@@ -8,12 +8,32 @@ from typing import Literal
 EOS_TOKEN = "<|endoftext|>"
 MASK_TOKEN = "<|mask|>"
 
-PresetName = Literal["cpu", "gpu"]
+PresetName = Literal["cpu", "gpu", "hybrid"]
+MODELS = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A recurrent layer: heads of queries and keys, and of values, and the taps of its convolution."""
+
+    k_heads: int = 2
+    v_heads: int = 4
+    k_dim: int = 64
+    v_dim: int = 64
+    taps: int = 4
+
+    @property
+    def channels(self) -> int:
+        """Width of the convolution."""
+        return 2 * self.k_heads * self.k_dim + self.v_heads * self.v_dim
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The architecture shared by the target and the drafter; equal in every preset."""
+    """The architecture shared by the target and the drafter.
+
+    With `delta` the target is a hybrid: every fourth layer has gated attention, the others are recurrent.
+    """
 
     vocab_size: int = 1024
     hidden_size: int = 256
@@ -30,6 +50,27 @@ class Shape:
     target_layer_ids: tuple[int, ...] = (1, 3, 5)
     eos_token_id: int = 0
     mask_token_id: int = 1
+    delta: Delta | None = None
+    interval: int = 4
+
+    @property
+    def dense(self) -> "Shape":
+        """The same with attention alone: what the drafter's layers have."""
+        return replace(self, delta=None)
+
+    @property
+    def turning(self) -> int:
+        """Channels of a head that RoPE turns: a quarter in a hybrid's."""
+        return self.head_dim // 4 if self.delta else self.head_dim
+
+    @property
+    def norm_offset(self) -> float:
+        """What a norm adds to its weights."""
+        return 1.0 if self.delta else 0.0
+
+    def recurrent(self, layer: int) -> bool:
+        """Whether a layer of the target has a state instead of attention."""
+        return self.delta is not None and (layer + 1) % self.interval > 0
 
 
 @dataclass(frozen=True)
@@ -109,6 +150,7 @@ class Settings:
     workers: int = 1
     compiled: bool = True
     work: Path = Path("build/embedded")
+    out: Path = MODELS / "embedded"
     stdlib: Path = Path(sysconfig.get_path("stdlib"))
     seed: int = 1
 
@@ -127,6 +169,14 @@ PRESETS: dict[PresetName, Settings] = {
         target=TargetSettings(Budget(1000, 1.5), batch_tokens=65536, long_from=0.0),
         generate=GenerateSettings(tokens=10_000_000, minutes=1.5, batch=4096),
         drafter=DrafterSettings(Budget(9000, 3.2), batch=32, anchors=64),
+    ),
+    "hybrid": Settings(
+        target=TargetSettings(Budget(1000, 1.7), batch_tokens=65536, long_from=0.0),
+        generate=GenerateSettings(tokens=8_000_000, minutes=0.8, batch=4096),
+        drafter=DrafterSettings(Budget(16_000, 2.1), batch=32, anchors=64),
+        shape=Shape(delta=Delta()),
+        work=Path("build/embedded-hybrid"),
+        out=MODELS / "embedded-hybrid",
     ),
 }
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -14,15 +13,19 @@ from models.training.export import export_pair
 from models.training.generate import generate
 from models.training.offline_tau import measure_tau
 from models.training.prompts import choose_prompts, save_prompts
-from models.training.settings import Settings
+from models.training.settings import MODELS, Settings
 from models.training.target import held_out_loss, load_target, train_target
-from models.training.tokenizer import encode_sources, save_tokenizer, train_tokenizer
+from models.training.tokenizer import copy_tokenizer, encode_sources, save_tokenizer, train_tokenizer
 from models.training.workers import rank
 
-EMBEDDED = Path(__file__).resolve().parents[1] / "embedded"
+EMBEDDED = MODELS / "embedded"
 
 
 def _tokenize(settings: Settings) -> None:
+    """The hybrid reads and writes by the embedded pair's tokenizer; that pair's is learnt."""
+    if settings.shape.delta is not None:
+        copy_tokenizer(EMBEDDED / "target", settings.work / "tokenizer")
+        return
     texts = (source.text for source in load_corpus(settings.stdlib).train)
     save_tokenizer(train_tokenizer(texts, settings.shape), settings.work / "tokenizer", settings.shape)
 
@@ -47,11 +50,11 @@ def _drafter(settings: Settings) -> None:
 
 
 def _export(settings: Settings) -> None:
-    prompts = choose_prompts(
-        _tokenizer(settings), load_corpus(settings.stdlib).held_out, settings.tau.prompts, settings.seed
-    )
-    export_pair(settings, load_target(settings), load_drafter(settings), EMBEDDED)
-    save_prompts(prompts, EMBEDDED)
+    export_pair(settings, load_target(settings), load_drafter(settings), settings.out)
+    if settings.shape.delta is None:
+        held_out = load_corpus(settings.stdlib).held_out
+        prompts = choose_prompts(_tokenizer(settings), held_out, settings.tau.prompts, settings.seed)
+        save_prompts(prompts, settings.out)
 
 
 def _tau(settings: Settings) -> None:

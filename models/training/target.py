@@ -1,6 +1,5 @@
-"""The target: a small dense Qwen3 and its training loop."""
+"""The target: a small Qwen3 or a hybrid like Qwen3.5, and its training loop."""
 
-import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.training.network import Layer, RMSNorm, init_weights, rotation_at, round_weights
+from models.training.blocks import Block, Cache
+from models.training.journal import Journal, compiled_at
+from models.training.network import RMSNorm, Span, init_weights, rotation_at, round_weights
 from models.training.optimizer import Optimizer
 from models.training.settings import Settings, Shape
 from models.training.workers import rank
 
 CHECKPOINT_SECONDS = 120.0
-LOG_SECONDS = 20.0
-Cache = tuple[Tensor, Tensor]
 
 
 class Backbone(nn.Module):
@@ -25,12 +24,12 @@ class Backbone(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_layers))
-        self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.layers = nn.ModuleList(Block(shape, index) for index in range(shape.num_layers))
+        self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps, shape.norm_offset)
 
 
 class Target(nn.Module):
-    """Qwen3 for causal language modelling; its state dict is the Hugging Face layout."""
+    """A causal language model; its state dict is the Hugging Face layout."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -48,47 +47,43 @@ class Target(nn.Module):
 
     def residuals(self, ids: Tensor) -> list[Tensor]:
         """Return the residual stream after every layer."""
-        positions = torch.arange(ids.shape[1], device=ids.device)
-        rotation = rotation_at(positions, self.shape)
+        rows = ids.shape[1]
+        span = Span(0, rows, rotation_at(torch.arange(rows, device=ids.device), self.shape), None)
         x = self.model.embed_tokens(ids)
         streams: list[Tensor] = []
-        for layer in self._layers():
-            attention, normed = layer.self_attn, layer.input_layernorm(x)
-            k, v = attention.keys_values(normed, rotation)
-            x = x + attention.attend_causal(attention.queries(normed, rotation), k, v)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        for layer in self.model.layers:
+            x = layer(x, span)
             streams.append(x)
         return streams
 
     def new_cache(self, batch: int, length: int) -> list[Cache]:
-        """Return zeroed key and value buffers for every layer, in the dtype of the weights."""
-        size = (batch, self.shape.num_kv_heads, length, self.shape.head_dim)
+        """Return the empty cache of every layer, in the dtype of the weights."""
         weight = self.model.embed_tokens.weight
-        return [(weight.new_zeros(size), weight.new_zeros(size)) for _ in self.model.layers]
+        return [layer.mixer.new_cache(weight, batch, length) for layer in self._blocks()]
 
     def step(self, ids: Tensor, start: int, cache: list[Cache]) -> tuple[Tensor, Tensor]:
         """Run rows at positions start.. and return their logits and features."""
         end = start + ids.shape[1]
         rows = torch.arange(start, end, device=ids.device)
-        rotation = rotation_at(rows, self.shape)
-        mask = None if end - start == 1 else torch.arange(end, device=ids.device) <= rows[:, None]
+        visible = None if end - start == 1 else torch.arange(end, device=ids.device) <= rows[:, None]
+        span = Span(start, end, rotation_at(rows, self.shape), visible)
         x = self.model.embed_tokens(ids)
         taps: list[Tensor] = []
-        for index, (layer, (keys, values)) in enumerate(zip(self._layers(), cache, strict=True)):
-            attention, normed = layer.self_attn, layer.input_layernorm(x)
-            k, v = attention.keys_values(normed, rotation)
-            keys[:, :, start:end], values[:, :, start:end] = k, v
-            q = attention.queries(normed, rotation)
-            x = x + attention.attend_cached(q, keys[:, :, :end], values[:, :, :end], mask)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        for index, (layer, kept) in enumerate(zip(self._blocks(), cache, strict=True)):
+            x = layer.step(x, span, kept)
             if index in self.shape.target_layer_ids:
                 taps.append(x)
         return self.head(self.model.norm(x)), torch.cat(taps, dim=-1)
 
-    def _layers(self) -> Iterator[Layer]:
+    def _blocks(self) -> Iterator[Block]:
         for layer in self.model.layers:
-            assert isinstance(layer, Layer)
+            assert isinstance(layer, Block)
             yield layer
+
+
+def next_token_loss(hidden: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+    """Return the cross-entropy of the tokens that follow final-normed rows; `table` is the tied head."""
+    return F.cross_entropy(F.linear(hidden, table).flatten(0, 1).float(), ids.flatten())
 
 
 def train_target(settings: Settings, train: Tensor) -> Target:
@@ -101,29 +96,33 @@ def train_target(settings: Settings, train: Tensor) -> Target:
     step, tokens, used = _restore(checkpoint, target, optimizer)
     share = options.batch_tokens // settings.workers
     seed = settings.seed + step + 1_000_003 * rank()
-    short, long = (_batches(train, share // length, length, seed) for length in options.lengths)
-    model = torch.compile(target, dynamic=False, disable=not settings.compiled)
-    started = saved = logged = time.monotonic()
-    progress, average = options.budget.progress(step, used), float("nan")
+    stream = train.to(device)
+    short, long = (_batches(stream, share // length, length, seed) for length in options.lengths)
+    if settings.compiled:
+        # By block: blocks of a kind share one program.
+        for layer in target.model.layers:
+            layer.compile(dynamic=False)
+    loss_of = torch.compile(next_token_loss, dynamic=False, disable=not settings.compiled)
+    journal, first = Journal("target"), step
+    started = saved = time.monotonic()
+    progress = options.budget.progress(step, used)
     while progress < 1.0:
-        ids = next(long if progress >= options.long_from else short).to(device)
+        ids = next(long if progress >= options.long_from else short)
         with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
-            logits = model(ids[:, :-1])
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+            hidden = target.model.norm(target.residuals(ids[:, :-1])[-1])
+            loss = loss_of(hidden, target.model.embed_tokens.weight, ids[:, 1:])
         step, tokens = step + 1, tokens + options.batch_tokens
-        now = time.monotonic()
-        reached = options.budget.progress(step, now - started + used)
+        reached = options.budget.progress(step, time.monotonic() - started + used)
         progress = optimizer.step(loss, _schedule(progress, options.warmup, options.decay_from), reached)
-        average = loss.item() if math.isnan(average) else 0.95 * average + 0.05 * loss.item()
-        if rank() == 0 and now - logged > LOG_SECONDS:
-            print(f"target step {step} tokens {tokens} progress {progress:.3f} loss {average:.3f}", flush=True)
-            logged = now
-        if rank() == 0 and now - saved > CHECKPOINT_SECONDS:
-            _save(checkpoint, target, optimizer, (step, tokens, now - started + used))
-            saved = now
+        journal.note(loss, step, progress)
+        if step == first + 1:
+            started, progress = compiled_at(device), options.budget.progress(step, used)
+        if rank() == 0 and time.monotonic() - saved > CHECKPOINT_SECONDS:
+            _save(checkpoint, target, optimizer, (step, tokens, time.monotonic() - started + used))
+            saved = time.monotonic()
     if rank() == 0:
         _save(checkpoint, target, optimizer, (step, tokens, time.monotonic() - started + used))
-        print(f"target done: steps {step} tokens {tokens} loss {average:.4f}", flush=True)
+    journal.close(step)
     return target
 
 
@@ -148,13 +147,13 @@ def load_target(settings: Settings) -> Target:
 
 
 def _batches(stream: Tensor, batch: int, length: int, seed: int) -> Iterator[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
+    generator, place = torch.Generator().manual_seed(seed), stream.device
     span = length + 1
     while True:
         offset = int(torch.randint(span, (1,), generator=generator))
         count = (len(stream) - offset) // span
         windows = stream[offset : offset + count * span].view(count, span)
-        for rows in torch.split(torch.randperm(count, generator=generator), batch):
+        for rows in torch.split(torch.randperm(count, generator=generator).to(place), batch):
             if len(rows) == batch:
                 yield windows[rows].long()
 

@@ -1,6 +1,7 @@
 """A byte-level BPE tokenizer with two special tokens, trained on the corpus."""
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from models.training.corpus import Source
 from models.training.settings import EOS_TOKEN, MASK_TOKEN, Shape
 
+FILES = ("tokenizer.json", "tokenizer_config.json")
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}{{ message['content'] + '\\n\\n' }}"
@@ -59,6 +61,13 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, shape: Shape) -> None:
         "chat_template": CHAT_TEMPLATE,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    """Write the files of another folder's tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        shutil.copyfile(source / name, folder / name)
 
 
 def _without_mask(tokenizer: Tokenizer) -> str:

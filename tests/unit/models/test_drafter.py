@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.training.drafter import Drafter, cut_blocks
-from models.training.network import Layer, rotate, rotation_at
+from models.training.drafter import Drafter, DraftLayer, cut_blocks
+from models.training.network import rotate, rotation_at
 from models.training.settings import Shape
 
 SHAPE = Shape(hidden_size=32, intermediate_size=48, num_heads=4, num_kv_heads=2, head_dim=8)
@@ -58,7 +58,7 @@ def _plain(drafter: Drafter, features: Tensor, block: Tensor, anchor: int) -> Te
     context, x = drafter.hidden_norm(drafter.fc(features)), block
     places = torch.arange(anchor + len(block))
     for layer in drafter.layers:
-        assert isinstance(layer, Layer)
+        assert isinstance(layer, DraftLayer)
         attention, normed = layer.self_attn, layer.input_layernorm(x)
         rows = torch.cat((context, normed))
         q = rotate(attention.q_norm(_heads(attention.q_proj(normed))), rotation_at(places[anchor:], SHAPE))
