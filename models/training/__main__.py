@@ -2,6 +2,7 @@
 
 import argparse
 import sysconfig
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,15 +22,18 @@ def main() -> None:
             out=arguments.out or PRESETS[arguments.preset].out,
             stdlib=arguments.stdlib,
             seed=arguments.seed,
+            compiled=PRESETS[arguments.preset].compiled and not arguments.eager,
         ),
         arguments.target_minutes,
         arguments.drafter_minutes,
     )
     for stage in arguments.stages or STAGES:
+        started = time.monotonic()
         if stage in SHARED and settings.workers > 1:
             run_stage(STAGES[stage], settings)
         else:
             STAGES[stage](replace(settings, workers=1))
+        print(f"{stage}: {time.monotonic() - started:.1f} s", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stdlib", type=Path, default=Path(sysconfig.get_path("stdlib")), help="training sources")
     parser.add_argument("--target-minutes", type=float)
     parser.add_argument("--drafter-minutes", type=float)
+    parser.add_argument("--eager", action="store_true", help="compile nothing")
     parser.add_argument("--seed", type=int, default=1)
     return parser
 

@@ -90,6 +90,8 @@ def train_target(settings: Settings, train: Tensor) -> Target:
     """Train until the budget is spent; resumes from the last checkpoint of the work folder."""
     options, device = settings.target, settings.device
     torch.manual_seed(settings.seed)
+    # Of the delta rule's products: the others are in bfloat16.
+    torch.set_float32_matmul_precision("high")
     target = Target(settings.shape).to(device)
     optimizer = Optimizer(target, options.muon_lr, options.adam_lr, options.clip)
     checkpoint = settings.work / "target.pt"
@@ -123,6 +125,7 @@ def train_target(settings: Settings, train: Tensor) -> Target:
     if rank() == 0:
         _save(checkpoint, target, optimizer, (step, tokens, time.monotonic() - started + used))
     journal.close(step)
+    torch.set_float32_matmul_precision("highest")
     return target
 
 
