@@ -1,0 +1,1 @@
+"""A binding of cuBLASLt: products by an algorithm of our choice, which torch does not offer."""
