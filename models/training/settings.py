@@ -174,9 +174,9 @@ PRESETS: dict[PresetName, Settings] = {
         drafter=DrafterSettings(Budget(9000, 3.2), batch=32, anchors=64),
     ),
     "hybrid": Settings(
-        target=TargetSettings(Budget(900, 1.4), batch_tokens=65536, long_from=0.0),
+        target=TargetSettings(Budget(700, 1.4), batch_tokens=65536, long_from=0.0),
         generate=GenerateSettings(tokens=8_000_000, minutes=0.8, batch=4096),
-        drafter=DrafterSettings(Budget(16_000, 1.9), batch=32, anchors=64),
+        drafter=DrafterSettings(Budget(16_000, 2.1), batch=32, anchors=64),
         shape=Shape(delta=Delta()),
         work=Path("build/embedded-hybrid"),
         out=MODELS / "embedded-hybrid",
