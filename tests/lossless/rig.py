@@ -24,7 +24,7 @@ from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
-from services.target.device.shapes import PackShape, RunnerSettings
+from services.target.device.shapes import PackShape, RunnerSettings, WholePack
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
@@ -62,7 +62,7 @@ class RigSettings:
     With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
     hand-off by wire.
-    Packs of prompts have segments of 16 rows, but those of a model with recurrent states.
+    Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one.
     """
 
     width: int = 1
@@ -205,7 +205,7 @@ class Rig:
 def _packs(most: int, recurrent: bool) -> tuple[PackShape, ...]:
     """Short ones, so that short prompts take several segments."""
     if recurrent:
-        return PackShape(1, 16), PackShape(1, most)
+        return PackShape(1, 16), PackShape(1, most), WholePack(4, 16)
     return tuple(PackShape(count, 16) for count in range(1, most // 16 + 1))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from services.common.kernels.embedding.reference import embedding
 from services.common.kernels.gated_delta.plan import BlockPlan
+from services.common.kernels.gated_delta.span import DeltaSpan
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
@@ -21,7 +22,7 @@ from services.common.kernels.swiglu.reference import swiglu
 from services.common.kernels.torchscript import compiled
 from services.common.model.rows import Rows
 from services.common.model.spec import Attention, StackSpec
-from services.common.model.states import LayerState
+from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
 
 
@@ -170,10 +171,11 @@ class HostStack:
 
     def __call__(
         self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
-        taps: Sequence[int] = (), plans: Sequence[BlockPlan] = (),
+        taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        places = Places(rotation, rows.slots_T, [], [], [], list(plans))
+        blocks = [plan for plan in plans if not isinstance(plan, DeltaSpan)]
+        places = Places(rotation, rows.slots_T, [], [], [], blocks)
         for part in rows.parts:
             places.counts.append(part.count)
             places.reads.append(part.span.read_BT)

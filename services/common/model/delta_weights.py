@@ -15,7 +15,8 @@ _INTO = ("in_proj_qkv", "in_proj_b", "in_proj_a", "in_proj_z")
 class DeltaWeights:
     """`into_FD` makes what a sequence keeps of a row, which are queries, keys, values and two gates, and then z.
 
-    The decay's rate, below zero, its bias and the convolution [C, taps] are in the state's type.
+    The decay's rate, below zero, its bias and the convolution [C, taps] are in the state's type. The convolution's
+    channels lie side by side, as they are read.
     """
 
     into_FD: Tensor
@@ -56,9 +57,13 @@ def read_delta(delta: Delta, read: Callable[..., Tensor], dtype: torch.dtype) ->
     wide = state_type(dtype)
     return DeltaWeights(
         into_FD=read(*(f"linear_attn.{name}.weight" for name in _INTO)),
-        conv_CK=read("linear_attn.conv1d.weight").view(delta.channels, delta.taps).to(wide),
+        conv_CK=_side_by_side(read("linear_attn.conv1d.weight").view(delta.channels, delta.taps).to(wide)),
         decay_H=-read("linear_attn.A_log", wide=wide).exp(),
         bias_H=read("linear_attn.dt_bias", wide=wide),
         norm_V=read("linear_attn.norm.weight"),
         o_DF=read("linear_attn.out_proj.weight"),
     )
+
+
+def _side_by_side(conv_CK: Tensor) -> Tensor:
+    return conv_CK.t().contiguous().t()

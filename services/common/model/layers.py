@@ -8,23 +8,29 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.embedding import embedding
-from services.common.kernels.gated_delta import BlockPlan
-from services.common.kernels.linear import Normed, linear_added, linear_gated
+from services.common.kernels.linear import Normed, linear_added, linear_gated, linear_gates
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import attend_block, attend_span
 from services.common.kernels.store_qkv import project_qkv
+from services.common.model.delta_mixer import DeltaMixer
+from services.common.model.delta_weights import DeltaWeights
 from services.common.model.rows import Rows
 from services.common.model.spec import StackSpec
-from services.common.model.states import LayerState
+from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
 
 
 class Mixer(Protocol):
     """Mixes the rows of each sequence with its past."""
 
-    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState) -> Tensor:
-        """Return the mixed rows [T, F], before their output product; leave the sequences' state as after them."""
+    def __call__(
+        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+    ) -> Tensor:
+        """Return the mixed rows [T, F], before their output product; leave the sequences' state as after them.
+
+        `plans` are those of recurrent layers, one for each span.
+        """
         ...
 
 
@@ -40,16 +46,21 @@ class Ffn(Protocol):
 
 @dataclass(frozen=True)
 class SpanAttention:
-    """A target's attention: rows store their keys and values and attend causally."""
+    """A target's attention: rows store their keys and values and attend causally; a product may gate them then."""
 
     weights: AttentionWeights
     spec: StackSpec
 
-    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState) -> Tensor:
+    def __call__(
+        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+    ) -> Tensor:
         """`state` is paged K/V [2, N, S, Hkv, Dh]."""
         (kv_2NSHD,) = state
         q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec)
-        return rows.join([attend_span(q_BWHD, kv_2NSHD, span) for span, q_BWHD in rows.split(q_THD)])
+        mixed_TF = rows.join([attend_span(q_BWHD, kv_2NSHD, span) for span, q_BWHD in rows.split(q_THD)])
+        if self.weights.gate_FD is None:
+            return mixed_TF
+        return linear_gates(normed, self.weights.gate_FD, mixed_TF, self.spec.norm_eps)
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,9 @@ class BlockAttention:
     spec: StackSpec
     view: int
 
-    def __call__(self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState) -> Tensor:
+    def __call__(
+        self, normed: Normed, rows: Rows, rotation: Rotation, state: LayerState, plans: Sequence[SpanPlan]
+    ) -> Tensor:
         """`state` is the paged context K/V [2, N, S, Hkv, Dh]."""
         (part,), (kv_2NSHD,) = rows.parts, state
         size = kv_2NSHD.shape[3:]
@@ -107,6 +120,14 @@ class Layer:
     ffn: Ffn
 
 
+def kernel_mixer(layer: LayerWeights, spec: StackSpec) -> Mixer:
+    """Return the mixer of a target's layer."""
+    if isinstance(layer.mixer, DeltaWeights):
+        assert spec.delta is not None, "weights of a recurrent layer go with its record"
+        return DeltaMixer(layer.mixer, spec.delta, spec.norm_eps)
+    return SpanAttention(layer.mixer, spec)
+
+
 class KernelStack:
     """Blocks over one residual stream."""
 
@@ -127,15 +148,15 @@ class KernelStack:
 
     def __call__(
         self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
-        taps: Sequence[int] = (), plans: Sequence[BlockPlan] = (),
+        taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """As `Stack`; no layer is recurrent."""
+        """As `Stack`."""
         stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
         tapped: dict[int, Tensor] = {}
         squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
         for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):
-            mixed_TF = layer.mixer(normed, rows, rotation, state)
+            mixed_TF = layer.mixer(normed, rows, rotation, state, plans)
             # A tapped stream is read again at the end.
             keep = index - 1 in tapped
             normed, stream_TD = linear_added(

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 _STD = 0.02
+_DECAY, _DECAY_RATE = ".A_log", -4.0
+"""What a recurrent layer's heads forget by: they keep a row for some tens of tokens."""
 
 
 class RandomCheckpoint:
@@ -29,9 +31,9 @@ class RandomCheckpoint:
         """Nothing is foreign and nothing is missing."""
 
     def read(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Matrices are normal with a standard deviation of 0.02, norms are 1; on the device."""
+        """Matrices are normal with a standard deviation of 0.02, vectors 1, or decay slowly; on the device."""
         if len(shape) == 1:
-            return torch.ones(shape, dtype=dtype, device=self._device)
+            return torch.full(shape, _DECAY_RATE if name.endswith(_DECAY) else 1.0, dtype=dtype, device=self._device)
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
         generator = torch.Generator(self._device).manual_seed(seed)
         return torch.randn(shape, generator=generator, dtype=dtype, device=self._device).mul_(_STD)

@@ -122,11 +122,6 @@ class StackSpec:
         """How many layers mix rows by `kind`."""
         return sum(isinstance(layer.mixer, kind) for layer in self.layers)
 
-    @property
-    def cpu_only(self) -> bool:
-        """Whether a layer is of a kind that has no kernels for a GPU yet."""
-        return self.delta is not None or self.attention.gated or self.attention.rope.turning is not None
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(StackSpec):

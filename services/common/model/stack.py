@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.gated_delta import BlockPlan
 from services.common.kernels.rope import Frequencies, Rotation, RotationTable
 from services.common.model.cpu import HostBlockAttention, HostStack
 from services.common.model.cpu_hybrid import host_mixer
 from services.common.model.errors import ModelError
-from services.common.model.layers import BlockAttention, KernelStack, SpanAttention
+from services.common.model.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.rows import Rows
 from services.common.model.spec import StackSpec
-from services.common.model.states import LayerState
+from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import LayerWeights
 
-CPU_ONLY = "hybrid models run on the CPU only, for now"
+_HEAD_SIZES = {16, 32, 64, 128}
+"""Of keys and of values, for which there are kernels."""
 
 
 class Stack(Protocol):
@@ -26,7 +26,7 @@ class Stack(Protocol):
 
     def __call__(
         self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
-        taps: Sequence[int] = (), plans: Sequence[BlockPlan] = (),
+        taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated [T, F].
 
@@ -37,16 +37,25 @@ class Stack(Protocol):
 
 
 def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor) -> Stack:
-    """Return blocks whose rows leave their states behind, and see those of the rows before.
-
-    Raises:
-        ModelError: a layer is of a kind that has no kernels.
-    """
+    """Return blocks whose rows leave their states behind, and see those of the rows before."""
     if not on_kernel(norm_D):
         return HostStack(spec, layers, norm_D, [host_mixer(layer, spec) for layer in layers])
-    if spec.cpu_only:
-        raise ModelError(CPU_ONLY)
-    return KernelStack(spec, layers, norm_D, [SpanAttention(layer.attention, spec) for layer in layers])
+    return KernelStack(spec, layers, norm_D, [kernel_mixer(layer, spec) for layer in layers])
+
+
+def refuse_without_kernels(spec: StackSpec, dtype: torch.dtype) -> None:
+    """Check that kernels for a GPU compute a stack in this type.
+
+    Raises:
+        ModelError: they do not.
+    """
+    delta = spec.delta
+    if delta is None:
+        return
+    if dtype == torch.float64:
+        raise ModelError("recurrent layers in float64 run on a CPU only")
+    if not {delta.k_dim, delta.v_dim} <= _HEAD_SIZES:
+        raise ModelError(f"recurrent heads of {delta.k_dim} by {delta.v_dim} run on a CPU only")
 
 
 def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, views: Sequence[int]) -> Stack:

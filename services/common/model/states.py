@@ -3,21 +3,24 @@
 Attention keeps keys and values in blocks of tokens; a recurrent layer keeps a state and its latest rows in a slot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from services.common.kernels.gated_delta import BLOCK, BlockPlan, plan_blocks, ring_rows
+from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.gated_delta import BLOCK, BlockPlan, DeltaSpan, next_folded, plan_blocks, ring_rows
 from services.common.model.delta_weights import state_type
-from services.common.model.rows import Rows
+from services.common.model.rows import Part, Rows
 from services.common.model.spec import Attention, Delta, StackSpec
 from services.common.model.state_snapshots import StateSnapshots
 
 LayerState = list[Tensor]
 """Paged K/V alone [2, N, S, Hkv, Dh]; of a recurrent layer the states [slots, Hv, Dk, Dv] and rings [slots, R, C]."""
+SpanPlan = BlockPlan | DeltaSpan
+"""Where recurrent layers find and fold the rows of a span: on a CPU, and for kernels."""
 
 
 def kv_shape(spec: StackSpec, blocks: int, block_size: int) -> tuple[int, ...]:
@@ -98,11 +101,11 @@ class SequenceStates:
         if self._recurrent:
             self._recurrent.resume(slot, place, folded)
 
-    def plans(self, rows: Rows) -> list[BlockPlan]:
+    def plans(self, rows: Rows) -> Sequence[SpanPlan]:
         """Return where recurrent layers find and fold the rows of each span; none without such layers."""
-        return self._recurrent.plans(rows) if self._recurrent else []
+        return self._recurrent.plans(rows) if self._recurrent else ()
 
-    def fold(self, plans: Sequence[BlockPlan]) -> None:
+    def fold(self, plans: Sequence[SpanPlan]) -> None:
         """Note what the states hold now; all layers have run by these plans."""
         if self._recurrent:
             self._recurrent.fold(plans)
@@ -154,20 +157,21 @@ class RecurrentStates:
         self.snapshots.restore(slot, place, folded)
         self._folded_S[slot].fill_(folded)
 
-    def plans(self, rows: Rows) -> list[BlockPlan]:
-        """One plan for each span."""
-        return [
-            plan_blocks(
-                part.rows_B, part.span.lengths_B, self._folded_S[part.rows_B], part.valid_B, part.span.width,
-                self._ring, self._taps,
-            )
-            for part in rows.parts
-        ]  # fmt: skip
+    def plans(self, rows: Rows) -> Sequence[SpanPlan]:
+        """One plan for each span; kernels read theirs on the device."""
+        make = DeltaSpan if on_kernel(self._folded_S) else plan_blocks
+        return [self._plan(part, make) for part in rows.parts]
 
-    def fold(self, plans: Sequence[BlockPlan]) -> None:
+    def _plan(self, part: Part, make: Callable[..., SpanPlan]) -> SpanPlan:
+        slots_B = part.rows_B.long()
+        folded_B = self._folded_S.index_select(0, slots_B)
+        return make(slots_B, part.span.lengths_B, folded_B, part.valid_B, part.span.width, self._ring, self._taps)
+
+    def fold(self, plans: Sequence[SpanPlan]) -> None:
         """Only after all layers: each reads what the slot had folded before."""
         for plan in plans:
-            self._folded_S.index_copy_(0, plan.slots_B, plan.folded_B)
+            folded_B = next_folded(plan) if isinstance(plan, DeltaSpan) else plan.folded_B
+            self._folded_S.index_copy_(0, plan.slots_B, folded_B)
 
 
 def _state_shape(delta: Delta) -> tuple[int, ...]:

@@ -12,12 +12,11 @@ from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
-from services.common.model.errors import ModelError
 from services.common.model.families import open_family
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
-from services.common.model.stack import CPU_ONLY, rotation_table, target_stack
+from services.common.model.stack import refuse_without_kernels, rotation_table, target_stack
 from services.common.model.states import SequenceStates
 from services.common.model.weights import ModelWeights, products
 
@@ -103,9 +102,8 @@ def load_target(
     """
     folder, where = resolve_folder(path), torch.device(device)
     family, spec = open_family(folder)
-    if where.type != "cpu" and spec.cpu_only:
-        raise ModelError(f"{folder}: {CPU_ONLY}")
     if where.type == "cuda":
+        refuse_without_kernels(spec, dtype)
         keep_order()
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else Checkpoint(folder)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))

@@ -74,12 +74,17 @@ def elements(shapes: Shapes) -> int:
 
 
 def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
-    """Return the shapes [outputs, depth] of the weights of attention, feed-forward parts and head, each once."""
-    mixers = [layer.mixer for layer in weights.layers if isinstance(layer.mixer, AttentionWeights)]
-    inputs = [weight for mixer in mixers for weight in (mixer.qkv_FD, mixer.o_DF)]
+    """Return the shapes [outputs, depth] of the weights of mixers, feed-forward parts and head, each once."""
+    inputs = [weight for layer in weights.layers for weight in _mixing(layer.mixer)]
     inner = [weight for layer in weights.layers for weight in (layer.ffn.gate_up_FD, layer.ffn.down_DF)]
     shapes = ((weight.shape[0], weight.shape[1]) for weight in (*inputs, *inner, weights.lm_head_VD))
     return tuple(dict.fromkeys(shapes))
+
+
+def _mixing(mixer: AttentionWeights | DeltaWeights) -> tuple[Tensor, ...]:
+    if isinstance(mixer, DeltaWeights):
+        return mixer.into_FD, mixer.o_DF
+    return (mixer.qkv_FD, mixer.o_DF) if mixer.gate_FD is None else (mixer.qkv_FD, mixer.o_DF, mixer.gate_FD)
 
 
 def table_elements(spec: ModelSpec) -> int:

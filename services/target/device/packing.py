@@ -11,6 +11,9 @@ from typing import NamedTuple
 from services.target.core.plan import Chunk, Save
 from services.target.device.shapes import PackShape
 
+_Work = tuple[Chunk, int]
+"""A chunk, and the place of its first token."""
+
 
 class Segment(NamedTuple):
     """Tokens of a prompt at positions `start ..`.
@@ -33,24 +36,33 @@ class Pack(NamedTuple):
 
 
 def packed(chunks: Sequence[Chunk], shapes: Sequence[PackShape]) -> list[Pack]:
-    """Returns one pack of all chunks, or one for each where no shape holds them together.
+    """Returns packs of the chunks in order, each of as many as a shape holds together.
 
     Raises:
         ValueError: a chunk is longer than every shape.
     """
-    if not chunks:
-        return []
     places = count()
     work = [(chunk, next(places) if chunk.last else -1) for chunk in chunks]
-    if any(shape.holds([len(chunk.token_ids) for chunk in chunks]) for shape in shapes):
+    if work and _fitting(work, shapes):
         return [_pack(work, shapes)]
-    return [_pack([one], shapes) for one in work]
+    packs: list[list[_Work]] = []
+    for one in work:
+        if packs and _fitting([*packs[-1], one], shapes):
+            packs[-1].append(one)
+        else:
+            packs.append([one])
+    return [_pack(work, shapes) for work in packs]
 
 
-def _pack(work: Sequence[tuple[Chunk, int]], shapes: Sequence[PackShape]) -> Pack:
+def _fitting(work: Sequence[_Work], shapes: Sequence[PackShape]) -> list[PackShape]:
+    """The shapes that hold chunks together; a segment that must be whole has a prompt of its own."""
+    lengths, apart = [len(chunk.token_ids) for chunk, _ in work], len({chunk.slot for chunk, _ in work}) == len(work)
+    return [shape for shape in shapes if shape.holds(lengths) and (apart or not shape.whole)]
+
+
+def _pack(work: Sequence[_Work], shapes: Sequence[PackShape]) -> Pack:
     """Takes the shape of the fewest rows, and among equals of the fewest segments."""
-    lengths = [len(chunk.token_ids) for chunk, _ in work]
-    shape = min((shape for shape in shapes if shape.holds(lengths)), key=lambda shape: (shape.rows, shape.segments))
+    shape = min(_fitting(work, shapes), key=lambda shape: (shape.rows, shape.segments))
     segments = [segment for chunk, place in work for segment in _cut(chunk, shape.width, place)]
     return Pack(shape, segments, tuple(save for chunk, _ in work for save in chunk.saves))
 

@@ -11,6 +11,7 @@ from services.common.model.spec import StackSpec
 _WIDTHS_ON_CPU = (32, 64, 96)
 _WIDTHS_IN_ORDER = (32, 128, 512)
 _SEGMENT, _COUNTS = 64, (1, 4, 8, 16, 24, 32, 48)
+_WHOLE_WIDTHS, _WHOLE_COUNTS = (128, 512), (2, 4, 8, 16, 32)
 
 
 class PackShape(NamedTuple):
@@ -28,6 +29,26 @@ class PackShape(NamedTuple):
         """Whether prompt chunks of these lengths fit, each in segments of its own."""
         return sum(-(-length // self.width) for length in lengths) <= self.segments
 
+    @property
+    def whole(self) -> bool:
+        """Whether a segment has a prompt of its own."""
+        return False
+
+
+class WholePack(PackShape):
+    """A forward of prompts that have one segment each, because rows of a prompt must be computed in order."""
+
+    __slots__ = ()
+
+    def holds(self, lengths: Sequence[int]) -> bool:
+        """Whether prompt chunks of these lengths fit."""
+        return len(lengths) <= self.segments and max(lengths) <= self.width
+
+    @property
+    def whole(self) -> bool:
+        """It is."""
+        return True
+
 
 def buckets_of(slots: int) -> tuple[int, ...]:
     """How many rows a captured round may have: powers of two, until all slots fit."""
@@ -44,12 +65,17 @@ def packs_of(most: int, spec: StackSpec, device: torch.device) -> tuple[PackShap
     and hardly notices a few rows more; on a CPU every row takes its time, and so does reading a context per segment.
     """
     if spec.delta is not None:
-        return tuple(PackShape(1, width) for width in (*(width for width in _WIDTHS_IN_ORDER if width < most), most))
+        alone = tuple(PackShape(1, width) for width in (*(width for width in _WIDTHS_IN_ORDER if width < most), most))
+        return alone if device.type == "cpu" else alone + _whole_packs(most)
     if device.type == "cpu":
         widths = *(width for width in _WIDTHS_ON_CPU if width < most), most
         return tuple(PackShape(count, width) for width in widths for count in range(1, most // width + 1))
     full = -(-most // _SEGMENT)
     return tuple(PackShape(count, _SEGMENT) for count in (*(count for count in _COUNTS if count < full), full))
+
+
+def _whole_packs(most: int) -> tuple[PackShape, ...]:
+    return tuple(WholePack(count, width) for width in _WHOLE_WIDTHS for count in _WHOLE_COUNTS if count * width <= most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.argmax_token import columns_at_once
 from services.common.model import DraftContext, Target
-from services.common.model.spec import StackSpec
+from services.common.model.spec import Delta, StackSpec
 from services.common.model.states import SequenceStates
 from services.common.model.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
@@ -33,6 +33,8 @@ _GRAPH_LAYER_BYTES = 81 << 10
 """Bytes of a captured step for each of its layers."""
 _DRAFT_ROWS = 1.2
 """Factor on the memory of a draft's rows: memory that one tensor frees does not always fit the next one."""
+_PREPARED_NUMBERS = 36
+"""Of a row and value head in a chunk: a row of two squares of a block, its rate and decays."""
 _PACK = 256
 """Prompt tokens of a pack are a multiple of it."""
 _PROCESS, _DRAFTER = "process", "drafter"
@@ -211,5 +213,15 @@ def _target_steps(settings: SizingSettings, model: Target, widths: Sequence[int]
 
 def _row_elements(spec: StackSpec) -> int:
     attention = spec.attention
-    heads = 2 * (attention.heads + attention.kv_heads) * attention.head_dim
-    return 6 * spec.hidden_size + heads + 3 * max(layer.ffn.inner for layer in spec.layers)
+    heads = (2 + attention.gated) * attention.heads + 2 * attention.kv_heads
+    inner = heads * attention.head_dim + 3 * max(layer.ffn.inner for layer in spec.layers)
+    return 6 * spec.hidden_size + max(inner, _delta_elements(spec.delta))
+
+
+def _delta_elements(delta: Delta | None) -> int:
+    """Numbers of two bytes for a row of a recurrent mixer, with those of four that a chunk is prepared to."""
+    if delta is None:
+        return 0
+    values, keys = delta.v_heads * delta.v_dim, delta.k_heads * delta.k_dim
+    prepared = 2 * keys + values + _PREPARED_NUMBERS * delta.v_heads
+    return delta.kept + 2 * values + 2 * (values + prepared)

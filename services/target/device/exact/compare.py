@@ -22,6 +22,12 @@ class Sequences(Protocol):
     seats: int
     reach: int
 
+    @property
+    def in_order(self) -> bool:
+        """Whether rows of a sequence are computed one behind the other: a round has one of a chunk's slots, and a pack
+        one segment of it."""
+        ...
+
     def seat(self, lengths: Sequence[int]) -> None:
         """Gives the first slots sequences of these lengths."""
         ...
@@ -31,7 +37,7 @@ class Sequences(Protocol):
         ...
 
     def prefill(self, pack: PackShape, start: int) -> Tensor:
-        """Runs a chunk that fills a pack; returns prints [tokens, 2], with scores of the last token alone."""
+        """Runs a chunk that fills a pack; returns prints [tokens, 2], with scores of the last ones alone."""
         ...
 
     def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
@@ -64,7 +70,7 @@ class Comparison:
                 self._of.seat(seated)
                 found |= set(self._rounds(bucket, asked, len(seated)))
         equal = [shape for shape in self._shapes if shape.kind != PREFILL and shape not in found]
-        by = max(equal, key=lambda shape: shape.rows, default=verify(1, 1))
+        by = max(equal, key=self._pace, default=verify(1, 1))
         found |= set(self._packs([shape for shape in self._shapes if shape.kind == PREFILL and shape in wanted], by))
         return tuple(sorted(found))
 
@@ -106,14 +112,23 @@ class Comparison:
         """
         places: dict[int, list[Shape]] = {}
         for pack in packs:
-            last = max(0, self._of.reach - self._widest - pack.rows)
+            rows = self._in_a_row(pack)
+            last = max(0, self._of.reach - self._widest - rows - self._of.in_order)
             starts = sorted({min(TILE_TOKENS - 2, last), last})
-            for start in starts if pack.rows <= _MOST_ROUNDS * by.rows else starts[:1]:
+            for start in starts if rows <= _MOST_ROUNDS * self._in_a_row(by) else starts[:1]:
                 places.setdefault(start, []).append(pack)
         for start, here in places.items():
             found = [self._of.prefill(PackShape(pack.bucket, pack.width), start) for pack in here]
-            rounds_T2 = self._of.in_rounds(by.bucket, by.width, max(pack.rows for pack in here), start)
+            rounds_T2 = self._of.in_rounds(by.bucket, by.width, max(map(len, found)), start)
             for pack, own_T2 in zip(here, found, strict=True):
-                near_T2 = rounds_T2[: len(own_T2)]
-                if not (torch.equal(own_T2[:, 1], near_T2[:, 1]) and torch.equal(own_T2[-1], near_T2[-1])):
+                near_T2, scored_T = rounds_T2[: len(own_T2)], own_T2[:, 0] != 0
+                if not (torch.equal(own_T2[:, 1], near_T2[:, 1]) and torch.equal(own_T2[scored_T], near_T2[scored_T])):
                     yield pack
+
+    def _in_a_row(self, shape: Shape) -> int:
+        """Rows of one sequence that a shape computes at most."""
+        return shape.width if self._of.in_order else shape.rows
+
+    def _pace(self, shape: Shape) -> tuple[int, int]:
+        """How far a round takes a chunk, and then how little it has beside."""
+        return self._in_a_row(shape), -shape.rows

@@ -15,6 +15,7 @@ from services.common.device.staging import upload, write
 from services.target.core.plan import Chunk
 from services.target.device.context import Pool
 from services.target.device.exact.prints import AT_ONCE, Prints
+from services.target.device.exact.recurrent import RecurrentScratch
 from services.target.device.packing import packed
 from services.target.device.shapes import PackShape
 from services.target.device.steps import Steps
@@ -25,7 +26,8 @@ _SEED = 2022
 class Scratch:
     """A context in which slots 0 .. `seats` - 1 belong to the check; it must come before the first request.
 
-    Prints are [.., 2]: of the scores of a row, and of all that it left in K/V.
+    Prints are [.., 2]: of the scores of a row, and of all that it left in K/V. Of a recurrent model those of rounds
+    count its rings too, and a plain round stands behind a chunk, which reads what that has folded.
     """
 
     def __init__(self, pool: Pool, steps: Steps) -> None:
@@ -33,7 +35,8 @@ class Scratch:
         self._pool, self._steps, self._size = pool, steps, settings.block_size
         self._prints = Prints(pool.device)
         self._own = _blocks(settings.widths[-1], self._size)
-        self._span = max(settings.widths[-1], *(pack.rows for pack in settings.packs))
+        self._recurrent = RecurrentScratch(pool.states)
+        self._span = max(settings.widths[-1], *(pack.rows for pack in settings.packs)) + self.in_order
         longest = _blocks(self._span, self._size)
         wanted = max(self._own * settings.slots, longest)
         self._private = min(wanted, settings.blocks // 2)
@@ -50,6 +53,7 @@ class Scratch:
         generator = torch.Generator(self._pool.device).manual_seed(_SEED)
         for kv in self._caches:
             kv[:, :, self._blocks].normal_(generator=generator)
+        self._recurrent.draw(generator)
         self._pool.tag_S3.copy_(self._tags())
         return self
 
@@ -61,6 +65,12 @@ class Scratch:
             tensor.copy_(before)
         for kv in self._caches:
             kv[:, :, self._blocks].zero_()
+        self._recurrent.forget()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a row can be computed only behind those before it, hence a chunk by one slot."""
+        return bool(self._recurrent)
 
     def seat(self, lengths: Sequence[int]) -> None:
         """Gives the first slots sequences of these lengths, each with blocks of its own for the rows behind."""
@@ -72,28 +82,37 @@ class Scratch:
         """Run a round of these slots from `offset` behind their lengths on; return prints [slots, width, 2]."""
         starts = [self._lengths[slot] + offset for slot in slots]
         tokens = [self._tokens[slot][offset : offset + width] for slot in slots]
-        return self._round(bucket, width, slots, starts, tokens)
+        prints_BW2 = self._round(bucket, width, slots, starts, tokens)
+        prints_BW2[..., 1] += self._recurrent.written(self._prints, *self._rows(slots, starts, width)).view(-1, width)
+        return prints_BW2
 
     def prefill(self, pack: PackShape, start: int) -> Tensor:
         """Fill a pack with a chunk, as far as blocks go; return prints [tokens, 2].
 
-        Only the last token has scores, others 0.
+        Only the last token has scores, others 0. Rows that are computed in order have one segment, and one more token
+        behind them has a round of its own.
         """
-        count = self._seat_chunk(pack.rows, start)
+        count = self._seat_chunk(pack.width if self.in_order else pack.rows, start)
         steps, tokens = self._steps, tuple(self._tokens[0][:count])
         (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [pack])
         steps.run_prefill(chunk)
         steps.pack.set_first((0,))
         scores_1V = steps.run_first(1, "greedy").logits_BWV[0]
         prints_T2 = torch.zeros((count, 2), dtype=torch.int64, device=self._pool.device)
-        prints_T2[:, 1] = self._written([0] * count, range(start, start + count))
+        prints_T2[:, 1] = self._written(*self._rows((0,), (start,), count))
         prints_T2[-1, 0] = self._prints.of(scores_1V)[0]
-        return prints_T2
+        if not self.in_order:
+            return prints_T2
+        next_112 = self._round(1, 1, (0,), (start + count,), (self._tokens[0][count : count + 1],))
+        return torch.cat((prints_T2, next_112[0]))
 
     def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
-        """Compute the tokens of `prefill` by rounds in which each slot has the next rows; return prints [tokens, 2]."""
+        """Compute the tokens of `prefill` by rounds in which each slot has the next rows; return prints [tokens, 2].
+
+        Rows that are computed in order have one slot.
+        """
         count = self._seat_chunk(chunk, start)
-        slots = range(min(bucket, self._pool.settings.slots))
+        slots = range(1 if self.in_order else min(bucket, self._pool.settings.slots))
         for slot in slots[1:]:
             self._pool.state.block_table_SN[slot].copy_(self._pool.state.block_table_SN[0])
         parts = []
@@ -108,6 +127,8 @@ class Scratch:
         self, bucket: int, width: int, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]
     ) -> Tensor:
         pool, steps = self._pool, self._steps
+        for slot, start in zip(slots, starts, strict=True):
+            self._recurrent.reach(slot, start)
         steps.round.set_rows(tuple(slots), pool.settings.pad_slot)
         where = upload(tuple(slots), torch.int64, pool.device)
         for column, values in (
@@ -121,15 +142,19 @@ class Scratch:
             pool.mailbox_SK[:, : width - 1].index_copy_(0, where, drafts_BK)
         scores_BWV = steps.run_verify(bucket, width, "greedy").logits_BWV[: len(slots)]
         scores_T = self._prints.of(scores_BWV.flatten(0, 1))
-        seats = [slot for slot in slots for _ in range(width)]
-        written_T = self._written(seats, [start + row for start in starts for row in range(width)])
+        written_T = self._written(*self._rows(slots, starts, width))
         return torch.stack((scores_T, written_T), 1).view(len(slots), width, 2)
 
-    def _written(self, slots: Sequence[int], positions: Sequence[int]) -> Tensor:
+    def _rows(self, slots: Sequence[int], starts: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
+        """Return the slots and positions [T] of `width` rows from each start on."""
+        seats = [slot for slot in slots for _ in range(width)]
+        positions = [start + row for start in starts for row in range(width)]
+        device = self._pool.device
+        return upload(seats, torch.int64, device), upload(positions, torch.int64, device)
+
+    def _written(self, slots_T: Tensor, positions_T: Tensor) -> Tensor:
         """Return the prints [T] of what is cached of positions, in every layer, the draft context's too."""
-        device, table_SN = self._pool.device, self._pool.state.block_table_SN
-        slots_T = upload(tuple(slots), torch.int64, device)
-        positions_T = upload(tuple(positions), torch.int64, device)
+        table_SN = self._pool.state.block_table_SN
         places_T = table_SN[slots_T, positions_T // self._size].long() * self._size + positions_T % self._size
         return sum((self._cached(kv, places_T) for kv in self._caches), torch.zeros_like(places_T))
 
@@ -144,7 +169,7 @@ class Scratch:
         """Give slot 0 a sequence with blocks for a chunk; return how many tokens of it they hold."""
         room = self._private * self._size - start % self._size
         self._seat(0, start, 1 + self._shared, self._private)
-        return min(chunk, room, self.reach - self._pool.settings.widths[-1] - start)
+        return min(chunk, room - self.in_order, self.reach - self._pool.settings.widths[-1] - start)
 
     def _seat(self, slot: int, length: int, first: int, count: int) -> None:
         """Write a table: shared blocks below the length, then `count` from `first` on, none beyond."""
@@ -152,6 +177,7 @@ class Scratch:
         full = length // self._size
         table = [*range(1, 1 + full), *range(first, first + count)][: len(table_N)]
         write(table_N, table + [0] * (len(table_N) - len(table)))
+        self._recurrent.seat(slot, length)
 
     def _tags(self) -> Tensor:
         """Return tags for which every slot's mailbox is taken: the round and generation that are expected now."""
@@ -174,7 +200,7 @@ class Scratch:
         pool, slots, mapped = self._pool, self._pool.state.slots, self._pool.mapped
         mine = [slots.length_S, slots.anchor_S, pool.state.block_table_SN, pool.mailbox_SK, pool.tag_S3]
         published = [mapped.rows_B, mapped.length_S, mapped.anchor_S, mapped.history_length_S]
-        return [*mine, *published, *self._steps.pack.tensors]
+        return [*mine, *published, *self._steps.pack.tensors, *self._recurrent.small]
 
 
 def _blocks(rows: int, size: int) -> int:

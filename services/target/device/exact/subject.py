@@ -25,8 +25,6 @@ class CapturedSteps:
         settings, scratch = self._pool.settings, Scratch(self._pool, self._steps)
         if settings.synthetic_acceptance:
             return "synthetic acceptance edits scores"
-        if self._pool.model.spec.delta is not None:
-            return "recurrent states cannot be given at random"
         if scratch.seats < 1 or scratch.reach <= settings.widths[-1]:
             return "there are too few blocks"
         return ""

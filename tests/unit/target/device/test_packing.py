@@ -7,7 +7,8 @@ from deploy.stack import EMBEDDED
 from services.common.model.families import read_target_spec
 from services.target.core.plan import Chunk
 from services.target.device.packing import Segment, packed
-from services.target.device.shapes import PackShape, packs_of
+from services.target.device.shapes import PackShape, WholePack, packs_of
+from tests.lossless.pairs import made_up_pair
 
 SHAPES = tuple(PackShape(count, 4) for count in (1, 2, 4))
 IDS = tuple(range(100, 120))
@@ -30,10 +31,22 @@ def test_prompts_lie_side_by_side_in_segments_of_their_own() -> None:
 
 
 def test_chunks_that_no_shape_holds_together_run_one_by_one_with_their_places() -> None:
-    """So it is for recurrent states, which pass through a prompt's rows in order."""
     packs = packed([chunk(1, 0, 5, last=True), chunk(2, 0, 3, last=True)], (PackShape(1, 4), PackShape(1, 8)))
     assert [pack.shape for pack in packs] == [(1, 8), (1, 4)]
     assert [pack.segments for pack in packs] == [[Segment(1, 0, IDS[:5], 0)], [Segment(2, 0, IDS[:3], 1)]]
+
+
+def test_a_whole_segment_has_a_prompt_of_its_own() -> None:
+    """So it is for recurrent states, which pass through a prompt's rows in order."""
+    shapes = (PackShape(1, 4), PackShape(1, 16), WholePack(2, 8), WholePack(4, 4))
+    together = packed([chunk(0, 0, 7, last=True), chunk(1, 0, 5)], shapes)
+    assert [(pack.shape, pack.segments) for pack in together] == [
+        ((2, 8), [Segment(0, 0, IDS[:7], place=0), Segment(1, 0, IDS[:5])])
+    ]
+    in_turn = packed([chunk(0, 0, 7), chunk(0, 7, 3), chunk(1, 0, 9)], shapes)
+    assert [(pack.shape, len(pack.segments)) for pack in in_turn] == [((1, 16), 1), ((1, 4), 1), ((1, 16), 1)]
+    some = packed([chunk(slot, 0, 8) for slot in range(5)], shapes)
+    assert [len(pack.segments) for pack in some] == [2, 2, 1]
 
 
 def test_the_fewest_rows_and_then_the_fewest_segments_are_taken() -> None:
@@ -54,3 +67,12 @@ def test_shapes_follow_the_device() -> None:
     assert {pack.width for pack in on_gpu} == {64}
     assert [pack.rows for pack in on_gpu] == [64, 256, 512, 1024, 1536, 2048, 3072, 4096]
     assert packs_of(100, SPEC, torch.device("cuda")) == ((1, 64), (2, 64))
+
+
+def test_a_hybrid_has_packs_of_one_prompt_and_on_a_gpu_of_several() -> None:
+    spec = read_target_spec(made_up_pair(family="qwen3_5_text").target)
+    assert packs_of(128, spec, torch.device("cpu")) == ((1, 32), (1, 128))
+    on_gpu = packs_of(2048, spec, torch.device("cuda"))
+    assert [pack for pack in on_gpu if not pack.whole] == [(1, 32), (1, 128), (1, 512), (1, 2048)]
+    assert {(2, 128), (16, 128), (4, 512)} < set(on_gpu)
+    assert max(pack.rows for pack in on_gpu) == 2048

@@ -174,7 +174,15 @@ def test_parts_of_a_file_that_are_not_served_change_nothing(tmp_path: Path) -> N
     assert torch.equal(*hidden)
 
 
-def test_a_gpu_is_refused_before_weights_are_read(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(published("4B")))
-    with pytest.raises(ModelError, match="hybrid models run on the CPU only, for now"):
-        load_target(tmp_path, device="cuda", random_weights=True)
+@pytest.mark.parametrize(
+    ("change", "dtype", "named"),
+    [({}, torch.float64, "in float64"), ({"linear_key_head_dim": 24}, torch.bfloat16, "heads of 24 by 128")],
+)
+def test_what_has_no_kernels_is_refused_on_a_gpu_before_weights_are_read(
+    change: dict[str, Any], dtype: torch.dtype, named: str, tmp_path: Path
+) -> None:
+    config = published("4B")
+    config["text_config"] |= change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=named):
+        load_target(tmp_path, dtype, device="cuda", random_weights=True)

@@ -12,6 +12,7 @@ from services.common.model.families import read_target_spec
 from services.target.device.exact.compare import Comparison
 from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, verify
 from services.target.device.shapes import PackShape, RunnerSettings, buckets_of, packs_of
+from tests.lossless.pairs import made_up_pair
 
 REACH = 4096
 PACKS = (PackShape(1, 8), PackShape(4, 8))
@@ -27,6 +28,7 @@ class MadeUp:
     wrong: Fault = lambda shape, slot, row: False
     seats: int = 3
     reach: int = REACH
+    in_order: bool = False
     seated: list[tuple[int, ...]] = field(default_factory=list)
     steps: int = 0
 
@@ -41,10 +43,11 @@ class MadeUp:
 
     def prefill(self, pack: PackShape, start: int) -> Tensor:
         self.steps += 1
-        return torch.tensor([self._prints(prefill(*pack), 0, row) for row in range(pack.rows)])
+        rows = pack.width + 1 if self.in_order else pack.rows
+        return torch.tensor([self._prints(prefill(*pack), 0, row) for row in range(rows)])
 
     def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
-        self.steps += -(-chunk // (bucket * width))
+        self.steps += -(-chunk // (width if self.in_order else bucket * width))
         return torch.tensor([self._prints(verify(bucket, width), 0, row) for row in range(chunk)])
 
     def _prints(self, shape: Shape, slot: int, row: int) -> list[int]:
@@ -76,6 +79,13 @@ def test_a_plain_round_of_many_is_judged_by_one_of_one(bucket: int) -> None:
 @pytest.mark.parametrize("row", [0, 13, 31])
 def test_any_row_of_a_chunk_names_it(row: int) -> None:
     assert named(MadeUp(lambda shape, slot, at: shape == prefill(4, 8) and at == row)) == (prefill(4, 8),)
+
+
+@pytest.mark.parametrize("row", [0, 7, 8])
+def test_of_rows_in_order_a_pack_holds_one_segment_and_a_round_behind_it(row: int) -> None:
+    sequences = MadeUp(lambda shape, slot, at: shape == prefill(4, 8) and at == row, in_order=True)
+    assert named(sequences) == (prefill(4, 8),)
+    assert named(MadeUp(in_order=True)) == ()
 
 
 def test_chunks_are_held_to_a_round_that_was_found_equal() -> None:
@@ -118,3 +128,15 @@ def test_a_check_takes_few_steps(slots: int, widths: tuple[int, ...], most: int)
     sequences = MadeUp(seats=slots, reach=32768)
     assert named(sequences, settings) == ()
     assert sequences.steps <= most
+
+
+def test_a_check_of_rows_in_order_takes_few_steps() -> None:
+    """Recurrent states leave a chunk to one slot."""
+    spec = read_target_spec(made_up_pair(family="qwen3_5_text").target)
+    settings = RunnerSettings(
+        slots=32, blocks=9999, context_limit=32768, widths=DRAFTED, buckets=buckets_of(32),
+        packs=packs_of(2048, spec, torch.device("cuda")),
+    )  # fmt: skip
+    sequences = MadeUp(seats=32, reach=32768, in_order=True)
+    assert named(sequences, settings) == ()
+    assert sequences.steps <= 1200

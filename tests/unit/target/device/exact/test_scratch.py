@@ -68,6 +68,41 @@ def state(rig: Rig) -> list[Tensor]:
     return [tensor.clone() for tensor in (*caches, *slots, *mapped, *inputs, *rounds)]
 
 
+@pytest.fixture
+def hybrid() -> Iterator[Rig]:
+    pair = made_up_pair(family="qwen3_5_text")
+    with Rig(pair.target, pair.drafter, SETTINGS) as made:
+        yield made
+
+
+def test_a_hybrid_passes_and_nothing_remains_of_the_check(hybrid: Rig) -> None:
+    before = [*state(hybrid), *hybrid.runner.pool.states.tensors[1:]]
+    for states in before[-3:-1]:
+        states.zero_()
+    before = [tensor.clone() for tensor in before]
+    assert checked(hybrid) == []
+    now = [*state(hybrid), *hybrid.runner.pool.states.tensors[1:]]
+    assert all(torch.equal(one, then) for one, then in zip(now, before, strict=True))
+
+
+@pytest.mark.parametrize(("rows", "named"), [(8, "verify 2 x 4"), (16, "prefill 1 x 16")])
+@pytest.mark.parametrize("spoilt", [1, 2], ids=["state", "ring"])
+def test_what_one_shape_leaves_wrong_in_a_slot_is_found(
+    hybrid: Rig, rows: int, named: str, spoilt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows themselves are right; what they leave is read by rounds behind them."""
+    forward = Target.forward
+
+    def spoils(model: Target, ids_T: Tensor, spans: Any, states: Any, *rest: Any) -> Any:
+        outcome = forward(model, ids_T, spans, states, *rest)
+        if len(ids_T) == rows:
+            states.tensors[spoilt].mul_(1.1)
+        return outcome
+
+    monkeypatch.setattr(Target, "forward", spoils)
+    assert named in checked(hybrid)
+
+
 def test_scores_of_one_shape_are_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = Target.logits
 
