@@ -11,6 +11,7 @@ _PROCESSORS = 132
 _STAGES, _STAGES_ALONE = 3, 7
 _FEW_ROWS, _ROWS = 16, 16 if INTERPRETED else 64
 _PROMPT_ROWS = 1024
+_WIDE_ROWS = 16 if INTERPRETED else 32
 _NARROW_HEAD_BYTES = 256
 
 
@@ -32,10 +33,16 @@ def cut_span(rows: int, pairs: int, head_bytes: int) -> Cut:
     narrow = head_bytes <= _NARROW_HEAD_BYTES
     if rows <= _FEW_ROWS and pairs > 2 * _PROCESSORS and narrow:
         return Cut(_FEW_ROWS, False, 2, 2)
-    # Wide rows leave no registers for padding.
-    tile = _ROWS if narrow else min(_ROWS, max(_FEW_ROWS, int(triton.next_power_of_2(rows))))
+    tile, warps = (_ROWS, 4) if narrow else _wide_tile(rows, pairs)
     groups = pairs * triton.cdiv(rows, tile)
     if groups * 2 <= _PROCESSORS or (rows >= _PROMPT_ROWS and groups <= _PROCESSORS):
-        return Cut(tile, True, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES)
-    warps = 4 if narrow or tile < _ROWS else 8
+        return Cut(tile, True, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES, warps)
     return Cut(tile, False, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)
+
+
+def _wide_tile(rows: int, pairs: int) -> tuple[int, int]:
+    """Return rows of a tile and warps, for which registers hold the sums of wide heads; only prompts fill 64 rows."""
+    if pairs * triton.cdiv(rows, _ROWS) > _PROCESSORS and rows >= _PROMPT_ROWS:
+        return _ROWS, 8
+    tile = min(_WIDE_ROWS, max(_FEW_ROWS, int(triton.next_power_of_2(rows))))
+    return tile, 4 if tile == _FEW_ROWS else 8
