@@ -43,10 +43,15 @@ def softplus(x):
 
 
 @triton.jit
-def sum_of_squares(x):
-    """Return the sums of a tile's rows, exact to 2^-30 a number; numbers above 5,792 count as that."""
-    units = (tl.minimum(x * x, _MOST_SQUARE) * _SQUARE_UNITS + 0.5).to(tl.int64)
-    return tl.sum(units, 1).to(tl.float32) * (1.0 / _SQUARE_UNITS)
+def squares(x):
+    """Return sums of a tile's rows in multiples of 2^-30, as int64; numbers above 5,792 count as that."""
+    return tl.sum((tl.minimum(x * x, _MOST_SQUARE) * _SQUARE_UNITS + 0.5).to(tl.int64), 1)
+
+
+@triton.jit
+def from_squares(units):
+    """Return sums of squares as float32."""
+    return units.to(tl.float32) * (1.0 / _SQUARE_UNITS)
 
 
 @triton.jit

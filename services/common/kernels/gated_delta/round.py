@@ -6,82 +6,78 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.gated_delta.arithmetic import from_units
-from services.common.kernels.gated_delta.block import advanced, coupled, decays, read, updates
+from services.common.kernels.gated_delta.block import (
+    advanced,
+    coupled,
+    decays,
+    loaded,
+    met,
+    moved,
+    product,
+    store_state,
+)
 from services.common.kernels.gated_delta.norm import store_read
-from services.common.kernels.gated_delta.project import cleaned, convolved, gates, sequence_of, unit
+from services.common.kernels.gated_delta.project import cleaned, convolved, gates, sequence_of, unit_rows
 from services.common.kernels.gated_delta.ring import keep_rows
 from services.common.kernels.pdl import allow_next, await_previous
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width"])
 def round_kernel(
-    into_ptr, ring_ptr, state_ptr, conv_ptr, decay_ptr, bias_ptr, norm_ptr, slots_ptr, lengths_ptr, folded_ptr,
-    valid_ptr, out_ptr, stride_channel, stride_tap, eps, scale,
-    WIDTH: tl.constexpr, RING: tl.constexpr, TAPS: tl.constexpr, K_HEADS: tl.constexpr, HEADS: tl.constexpr,
-    K_DIM: tl.constexpr, V_DIM: tl.constexpr, COLUMNS: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
-    PRECISION: tl.constexpr, PDL: tl.constexpr,
+    into_ptr, ring_ptr, state_ptr, conv_ptr, decay_ptr, bias_ptr, slots_ptr, lengths_ptr, folded_ptr,
+    valid_ptr, read_ptr, stride_channel, stride_tap, width, scale,
+    RING: tl.constexpr, TAPS: tl.constexpr, K_HEADS: tl.constexpr, HEADS: tl.constexpr,
+    K_DIM: tl.constexpr, V_DIM: tl.constexpr, COLUMNS: tl.constexpr, PIECE: tl.constexpr, FEATURES: tl.constexpr,
+    KEPT: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write what the rows of a span read, keep them, and fold complete blocks; grid (Hv, Dv / COLUMNS, B).
 
     The span is at most the widest round: no row that is read here is where another program keeps one.
     """
     PARTS: tl.constexpr = V_DIM // COLUMNS
+    PIECES: tl.constexpr = K_DIM // PIECE
     head, part, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    slot, length, folded, reach, sure = sequence_of(slots_ptr, lengths_ptr, folded_ptr, valid_ptr, sequence, WIDTH)
-    key, column = tl.arange(0, K_DIM), part * COLUMNS + tl.arange(0, COLUMNS)
-    q_column = head // (HEADS // K_HEADS) * K_DIM + key
-    v_column = 2 * K_HEADS * K_DIM + head * V_DIM + column
-    place = ((slot * HEADS + head) * K_DIM + key[:, None]) * V_DIM + column[None, :]
+    slot, length, folded, reach, sure = sequence_of(slots_ptr, lengths_ptr, folded_ptr, valid_ptr, sequence, width)
+    column = part * COLUMNS + tl.arange(0, COLUMNS)
+    q_column = head // (HEADS // K_HEADS) * K_DIM
+    place = (slot * HEADS + head) * (K_DIM * V_DIM) + column
     # No kernel of this forward has written the state, nor rows before the span.
-    started = tl.full((K_DIM, COLUMNS), 0, tl.int32) + folded > 0
-    state = tl.load(state_ptr + place, mask=started, other=0.0)
+    state = loaded(state_ptr, place, folded, K_DIM, V_DIM, PIECE)
     await_previous(PDL)
-    fold = (sure // 16) * 16
+    fold = sure // 16 * 16
     for start in range(folded, reach, 16):
         position = start + tl.arange(0, 16)
-        k = unit(convolved(
+        k = unit_rows(
             into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
-            K_HEADS * K_DIM + q_column, WIDTH, RING, TAPS, FEATURES, KEPT,
-        ))  # fmt: skip
-        q = unit(convolved(
+            K_HEADS * K_DIM + q_column, 1.0, width, RING, TAPS, FEATURES, KEPT, K_DIM, PIECE,
+        )  # fmt: skip
+        q = unit_rows(
             into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
-            q_column, WIDTH, RING, TAPS, FEATURES, KEPT,
-        )) * scale  # fmt: skip
+            q_column, scale, width, RING, TAPS, FEATURES, KEPT, K_DIM, PIECE,
+        )  # fmt: skip
         values = convolved(
             into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
-            v_column, WIDTH, RING, TAPS, FEATURES, KEPT,
+            2 * K_HEADS * K_DIM + head * V_DIM + column, width, RING, TAPS, FEATURES, KEPT,
         )  # fmt: skip
         beta, units, ill = gates(
             into_ptr, ring_ptr, decay_ptr, bias_ptr, slot, sequence, length, reach, position, head,
-            HEADS, WIDTH, RING, FEATURES, KEPT,
+            HEADS, width, RING, FEATURES, KEPT,
         )  # fmt: skip
-        q, k = cleaned(q, k)
-        v = values + ill[:, None]
+        q, k = cleaned(q, k, PIECES)
+        v = tl.trans(values + ill[:, None])
         since, until, between = decays(units)
-        gram = tl.dot(k, tl.trans(k), input_precision=PRECISION)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        gram, scores = product(k, k, PIECES, PRECISION), product(q, k, PIECES, PRECISION)
         solved, reads = coupled(gram, scores, beta, between)
-        update = updates(k, v, beta, since, solved, state, PRECISION)
-        if start + 16 > length:
-            out = read(q, v, since, reads, update, state, PRECISION)
-            store_read(
-                out, out_ptr, into_ptr, norm_ptr, sequence, head, start - length, reach - length, column, eps,
-                HEADS, V_DIM, WIDTH, FEATURES, KEPT, PARTS == 1,
-            )  # fmt: skip
+        seen, held = met(q, k, since, state, PIECES, PRECISION)
+        out, update = moved(seen, held, v, beta, tl.trans(solved), tl.trans(reads), PRECISION)
+        store_read(out, read_ptr, sequence, head, start - length, reach - length, column, HEADS, V_DIM, width)
         if (start + 16 < reach) | (start + 16 == fold):
             whole = tl.exp(from_units(tl.sum(units, 0)))
-            state = advanced(k, until, whole, update, state, PRECISION)
+            state = advanced(k, until, whole, update, state, PIECES, PRECISION)
             if start + 16 == fold:
-                tl.store(state_ptr + place, state)
+                store_state(state, state_ptr, place, K_DIM, V_DIM, PIECE)
     allow_next(PDL)
-    if valid_ptr is not None:
-        rest = tl.zeros((16, COLUMNS), dtype=tl.float32)
-        for start in range(folded + tl.cdiv(reach - folded, 16) * 16, length + WIDTH, 16):
-            store_read(
-                rest, out_ptr, into_ptr, norm_ptr, sequence, head, start - length, reach - length, column, eps,
-                HEADS, V_DIM, WIDTH, FEATURES, KEPT, False,
-            )  # fmt: skip
     keep_rows(
-        into_ptr, ring_ptr, slot, sequence, length, reach, head * PARTS + part, HEADS * PARTS, WIDTH, RING, FEATURES,
+        into_ptr, ring_ptr, slot, sequence, length, reach, head * PARTS + part, HEADS * PARTS, width, RING, FEATURES,
         KEPT,
     )  # fmt: skip
