@@ -43,6 +43,15 @@ ACCEPTED = {1: 1, 8: 5, 16: 6}
 BARS = {(1, 1): 140.0, (1, 8): 180.0, (1, 16): 200.0}
 
 
+class Told(list[Row]):
+    """Rows that are printed as they come: a run that is cut off has told what it found."""
+
+    def append(self, row: Row) -> None:
+        """Print it, too."""
+        tell(row)
+        super().append(row)
+
+
 def main() -> int:
     """Compares, times, prints."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -54,8 +63,6 @@ def main() -> int:
     rows, sound = compared(shape, dtype)
     if not chosen.check and not INTERPRETED:
         rows += timed(shape, dtype, chosen.cuts)
-    for row in rows:
-        tell(row)
     told = {"bench": "gpu delta", **circumstances("qwen3.5-4b", "tests.bench.gpu.delta"), "rows": rows}
     if chosen.save:
         Path(chosen.save).write_text(json.dumps(told, indent=1) + "\n")
@@ -73,7 +80,8 @@ def compared(shape: Shape, dtype: torch.dtype) -> tuple[list[Row], bool]:
     folded = count // BLOCK * BLOCK
     state_HKV = layer.state_SHKV[1].clone()
     off, state_off = away(whole_TF, exact_TF), away(state_HKV, states_THKV[folded - 1])
-    found: list[Row] = [{"step": "token loop", "read_off": off, "state_off": state_off}]
+    found = Told()
+    found.append({"step": "token loop", "read_off": off, "state_off": state_off})
     sound = state_off <= 1e-5 and off <= (1e-5 if dtype == torch.float32 else 1e-2)
     for cut in (*ROUND_CUTS, *CHUNK_CUTS):
         if cut.columns > shape.v_dim or (INTERPRETED and cut.columns == 16):
@@ -179,7 +187,8 @@ def timed(shape: Shape, dtype: torch.dtype, every: bool) -> list[Row]:
     """Rounds of one and of 32 sequences, then chunks."""
     numbers = torch.randn(1 << 28, device=DEVICE)
     bandwidth = numbers.nbytes / micros(numbers.sum, 4)
-    rows: list[Row] = [{"step": "read", "tb_s": round(bandwidth / 1e6, 3)}]
+    rows = Told()
+    rows.append({"step": "read", "tb_s": round(bandwidth / 1e6, 3)})
     for sequences, width in ((1, 1), (1, 8), (1, 16), (32, 1), (32, 8)):
         rows += round_rows(shape, dtype, sequences, width, every, bandwidth)
     for sequences, width, length in ((1, 2048, 0), (8, 512, 0), (1, 2048, 6144)):
@@ -192,7 +201,7 @@ def round_rows(
 ) -> list[Row]:
     """By cut: the mean over all places in a block, and the worst."""
     stack = Stack(shape, dtype, sequences, width)
-    rows: list[Row] = []
+    rows = Told()
     state_bytes = LAYERS * sequences * shape.heads * shape.k_dim * shape.v_dim * 4
     floor = state_bytes * (1 + ACCEPTED[width] / BLOCK) / bandwidth
     for cut in ROUND_CUTS if every else (cut_rows(sequences, shape.heads, shape.v_dim, True),):
@@ -218,7 +227,7 @@ def round_rows(
 
 def chunk_rows(shape: Shape, dtype: torch.dtype, sequences: int, width: int, length: int, every: bool) -> list[Row]:
     """By cut; beside the products of the whole model's layers at so many rows."""
-    stack, rows, products = Stack(shape, dtype, sequences, width), [], products_us(sequences * width, dtype)
+    stack, rows, products = Stack(shape, dtype, sequences, width), Told(), products_us(sequences * width, dtype)
     for cut in CHUNK_CUTS if every else (cut_rows(sequences, shape.heads, shape.v_dim, False),):
         stack.place([length] * sequences, [0] * sequences)
         graph = stack.captured(cut, True)
