@@ -9,7 +9,7 @@ import torch
 from services.common.model.spec import StackSpec
 
 _WIDTHS_ON_CPU = (32, 64, 96)
-_WIDTHS_IN_ORDER = (32, 128, 512)
+_WIDTHS_IN_ORDER = (32, 128, 512, 2048)
 _SEGMENT, _COUNTS = 64, (1, 4, 8, 16, 24, 32, 48)
 _WHOLE_WIDTHS, _WHOLE_COUNTS = (128, 512), (2, 4, 8, 16, 32)
 

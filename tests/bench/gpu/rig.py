@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,6 +43,9 @@ class RigSettings:
     context_limit: int
     memory_bytes: int
     prefill_chunk: int = 0
+    family: str = "qwen3"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the target's config.json."""
 
 
 class Rig:
@@ -50,7 +54,7 @@ class Rig:
     def __init__(self, settings: RigSettings, folder: Path) -> None:
         """Loads and captures; takes a minute or two."""
         self.settings = settings
-        pair = write_configs(folder, settings.shape)
+        pair = write_configs(folder, settings.shape, settings.family, settings.changes)
         self.worker: Worker = build_worker(
             TargetSettings(
                 model=str(pair.target),
@@ -78,8 +82,8 @@ class Rig:
         self.device = self.pool.device
         self._random = torch.Generator(self.device).manual_seed(_SEED)
         self._anchors_S = self._tokens(settings.slots)
-        for kv_LX in (*self.pool.states.tensors, self.pool.draft_kv):
-            for layer_X in kv_LX.unbind():
+        for kept_LX in (*self.pool.states.tensors, self.pool.draft_kv):
+            for layer_X in kept_LX.unbind() if kept_LX.is_floating_point() else ():
                 layer_X.normal_(generator=self._random)
 
     def drafter(self) -> StepGraphs:
@@ -117,6 +121,8 @@ class Rig:
         self.slots.generated_S[:rows] = 0
         self.slots.anchor_S[:rows] = self._anchors_S[:rows]
         self.slots.active_S[:rows] = True
+        if grid := self.pool.states.grid:
+            self.pool.states.tensors[-1][:rows] = context // grid * grid
 
     def _draft(self, rows: int) -> None:
         """Fills the mailbox for a round that stays the present one."""

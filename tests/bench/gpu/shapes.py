@@ -1,5 +1,7 @@
 """Shapes, acceptance profiles and bandwidth of the GPU benchmark."""
 
+from dataclasses import replace
+
 from tests.support.tiny_checkpoints import TinyShape
 
 QWEN3_4B = TinyShape(
@@ -15,7 +17,29 @@ QWEN3_4B = TinyShape(
     block_size=16,
     taps=(1, 9, 17, 25, 33),
 )
+QWEN3_5_4B = TinyShape(
+    vocab=248320,
+    hidden=2560,
+    inner=9216,
+    layers=32,
+    heads=16,
+    kv_heads=4,
+    head_dim=256,
+    context=40960,
+    draft_layers=5,
+    block_size=16,
+    taps=(1, 8, 15, 22, 29),
+)
+QWEN3_5_27B = replace(QWEN3_5_4B, hidden=5120, inner=17408, layers=64, heads=24, tied=False, taps=(1, 16, 31, 46, 61))
 TINY = TinyShape(context=4096, block_size=16)
+DELTA_4B = {
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+}
+DELTA_27B = DELTA_4B | {"linear_num_value_heads": 48}
+"""Keys of a hybrid's config.json that its shape has no place for."""
 SHAPES = {"qwen3-4b": QWEN3_4B, "tiny": TINY}
 
 VLLM = {

@@ -14,7 +14,7 @@ from services.common.kernels.span_attention import plan_span
 from services.common.model import Target, load_target
 from services.common.model.rows import Part, Rows
 from services.common.model.states import SequenceStates
-from tests.kernels.gpu.devices import DEVICE, DTYPES
+from tests.kernels.gpu.devices import DEVICE, DTYPES, INTERPRETED
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import ids_like
 
@@ -23,7 +23,8 @@ LAYERS = {
     "layer_types": ["linear_attention", "full_attention"], "linear_key_head_dim": 16, "linear_num_key_heads": 1,
     "linear_num_value_heads": 2,
 }  # fmt: skip
-BLOCK_SIZE, SLOT = 4, 1
+BLOCKS, BLOCK_SIZE, SLOT = 44, 4, 1
+WIDEST = 4 if INTERPRETED else 8
 PLAIN = (1, 1, False)
 Cut = tuple[int, int, bool]
 """Rows of a span, how many of them stay, and whether they are a prompt's."""
@@ -46,14 +47,22 @@ def on_cpu() -> Iterator[None]:
         yield
 
 
-def run(target: Target, cuts: Sequence[Cut]) -> tuple[Tensor, SequenceStates]:
-    """One sequence in a slot of its own, over states full of NaN; returns the logits of the rows that stay."""
-    states, device = target.new_states(20, BLOCK_SIZE, slots=3, width=4), target.device
+def poisoned(target: Target) -> SequenceStates:
+    """States full of NaN; rounds are at most `WIDEST` wide."""
+    states = target.new_states(BLOCKS, BLOCK_SIZE, slots=3, width=WIDEST)
     for tensor in states.tensors:
         if tensor.is_floating_point():
             tensor.fill_(float("nan"))
-    table = torch.arange(1, 20, dtype=torch.int32, device=device)[None]
-    ids, logits, length = ids_like(80, vocab=270).to(device), [], 0
+    return states
+
+
+def run(
+    target: Target, cuts: Sequence[Cut], states: SequenceStates | None = None, length: int = 0
+) -> tuple[Tensor, SequenceStates]:
+    """One sequence in a slot of its own, over states full of NaN; returns the logits of the rows that stay."""
+    states, device = states or poisoned(target), target.device
+    table = torch.arange(1, BLOCKS, dtype=torch.int32, device=device)[None]
+    ids, logits = ids_like(160, vocab=270).to(device), []
     for width, kept, prompt in cuts:
         valid_B = torch.tensor([kept], device=device) if prompt else None
         span = plan_span(table, torch.tensor([length], device=device), width, BLOCK_SIZE, valid_B)

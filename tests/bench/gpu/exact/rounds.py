@@ -208,7 +208,13 @@ def _as_prompt(spec: RequestSpec, tokens: Sequence[int]) -> RequestSpec:
 
 def round_rows(tiny: bool, exact: str = "fallback") -> Iterator[Row]:
     """One row for each cell, for a sample that is run alone, and for K/V; the last is of all texts."""
-    plan, start = TINY if tiny else FULL, time.perf_counter()
+    plan = TINY if tiny else FULL
+    yield from plan_rows(plan, plan.cells, exact)
+
+
+def plan_rows(plan: Plan, cells: Sequence[Cell], exact: str) -> Iterator[Row]:
+    """The same of any plan and cells."""
+    start = time.perf_counter()
     texts: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         worker = build(plan.rig, Path(folder), exact)
@@ -216,7 +222,7 @@ def round_rows(tiny: bool, exact: str = "fallback") -> Iterator[Row]:
         comparison = Comparison(worker, plan)
         _tell(f"texts of plain rounds after {time.perf_counter() - start:.0f} s")
         alone = Cell(1, 1, plan.chunks[-1]), min(ALONE, plan.most)
-        for cell, count in [alone, *((cell, plan.loads[cell.requests]) for cell in plan.cells)]:
+        for cell, count in [alone, *((cell, plan.loads[cell.requests]) for cell in cells)]:
             texts.append(comparison.cell(cell, count))
             yield texts[-1]
         yield from comparison.kv_rows()

@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from services.target.build_device import Worker, build_worker
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
+from services.target.cache.snapshots import SnapshotPool
 from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan
 from services.target.core.request import Request, RequestSpec, State
@@ -41,6 +43,9 @@ class RigShape:
     widths: tuple[int, ...]
     chunks: tuple[int, ...]
     context_limit: int
+    family: str = "qwen3"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the target's config.json."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class DirectDrafts(NoDrafts):
 
 def build(rig: RigShape, folder: Path, exact: str = "fallback") -> Worker:
     """Loads random weights and captures every step, once for all cells."""
-    pair = write_configs(folder, rig.shape)
+    pair = write_configs(folder, rig.shape, rig.family, rig.changes)
     settings = TargetSettings(
         model=str(pair.target),
         drafter_model=str(pair.drafter),
@@ -166,7 +171,9 @@ class Rounds:
             look_ahead=int(cell.ahead),
             preemption=cell.preemption,
         )
-        cache = PrefixCache(pool, b"model", b"drafter") if cell.hit else None
+        grid = self.worker.runner.pool.states.grid
+        snapshots = SnapshotPool(settings.snapshots, grid) if grid and settings.snapshots else None
+        cache = PrefixCache(pool, b"model", b"drafter", snapshots) if cell.hit else None
         self._scheduler = Scheduler(sizes, pool, cache, FixedWidth(cell.width))
         self._scheduler._number = self.number
         self._drafts = TrueDrafts(self.worker, self.truth, settings.context_limit, self.seed)
