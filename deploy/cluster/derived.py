@@ -60,6 +60,7 @@ def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device
     derived = TargetSettings(
         model=settings.model,
         drafter_model=settings.drafter if settings.proposer == "dflash" else "none",
+        drafter_weights=settings.drafter_weights,
         drafter_address="" if settings.proposer == "none" else drafter_socket(run_dir, index),
         model_name=settings.model_name,
         pair_id=pair_id(settings, index),
@@ -99,6 +100,7 @@ def drafter_settings(settings: ClusterSettings, index: int, run_dir: Path, devic
     derived = DrafterSettings(
         model=settings.drafter if settings.proposer == "dflash" else "",
         proposer=settings.proposer,
+        weights=settings.drafter_weights,
         model_name=settings.model_name,
         pair_id=pair_id(settings, index),
         device=device,

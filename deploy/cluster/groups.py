@@ -26,7 +26,7 @@ TARGET = Group(
         "model", "model_name", "device", "dtype", "slots", "context_limit", "memory_fraction", "adaptive", "watchdog_s"
     )
     | _same("tls_cert", "tls_key", "tls_ca", "target_client_names", "session_secret", "insecure")
-    | {"drafter_model": "drafter"},
+    | {"drafter_model": "drafter", "drafter_weights": "drafter_weights"},
     _PLACE
     | {"drafter_address": _SOCKET, "run_dir": "run_dir"}
     | dict.fromkeys(("drafter_tls_cert", "drafter_tls_key", "drafter_tls_ca", "drafter_tls_name"), _SOCKET)
@@ -36,6 +36,6 @@ TARGET = Group(
 DRAFTER = Group(
     "drafter",
     DrafterSettings,
-    _same("model_name", "device", "dtype", "proposer") | {"model": "drafter"},
+    _same("model_name", "device", "dtype", "proposer") | {"model": "drafter", "weights": "drafter_weights"},
     _PLACE | dict.fromkeys(("tls_cert", "tls_key", "tls_ca", "insecure"), _SOCKET),
 )

@@ -27,6 +27,8 @@ class ClusterSettings:
     """Folder of the drafter's checkpoint; empty serves without one."""
     proposer: str = "dflash"
     """Proposer of the drafter: dflash, ngram or none."""
+    drafter_weights: str = "dtype"
+    """What products of a dflash drafter read: int8, with a head of its own, or numbers of dtype."""
     model_name: str = "paceline-embedded"
     """Public name of the model."""
 

@@ -13,6 +13,7 @@ _DEVICES = ("cpu", "cuda")
 _AUTO = "auto"
 _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
+_WEIGHTS = ("int8", "dtype")
 _EXACT = ("fallback", "strict", "off")
 _SECRET = 16
 _SHORT = f"must have at least {_SECRET} characters"
@@ -46,6 +47,8 @@ class TargetSettings:
     """Public name of the model."""
     drafter_model: str = "none"
     """Folder of the drafter's checkpoint, whose context the target holds; none for drafts that read no memory."""
+    drafter_weights: str = "dtype"
+    """What the drafter's products read, which the memory plan counts: int8, or numbers of dtype."""
     random_weights: bool = False
     """Reads the checkpoint's configuration only and draws the weights: for measurements."""
     synthetic_acceptance: tuple[float, ...] = ()
@@ -168,6 +171,7 @@ class TargetSettings:
         _require(falling, "synthetic_acceptance", "rates must fall from 1 to 0")
         _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
+        _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
         on_gpu = self.device == "cuda"
         _require(self.exact in _EXACT, "exact", f"must be one of {', '.join(_EXACT)}")

@@ -130,6 +130,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "DEPTH": 128,
                 "EVEN": True,
                 "PDL": True,
+                "scales_ptr": None,
                 **({"norm_ptr": None} if "weight_ptr" in flags else {}),
                 **{name: value for name, value in flags.items() if name != "weight_ptr"},
             },
@@ -176,6 +177,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "X_LEFT": left,
                 "BULK": False,
                 "PDL": True,
+                "scales_ptr": None,
             },
             {},
         )
@@ -204,6 +206,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "X_LEFT": False,
                 "BULK": True,
                 "PDL": True,
+                "scales_ptr": None,
             },
             {"x_ptr": "tensordesc<bf16[64, 128]>", "weight_ptr": weight},
         )
@@ -212,6 +215,31 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (ends._end_kernel, {"GATES": gates, "TILE": 1024, "WIDE": tl.float32, "PDL": True, **squares}, {})
         for gates, squares in ((False, {}), (True, {"squares_ptr": None}))
+    ),
+    *(
+        (
+            linear.linear_kernel,
+            {
+                "ROWS": rows,
+                "BAND": band,
+                "DEPTH": 128,
+                "EVEN": even,
+                **NO_SQUARES[count],
+                "GATED": gated,
+                "ADDED": added,
+                "GATES": False,
+                "OFFSET": 0.0,
+                "X_LEFT": left,
+                "BULK": False,
+                "PDL": True,
+            },
+            {"weight_ptr": "*i16"},
+        )
+        for rows, band, left, even, count, gated, added in (
+            (16, 64, False, True, 0, False, False),
+            (16, 16, True, True, 0, False, True),
+            (64, 64, False, False, 1, True, False),
+        )
     ),
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear import Normed
+from services.common.kernels.linear import Normed, int8_kernel
 from services.common.kernels.linear import kernel as products
+from services.common.kernels.linear.int8_tiling import MOST_ROWS, int8_cut
+from services.common.kernels.linear.int8_weight import quantised
 from services.common.kernels.span_attention import kernel as attention
 from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, split_tokens
@@ -104,3 +106,26 @@ def test_products_add_their_whole_depth_in_one_program(outputs: int, depth: int,
         for _, dimensions, constants in launches:
             assert dimensions == 1
             assert "SHARES" not in constants
+
+
+@pytest.mark.parametrize(("outputs", "depth"), WEIGHTS)
+def test_products_in_eight_bits_have_a_program_for_a_tile_of_rows_and_a_band(
+    outputs: int, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none for a share of the depth, at any number of rows that the library does not take."""
+    grids: list[tuple[int, ...]] = []
+
+    class Grids(Recorder):
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            grids.append(grid)
+            return super().__getitem__(grid)
+
+    monkeypatch.setattr(int8_kernel, "linear_kernel", Grids("", []))
+    weight = quantised(torch.zeros((outputs, depth), dtype=torch.bfloat16))
+    for rows in (1, 16, 17, 33, 65, MOST_ROWS):
+        grids.clear()
+        int8_kernel.linear(torch.zeros((rows, depth), dtype=torch.bfloat16), weight)
+        cut = int8_cut(outputs, depth, rows)
+        assert cut is not None
+        assert grids == [(-(-rows // cut.rows), -(-outputs // cut.band))]
+    assert int8_cut(outputs, depth, MOST_ROWS + 1) is None

@@ -109,6 +109,20 @@ ARITHMETIC = (
         f"{CUTS}test_keys_are_tiled_and_split_alike",
     ),
     Mutant(
+        "eight-bits-scaled-by-a-rounded-power",
+        "services.common.kernels.linear.int8_weight",
+        "exponent_FG = exponent_FG - 7 + (part_FG >= (_MOST + 0.5) / 128).to(exponent_FG.dtype)",
+        "exponent_FG = exponent_FG - 7",
+        "tests/kernels/test_int8_weight.py::test_a_number_is_off_by_half_a_step_at_most",
+    ),
+    Mutant(
+        "eight-bits-in-shares-for-few-rows",
+        "services.common.kernels.linear.int8_kernel",
+        "triton.cdiv(outputs, band))](",
+        "triton.cdiv(outputs, band), 1 + (len(x_TD) < 17))](",
+        f"{CUTS}test_products_in_eight_bits_have_a_program_for_a_tile_of_rows_and_a_band",
+    ),
+    Mutant(
         "products-in-shares-for-few-rows",
         "services.common.kernels.linear.kernel",
         "linear_kernel[(bands,)](",

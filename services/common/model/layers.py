@@ -9,6 +9,7 @@ from torch import Tensor
 
 from services.common.kernels.embedding import embedding
 from services.common.kernels.linear import Normed, linear_added, linear_gated, linear_gates
+from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import attend_block, attend_span
@@ -115,7 +116,7 @@ class Layer:
     """One block between two norms of the stream."""
 
     mixer: Mixer
-    o_DF: Tensor
+    o_DF: Weight
     post_norm_D: Tensor
     ffn: Ffn
 

@@ -1,12 +1,13 @@
 """A model's weights as its blocks take them, fused at load, and the reader of Hugging Face's common layout."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight, quantised, widened
 from services.common.model.checkpoint import TensorSource
 from services.common.model.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.errors import ModelError
@@ -25,10 +26,10 @@ class AttentionWeights:
     `gate_FD`, where there is one, is the product whose sigmoid the mixed rows are multiplied by.
     """
 
-    qkv_FD: Tensor
+    qkv_FD: Weight
     bias_F: Tensor | None
     head_norm_HD: Tensor | None
-    o_DF: Tensor
+    o_DF: Weight
     gate_FD: Tensor | None = None
 
 
@@ -36,8 +37,8 @@ class AttentionWeights:
 class DenseWeights:
     """The gate's rows come before those of the product that it gates."""
 
-    gate_up_FD: Tensor
-    down_DF: Tensor
+    gate_up_FD: Weight
+    down_DF: Weight
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,24 @@ class LayerWeights:
         """The mixer of a layer of attention."""
         assert isinstance(self.mixer, AttentionWeights), "a recurrent layer has no attention"
         return self.mixer
+
+    @property
+    def int8(self) -> tuple[Int8Weight, ...]:
+        """Those of its products that have eight bits."""
+        own = (self.attention.qkv_FD, self.attention.o_DF, self.ffn.gate_up_FD, self.ffn.down_DF)
+        return tuple(weight for weight in own if isinstance(weight, Int8Weight))
+
+    def in_int8(self) -> "LayerWeights":
+        """The block with products by weights of eight bits, nearest to these."""
+        mixer, ffn = self.attention, self.ffn
+        qkv_FD, o_DF, gate_up_FD, down_DF = (
+            quantised(widened(weight)) for weight in (mixer.qkv_FD, mixer.o_DF, ffn.gate_up_FD, ffn.down_DF)
+        )
+        return replace(
+            self,
+            mixer=replace(mixer, qkv_FD=qkv_FD, o_DF=o_DF),
+            ffn=DenseWeights(gate_up_FD=gate_up_FD, down_DF=down_DF),
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,7 @@ def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(shapes))
 
 
-def _mixing(mixer: AttentionWeights | DeltaWeights) -> tuple[Tensor, ...]:
+def _mixing(mixer: AttentionWeights | DeltaWeights) -> tuple[Weight, ...]:
     if isinstance(mixer, DeltaWeights):
         return mixer.into_FD, mixer.o_DF
     return (mixer.qkv_FD, mixer.o_DF) if mixer.gate_FD is None else (mixer.qkv_FD, mixer.o_DF, mixer.gate_FD)

@@ -1,5 +1,7 @@
 """Builds the proposer that the settings name."""
 
+import logging
+
 import torch
 
 from services.common.model import load_block
@@ -8,6 +10,8 @@ from services.drafter.proposers.dflash import DflashProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.proposers.none import NoneProposer
 from services.drafter.settings import DrafterSettings
+
+logger = logging.getLogger(__name__)
 
 
 def build_proposer(settings: DrafterSettings) -> Proposer:
@@ -21,5 +25,7 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     if settings.proposer == "ngram":
         return NgramProposer(settings.ngram_max, settings.ngram_min)
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    block = load_block(settings.model, dtype=dtype, device=settings.device, random_weights=settings.random_weights)
+    int8 = settings.weights == "int8"
+    logger.info("drafter loads", extra={"weights": settings.weights, "dtype": settings.dtype})
+    block = load_block(settings.model, dtype, settings.device, settings.random_weights, int8)
     return DflashProposer(block, dtype, settings.short_blocks)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model import DflashBlock
 from services.common.model.dflash.block import Coupling
@@ -27,6 +28,7 @@ class DflashProposer:
         self._block = block
         self._dtype = dtype
         self._short_blocks = short_blocks
+        self._head: Weight | None = None
 
     @property
     def revision(self) -> str:
@@ -56,6 +58,8 @@ class DflashProposer:
         if len(found) != 6 or (found[0], found[4], found[5]) != (layers, heads, head_dim):
             raise ValueError(f"draft_kv has shape {found}, the drafter needs {layers} layers, {heads} x {head_dim}")
         self._block.reach(shared.history_SC.shape[1])
+        self._head = None  # made for an earlier arena: the next one takes its memory
+        self._head = self._block.seat(len(shared.rows_B), _shared_head(shared))
 
     def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens: the head's best per position."""
@@ -72,12 +76,18 @@ class DflashProposer:
             shared.block_size,
             spec.mask_token_id,
         )
-        head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
+        head = _shared_head(shared) if self._head is None else self._head
         coupling = _coupling(shared, rows_B, span.lengths_B, width - 1)
         rows = Rows(Part(span, rows_B))
         return self._block.propose(
-            ids_BW, rows, shared.draft_kv, shared.embed_VD, head_VD, count=width - 1, coupling=coupling
+            ids_BW, rows, shared.draft_kv, shared.embed_VD, head, count=width - 1, coupling=coupling
         )
+
+
+def _shared_head(shared: ArenaView) -> Tensor:
+    head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
+    assert head_VD is not None, "check() was not called"
+    return head_VD
 
 
 def _coupling(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int) -> Coupling | None:

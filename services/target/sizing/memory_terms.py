@@ -13,6 +13,8 @@ import torch
 
 from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.argmax_token import columns_at_once
+from services.common.kernels.linear.int8_tiling import MOST_ROWS
+from services.common.kernels.linear.int8_weight import INT8_BYTES
 from services.common.model import DraftContext, Target
 from services.common.model.spec import Delta, StackSpec
 from services.common.model.states import SequenceStates
@@ -74,6 +76,11 @@ class SizingSettings(Protocol):
     @property
     def speculates(self) -> bool:
         """Whether a drafter is expected on the device."""
+        ...
+
+    @property
+    def drafter_weights(self) -> str:
+        """What the drafter's products read: int8, or numbers of dtype."""
         ...
 
     @property
@@ -143,6 +150,8 @@ def _drafter_terms(
     if draft is None:
         return MemoryTerms({_DRAFTER: process})
     process += _draft_bytes(settings, draft, size, widths) + _rotation_bytes(draft, limit)
+    if settings.drafter_weights == "int8":
+        process += _int8_bytes(settings, context, draft, size)
     # A process that maps a GPU's memory can write it, so the target keeps its own embedding and head private.
     return MemoryTerms({_DRAFTER: process, "drafter_tables": size * table_elements(model.spec)})
 
@@ -189,6 +198,14 @@ def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: 
     held = size * (int(_DRAFT_ROWS * rows * _row_elements(draft)) + logits)
     graphs = len(buckets_of(settings.slots)) * (len(widths) - 1)
     return held + graphs * len(draft.layers) * _GRAPH_LAYER_BYTES
+
+
+def _int8_bytes(settings: SizingSettings, context: DraftContext, draft: StackSpec, size: int) -> int:
+    """What weights of eight bits take beside those of `size` bytes a number, which most drafts do without."""
+    head, layers = draft.vocab_size * draft.hidden_size, context.drafter_elements
+    rows = buckets_of(settings.slots)[-1] * (context.most_rows or 1)
+    wide = size * head if rows > MOST_ROWS else -size * layers
+    return int(INT8_BYTES * (head + layers)) + wide
 
 
 def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:

@@ -101,6 +101,12 @@ def test_what_no_service_could_start_with_is_refused(
     assert capsys.readouterr().err.startswith(f"settings: {said}")
 
 
+def test_weights_of_eight_bits_are_served_by_the_drafter_and_planned_by_the_target(tmp_path: Path) -> None:
+    spec = pair_spec(load("--drafter-weights", "int8"), 0, "paceline_pair", tmp_path)
+    assert spec.drafter is not None
+    assert (spec.drafter.weights, spec.target.drafter_weights) == ("int8", "int8")
+
+
 def test_without_a_host_a_pair_is_reached_by_sockets_of_its_own_folder(tmp_path: Path) -> None:
     settings = load("--base-port", "7000")
     target = derived.target_settings(settings, 1, tmp_path, "cpu")

@@ -17,6 +17,7 @@ from services.drafter.settings import DrafterSettings
         ({"proposer": "dflash"}, "model"),
         ({"proposer": "eagle"}, "proposer"),
         ({"proposer": "ngram", "dtype": "int8"}, "dtype"),
+        ({"proposer": "ngram", "weights": "int4"}, "weights"),
         ({"proposer": "ngram", "ngram_min": 5}, "ngram_min"),
         ({"proposer": "ngram", "pace_timeout_s": float("nan")}, "pace_timeout_s"),
         ({"proposer": "ngram", "threads": -1}, "threads"),

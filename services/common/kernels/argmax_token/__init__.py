@@ -5,6 +5,7 @@ from torch import Tensor
 from services.common.kernels.argmax_token import reference
 from services.common.kernels.argmax_token.columns import columns_at_once
 from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.linear.int8_weight import Weight, widened
 
 __all__ = ["argmax_of_product", "argmax_token", "columns_at_once"]
 
@@ -18,10 +19,10 @@ def argmax_token(logits: Tensor) -> Tensor:
     return reference.argmax_token(logits)
 
 
-def argmax_of_product(rows_RD: Tensor, weight_VD: Tensor) -> Tensor:
+def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
     """Return the argmax of every row of `rows @ weight.T` [R], int64; the lowest id among equals."""
     if on_kernel(rows_RD):
         from services.common.kernels.argmax_token import kernel
 
         return kernel.argmax_of_product(rows_RD, weight_VD)
-    return reference.argmax_of_product(rows_RD, weight_VD)
+    return reference.argmax_of_product(rows_RD, widened(weight_VD))

@@ -10,7 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from services.common.kernels.argmax_token.columns import TILE, columns_at_once
-from services.common.kernels.linear.kernel import linear
+from services.common.kernels.linear import linear
+from services.common.kernels.linear.int8_weight import Weight, lines
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 
@@ -22,13 +23,13 @@ def argmax_token(logits: Tensor) -> Tensor:
     return best.tokens().view(logits.shape[:-1])
 
 
-def argmax_of_product(rows_RD: Tensor, weight_VD: Tensor, columns: int = 0) -> Tensor:
+def argmax_of_product(rows_RD: Tensor, weight_VD: Weight, columns: int = 0) -> Tensor:
     """Return the argmax of every row of `rows @ weight.T`, of so many columns at a time; NaN never wins."""
     vocab = len(weight_VD)
     columns = columns or columns_at_once(len(rows_RD), vocab)
     best = _Best(len(rows_RD), vocab, rows_RD.device)
     for first in range(0, vocab, columns):
-        best.take(linear(rows_RD, weight_VD[first : first + columns]), first)
+        best.take(linear(rows_RD, lines(weight_VD, first, first + columns)), first)
     return best.tokens()
 
 

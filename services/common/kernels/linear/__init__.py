@@ -4,27 +4,32 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight, widened
 from services.common.kernels.linear.normed import Normed
 
 __all__ = ["Normed", "linear", "linear_added", "linear_gated", "linear_gates", "linear_normed"]
 
 
-def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:
+def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`, [T, F], in the memory `out_TF` where that is given."""
-    if on_kernel(x_TD):
-        from services.common.kernels.linear import kernel
+    if not on_kernel(x_TD):
+        return reference.linear(x_TD, widened(weight_FD), out_TF)
+    from services.common.kernels.linear import int8_kernel, kernel
 
-        return kernel.linear(x_TD, weight_FD, out_TF)
-    return reference.linear(x_TD, weight_FD, out_TF)
+    if isinstance(weight_FD, Int8Weight):
+        return int8_kernel.linear(x_TD, weight_FD, out_TF)
+    return kernel.linear(x_TD, weight_FD, out_TF)
 
 
-def linear_gated(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
+def linear_gated(normed: Normed, weight_FD: Weight, eps: float) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`, [T, I], of a weight [2 I, D] that holds the gate's rows first."""
-    if on_kernel(weight_FD):
-        from services.common.kernels.linear import kernel
+    if not on_kernel(normed.rows_TD):
+        return reference.linear_gated(normed, widened(weight_FD), eps)
+    from services.common.kernels.linear import int8_kernel, kernel
 
-        return kernel.linear_gated(normed, weight_FD, eps)
-    return reference.linear_gated(normed, weight_FD, eps)
+    if isinstance(weight_FD, Int8Weight):
+        return int8_kernel.linear_gated(normed, weight_FD, eps)
+    return kernel.linear_gated(normed, weight_FD, eps)
 
 
 def linear_normed(normed: Normed, weight_FD: Tensor, eps: float) -> Tensor:
@@ -47,7 +52,7 @@ def linear_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float
 
 def linear_added(
     x_TD: Tensor,
-    weight_FD: Tensor,
+    weight_FD: Weight,
     stream_TF: Tensor,
     norm_F: Tensor,
     eps: float,
@@ -60,8 +65,10 @@ def linear_added(
     The norm multiplies by `norm + offset`. `squares_T` are zeros, int64, for the squares that it is divided by: a model
     clears those of all its layers at once.
     """
-    if on_kernel(x_TD):
-        from services.common.kernels.linear import kernel
+    if not on_kernel(x_TD):
+        return reference.linear_added(x_TD, widened(weight_FD), stream_TF, norm_F, eps, offset)
+    from services.common.kernels.linear import int8_kernel, kernel
 
-        return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
-    return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset)
+    if isinstance(weight_FD, Int8Weight):
+        return int8_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
+    return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)

@@ -27,7 +27,7 @@ _MOST_ROWS = 64
 
 
 @dataclass(frozen=True)
-class _Sum:
+class Sum:
     """The stream that a product is added to, and the norm of the sum."""
 
     stream_TF: Tensor
@@ -88,7 +88,7 @@ def linear_added(
         # The library's own sum with the stream is rounded once by some of its kernels and twice by others.
         total_TF = torch.empty_like(stream_TF) if keep else stream_TF
         return begin_norm(_product(x_TD, weight_FD), stream_TF, total_TF, norm_F, squares_T, eps, offset), total_TF
-    total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=_Sum(stream_TF, norm_F, squares_T, offset))
+    total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=Sum(stream_TF, norm_F, squares_T, offset))
     return normed, total_TF
 
 
@@ -124,7 +124,7 @@ def _launch(
     cut: Tiling,
     eps: float,
     gated: bool = False,
-    added: _Sum | None = None,
+    added: Sum | None = None,
     gates_TF: Tensor | None = None,
     out_TF: Tensor | None = None,
 ) -> tuple[Tensor, Normed]:
@@ -140,10 +140,10 @@ def _launch(
     beside_TF = added.stream_TF if added else gates_TF
     x_tiles, weight_tiles = _described(x_TD, weight_FD, cut, gated) if cut.bulk else (x_TD, weight_FD)
     linear_kernel[(bands,)](
-        x_tiles, weight_tiles, out_TF, x.squares_T,
+        x_tiles, weight_tiles, None, out_TF, x.squares_T,
         out_TF if beside_TF is None else beside_TF, added.norm_F if added else out_TF, scaled_TF,
         added.squares_T if added else out_TF,
-        rows, outputs, depth, weight_FD.stride(0), 1.0 / depth, eps,
+        rows, outputs, depth, weight_FD.stride(0), 0, 1.0 / depth, eps,
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band == 0,
         GATED=gated, ADDED=added is not None, GATES=gates_TF is not None,
         OFFSET=added.offset if added else 0.0, X_LEFT=cut.x_left, BULK=cut.bulk, PDL=PDL, num_warps=cut.warps,

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from services.common.kernels.linear.int8_weight import Weight, widened
+
 _LARGEST_LOSS = 2.0**-25
 """Half a step of float16's smallest numbers: the most that storing a small weight in two bytes can change."""
 
@@ -46,14 +48,15 @@ class BiasedProduct(nn.Module):
         return product_TF.add_(self.bias_F)
 
 
-def product(weight_FD: Tensor, bias_F: Tensor | None = None) -> nn.Module:
+def product(weight: Weight, bias_F: Tensor | None = None) -> nn.Module:
     """Return the quickest module that multiplies by a weight, and adds a bias, as its data type does.
 
     The bfloat16 numbers of a checkpoint fit into float16, except for the last bits of those below 2^-17. Such a weight
     takes half the time to read, and reading weights is most of the time of a round.
     """
     if bias_F is not None:
-        return BiasedProduct(product(weight_FD), bias_F)
+        return BiasedProduct(product(weight), bias_F)
+    weight_FD = widened(weight)
     if weight_FD.dtype == torch.float32 and _fits_half(weight_FD):
         try:
             half = HalfProduct(weight_FD)

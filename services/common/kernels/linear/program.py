@@ -9,6 +9,7 @@ the operands' order or the number of rows, and the same as the library's product
 import triton
 import triton.language as tl
 
+from services.common.kernels.linear.int8_program import multiply_int8
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.rms_norm.kernel import norm_weight
 from services.common.kernels.sums import root_scale, squares
@@ -16,8 +17,8 @@ from services.common.kernels.sums import root_scale, squares
 
 @triton.jit
 def linear_kernel(
-    x_ptr, weight_ptr, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, added_ptr,
-    rows, outputs, depth, stride, inverse_depth, eps,
+    x_ptr, weight_ptr, scales_ptr, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, added_ptr,
+    rows, outputs, depth, stride, scales_stride, inverse_depth, eps,
     ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, GATED: tl.constexpr,
     ADDED: tl.constexpr, GATES: tl.constexpr, OFFSET: tl.constexpr, X_LEFT: tl.constexpr,
     BULK: tl.constexpr, PDL: tl.constexpr,
@@ -28,9 +29,10 @@ def linear_kernel(
     for its norm unless `squares_ptr` is None. ADDED: the result, rounded as the library does, is added to a
     stream, and the sum's norm begun, whose weight is the stored one plus OFFSET. GATES: what `stream_ptr` holds is
     multiplied by the result's sigmoid. BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole
-    (tensor memory accelerator).
+    (tensor memory accelerator). With scales the weight has eight bits, and the grid's first dimension is tiles of rows.
     """
-    band, row, lane = tl.program_id(0), tl.arange(0, ROWS), tl.arange(0, BAND)
+    band, first_row = _placed(scales_ptr, ROWS)
+    row, lane = first_row + tl.arange(0, ROWS), tl.arange(0, BAND)
     line = band * BAND + lane
     end_line = outputs
     if GATED:
@@ -53,7 +55,9 @@ def linear_kernel(
     if BULK:
         total = _multiply_whole(x_ptr, weight_ptr, band * LINES, depth, ROWS, BAND, DEPTH, GATED)
     else:
-        total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN, X_LEFT)
+        total = multiply(
+            x_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, scales_stride, DEPTH, EVEN, X_LEFT
+        )  # fmt: skip
     allow_next(PDL)
     kind = out_ptr.dtype.element_ty
     result = total.to(kind).to(tl.float32)
@@ -81,7 +85,32 @@ def gated_by(mixed, gate):
 
 
 @triton.jit
+def _placed(scales_ptr, ROWS: tl.constexpr):
+    """Return a program's band of lines and its first row."""
+    if scales_ptr is None:
+        band, first_row = tl.program_id(0), 0
+    else:
+        band, first_row = tl.program_id(1), tl.program_id(0) * ROWS
+    return band, first_row
+
+
+@triton.jit
 def multiply(
+    x_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, scales_stride,
+    DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr,
+):  # fmt: skip
+    """Return the products of a band [lines, rows], by a weight of eight bits where it has scales."""
+    if scales_ptr is not None:
+        total = multiply_int8(
+            x_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, scales_stride, EVEN, X_LEFT
+        )  # fmt: skip
+    else:
+        total = _multiply_wide(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN, X_LEFT)
+    return total
+
+
+@triton.jit
+def _multiply_wide(
     x_ptr, weight_ptr, line, end_line, row, rows, depth, stride,
     DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr,
 ):  # fmt: skip

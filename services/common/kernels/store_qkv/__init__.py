@@ -4,13 +4,14 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import Normed
+from services.common.kernels.linear.int8_weight import Weight, widened
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv import reference
 
 
 def project_qkv(
     normed: Normed,
-    qkv_FD: Tensor,
+    qkv_FD: Weight,
     norm_HD: Tensor | None,
     rotation: Rotation,
     kv_2NSHD: Tensor,
@@ -32,8 +33,8 @@ def project_qkv(
         bias_F: what the projection adds to each line; None for a model without it.
         offset: what the head norms add to their weights.
     """
-    if on_kernel(qkv_FD):
+    if on_kernel(normed.rows_TD):
         from services.common.kernels.store_qkv import fused
 
         return fused.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
-    return reference.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
+    return reference.project_qkv(normed, widened(qkv_FD), norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)

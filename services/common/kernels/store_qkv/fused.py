@@ -8,8 +8,8 @@ import torch
 import triton
 from torch import Tensor
 
-from services.common.kernels.linear import Normed
-from services.common.kernels.linear.kernel import linear
+from services.common.kernels.linear import Normed, linear
+from services.common.kernels.linear.int8_weight import Weight, operands
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv.kernel import store_qkv
@@ -23,7 +23,7 @@ _SHARED_BYTES = 227 * 1024
 
 def project_qkv(
     normed: Normed,
-    qkv_FD: Tensor,
+    qkv_FD: Weight,
     norm_HD: Tensor | None,
     rotation: Rotation,
     kv_2NSHD: Tensor,
@@ -38,13 +38,13 @@ def project_qkv(
         mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
         return store_qkv(mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width)
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
-    assert qkv_FD.stride(1) == 1, "the kernel reads a weight along its inputs"
+    weight, scales, strides = operands(qkv_FD)
     x_TD, heads = normed.rows_TD.contiguous(), len(qkv_FD) // size
     rows, depth = x_TD.shape
     q_THD = x_TD.new_empty((rows, heads - 2 * kv_heads, size))
     project_kernel[(heads,)](
-        x_TD, qkv_FD, normed.squares_T, bias_F, norm_HD, rotation.cos_T1D,
-        rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, qkv_FD.stride(0),
+        x_TD, weight, scales, normed.squares_T, bias_F, norm_HD, rotation.cos_T1D,
+        rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, *strides,
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], 1.0 / depth, eps,
         ROWS=_row_tile(rows), SIZE=size, QUERIES=heads - 2 * kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,
         EVEN=depth % _DEPTH == 0, OFFSET=offset, PDL=PDL,

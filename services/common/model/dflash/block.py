@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
+from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.cublas import keep_order
+from services.common.kernels.linear.int8_tiling import MOST_ROWS
+from services.common.kernels.linear.int8_weight import Weight, quantised
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN
 from services.common.model.checkpoint import resolve_folder
@@ -45,7 +48,7 @@ class DflashBlock:
     def __init__(self, spec: DrafterSpec, layers: Sequence[LayerWeights], norm_D: Tensor, revision: str) -> None:
         self.spec = spec
         self.revision = revision
-        self._norm_D = norm_D
+        self._layers, self._norm_D = layers, norm_D
         self._masks = tuple(dict.fromkeys(spec.masks))
         self._stack = draft_stack(spec, layers, norm_D, [self._masks.index(mask) for mask in spec.masks])
         self._table = rotation_table(spec, spec.max_positions, norm_D.dtype, norm_D.device)
@@ -59,6 +62,27 @@ class DflashBlock:
         if positions != self._table.positions:
             self._table = rotation_table(self.spec, positions, self._norm_D.dtype, self._norm_D.device)
 
+    @property
+    def int8(self) -> bool:
+        """Whether products are by weights of eight bits."""
+        return any(layer.int8 for layer in self._layers)
+
+    @torch.no_grad()
+    def seat(self, sequences: int, head_VD: Tensor) -> Weight | None:
+        """Serve up to so many sequences at once; return a head of its own that drafts are scored with.
+
+        That is a copy of eight bits, where products have eight; without them there is none.
+        """
+        if not self.int8:
+            return None
+        head = quantised(head_VD)
+        if not on_kernel(head_VD):
+            return head.widened()
+        if sequences * self.spec.block_size > MOST_ROWS:
+            for weight in (head, *(weight for layer in self._layers for weight in layer.int8)):
+                weight.keep_wide()
+        return head
+
     @torch.no_grad()
     def propose(
         self,
@@ -66,7 +90,7 @@ class DflashBlock:
         rows: Rows,
         draft_kv_L2NSHD: Tensor,
         embed_VD: Tensor,
-        lm_head_VD: Tensor,
+        head: Weight,
         count: int | None = None,
         coupling: Coupling | None = None,
     ) -> Tensor:
@@ -85,9 +109,9 @@ class DflashBlock:
         # One product over flat rows, because a strided batch would read the head once for each sequence.
         rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
-            return argmax_token(coupling.apply(self._logits(rows_RD, lm_head_VD), take)).view(-1, take)
+            return argmax_token(coupling.apply(self._logits(rows_RD, head), take)).view(-1, take)
         # A scale above 0 and a bound keep the order.
-        return argmax_of_product(rows_RD, lm_head_VD).view(-1, take)
+        return argmax_of_product(rows_RD, head).view(-1, take)
 
     @torch.no_grad()
     def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
@@ -100,8 +124,8 @@ class DflashBlock:
         hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, states)
         return hidden_TD.view(*ids_BW.shape, -1)
 
-    def _logits(self, rows_RD: Tensor, lm_head_VD: Tensor) -> Tensor:
-        logits_RV, cap = linear(rows_RD, lm_head_VD), self.spec.logit_cap
+    def _logits(self, rows_RD: Tensor, head: Weight) -> Tensor:
+        logits_RV, cap = linear(rows_RD, head), self.spec.logit_cap
         if self.spec.logit_scale != 1.0:
             logits_RV = logits_RV * self.spec.logit_scale
         return torch.tanh(logits_RV / cap) * cap if cap else logits_RV
@@ -112,8 +136,9 @@ def load_block(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     random_weights: bool = False,
+    int8: bool = False,
 ) -> DflashBlock:
-    """Read the drafter's half of a drafter checkpoint.
+    """Read the drafter's half of a drafter checkpoint; with `int8` its products are by weights of eight bits.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
@@ -122,7 +147,9 @@ def load_block(
     if where.type == "cuda":
         keep_order()
     spec, checkpoint = open_drafter(resolve_folder(path), where, random_weights)
-    named = zip(prefixes(spec), spec.layers, strict=True)
-    layers = [read_layer(checkpoint, layer, spec.hidden_size, prefix, dtype, where) for prefix, layer in named]
+    layers = []
+    for prefix, layer in zip(prefixes(spec), spec.layers, strict=True):
+        read = read_layer(checkpoint, layer, spec.hidden_size, prefix, dtype, where)
+        layers.append(read.in_int8() if int8 else read)
     norm_D = checkpoint.read(NORM, (spec.hidden_size,), dtype).to(where)
     return DflashBlock(spec, layers, norm_D, checkpoint.revision)

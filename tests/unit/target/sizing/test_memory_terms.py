@@ -52,6 +52,11 @@ class Loaded:
         assert isinstance(self.spec, DrafterSpec)
         return elements(block_shapes(self.spec))
 
+    @property
+    def most_rows(self) -> int:
+        assert isinstance(self.spec, DrafterSpec)
+        return self.spec.block_size
+
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
         return kv_shape(self.spec, blocks, block_size)
 
@@ -97,6 +102,17 @@ def test_processes_are_planned_as_they_were_measured(
     terms = pair_terms(replace(ON_GPU, slots=slots), MODEL, CONTEXT, LIMIT, widths)
     assert terms.fixed["process"] / MIB == pytest.approx(target_mib, abs=24)
     assert terms.fixed["drafter"] / MIB - 2 * elements(block_shapes(B16)) / MIB == pytest.approx(drafter_mib, abs=24)
+
+
+@pytest.mark.parametrize(("slots", "more_mb"), [(8, -140), (16, 1711)])
+def test_a_drafter_in_eight_bits_is_planned(slots: int, more_mb: float) -> None:
+    """It has a head of its own; from 9 sequences of 16 rows on it keeps the wide numbers of both too."""
+    wide, eight = (
+        pair_terms(replace(ON_GPU, slots=slots, drafter_weights=kind), MODEL, CONTEXT, LIMIT, (1, 4, 8, 16)).fixed
+        for kind in ("dtype", "int8")
+    )
+    assert (eight["drafter"] - wide["drafter"]) / 1e6 == pytest.approx(more_mb, abs=30)
+    assert {**eight, "drafter": 0} == {**wide, "drafter": 0}
 
 
 def test_longer_rotary_tables_are_planned() -> None:

@@ -1,0 +1,1 @@
+"""What a drafter in eight bits costs and gains on a GPU."""
