@@ -56,7 +56,7 @@ def in_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, state: T
 def one_row(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, state: Tensor) -> Tensor:
     """Move the state [Z, K, V] by one row, in place, and return what the row reads [Z, 1, V]; no gradient.
 
-    q, k [Z, 1, K], v [Z, 1, V], beta and log decay g [Z, 1].
+    q, k [Z, 1, K] and v [Z, 1, V]. Beta and log decay g are [Z, 1].
     """
     state.mul_(g.exp()[..., None])
     state.baddbmm_(k.mT, (v - k @ state) * beta[..., None])

@@ -22,7 +22,7 @@ def decays(units):
 
 @triton.jit
 def inverse(lower):
-    """Return the inverse of 1 + a strictly lower triangle: blocks of two rows, then of 4, 8 and 16.
+    """Return the inverse of 1 + a strictly lower triangle: blocks of two rows, then of twice as many each time.
 
     The inverse of a lower block triangle has -C^-1 B A^-1 below the inverses of its diagonal.
     """
