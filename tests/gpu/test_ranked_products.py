@@ -70,6 +70,18 @@ def test_every_row_of_the_table_is_used_and_gives_torch_s_bits(library: Library)
         assert not Subject(library, case_of(product)).wrong(Candidate(Algorithm.parse(text), 0)), product
 
 
+def test_every_row_of_the_table_gives_the_bits_of_our_own_kernels(library: Library) -> None:
+    """On operands that cancel, so that what is left follows the order of the sum alone."""
+    device = torch.device(DEVICE, torch.cuda.current_device())
+    for product, one in ranked.ranked_products(device).items():
+        outputs, depth, rows = product
+        half_TD, half_FD = (torch.randn((n, depth // 2), dtype=torch.bfloat16, device=device) for n in (rows, outputs))
+        x, weight = torch.cat((half_TD, -half_TD), 1), torch.cat((half_FD, half_FD), 1)
+        out = one.multiply(x, weight, x.new_empty((rows, outputs)))
+        for few in (slice(0, FEW), slice(rows - FEW, rows)):
+            assert same_bits(out[few], kernel.linear(x[few], weight)), product
+
+
 def test_a_captured_product_is_computed_again_on_what_x_then_holds(library: Library) -> None:
     """A capture of all threads' calls fails at once when the library allocates or waits."""
     chosen = ranked.Ranked(Problem(library, *PRODUCTS[0]), exact(library, PRODUCTS[0])[0].algo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import runpy
@@ -14,20 +15,27 @@ import pytest
 import torch
 from torch import Tensor
 
+from deploy.stack import EMBEDDED
+from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
 from services.common.kernels.linear.cublaslt.library import CublasLtError, Library
 from services.common.kernels.linear.cublaslt.problem import Candidate
 from services.common.kernels.linear.ranked import Ranked
+from services.common.model.families import read_target_spec
+from services.target.device.exact.shape import PREFILL, every_shape
+from services.target.device.shapes import RunnerSettings, buckets_of, packs_of
 from tests.bench.gpu.products import __main__ as command
 from tests.bench.gpu.products import subject
-from tests.bench.gpu.products.cases import ROWS, Case, cases
+from tests.bench.gpu.products.cases import Case, cases, context_weights, layer_weights
 from tests.bench.gpu.products.contest import Contest, Effort
-from tests.bench.gpu.products.table_file import MODULE, merged, text_of
+from tests.bench.gpu.products.table_file import MODULE, RESULTS, Table, merged, ranked_before, saved, text_of
 from tests.bench.gpu.shapes import SHAPES
 from tests.support.fake_cublaslt import FakeLt
 
 GPU, VERSION = "NVIDIA H200", 130100
 LAUNCHES = 4
+WIDTHS = (1, 4, 6, 8, 12, 16)
+OWN_ROWS = 64
 
 
 def numbered(number: int) -> Algorithm:
@@ -134,11 +142,56 @@ def test_the_module_that_is_written_says_what_was_found(tmp_path: Path, rows: di
 
 
 def test_every_weight_of_qwen3_4b_is_ranked_layers_first() -> None:
-    every = list(cases(SHAPES["qwen3-4b"], ROWS))
+    every = list(cases(SHAPES["qwen3-4b"]))
     assert [case.product[:2] for case in every[:4]] == [(6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728)]
     assert {case.product for case in every} >= {(151936, 2560, 128), (2560, 12800, 8192), (10240, 2560, 512)}
     assert len({case.product for case in every}) == len(every)
     assert 7 <= next(case.least_us for case in every if case.product == (6144, 2560, 128)) <= 9
+
+
+@pytest.mark.parametrize(("slots", "packed"), [(8, 2048), (16, 2048), (32, 2048), (64, 3840), (128, 4096)])
+def test_whatever_a_target_captures_of_many_rows_is_ranked(slots: int, packed: int) -> None:
+    """Packs are as large as `pack_tokens` of that many slots."""
+    shape = SHAPES["qwen3-4b"]
+    ranked_ones = {case.product for case in cases(shape)}
+    packs = packs_of(packed, read_target_spec(EMBEDDED / "target"), torch.device("cuda"))
+    captured = every_shape(RunnerSettings(slots, 64, 64, widths=WIDTHS, buckets=buckets_of(slots), packs=packs))
+    weights = {**layer_weights(shape), **context_weights(shape)}.values()
+    for one in captured:
+        if one.rows > OWN_ROWS:
+            assert {(*weight, one.rows) for weight in weights} <= ranked_ones, one
+            assert one.kind == PREFILL or (shape.vocab, shape.hidden, one.rows) in ranked_ones, one
+
+
+def test_the_table_holds_what_was_measured() -> None:
+    table: Table = {}
+    for document in saved(RESULTS):
+        table = merged(table, document["device"], document["cublaslt"], document["rows"])
+    assert table == ALGORITHMS
+    assert ALGORITHMS[GPU, VERSION]
+
+
+def test_what_was_ranked_before_is_known_by_gpu_and_version(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"outputs": 8, "depth": 16, "rows": 128},
+        {"outputs": 8, "depth": 16, "rows": 256, "error": "failed"},
+    ]
+    for day, gpu, version in (("1", GPU, VERSION), ("2", "other", VERSION), ("3", GPU, VERSION + 1)):
+        document = {"device": gpu, "cublaslt": version, "rows": rows if day == "1" else [{**rows[0], "rows": 512}]}
+        (tmp_path / f"gpu_h200_products_{day}.json").write_text(json.dumps(document))
+    assert ranked_before(tmp_path, GPU, VERSION) == {(8, 16, 128)}
+
+
+def test_products_that_were_ranked_are_not_ranked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(new: bool = False, only: str = "", rows: list[int] | None = None) -> set[tuple[int, int, int]]:
+        arguments = argparse.Namespace(new=new, only=only, rows=rows)
+        return {case.product for case in command._chosen(arguments, VERSION)}
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: GPU)
+    known = ranked_before(RESULTS, GPU, VERSION)
+    assert known
+    assert chosen(new=True) == chosen() - known
+    assert chosen(only="down", rows=[96]) == {(2560, 9728, 96)}
 
 
 def in_order(x_TD: Tensor, weight_FD: Tensor, parts: int = 1) -> Tensor:
@@ -177,6 +230,7 @@ def test_the_command_keeps_what_it_found(
             raise CublasLtError("cublasLtMatmul", 13, "CUBLAS_STATUS_EXECUTION_FAILED")
         return game
 
+    monkeypatch.setattr(command, "ALGORITHMS", {})
     monkeypatch.setattr(command, "loaded_library", lambda: Library(FakeLt()))
     monkeypatch.setattr(command, "Subject", subject_of)
     monkeypatch.setattr(command, "GpuClock", lambda: game)

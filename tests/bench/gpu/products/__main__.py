@@ -19,11 +19,11 @@ import torch
 from services.common.device.device import sound
 from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.cublaslt.library import Library, loaded_library
-from tests.bench.gpu.products.cases import ROWS, Case, cases
+from tests.bench.gpu.products.cases import Case, cases
 from tests.bench.gpu.products.clock import GpuClock
 from tests.bench.gpu.products.contest import LEAST_GAIN, Contest
 from tests.bench.gpu.products.subject import Subject
-from tests.bench.gpu.products.table_file import MODULE, merged, text_of
+from tests.bench.gpu.products.table_file import MODULE, RESULTS, merged, ranked_before, text_of
 from tests.bench.gpu.race.meter import Meter, beside
 from tests.bench.gpu.results import circumstances
 from tests.bench.gpu.shapes import SHAPES
@@ -39,7 +39,7 @@ def main() -> int:
     if library is None:
         print("torch has loaded no cuBLASLt: this needs a GPU", file=sys.stderr)
         return 2
-    every = [case for case in cases(SHAPES["qwen3-4b"], chosen.rows) if chosen.only in case.name]
+    every = _chosen(chosen, library.version)
     with torch.inference_mode(), Meter() as meter:
         rows = _ranked(every, library, start + chosen.seconds, meter, _Files(chosen, library))
     left = every[len(rows) :]
@@ -52,12 +52,19 @@ def main() -> int:
     return 1 if failed or not rows else 0
 
 
+def _chosen(chosen: argparse.Namespace, version: int) -> list[Case]:
+    known = ranked_before(RESULTS, torch.cuda.get_device_name(), version) if chosen.new else ()
+    named = (case for case in cases(SHAPES["qwen3-4b"]) if chosen.only in case.name)
+    return [case for case in named if case.product not in known and case.rows in (chosen.rows or [case.rows])]
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.products", description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
+    parser.add_argument("--rows", type=int, nargs="*", help="by default all that targets capture")
     parser.add_argument("--only", default="", help="what the name of a weight must contain")
+    parser.add_argument("--new", action="store_true", help="only what no saved file has for this GPU and library")
     parser.add_argument("--seconds", type=float, default=100.0, help="no product is begun later")
-    parser.add_argument("--save", type=Path, default=Path("tests/bench/results"), help="folder of the JSON file")
+    parser.add_argument("--save", type=Path, default=RESULTS, help="folder of the JSON file")
     parser.add_argument("--table", type=Path, default=MODULE, help="the module that is written")
     return parser.parse_args()
 
@@ -70,7 +77,7 @@ class _Files:
         document = {"bench": "products", **circumstances("qwen3-4b", "tests.bench.gpu.products")}
         self._document = document | {"cublaslt": library.version}
         name = self._gpu.split()[-1].lower()
-        self._json = chosen.save / f"gpu_{name}_products_{time.strftime('%Y-%m-%d')}.json"
+        self._json = chosen.save / f"gpu_{name}_products_{time.strftime('%Y-%m-%d_%H%M')}.json"
         self._table, self._before = chosen.table, MODULE.read_text()
         for path in (self._json, self._table):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,11 @@ from services.common.kernels.linear.allowed import Product
 from tests.support.tiny_checkpoints import TinyShape
 
 ROWS = (128, 512, 2048, 256, 1024, 4096, 8192)
-MORE_ROWS = (1536, 3072)
-"""Rows of packs of prompts between those."""
-HEAD_ROWS = (128, 256, 512)
-DRAFTS = (8, 32)
+MORE_ROWS = (1536, 3072, 3840, 96, 192, 384, 768)
+"""Rows between those: of packs of prompts, then of rounds that are six or twelve wide."""
+HEAD_ROWS = (128, 256, 512, 1024, 2048, 96, 192, 384, 768, 1536)
+"""Rows of rounds; of a pack the head sees last tokens alone."""
+DRAFTS = (8, 32, 16, 64, 128)
 """Sequences of a draft whose head is ranked."""
 
 
@@ -38,17 +39,19 @@ class Case:
         return max(2 * elements / 4.5e6, 2 * self.outputs * self.depth * self.rows / 800e6)
 
 
-def cases(shape: TinyShape, rows: Sequence[int], more: Sequence[int] = MORE_ROWS) -> Iterator[Case]:
-    """Yield what matters most first: layers, head, draft context, the draft's head, then rows between."""
-    layers = layer_weights(shape)
-    yield from (Case(name, *weight, count) for count in rows for name, weight in layers.items())
-    yield from (Case("head", shape.vocab, shape.hidden, count) for count in HEAD_ROWS if count in rows)
-    context = context_weights(shape)
-    yield from (Case(name, *weight, count) for count in rows for name, weight in context.items())
+def cases(shape: TinyShape) -> Iterator[Case]:
+    """Yield what matters most first: layers, head, draft context, the draft's head, then the same of rows between."""
+    yield from _of_target(shape, ROWS)
     for sequences in DRAFTS:
         count = sequences * (shape.block_size - 1)
         yield Case("draft_head", columns_at_once(count, shape.vocab), shape.hidden, count)
-    yield from (Case(name, *weight, count) for count in more for name, weight in layers.items())
+    yield from _of_target(shape, MORE_ROWS)
+
+
+def _of_target(shape: TinyShape, rows: Sequence[int]) -> Iterator[Case]:
+    yield from (Case(name, *weight, count) for count in rows for name, weight in layer_weights(shape).items())
+    yield from (Case("head", shape.vocab, shape.hidden, count) for count in HEAD_ROWS if count in rows)
+    yield from (Case(name, *weight, count) for count in rows for name, weight in context_weights(shape).items())
 
 
 def layer_weights(shape: TinyShape) -> dict[str, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from services.common.kernels.linear.allowed import Product
 
 Table = Mapping[tuple[str, int], Mapping[Product, str]]
 MODULE = Path(algorithms.__file__)
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def merged(known: Table, gpu: str, version: int, rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -25,6 +27,17 @@ def merged(known: Table, gpu: str, version: int, rows: Iterable[Mapping[str, Any
         if row.get("enters"):
             now[product] = row["algorithm"]
     return {**known, key: now}
+
+
+def saved(folder: Path) -> list[dict[str, Any]]:
+    """Return what was saved in a folder, oldest first."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("gpu_*_products_*.json"))]
+
+
+def ranked_before(folder: Path, gpu: str, version: int) -> set[Product]:
+    """Return the products that saved files have for a GPU and a version of the library, errors aside."""
+    here = (one["rows"] for one in saved(folder) if (one["device"], one["cublaslt"]) == (gpu, version))
+    return {(row["outputs"], row["depth"], row["rows"]) for rows in here for row in rows if "error" not in row}
 
 
 def text_of(table: Table, before: str) -> str:

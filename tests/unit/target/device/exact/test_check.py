@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.common.device.numerics import Numerics
-from services.common.kernels.linear import allowed
+from services.common.kernels.linear import algorithms, allowed
 from services.common.model import load_target
 from services.common.request.errors import Code, PacelineError
 from services.target.device.exact import check
@@ -153,6 +153,12 @@ def test_a_verdict_that_cannot_be_kept_is_still_told(tmp_path: Path) -> None:
 def test_verdicts_lie_beside_the_compiled_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     assert VerdictFile("key").path == tmp_path / "paceline-exact" / "key.json"
+
+
+def test_a_new_table_of_algorithms_is_compared_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, table, read = check._sources(), Path(algorithms.__file__), Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"\n" if path == table else b""))
+    assert check._sources() != before
 
 
 def test_a_verdict_is_of_numerics_models_shapes_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
