@@ -59,7 +59,7 @@ _ALIKE: dict[tuple[int, int], tuple[Tiling, Tiling, Tiling | None]] = {
     (5120, 17408): (_NARROW, Tiling(64, 128, 8, bulk=True), None),
     (248320, 5120): (_HEAD, Tiling(128, 128, 5, bulk=True), None),
 }
-"""Cuts for up to 16, 32 and 64 rows of weights whose own were not measured, like those of measured shapes near them."""
+"""Cuts by rows, for weights whose own were not measured: like those of measured shapes near them."""
 _ROWS = (16, 32, 64)
 
 
