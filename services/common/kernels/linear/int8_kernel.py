@@ -1,7 +1,7 @@
 """Products by weights of eight bits on the GPU: half the bytes of wide ones, and the same bits.
 
-Bytes for T rows: F D (1 + 4/128), read once where a tile holds all rows. Many rows go through the library with the wide
-numbers.
+Bytes for T rows: F D and a 32nd of it for scales, read once where a tile holds all rows. Many rows go through the
+library with the wide numbers.
 """
 
 import torch
