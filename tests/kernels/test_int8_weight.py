@@ -20,7 +20,7 @@ def test_every_number_is_exact_in_two_bytes() -> None:
 def test_a_number_is_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
     """A step is a power of two, of which the largest number of its group has 64 to 127."""
     weight_FD = (torch.randn(33, 300, generator=RANDOM) * torch.logspace(-6, 3, 33)[:, None]).to(dtype)
-    weight_FD[5, 128:256] = 0.0
+    weight_FD[5, 128:256], weight_FD[7, 3] = 0.0, 127.9
     found = quantised(weight_FD)
     wide_FD = found.widened()
     assert (found.shape, wide_FD.dtype, wide_FD.shape) == ((33, 300), dtype, weight_FD.shape)
