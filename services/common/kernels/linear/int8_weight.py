@@ -113,12 +113,13 @@ def _packed(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
     part_FG, exponent_FG = torch.frexp(padded_FGX.abs().amax(-1))
     # The largest number of a group becomes 64 to 127; one that would be rounded to 128 takes the next power.
     exponent_FG = exponent_FG - 7 + (part_FG >= (_MOST + 0.5) / 128).to(exponent_FG.dtype)
-    scale_FG = torch.ldexp(torch.ones_like(part_FG), exponent_FG.clamp_min(_LEAST_EXPONENT))
+    # By their bits: a GPU's power function may miss a power of two by a little.
+    scale_FG = ((exponent_FG.clamp_min(_LEAST_EXPONENT) + 127) << 23).view(torch.float32)
     whole_FGX = (padded_FGX / scale_FG[..., None]).round_().clamp_(-_MOST, _MOST)
     bytes_FGX = (whole_FGX + _BIAS).to(torch.uint8)
     pairs = torch.stack((bytes_FGX[..., :HALF], bytes_FGX[..., HALF:]), -1).contiguous()
     words_NTGH = pairs.view(torch.int16).squeeze(-1).unflatten(0, (-1, TILE))
-    return words_NTGH.transpose(1, 2), scale_FG[:outputs].float().t()
+    return words_NTGH.transpose(1, 2), scale_FG[:outputs].t()
 
 
 def _numbers(part: Int8Weight) -> Tensor:
