@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.stack import EMBEDDED, Stack, StackError, StackSettings, describe_target
+from deploy.stack import EMBEDDED, REPOSITORY, Stack, StackError, StackSettings, describe_target
 from deploy.up import print_progress
 from paceline import Answer, Client, Options
 from services.common.pb.paceline.v1 import target_pb2
 
 ALTERNATIONS = 5
+HYBRID = REPOSITORY / "models" / "embedded-hybrid"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def main() -> int:
     """Runs the demo; 0 when every text was the same with speculation and without."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--prompts", default="", help="file with one prompt per line; default: held-out prompts")
+    parser.add_argument("--hybrid", action="store_true", help="serve the pair whose target is a hybrid like Qwen3.5")
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer; default: %(default)s")
     parser.add_argument(
         "--setup-s", type=float, default=0.0, help="seconds that the set-up took, for the report; default: %(default)s"
@@ -49,7 +51,10 @@ def main() -> int:
     prompts = read_prompts(chosen.prompts)
     started = time.monotonic()
     try:
-        with Stack(StackSettings(), progress=print_progress) as stack, Client(stack.gateway_address) as client:
+        with (
+            Stack(pair_settings(chosen.hybrid), progress=print_progress) as stack,
+            Client(stack.gateway_address) as client,
+        ):
             target = describe_target(stack.pairs()[0].target_address)
             print_progress(
                 f"GPU sharing: {target.gpu_sharing}; hand-off between target and drafter: {target.handoff_mode}"
@@ -62,6 +67,15 @@ def main() -> int:
         return 1
     report(greedy, sampled, target, chosen.setup_s, time.monotonic() - started)
     return 0 if all(c.identical for c in [*greedy, *sampled]) else 1
+
+
+def pair_settings(hybrid: bool) -> StackSettings:
+    """The embedded pair, or the embedded hybrid pair."""
+    if not hybrid:
+        return StackSettings()
+    return StackSettings(
+        model=str(HYBRID / "target"), drafter=str(HYBRID / "drafter"), model_name="paceline-embedded-hybrid"
+    )
 
 
 def read_prompts(path: str, count: int = 4) -> list[str]:

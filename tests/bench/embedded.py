@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from deploy.demo import read_prompts
-from deploy.stack import EMBEDDED, REPOSITORY, Stack, StackSettings
+from deploy.demo import pair_settings, read_prompts
+from deploy.stack import REPOSITORY, Stack, StackSettings
 from paceline import Answer, Client, Options
 
 ALTERNATIONS = 5
@@ -55,20 +55,21 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--speed-prompts", type=int, default=8)
+    parser.add_argument("--hybrid", action="store_true", help="measure the pair whose target is a hybrid")
     parser.add_argument("--save", default="")
     chosen = parser.parse_args()
-    prompts = read_prompts("", chosen.prompts)
+    pair, prompts = pair_settings(chosen.hybrid), read_prompts("", chosen.prompts)
     rows: list[Acceptance] = []
     for proposer in ("dflash", "ngram"):
-        rows += acceptance(proposer, prompts, chosen.tokens)
-    speeds = speed(prompts[: chosen.speed_prompts], 128)
+        rows += acceptance(replace(pair, proposer=proposer), prompts, chosen.tokens)
+    speeds = speed(pair, prompts[: chosen.speed_prompts], 128)
     report(rows, speeds, chosen.save)
     return 0
 
 
-def acceptance(proposer: str, prompts: Sequence[str], tokens: int) -> list[Acceptance]:
+def acceptance(pair: StackSettings, prompts: Sequence[str], tokens: int) -> list[Acceptance]:
     """Tau at the widest width, greedy and sampled."""
-    settings = StackSettings(proposer=proposer, cluster_flags=["--adaptive", "false"])
+    settings, proposer = replace(pair, cluster_flags=["--adaptive", "false"]), pair.proposer
     rows = []
     with Stack(settings, progress=note) as stack, Client(stack.gateway_address) as client:
         for temperature in TEMPERATURES:
@@ -99,12 +100,12 @@ def distinct(results: Iterable[Answer]) -> float:
     return sum(len(set(grams)) for grams in every) / sum(len(grams) for grams in every)
 
 
-def speed(prompts: Sequence[str], tokens: int) -> list[Speed]:
+def speed(pair: StackSettings, prompts: Sequence[str], tokens: int) -> list[Speed]:
     """Speculative against plain, and plain against transformers, in turn on the same prompts."""
-    with Stack(StackSettings(), progress=note) as stack, Client(stack.gateway_address) as client:
+    with Stack(pair, progress=note) as stack, Client(stack.gateway_address) as client:
         client.generate(prompts[0], options(tokens))
         rows = [speculation(client, prompts, tokens, temperature) for temperature in TEMPERATURES]
-        return [*rows, against_transformers(client, prompts, tokens)]
+        return [*rows, against_transformers(client, pair.model, prompts, tokens)]
 
 
 def speculation(client: Client, prompts: Sequence[str], tokens: int, temperature: float) -> Speed:
@@ -120,7 +121,7 @@ def speculation(client: Client, prompts: Sequence[str], tokens: int, temperature
     return summarise("speculative / plain", temperature, pairs)
 
 
-def against_transformers(client: Client, prompts: Sequence[str], tokens: int) -> Speed:
+def against_transformers(client: Client, folder: str, prompts: Sequence[str], tokens: int) -> Speed:
     """Our plain decoding over the generate method of transformers, greedy, with its K/V cache, one thread each."""
     import torch
     from tokenizers import Tokenizer
@@ -128,8 +129,8 @@ def against_transformers(client: Client, prompts: Sequence[str], tokens: int) ->
 
     note("plain and transformers in turn")
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_pretrained(str(EMBEDDED / "target"), dtype=torch.float32).eval()
-    tokenizer = Tokenizer.from_file(str(EMBEDDED / "target" / "tokenizer.json"))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
     pairs = []
     for prompt in prompts:
         ids = torch.tensor([tokenizer.encode(prompt).ids])

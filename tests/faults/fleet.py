@@ -244,11 +244,11 @@ class Fleet:
 
 @asynccontextmanager
 async def running_fleet(
-    pairs: int, flags: Sequence[str] = (), points: str = PACE, alike: bool = False, family: str = "qwen3"
+    pairs: int, flags: Sequence[str] = (), points: str = PACE, alike: bool = False, models: TinyPair | None = None
 ) -> AsyncIterator[Fleet]:
-    """A fleet in a folder of its own, gone afterwards."""
+    """A fleet in a folder of its own, gone afterwards; without `models` it serves random ones."""
     folder = Path(tempfile.mkdtemp(prefix="pl-"))
-    fleet = Fleet(folder, write_tiny(folder / "models", seed=5, family=family), flags, points, alike)
+    fleet = Fleet(folder, models or write_tiny(folder / "models", seed=5), flags, points, alike)
     try:
         await fleet.start(pairs)
         yield fleet

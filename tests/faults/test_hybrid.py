@@ -1,4 +1,4 @@
-"""Pairs with recurrent layers: targets and drafters are killed in turn, and streams say the same text."""
+"""The embedded hybrid pair: targets and drafters are killed in turn, and streams say the same text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
+from deploy.demo import HYBRID
 from tests.faults.answers import migrations, same
 from tests.faults.conftest import Size
 from tests.faults.fleet import Fleet, running_fleet
+from tests.support.tiny_checkpoints import TinyPair
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.whole]
 STREAMS, TOKENS = 8, 80
@@ -20,8 +22,8 @@ STREAMS, TOKENS = 8, 80
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hybrids() -> AsyncIterator[Fleet]:
-    """Two pairs of Gated DeltaNet and attention and a gateway; one drafts by a model, one by the text."""
-    async with running_fleet(2, ("--slots", "8"), family="qwen3_5") as made:
+    """Two such pairs and a gateway; one drafts by a model, one by the text."""
+    async with running_fleet(2, ("--slots", "8"), models=TinyPair(HYBRID / "target", HYBRID / "drafter")) as made:
         yield made
 
 
