@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--save", default=None, help=f"folder of the JSON file; {RESULTS} unless --tiny")
     parser.add_argument("--only", default="", help="of kernels: what a name must contain")
     parser.add_argument("--mps", choices=("auto", "true", "false"), help="auto for pair, false for kills")
+    parser.add_argument("--hybrid", action="store_true", help="of pair and kills: models/embedded-hybrid")
     parser.add_argument(
         "--exact", choices=("fallback", "strict", "off"), default="fallback", help="of rounds: the check"
     )
@@ -34,6 +35,7 @@ def main() -> int:
         parser.error("cost needs --against")
     chosen.save = chosen.save if chosen.save is not None else "" if chosen.tiny else RESULTS
     chosen.shape = "tiny" if chosen.tiny else "qwen3-4b"
+    chosen.suffix = "-hybrid" if chosen.hybrid else ""
     return STAGES[chosen.stage](chosen)
 
 
@@ -54,14 +56,15 @@ def _rounds(chosen: argparse.Namespace) -> int:
 def _pair(chosen: argparse.Namespace) -> int:
     from tests.bench.gpu.exact.served import rows_of_pair  # imports Ray
 
-    return conclude("pair", "embedded", rows_of_pair(chosen.tiny, chosen.mps or "auto"), chosen.save)
+    rows = rows_of_pair(chosen.tiny, chosen.hybrid, chosen.mps or "auto")
+    return conclude(f"pair{chosen.suffix}", f"embedded{chosen.suffix}", rows, chosen.save)
 
 
 def _kills(chosen: argparse.Namespace) -> int:
     from tests.bench.gpu.exact.served import rows_of_kills  # imports Ray
 
-    rows, passed = rows_of_kills(chosen.tiny, chosen.mps or "false")
-    return conclude("kills", "embedded", rows, chosen.save, passed)
+    rows, passed = rows_of_kills(chosen.tiny, chosen.hybrid, chosen.mps or "false")
+    return conclude(f"kills{chosen.suffix}", f"embedded{chosen.suffix}", rows, chosen.save, passed)
 
 
 STAGES = {"cost": _cost, "kernels": _kernels, "kills": _kills, "pair": _pair, "rounds": _rounds}

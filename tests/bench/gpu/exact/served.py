@@ -1,4 +1,4 @@
-"""The embedded pair, placed by Ray, through a gateway: speculation on and off, alone and together, and after kills.
+"""An embedded pair, placed by Ray, through a gateway: speculation on and off, alone and together, and after kills.
 
 It imports Ray, which reads its environment then: a process that imports it runs one stage only.
 """
@@ -13,10 +13,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deploy.demo import HYBRID
+from deploy.stack import EMBEDDED
 from paceline import AsyncClient
 from tests.bench.gpu.exact.report import Row, exact_row
 from tests.bench.gpu.exact.streams import Asked, Traffic, Writer
@@ -38,10 +40,18 @@ class Load:
     at_once: int
     drafted: int
     kills: int
+    folder: Path = EMBEDDED
 
 
 FULL = Load("cuda", "bfloat16", 64, prompts=128, tokens=128, at_once=64, drafted=3, kills=32)
 TINY = Load("cpu", "float32", 4, prompts=6, tokens=24, at_once=4, drafted=1, kills=2)
+LOADS = {
+    (False, False): FULL,
+    (True, False): TINY,
+    (False, True): replace(FULL, prompts=64, at_once=32, kills=20, folder=HYBRID),
+    (True, True): replace(TINY, folder=HYBRID),
+}
+"""By whether they are tiny, and of the hybrid pair."""
 
 
 async def pair_rows(load: Load, mps: str) -> list[Row]:
@@ -114,7 +124,8 @@ async def _kills(cluster: Cluster, count: int) -> dict[str, int]:
 async def _served(load: Load, mps: str, changes: dict[str, Any]) -> AsyncIterator[tuple[Cluster, Writer]]:
     run_dir = Path(FOLDER.name) / "c"
     run_dir.mkdir(mode=0o700)
-    cluster = Cluster(load.device, mps, run_dir, dtype=load.dtype, slots=load.slots, **changes)
+    models = {"model": str(load.folder / "target"), "drafter": str(load.folder / "drafter")}
+    cluster = Cluster(load.device, mps, run_dir, dtype=load.dtype, slots=load.slots, **models, **changes)
     try:
         await cluster.start()
         async with AsyncClient(await cluster.gateway_address()) as client:
@@ -124,11 +135,11 @@ async def _served(load: Load, mps: str, changes: dict[str, Any]) -> AsyncIterato
         FOLDER.cleanup()
 
 
-def rows_of_pair(tiny: bool, mps: str) -> list[Row]:
+def rows_of_pair(tiny: bool, hybrid: bool, mps: str) -> list[Row]:
     """`pair_rows` in this process."""
-    return asyncio.run(pair_rows(TINY if tiny else FULL, mps))
+    return asyncio.run(pair_rows(LOADS[tiny, hybrid], mps))
 
 
-def rows_of_kills(tiny: bool, mps: str) -> tuple[Sequence[Row], bool]:
+def rows_of_kills(tiny: bool, hybrid: bool, mps: str) -> tuple[Sequence[Row], bool]:
     """`kill_rows` in this process."""
-    return asyncio.run(kill_rows(TINY if tiny else FULL, mps))
+    return asyncio.run(kill_rows(LOADS[tiny, hybrid], mps))
