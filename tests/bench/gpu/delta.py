@@ -1,15 +1,18 @@
 """python -m tests.bench.gpu.delta: Gated DeltaNet of all layers in one captured graph, compared and timed.
 
 First rows are compared with the token loop in float64 and between cuts, by their bits; then rounds and chunks are timed
-by cut. A table, then one line of JSON; exits with 1 when anything differs.
+by cut. A table, then one line of JSON; exits with 1 when anything differs. Kernels are compiled side by side before.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import multiprocessing
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
@@ -38,8 +41,10 @@ ROUND_CUTS = (
     Cut(32, 4, fused=True),
 )  # fmt: skip
 CHUNK_CUTS = (Cut(16, 2), Cut(16, 2, 3), Cut(32, 2, 3), Cut(32, 4, 3), Cut(64, 4), Cut(64, 4, 3), Cut(128, 8, 3))
+EVERY_CUT = tuple(dict.fromkeys((*ROUND_CUTS, *CHUNK_CUTS)))
 ACCEPTED = {1: 1, 8: 5, 16: 6}
 """Rows of the round before that stayed, by width."""
+COMPILE_S = 60.0
 BARS = {(1, 1): 140.0, (1, 8): 180.0, (1, 16): 200.0}
 
 
@@ -58,16 +63,51 @@ def main() -> int:
     parser.add_argument("--save", default="", help="file of the results")
     parser.add_argument("--cuts", action="store_true", help="time every cut, not the one that serves alone")
     parser.add_argument("--check", action="store_true", help="compare only")
+    parser.add_argument("--seconds", type=float, default=95.0, help="cuts that come later are not timed")
     chosen = parser.parse_args()
+    until = time.monotonic() + chosen.seconds
     shape, dtype = (TINY, torch.float32) if INTERPRETED else (QWEN, torch.bfloat16)
+    if not INTERPRETED:
+        compile_cuts(shape, dtype)
     rows, sound = compared(shape, dtype)
     if not chosen.check and not INTERPRETED:
-        rows += timed(shape, dtype, chosen.cuts)
+        rows += timed(shape, dtype, chosen.cuts, until)
     told = {"bench": "gpu delta", **circumstances("qwen3.5-4b", "tests.bench.gpu.delta"), "rows": rows}
     if chosen.save:
         Path(chosen.save).write_text(json.dumps(told, indent=1) + "\n")
     print(json.dumps(told))
     return 0 if sound else 1
+
+
+def compile_cuts(shape: Shape, dtype: torch.dtype) -> None:
+    """Each cut in a process of its own, which leaves kernels in Triton's cache; one that fails will fail again."""
+    started, spawn = time.monotonic(), multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=try_cut, args=(shape, dtype, cut), daemon=True) for cut in EVERY_CUT]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(max(0.0, started + COMPILE_S - time.monotonic()))
+        if worker.is_alive():
+            worker.terminate()
+    tell({"step": "compile", "seconds": round(time.monotonic() - started, 1)})
+
+
+def try_cut(shape: Shape, dtype: torch.dtype, cut: Cut) -> None:
+    """Runs a short text by it, to compile what it needs."""
+    torch.set_num_threads(1)
+    layer = Layer(shape, dtype, 2)
+    with contextlib.suppress(Exception):
+        in_pieces(layer, layer.rows(150), cut, layer.state_SHKV[0])
+
+
+def attempted(row: Row, measured: Callable[[], Row], until: float) -> Row:
+    """The row with what is measured, or why it is not."""
+    if time.monotonic() > until:
+        return row | {"failed": "no time is left"}
+    try:
+        return row | measured()
+    except Exception as error:  # a cut that does not fit must not end the run
+        return row | {"failed": repr(error)[:200]}
 
 
 def compared(shape: Shape, dtype: torch.dtype) -> tuple[list[Row], bool]:
@@ -83,7 +123,7 @@ def compared(shape: Shape, dtype: torch.dtype) -> tuple[list[Row], bool]:
     found = Told()
     found.append({"step": "token loop", "read_off": off, "state_off": state_off})
     sound = state_off <= 1e-5 and off <= (1e-5 if dtype == torch.float32 else 1e-2)
-    for cut in (*ROUND_CUTS, *CHUNK_CUTS):
+    for cut in EVERY_CUT:
         if cut.columns > shape.v_dim or (INTERPRETED and cut.columns == 16):
             continue
         try:
@@ -102,8 +142,7 @@ def in_pieces(layer: Layer, rows_TF: Tensor, cut: Cut, state_HKV: Tensor) -> Ten
     """A chunk and rounds of each width in turn; NaN where the state at the end differs."""
     widest, at, read = layer.shape.widest, 0, []
     first = len(rows_TF) // 2
-    chunk = cut._replace(fused=False)
-    read.append(layer.run([1], [0], rows_TF[None, :first], [first], cut=chunk)[0])
+    read.append(layer.run([1], [0], rows_TF[None, :first], [first], cut=None if cut.fused else cut)[0])
     at = first
     widths = cycle((1, 3, widest, 1, widest // 2, widest))
     while width := min(next(widths), len(rows_TF) - at):
@@ -121,7 +160,7 @@ class Stack:
     """Layers with slots for some sequences, in several sets that replays use in turn."""
 
     def __init__(self, shape: Shape, dtype: torch.dtype, sequences: int, width: int) -> None:
-        self.shape, self.width = shape, width
+        self.shape, self.sequences, self.width = shape, sequences, width
         sets = SETS if sequences <= 8 else 1
         self._layer = Layer(shape, dtype, 1)
         size = (LAYERS, sets * sequences, shape.heads, shape.k_dim, shape.v_dim)
@@ -150,6 +189,7 @@ class Stack:
         self._lengths_B.copy_(torch.tensor(lengths))
         self._folded_B.copy_(torch.tensor(folded))
         self._valid_B.fill_(self.width)
+        torch.cuda.synchronize()
 
     def _run(self, cut: Cut, prompt: bool) -> None:
         layer = self._layer
@@ -183,61 +223,47 @@ def micros(call: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def timed(shape: Shape, dtype: torch.dtype, every: bool) -> list[Row]:
+def timed(shape: Shape, dtype: torch.dtype, every: bool, until: float) -> list[Row]:
     """Rounds of one and of 32 sequences, then chunks."""
     numbers = torch.randn(1 << 28, device=DEVICE)
     bandwidth = numbers.nbytes / micros(numbers.sum, 4)
     rows = Told()
     rows.append({"step": "read", "tb_s": round(bandwidth / 1e6, 3)})
     for sequences, width in ((1, 1), (1, 8), (1, 16), (32, 1), (32, 8)):
-        rows += round_rows(shape, dtype, sequences, width, every, bandwidth)
+        stack = Stack(shape, dtype, sequences, width)
+        state_bytes = LAYERS * sequences * shape.heads * shape.k_dim * shape.v_dim * 4
+        floor = state_bytes * (1 + ACCEPTED[width] / BLOCK) / bandwidth
+        told: Row = {"step": "round", "sequences": sequences, "width": width, "floor_us": round(floor, 1)}
+        told["bar"] = BARS.get((sequences, width), round(2 * floor, 1))
+        for cut in ROUND_CUTS if every else (cut_rows(sequences, shape.heads, shape.v_dim, True),):
+            rows.append(attempted(told | {"cut": str(tuple(cut))}, partial(round_us, stack, cut), until))
     for sequences, width, length in ((1, 2048, 0), (8, 512, 0), (1, 2048, 6144)):
-        rows += chunk_rows(shape, dtype, sequences, width, length, every)
+        stack, products = Stack(shape, dtype, sequences, width), products_us(sequences * width, dtype)
+        told = {"step": "chunk", "sequences": sequences, "width": width, "length": length}
+        for cut in CHUNK_CUTS if every else (cut_rows(sequences, shape.heads, shape.v_dim, False),):
+            measured = partial(chunk_us, stack, cut, length, products)
+            rows.append(attempted(told | {"cut": str(tuple(cut))}, measured, until))
     return rows
 
 
-def round_rows(
-    shape: Shape, dtype: torch.dtype, sequences: int, width: int, every: bool, bandwidth: float
-) -> list[Row]:
-    """By cut: the mean over all places in a block, and the worst."""
-    stack = Stack(shape, dtype, sequences, width)
-    rows = Told()
-    state_bytes = LAYERS * sequences * shape.heads * shape.k_dim * shape.v_dim * 4
-    floor = state_bytes * (1 + ACCEPTED[width] / BLOCK) / bandwidth
-    for cut in ROUND_CUTS if every else (cut_rows(sequences, shape.heads, shape.v_dim, True),):
-        try:
-            stack.place([1024] * sequences, [16] * sequences)
-            graph = stack.captured(cut, False)
-        except Exception as error:
-            rows.append({"step": "round", "cut": str(tuple(cut)), "failed": repr(error)[:200]})
-            continue
-        times = []
-        for shift in range(0, BLOCK, 1 if sequences == 1 else 4):
-            before = [1024 + (shift + index) % BLOCK for index in range(sequences)]
-            stack.place([at + ACCEPTED[width] for at in before], [at % BLOCK + ACCEPTED[width] for at in before])
-            times.append(stack.micros(graph, 4))
-        rows.append({
-            "step": "round", "sequences": sequences, "width": width, "cut": str(tuple(cut)),
-            "us": round(statistics.mean(times), 1), "most": round(max(times), 1), "floor_us": round(floor, 1),
-            "bar": BARS.get((sequences, width), round(2 * floor, 1)),
-        })  # fmt: skip
-        del graph
-    return rows
+def round_us(stack: Stack, cut: Cut) -> Row:
+    """The mean over all places in a block, and the worst."""
+    sequences, accepted = stack.sequences, ACCEPTED[stack.width]
+    stack.place([1024] * sequences, [16] * sequences)
+    graph = stack.captured(cut, False)
+    times = []
+    for shift in range(0, BLOCK, 1 if sequences == 1 else 4):
+        before = [1024 + (shift + index) % BLOCK for index in range(sequences)]
+        stack.place([at + accepted for at in before], [at % BLOCK + accepted for at in before])
+        times.append(stack.micros(graph, 4))
+    return {"us": round(statistics.mean(times), 1), "most": round(max(times), 1)}
 
 
-def chunk_rows(shape: Shape, dtype: torch.dtype, sequences: int, width: int, length: int, every: bool) -> list[Row]:
-    """By cut; beside the products of the whole model's layers at so many rows."""
-    stack, rows, products = Stack(shape, dtype, sequences, width), Told(), products_us(sequences * width, dtype)
-    for cut in CHUNK_CUTS if every else (cut_rows(sequences, shape.heads, shape.v_dim, False),):
-        stack.place([length] * sequences, [0] * sequences)
-        graph = stack.captured(cut, True)
-        took = stack.micros(graph, 1)
-        rows.append({
-            "step": "chunk", "sequences": sequences, "width": width, "length": length, "cut": str(tuple(cut)),
-            "us": round(took, 1), "products_us": round(products, 1), "share": round(took / products, 3),
-        })  # fmt: skip
-        del graph
-    return rows
+def chunk_us(stack: Stack, cut: Cut, length: int, products: float) -> Row:
+    """Beside the products of the whole model's layers at so many rows."""
+    stack.place([length] * stack.sequences, [0] * stack.sequences)
+    took = stack.micros(stack.captured(cut, True), 1)
+    return {"us": round(took, 1), "products_us": round(products, 1), "share": round(took / products, 3)}
 
 
 def products_us(count: int, dtype: torch.dtype) -> float:

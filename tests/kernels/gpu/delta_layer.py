@@ -84,6 +84,8 @@ class Layer:
             slots_B, lengths_B, self.folded_S[slots_B], valid_B, rows_BWF.shape[1], self.ring, self.shape.taps
         )
         flat_TF, norm_V = rows_BWF.flatten(0, 1), self.norm_V.to(DEVICE)
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()  # kernels read where a span lies before they wait for the one before
         out_TF = delta_rows(flat_TF, self.constants, norm_V, EPS, span, self.state_SHKV, self.ring_SRC, cut=cut)
         self.folded_S[slots_B] = next_folded(span)
         return out_TF.view(*rows_BWF.shape[:2], -1)
