@@ -7,7 +7,7 @@ import triton.language as tl
 
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.softmax import NOTHING, mean, power
-from services.common.kernels.span_attention.splits import last_seen, lengths_of, oldest_seen, split_tiles
+from services.common.kernels.span_attention.splits import is_short, last_seen, lengths_of, oldest_seen, split_tiles
 
 
 @triton.jit
@@ -15,15 +15,17 @@ def merge_kernel(
     partial_ptr, sums_ptr, out_ptr, lengths_ptr, reach_ptr, room,
     HAS_BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr, WINDOW: tl.constexpr,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    SHORT_ALONE: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Add the parts of the splits that a row sees, in order; grid (B * Hkv, row tiles)."""
     pair = tl.program_id(0)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
-    known = row < WIDTH * GROUP
     length, reach = lengths_of(lengths_ptr + sequence, reach_ptr + sequence, room, WIDTH)
     oldest, total = oldest_seen(length, WINDOW), reach if HAS_BLOCK else tl.minimum(reach, room)
+    known = row < WIDTH * GROUP
+    if SHORT_ALONE:
+        known &= ~is_short(total, TOKENS)
     size = split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
     last = last_seen(row, length, total, HAS_BLOCK, GROUP)
     count = tl.where(known, last // TOKENS // size - oldest // TOKENS // size + 1, 0)

@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.pdl import allow_next, await_previous
-from services.common.kernels.span_attention.softmax import NOTHING, fold, mean, nothing, take
-from services.common.kernels.span_attention.splits import lengths_of, oldest_seen, split_tiles
+from services.common.kernels.span_attention.softmax import NOTHING, fold, highest, mean, nothing, take
+from services.common.kernels.span_attention.splits import is_short, lengths_of, oldest_seen, split_tiles
 
 _FULL_TILE = tl.constexpr(64)
 
@@ -20,12 +20,13 @@ def attend_kernel(
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
-    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    SHORT_ALONE: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the result, or the parts of splits that a second launch adds; grid (B * Hkv, PROGRAMS, row tiles).
 
-    One program takes all splits, or PROGRAMS is SPLITS and each takes one. Rows of a tile may have splits of two sizes:
-    the program of a split takes both in turn, but one of all has no registers for that, and there are twice as many.
+    One program takes all splits, or PROGRAMS is SPLITS and each takes one; with SHORT_ALONE the first takes all of a
+    short context. Rows of a tile may have splits of two sizes: the program of a split takes both in turn, but one of all
+    has no registers for that, and there are twice as many.
     """
     PASSES: tl.constexpr = 2 if PROGRAMS == 1 else 1
     pair, program = tl.program_id(0), tl.program_id(1)
@@ -62,15 +63,24 @@ def attend_kernel(
             size = tl.where(second == 0, least, most)
             first = oldest // TOKENS // size
             _attend(
-                tile_of, size, first, first + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK, HAS_TREE,
-                CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+                tile_of, size, first, first + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS,
+                WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
             )  # fmt: skip
     else:
-        for size in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
-            first = oldest // TOKENS // size
+        behind = most + 1
+        if SHORT_ALONE:
+            if is_short(total, TOKENS):
+                behind = least
+                if program == 0:
+                    _attend(
+                        tile_of, least, oldest // TOKENS, oldest // TOKENS + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK,
+                        HAS_TREE, CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+                    )  # fmt: skip
+        for size in tl.range(least, behind, tl.maximum(most - least, 1), num_stages=1):
+            split = oldest // TOKENS // size + program
             _attend(
-                tile_of, size, first + program, first + program + 1, program, False, BLOCK_SIZE, HAS_BLOCK, HAS_TREE,
-                CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+                tile_of, size, split, split + 1, program, False, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS,
+                WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
             )  # fmt: skip
     allow_next(PDL)
 
@@ -97,35 +107,42 @@ def _attend(
         middle = tl.minimum(end, tl.minimum(seen, seen_by_all) // TOKENS)
     # A single tile has nothing to load ahead, and starting a pipeline takes longer than the tile.
     middle = tl.where(end - begin <= 1, begin, middle)
-    values_ptr = kv_ptr + places * KV_HEADS * SIZE
+    # What is the same for all tiles is added first, so that the loop adds one number.
+    keys_ptrs = kv_ptr + head * SIZE + column[None, :]
+    values_ptrs = keys_ptrs + places * KV_HEADS * SIZE
+    known = (column < SIZE)[None, :]
     best, mass, sum_ = nothing(TILE, SIZE_PAD, WIDE)
     whole_best, whole_mass, whole_sum = best, mass, sum_
     if middle > begin:
         for tile in range(begin, middle):
             position = tile * TOKENS + tl.arange(0, TOKENS)
             # Past the ends the first or last position is read again, because other memory might hold NaN.
-            read = tl.maximum(tl.minimum(position, seen - 1), oldest).to(tl.uint32)
+            read = tl.minimum(position, seen - 1)
+            if WINDOW > 0:
+                read = tl.maximum(read, oldest)
+            read = read.to(tl.uint32)
             block = tl.load(row_table_ptr + read // BLOCK_SIZE)
-            place, reads = _place(block, read, head, BLOCK_SIZE, KV_HEADS, SIZE), _reads(block, column, SIZE)
-            k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
-            v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+            place = _place(block, read, BLOCK_SIZE, KV_HEADS, SIZE)
+            k = tl.load(keys_ptrs + place[:, None], mask=known, other=0.0)
+            v = tl.load(values_ptrs + place[:, None], mask=known, other=0.0)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
             if (tile * TOKENS + TOKENS > seen_by_all) | (WINDOW > 0):
                 sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
                 scores = tl.where(sees, scores, float("-inf"))
+            top = highest(scores, scale)
             if FOLDS:
                 best, whole_best, whole_mass, whole_sum = _end_split(
-                    (tile % size == 0) & (tile > begin), best, mass, sum_, whole_best, whole_mass, whole_sum
+                    (tile % size == 0) & (tile > begin), top, best, mass, sum_, whole_best, whole_mass, whole_sum
                 )
-            best, mass, sum_ = take(scores, v, scale, best, mass, sum_)
+            best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
     for tile in tl.range(tl.maximum(begin, middle), end, num_stages=1):
         position = tile * TOKENS + tl.arange(0, TOKENS)
         paged = (position >= oldest) & (position < tl.minimum(length if HAS_BLOCK else total, room))
         read = position.to(tl.uint32)
         block = tl.load(row_table_ptr + read // BLOCK_SIZE, mask=paged, other=0)
-        place, reads = _place(block, read, head, BLOCK_SIZE, KV_HEADS, SIZE), _reads(block, column, SIZE)
-        k = tl.load(kv_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
-        v = tl.load(values_ptr + place[:, None] + column[None, :], mask=reads, other=0.0)
+        place, reads = _place(block, read, BLOCK_SIZE, KV_HEADS, SIZE), (block != 0)[:, None] & known
+        k = tl.load(keys_ptrs + place[:, None], mask=reads, other=0.0)
+        v = tl.load(values_ptrs + place[:, None], mask=reads, other=0.0)
         own = ((position >= length) & (position < total))[:, None] & (column < SIZE)[None, :]
         k = _with_own(
             k, block_k_ptr, sequence, position - length, head, column, own, stride_kb, stride_kw, stride_kh, HAS_BLOCK
@@ -135,14 +152,16 @@ def _attend(
         )
         sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
+        scores = tl.where(sees, scores, float("-inf"))
+        top = highest(scores, scale)
         if FOLDS:
             best, whole_best, whole_mass, whole_sum = _end_split(
-                (tile % size == 0) & (tile > begin), best, mass, sum_, whole_best, whole_mass, whole_sum
+                (tile % size == 0) & (tile > begin), top, best, mass, sum_, whole_best, whole_mass, whole_sum
             )
-        best, mass, sum_ = take(tl.where(sees, scores, float("-inf")), v, scale, best, mass, sum_)
+        best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
     stores = (row < WIDTH * GROUP) & (end > begin)
     stores &= split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS) == size
-    takes = stores[:, None] & (column < SIZE)[None, :]
+    takes = stores[:, None] & known
     if FOLDS:
         _, mass, sum_ = fold(whole_best, whole_mass, whole_sum, best, mass, sum_)
         tl.store(out_ptrs, mean(mass, sum_, out_ptrs), mask=takes)
@@ -154,11 +173,15 @@ def _attend(
 
 
 @triton.jit
-def _end_split(ends, best, mass, sum_, whole_best, whole_mass, whole_sum):
-    """Where a split ends, fold it into what stands before it, and begin a part anew: what it holds fades to zero."""
+def _end_split(ends, top, best, mass, sum_, whole_best, whole_mass, whole_sum):
+    """Where a split ends, fold it into what stands before it, and begin a part anew: what it holds fades to zero.
+
+    `top` changes nothing. Because of it a split ends after the next tile's scores, and its products may take until
+    then.
+    """
     if ends:
         whole_best, whole_mass, whole_sum = fold(whole_best, whole_mass, whole_sum, best, mass, sum_)
-        best = tl.full(best.shape, NOTHING, dtype=best.dtype)
+        best = tl.maximum(tl.minimum(top, NOTHING), NOTHING)
     return best, whole_best, whole_mass, whole_sum
 
 
@@ -200,13 +223,7 @@ def _has(bits, index):
 
 
 @triton.jit
-def _place(block, position, head, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr):
-    """Return where a head's keys of some positions begin: a row's number fits 32 bits, its offset may not."""
-    head_row = (block * BLOCK_SIZE + (position % BLOCK_SIZE).to(tl.int32)) * KV_HEADS + head
-    return head_row.to(tl.int64) * SIZE
-
-
-@triton.jit
-def _reads(block, column, SIZE: tl.constexpr):
-    """Return which elements may be read: the pad block may hold NaN, and zero times NaN is NaN."""
-    return (block != 0)[:, None] & (column < SIZE)[None, :]
+def _place(block, position, BLOCK_SIZE: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr):
+    """Return where the keys of positions begin: a row's number fits 32 bits, its offset may not."""
+    row = block * (BLOCK_SIZE * KV_HEADS) + (position % BLOCK_SIZE).to(tl.int32) * KV_HEADS
+    return row.to(tl.int64) * SIZE

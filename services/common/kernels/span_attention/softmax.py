@@ -21,13 +21,19 @@ def nothing(TILE: tl.constexpr, SIZE_PAD: tl.constexpr, WIDE: tl.constexpr, MASS
 
 
 @triton.jit
-def take(scores, v, scale, best, mass, sum_):
-    """Add a tile of positions to a part; hidden scores are -inf.
+def highest(scores, scale):
+    """Return the least whole power of two that no score of a row exceeds; hidden scores are -inf."""
+    return tl.ceil(tl.max(scores, 1) * scale)
+
+
+@triton.jit
+def take(scores, top, v, scale, best, mass, sum_):
+    """Add a tile of positions, of which `top` is the highest, to a part.
 
     The mass is a product with ones, added in the same order by every kind of matrix unit, in equal columns. The tree of
     a plain sum would follow the tile and the number of warps.
     """
-    higher = tl.maximum(best, tl.ceil(tl.max(scores, 1) * scale))
+    higher = tl.maximum(best, top)
     offset = tl.broadcast_to(-higher[:, None], scores.shape)
     weights = tl.exp2(tl.fma(scores, tl.full(scores.shape, 1.0, scores.dtype) * scale, offset)).to(v.dtype)
     fade = power(best - higher)[:, None]
