@@ -18,7 +18,7 @@ from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKE
 from services.target.device.exact import shape
 
 KV_HEADS, GROUP, SIZE, BLOCK_SIZE, COLUMNS = 2, 4, 64, 16, 40
-PLACED = {"WIDTH", "TILE", "PROGRAMS", "ROWS", "num_warps", "num_stages"}
+PLACED = {"WIDTH", "TILE", "PROGRAMS", "SHORT_ALONE", "ROWS", "num_warps", "num_stages"}
 """Which program computes a row, and how far ahead it asks for keys."""
 CHUNKS = (32, 512, 2048)
 Launch = tuple[str, int, dict[str, Any]]

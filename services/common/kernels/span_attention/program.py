@@ -25,8 +25,8 @@ def attend_kernel(
     """Write the result, or the parts of splits that a second launch adds; grid (B * Hkv, PROGRAMS, row tiles).
 
     One program takes all splits, or PROGRAMS is SPLITS and each takes one; with SHORT_ALONE the first takes all of a
-    short context. Rows of a tile may have splits of two sizes: the program of a split takes both in turn, but one of all
-    has no registers for that, and there are twice as many.
+    short context. Rows of a tile may have splits of two sizes: the program of a split takes both in turn, but one of
+    all has no registers for that, and there are twice as many.
     """
     PASSES: tl.constexpr = 2 if PROGRAMS == 1 else 1
     pair, program = tl.program_id(0), tl.program_id(1)
@@ -67,15 +67,15 @@ def attend_kernel(
                 WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
             )  # fmt: skip
     else:
+        alone = is_short(total, TOKENS) if SHORT_ALONE else False
         behind = most + 1
-        if SHORT_ALONE:
-            if is_short(total, TOKENS):
-                behind = least
-                if program == 0:
-                    _attend(
-                        tile_of, least, oldest // TOKENS, oldest // TOKENS + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK,
-                        HAS_TREE, CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
-                    )  # fmt: skip
+        if alone:
+            behind = least
+            if program == 0:
+                _attend(
+                    tile_of, least, oldest // TOKENS, oldest // TOKENS + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK,
+                    HAS_TREE, CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+                )  # fmt: skip
         for size in tl.range(least, behind, tl.maximum(most - least, 1), num_stages=1):
             split = oldest // TOKENS // size + program
             _attend(
