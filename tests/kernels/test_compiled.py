@@ -237,7 +237,6 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             {"weight_ptr": "*i16"},
         )
         for rows, band, left, even, count, gated, added in (
-            (16, 64, False, True, 0, False, False),
             (16, 16, True, True, 0, False, True),
             (64, 64, False, False, 1, True, False),
         )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from services.common.kernels.linear.int8_weight import GROUP, HALF, Int8Weight, lines, quantised, widened
+from services.common.kernels.linear.int8_weight import GROUP, HALF, TILE, Int8Weight, lines, quantised, widened
 
 RANDOM = torch.Generator().manual_seed(8)
 
@@ -20,7 +20,7 @@ def test_every_number_is_exact_in_two_bytes() -> None:
 def test_a_number_is_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
     """A step is a power of two, of which the largest number of its group has 64 to 127."""
     weight_FD = (torch.randn(33, 300, generator=RANDOM) * torch.logspace(-6, 3, 33)[:, None]).to(dtype)
-    weight_FD[5, 128:256] = 0.0
+    weight_FD[5, 128:256], weight_FD[7, 3] = 0.0, 127.9
     found = quantised(weight_FD)
     wide_FD = found.widened()
     assert (found.shape, wide_FD.dtype, wide_FD.shape) == ((33, 300), dtype, weight_FD.shape)
@@ -46,21 +46,21 @@ def test_a_word_holds_a_number_of_each_half_of_its_group() -> None:
     integers = torch.arange(2 * GROUP).remainder(125).sub(60)[None].float()
     integers[0, ::GROUP] = 127.0
     found = quantised(integers)
-    words = found.words_FH[0].int() & 0xFFFF
+    words = found.words_NGTH[0, :, 0].int() & 0xFFFF
     for group in range(2):
         for place in (0, 1, HALF - 1):
-            word, first = int(words[group * HALF + place]), group * GROUP + place
+            word, first = int(words[group, place]), group * GROUP + place
             assert (word & 255) - 128 == integers[0, first]
             assert (word >> 8) - 128 == integers[0, first + HALF]
 
 
 def test_lines_of_a_weight_share_its_memory() -> None:
-    weight_FD = torch.randn(10, 40, generator=RANDOM)
+    weight_FD = torch.randn(40, 40, generator=RANDOM)
     whole = quantised(weight_FD)
-    some = lines(whole, 3, 7)
+    some = lines(whole, TILE, 37)
     assert isinstance(some, Int8Weight)
-    assert some.words_FH.data_ptr() == whole.words_FH[3:].data_ptr()
-    assert torch.equal(widened(some), widened(whole)[3:7])
+    assert some.words_NGTH.data_ptr() == whole.words_NGTH[1:].data_ptr()
+    assert torch.equal(widened(some), widened(whole)[TILE:37])
     assert torch.equal(widened(lines(weight_FD, 3, 7)), weight_FD[3:7])
     whole.keep_wide()
     assert widened(whole) is whole.wide_FD

@@ -32,10 +32,11 @@ def in_tiles(x: Tensor, rows: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize(("rows", "outputs", "depth"), SIZES)
+@pytest.mark.parametrize(
+    ("cut", "rows", "outputs", "depth"), [(cut, *size) for cut, size in zip(CUTS, SIZES, strict=True)]
+)
 def test_a_product_is_that_of_the_wide_numbers(
-    rows: int, outputs: int, depth: int, cut: Int8Cut, dtype: torch.dtype
+    cut: Int8Cut, rows: int, outputs: int, depth: int, dtype: torch.dtype
 ) -> None:
     x, weight = randn(rows, depth, dtype=dtype), weight_of(outputs, depth, dtype)
     got = int8_kernel.linear(x, weight, cut=cut)
@@ -44,7 +45,7 @@ def test_a_product_is_that_of_the_wide_numbers(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", CUTS[:2])
 def test_what_follows_a_product_follows_this_one(cut: Int8Cut, dtype: torch.dtype) -> None:
     x, stream, norm = (randn(*shape, seed=seed, dtype=dtype) for seed, shape in enumerate(((9, 200), (9, 96), (96,))))
     weight, following = weight_of(96, 200, dtype), weight_of(64, 96, dtype)
@@ -78,7 +79,7 @@ def test_rows_of_eight_bytes_take_the_wide_numbers() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_best_of_a_part_of_a_head(dtype: torch.dtype) -> None:
-    rows, head = randn(5, 40, dtype=dtype), weight_of(300, 40, dtype)
+    rows, head = randn(5, 40, dtype=dtype), weight_of(90, 40, dtype)
     scores = int8_kernel.linear(rows, head)
     assert torch.equal(argmax.argmax_of_product(rows, head), scores.argmax(-1))
-    assert torch.equal(argmax.argmax_of_product(rows, head.lines(130, 290)), scores[:, 130:290].argmax(-1))
+    assert torch.equal(argmax.argmax_of_product(rows, head.lines(16, 70)), scores[:, 16:70].argmax(-1))

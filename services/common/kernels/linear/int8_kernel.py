@@ -1,7 +1,7 @@
 """Products by weights of eight bits on the GPU: half the bytes of wide ones, and the same bits.
 
-Bytes for T rows: F D (1 + 4/128), read once where a tile holds all rows. Many rows go through the library with the wide
-numbers.
+Bytes for T rows: F D and a 32nd of it for scales, read once where a tile holds all rows. Many rows go through the
+library with the wide numbers.
 """
 
 import torch
@@ -68,14 +68,14 @@ def _launch(
     out_TF: Tensor | None = None,
 ) -> tuple[Tensor, Normed]:
     x_TD, (lines, depth) = x.rows_TD.contiguous(), weight.shape
-    words_FH, scales_GF, strides = operands(weight)
+    words, scales_GF, strides = operands(weight)
     outputs, band = (lines // 2, cut.band // 2) if gated else (lines, cut.band)
     if out_TF is None:
         out_TF = x_TD.new_empty((len(x_TD), outputs))
     assert out_TF.is_contiguous(), "results must be contiguous"
     scaled_TF = torch.empty_like(out_TF) if added else out_TF
     linear_kernel[(triton.cdiv(len(x_TD), cut.rows), triton.cdiv(outputs, band))](
-        x_TD, words_FH, scales_GF, out_TF, x.squares_T,
+        x_TD, words, scales_GF, out_TF, x.squares_T,
         added.stream_TF if added else out_TF, added.norm_F if added else out_TF, scaled_TF,
         added.squares_T if added else out_TF,
         len(x_TD), outputs, depth, *strides, 1.0 / depth, eps,

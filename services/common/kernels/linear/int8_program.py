@@ -22,23 +22,26 @@ def multiply_int8(
     """Return the products of a band [lines, rows], group by group: first the lower halves' inputs, then the others'."""
     GROUP: tl.constexpr = 128
     HALF: tl.constexpr = 64
+    TILE: tl.constexpr = 16
     if X_LEFT:
         total = tl.zeros((row.shape[0], line.shape[0]), dtype=tl.float32)
     else:
         total = tl.zeros((line.shape[0], row.shape[0]), dtype=tl.float32)
     place = tl.arange(0, HALF)
     known_row, known_line = (row < rows)[:, None], line < end_line
-    words_at = words_ptr + line.to(tl.int64)[:, None] * stride + place[None, :]
+    words_at = (
+        words_ptr + (line // TILE).to(tl.int64)[:, None] * stride + (line % TILE * HALF)[:, None] + place[None, :]
+    )
     x_at = x_ptr + row.to(tl.int64)[:, None] * depth + place[None, :]
     for group in range(tl.cdiv(depth, GROUP)):
         column = group * GROUP + place[None, :]
         if EVEN:
-            words = tl.load(words_at + group * HALF)
+            words = tl.load(words_at + group * (TILE * HALF))
             scale = tl.load(scales_ptr + group * scales_stride + line)
             low_x = tl.load(x_at + group * GROUP, mask=known_row, other=0.0)
             high_x = tl.load(x_at + (group * GROUP + HALF), mask=known_row, other=0.0)
         else:
-            words = tl.load(words_at + group * HALF, mask=known_line[:, None], other=0)
+            words = tl.load(words_at + group * (TILE * HALF), mask=known_line[:, None], other=0)
             scale = tl.load(scales_ptr + group * scales_stride + line, mask=known_line, other=0.0)
             low_x = tl.load(x_at + group * GROUP, mask=known_row & (column < depth), other=0.0)
             high_x = tl.load(x_at + (group * GROUP + HALF), mask=known_row & (column + HALF < depth), other=0.0)

@@ -25,6 +25,7 @@ _FEW = (
     Int8Cut(16, 64, 4, 6),
     Int8Cut(16, 64, 4, 9),
     Int8Cut(16, 128, 4, 5),
+    Int8Cut(16, 128, 8, 6),
     Int8Cut(16, 32, 2, 8, x_left=True),
     Int8Cut(16, 16, 2, 8, x_left=True),
     Int8Cut(16, 16, 2, 12, x_left=True),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -73,11 +74,14 @@ def draft_rows(
     by_wide = {bucket: wide.micros(bucket) for bucket in buckets}
     del wide
     found = Drafts(shape, eight, buckets, context, device, dtype)
+    with mock.patch("services.common.kernels.store_qkv.fused._fuses", return_value=False):
+        apart = Drafts(shape, eight, buckets, context, device, dtype)
     whole, rows = found.drafts(max(buckets)), []
     for bucket in buckets:
         drafts, micros = found.drafts(bucket), found.micros(bucket)
         rows.append({
             "draft": f"{bucket} x {shape.block_size} at {context}", "int8_us": micros, "wide_us": by_wide[bucket],
+            "qkv_apart_us": apart.micros(bucket),
             "times": round(micros / by_wide[bucket], 3),
             "differ_from_wide_numbers": int((drafts != exact[bucket]).sum()),
             "differ_from_more_rows": int((drafts != whole[:bucket]).sum()),
