@@ -29,6 +29,7 @@ from services.common.kernels.swiglu import kernel as swiglu
 from services.common.kernels.wait_flag import kernel as wait_flag
 from services.common.kernels.write_mailbox import kernel as write_mailbox
 from tests.kernels.argument_types import type_of
+from tests.kernels.delta_cases import DELTA_CASES
 
 TARGET = GPUTarget("cuda", 90, 32)
 HEADS = {
@@ -54,7 +55,6 @@ HEAD_FLAGS: tuple[dict[str, Any], ...] = (
     {"OFFSET": 1.0},
 )
 """Qwen3's, Qwen2's, Llama's, and all at once."""
-
 CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (rms_norm._rms_norm_kernel, {"WIDTH_PAD": 512, "WIDE": tl.float32, "OFFSET": offset, "PDL": True}, {})
@@ -241,6 +241,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             (64, 64, False, False, 1, True, False),
         )
     ),
+    *DELTA_CASES,
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),
     (scores.score_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "TILE": 256}, {}),

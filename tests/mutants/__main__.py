@@ -11,7 +11,7 @@ import sys
 import time
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutation import Mutant
+from tests.mutants.mutation import Mutant, interpreted
 from tests.mutants.one import QUIET
 
 FAILED = 1
@@ -24,7 +24,8 @@ def main(names: list[str]) -> int:
     start = time.monotonic()
     chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
     tests = sorted({mutant.killed_by for mutant in chosen})
-    green = _status([sys.executable, "-m", "pytest", *QUIET, *tests]) == 0
+    kinds = [[test for test in tests if interpreted(test) == by_interpreter] for by_interpreter in (False, True)]
+    green = all(_status([sys.executable, "-m", "pytest", *QUIET, *kind], kind[0]) == 0 for kind in kinds if kind)
     verdicts = {mutant.name: _verdict(mutant) for mutant in chosen}
     survived = [name for name, verdict in verdicts.items() if verdict != "killed"]
     report = {
@@ -44,15 +45,16 @@ def main(names: list[str]) -> int:
 
 
 def _verdict(mutant: Mutant) -> str:
-    status = _status([sys.executable, "-m", "tests.mutants.one", mutant.name])
+    status = _status([sys.executable, "-m", "tests.mutants.one", mutant.name], mutant.killed_by)
     known = {FAILED: "killed", 0: "survived", TIMED_OUT: f"broken (not done in {LIMIT_S} s)"}
     verdict = known.get(status, f"broken (exit status {status})")
     print(f"{verdict:10} {mutant.name}", file=sys.stderr, flush=True)
     return verdict
 
 
-def _status(command: list[str]) -> int:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+def _status(command: list[str], test: str) -> int:
+    """Exit status of a command; `test` is one of those it runs, and tells whether kernels are interpreted."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpreted(test) else {})
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

@@ -1,5 +1,6 @@
 """Seeded bugs of recurrent layers: which rows a state holds, where rows are kept, and what they may meet."""
 
+from tests.mutants.delta_kernels import DELTA_KERNELS
 from tests.mutants.mutation import Mutant
 
 PLAN = "services.common.kernels.gated_delta.plan"
@@ -72,4 +73,5 @@ HYBRIDS = (
         "",
         f"{_HYBRID}test_states_and_keys_and_values_after_a_prompt_are_those_of_plain_decoding",
     ),
+    *DELTA_KERNELS,
 )  # fmt: skip

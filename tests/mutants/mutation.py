@@ -22,6 +22,11 @@ class Mutant:
     killed_by: str
 
 
+def interpreted(test: str) -> bool:
+    """Whether a test is one of those of kernels on a device."""
+    return test.startswith("tests/kernels/gpu/")
+
+
 class NotApplicableError(Exception):
     """The text to replace is not there exactly once."""
 
