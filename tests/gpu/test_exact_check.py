@@ -58,19 +58,19 @@ def test_the_embedded_pair_passes_strictly_and_is_remembered() -> None:
     first = started("strict")
     print(first)
     assert first.verdict is not None and first.verdict.named == ""
-    assert first.verdict.shapes > 4 * 4, "four buckets at four widths, and packs of prompts"
+    assert first.verdict.shapes > 4 * 3, "four buckets at three widths, and packs of prompts"
     assert started("strict").kept
 
 
 def test_products_that_the_library_splits_are_found_and_mended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every product of many rows is the sum of two rounded halves, as a split along the depth would round it."""
     plant_split(monkeypatch)
-    with pytest.raises(PacelineError, match="verify 8 x 16") as refusal:
-        started("strict")
+    with pytest.raises(PacelineError, match="verify 16 x 8") as refusal:
+        started("strict", slots=16)
     print(refusal.value)
-    found = started("fallback").verdict
+    found = started("fallback", slots=16).verdict
     print(found)
-    assert found is not None and "verify 8 x 16" in found.mended
+    assert found is not None and "verify 16 x 8" in found.mended
     assert found.differing == ()
 
 
@@ -113,11 +113,11 @@ def test_key_tiles_cut_by_the_number_of_rows_are_found(monkeypatch: pytest.Monke
     """No product mends that: the shapes stay named, and the library keeps their rows."""
     for name in ("attend_kernel", "merge_kernel"):
         monkeypatch.setattr(attention, name, Halved(vars(attention)[name]))
-    with pytest.raises(PacelineError, match="verify 1 x 16"):
+    with pytest.raises(PacelineError, match="verify 1 x 8"):
         started("strict")
     found = started("fallback").verdict
     print(found)
-    assert found is not None and "verify 1 x 16" in found.differing
+    assert found is not None and "verify 1 x 8" in found.differing
     assert found.refused == () and allowed.refused() == ()
 
 

@@ -11,6 +11,7 @@ import torch
 
 from services.common.kernels.linear import ranked
 from services.common.kernels.linear.algorithms import ALGORITHMS
+from services.common.kernels.linear.allowed import Product
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
 from services.common.kernels.linear.cublaslt.library import Library
 from services.common.kernels.linear.cublaslt.problem import ALIGNMENT
@@ -51,12 +52,21 @@ def test_a_row_that_the_library_refuses_is_told_and_left_to_torch(
     lt.statuses["cublasLtMatmulAlgoCheck"] = 15
     with caplog.at_level(logging.WARNING):
         assert ranked.ranked_products(DEVICE) == {}
-    assert vars(caplog.records[0])["why"] == "cublasLtMatmulAlgoCheck: CUBLAS_STATUS_NOT_SUPPORTED (15)"
+    assert "cublasLtMatmulAlgoCheck: CUBLAS_STATUS_NOT_SUPPORTED (15)" in caplog.text
 
 
 def test_a_row_that_splits_the_depth_is_left_to_torch(lt: FakeLt, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(monkeypatch, GPU, 130100, splitk_num=4)
     assert ranked.ranked_products(DEVICE) == {}
+
+
+@pytest.mark.parametrize(("workspace", "expected"), [(4, [PRODUCT]), (64, [PRODUCT]), (4096, [])])
+def test_room_for_a_counter_of_tiles_holds_no_part_of_a_sum(
+    lt: FakeLt, monkeypatch: pytest.MonkeyPatch, workspace: int, expected: list[Product]
+) -> None:
+    keep(monkeypatch, GPU, 130100, splitk_num=1)
+    lt.workspace = workspace
+    assert list(ranked.ranked_products(DEVICE)) == expected
 
 
 def test_matrices_must_be_whole_aligned_and_of_two_bytes() -> None:

@@ -75,7 +75,7 @@ def _ranked(library: Library, product: Product, text: str) -> Ranked | None:
     except CublasLtError as error:
         why = str(error)
     if why:
-        _LOG.warning("an algorithm of the table is not used", extra={"product": product, "why": why})
+        _LOG.warning("an algorithm of the table is not used: %s", why, extra={"product": product})
         return None
     return Ranked(problem, algorithm.algo)
 

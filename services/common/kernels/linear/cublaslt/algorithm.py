@@ -8,6 +8,8 @@ from services.common.kernels.linear.cublaslt.header import Algo, ConfigAttribute
 from services.common.kernels.linear.cublaslt.library import Library
 
 _WORDS = 8
+_COUNTER_BYTES = 64
+"""Workspace that holds a counter of tiles at most: the part of a tile that some program has summed takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,9 @@ def refusal(library: Library, algorithm: Algorithm, workspace_bytes: int) -> str
     """Return what tells that an algorithm does not add the depth in one sequence; empty where nothing does.
 
     A split depth shows in its number of parts and in its reduction scheme. Stream-K shows in no option: a program hands
-    the part of a tile that it has summed to another through the workspace, so what needs any is refused. What is left
-    must still be compared by its bits.
+    the part of a tile that it has summed to another through the workspace, so what has room for one is refused. What
+    is left must still be compared by its bits. Some ask for the four bytes of a counter when they are checked, but not
+    when they are proposed for no workspace; launches give none.
     """
     config = config_of(library, algorithm)
     # Some kernels report 0 parts, for they cannot split.
@@ -86,4 +89,4 @@ def refusal(library: Library, algorithm: Algorithm, workspace_bytes: int) -> str
         return "split"
     if config[ConfigAttribute.REDUCTION_SCHEME] != header.CUBLASLT_REDUCTION_SCHEME_NONE:
         return "reduction"
-    return "workspace" if workspace_bytes else ""
+    return "workspace" if workspace_bytes > _COUNTER_BYTES else ""
