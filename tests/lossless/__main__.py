@@ -67,7 +67,7 @@ def _run(pair: Pair, asked: argparse.Namespace) -> dict[str, object]:
         "failed": 0 if passed else tally.cases,
         "skipped": 0,
         "seed": asked.seed,
-        "model": str(pair.target) if EMBEDDED in pair.target.parents else "made up",
+        "model": str(pair.target) if pair.target == asked.target else "made up",
         "families": [*FAMILIES, *HYBRIDS],
         "prompts": asked.prompts,
         "cases": tally.cases,
