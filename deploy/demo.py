@@ -42,7 +42,9 @@ def main() -> int:
     """Runs the demo; 0 when every text was the same with speculation and without."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--prompts", default="", help="file with one prompt per line; default: held-out prompts")
-    parser.add_argument("--hybrid", action="store_true", help="serve the pair whose target is a hybrid like Qwen3.5")
+    parser.add_argument(
+        "--hybrid", action="store_true", help="serve the pair whose target is a hybrid of recurrent layers"
+    )
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens of each answer; default: %(default)s")
     parser.add_argument(
         "--setup-s", type=float, default=0.0, help="seconds that the set-up took, for the report; default: %(default)s"

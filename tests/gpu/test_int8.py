@@ -19,6 +19,6 @@ def test_a_row_is_the_same_by_its_own_kernel_and_by_the_library(outputs: int, de
     )
     many = library_product(x, weight.widened())
     assert torch.equal(int8_kernel.linear(x, weight), many)
-    for rows in (1, 5, 16, 17, 32, 64, 100, MOST_ROWS):
+    for rows in (1, 5, 16, 17, 32, 33, MOST_ROWS):
         assert torch.equal(int8_kernel.linear(x[:rows], weight), many[:rows]), rows
         assert torch.equal(kernel.linear(x[:rows], weight.widened()), many[:rows]), rows

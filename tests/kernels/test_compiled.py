@@ -39,7 +39,6 @@ HEADS = {
     "SIZE_PAD": 64,
     "WIDTH": 4,
     "SPLITS": 16,
-    "SHORT_ALONE": True,
     "TOKENS": 64,
     "WINDOW": 0,
     "WIDE": tl.float32,

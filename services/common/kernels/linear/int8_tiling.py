@@ -16,7 +16,7 @@ class Int8Cut(NamedTuple):
     x_left: bool = False
 
 
-MOST_ROWS = 128
+MOST_ROWS = 64
 """Products of more rows wait for the matrix units, not for the weight's bytes: the library takes the wide numbers."""
 _FEW_OUTPUTS = 4096
 
@@ -30,6 +30,4 @@ def int8_cut(outputs: int, depth: int, rows: int) -> Int8Cut | None:
         return Int8Cut(16, 16, 2, 8, x_left=True) if few else Int8Cut(16, 64)
     if rows <= 32:
         return Int8Cut(32, 16, 2, 8, x_left=True) if few else Int8Cut(32, 64)
-    if rows <= 64:
-        return Int8Cut(32, 64) if few else Int8Cut(64, 64, 4, 5)
-    return Int8Cut(64, 64, 4, 5) if few else Int8Cut(128, 128, 8, 4)
+    return Int8Cut(32, 64) if few else Int8Cut(64, 64, 4, 5)

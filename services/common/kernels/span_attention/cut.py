@@ -16,16 +16,12 @@ _NARROW_HEAD_BYTES = 256
 
 
 class Cut(NamedTuple):
-    """Rows of a tile, whether programs share the splits of a group of rows, and each one's pipeline.
-
-    One of those that share may take a short context alone.
-    """
+    """Rows of a tile, whether programs share the splits of a group of rows, and each one's pipeline."""
 
     tile: int
     shared: bool
     stages: int = _STAGES
     warps: int = 4
-    short_alone: bool = False
 
 
 def cut_span(rows: int, pairs: int, head_bytes: int) -> Cut:
@@ -41,7 +37,7 @@ def cut_span(rows: int, pairs: int, head_bytes: int) -> Cut:
     groups = pairs * triton.cdiv(rows, tile)
     if groups * 2 <= _PROCESSORS:
         stages = _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES
-        return Cut(tile, True, stages, warps, short_alone=groups * 4 > _PROCESSORS)
+        return Cut(tile, True, stages, warps)
     return Cut(tile, False, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)
 
 

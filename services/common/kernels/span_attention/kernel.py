@@ -61,7 +61,6 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     shapes = {
         "WINDOW": span.mask.window, "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
         "SIZE_PAD": triton.next_power_of_2(size), "SPLITS": splits, "TOKENS": TILE_TOKENS, "PDL": PDL,
-        "SHORT_ALONE": cut.short_alone,
         "HAS_BLOCK": keys is not None, "WIDE": tl.float64 if wide == torch.float64 else tl.float32, **LAUNCH,
     }  # fmt: skip
     attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.softmax import NOTHING, mean, power
-from services.common.kernels.span_attention.splits import is_short, last_seen, lengths_of, oldest_seen, split_tiles
+from services.common.kernels.span_attention.splits import last_seen, lengths_of, oldest_seen, split_tiles
 
 
 @triton.jit
@@ -15,7 +15,7 @@ def merge_kernel(
     partial_ptr, sums_ptr, out_ptr, lengths_ptr, reach_ptr, room,
     HAS_BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr, WINDOW: tl.constexpr,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    SHORT_ALONE: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Add the parts of the splits that a row sees, in order; grid (B * Hkv, row tiles)."""
     pair = tl.program_id(0)
@@ -24,8 +24,6 @@ def merge_kernel(
     length, reach = lengths_of(lengths_ptr + sequence, reach_ptr + sequence, room, WIDTH)
     oldest, total = oldest_seen(length, WINDOW), reach if HAS_BLOCK else tl.minimum(reach, room)
     known = row < WIDTH * GROUP
-    if SHORT_ALONE:
-        known &= ~is_short(total, TOKENS)
     size = split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
     last = last_seen(row, length, total, HAS_BLOCK, GROUP)
     count = tl.where(known, last // TOKENS // size - oldest // TOKENS // size + 1, 0)

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.softmax import NOTHING, fold, highest, mean, nothing, take
-from services.common.kernels.span_attention.splits import is_short, lengths_of, oldest_seen, split_tiles
+from services.common.kernels.span_attention.splits import lengths_of, oldest_seen, split_tiles
 
 _FULL_TILE = tl.constexpr(64)
 
@@ -20,13 +20,12 @@ def attend_kernel(
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
-    SHORT_ALONE: tl.constexpr, SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the result, or the parts of splits that a second launch adds; grid (B * Hkv, PROGRAMS, row tiles).
 
-    One program takes all splits, or PROGRAMS is SPLITS and each takes one; with SHORT_ALONE the first takes all of a
-    short context. Rows of a tile may have splits of two sizes: the program of a split takes both in turn, but one of
-    all has no registers for that, and there are twice as many.
+    One program takes all splits, or PROGRAMS is SPLITS and each takes one. Rows of a tile may have splits of two sizes:
+    the program of a split takes both in turn, but one of all has no registers for that, and there are twice as many.
     """
     PASSES: tl.constexpr = 2 if PROGRAMS == 1 else 1
     pair, program = tl.program_id(0), tl.program_id(1)
@@ -67,16 +66,7 @@ def attend_kernel(
                 WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
             )  # fmt: skip
     else:
-        alone = is_short(total, TOKENS) if SHORT_ALONE else False
-        behind = most + 1
-        if alone:
-            behind = least
-            if program == 0:
-                _attend(
-                    tile_of, least, oldest // TOKENS, oldest // TOKENS + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK,
-                    HAS_TREE, CAUSAL, TILE, TOKENS, WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
-                )  # fmt: skip
-        for size in tl.range(least, behind, tl.maximum(most - least, 1), num_stages=1):
+        for size in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
             split = oldest // TOKENS // size + program
             _attend(
                 tile_of, size, split, split + 1, program, False, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS,

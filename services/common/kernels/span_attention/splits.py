@@ -47,12 +47,6 @@ def split_tiles(
 
 
 @triton.jit
-def is_short(total, TOKENS: tl.constexpr):
-    """Whether every row of a sequence has splits of one tile: for so little, sharing costs more than it saves."""
-    return total <= _MOST * TOKENS
-
-
-@triton.jit
 def last_seen(row, length, total, HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr):
     """Return the last position that a row sees; what a mask hides before it counts as seen."""
     return row * 0 + total - 1 if HAS_BLOCK else tl.minimum(length + row // GROUP, total - 1)
