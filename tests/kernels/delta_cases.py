@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from services.common.kernels.gated_delta import chunk, norm
-from services.common.kernels.gated_delta import round as rounds
+from services.common.kernels.gated_delta import norm, prepare, scan
 
 _SIZES = {
     "stride_channel": 1,
@@ -14,14 +13,17 @@ _SIZES = {
     "K_DIM": 16,
     "V_DIM": 16,
     "COLUMNS": 16,
-    "PIECE": 16,
+    "NORMED": False,
     "FEATURES": 100,
     "KEPT": 68,
     "PRECISION": "tf32x3",
     "ROWS": 4,
     "PDL": True,
 }
-_TYPES = {"into_ptr": "*bf16", "ring_ptr": "*bf16", "folded_ptr": "*i64", "bias_ptr": "*fp32"}
+_TYPES = {
+    "into_ptr": "*bf16", "ring_ptr": "*bf16", "folded_ptr": "*i64", "bias_ptr": "*fp32", "factor_ptr": "*fp16",
+    "key_ptr": "*fp16",
+}  # fmt: skip
 
 
 def _case(function: Any, **flags: Any) -> tuple[Any, dict[str, Any], dict[str, str]]:
@@ -30,8 +32,8 @@ def _case(function: Any, **flags: Any) -> tuple[Any, dict[str, Any], dict[str, s
 
 
 DELTA_CASES = (
-    _case(chunk.prepare_kernel),
-    _case(chunk.scan_kernel),
-    _case(rounds.round_kernel, valid_ptr=None),
+    _case(prepare.prepare_kernel),
+    _case(scan.scan_kernel),
+    _case(scan.scan_kernel, valid_ptr=None, NORMED=True),
     *(_case(norm.norm_kernel, **flags) for flags in ({}, {"valid_ptr": None, "ROWS": 1})),
 )

@@ -28,7 +28,7 @@ def test_chunks_and_rounds_read_the_same(dtype: torch.dtype) -> None:
 
     first_TF = layer.run([2], [0], padded(rows_TF[:29], 30)[None], [29])[0]
     second_TF = layer.run([2], [29], padded(rows_TF[29:31], 4)[None])[0]
-    third_TF = layer.run([2], [31], rows_TF[None, 31:35], cut=Cut(32, 2, fused=True))[0]
+    third_TF = layer.run([2], [31], rows_TF[None, 31:35], cut=Cut(16, 1))[0]
     last_TF = layer.run([2], [35], rows_TF[None, 35:36])[0]
     found_TF = torch.cat((first_TF[:29], second_TF[:2], third_TF, last_TF))
     assert torch.equal(found_TF, chunk_TF[:36])

@@ -5,7 +5,10 @@
 import triton
 import triton.language as tl
 
-from services.common.kernels.gated_delta.arithmetic import finite, from_squares, from_units, sigmoid, squares
+from services.common.kernels.gated_delta.arithmetic import from_units
+from services.common.kernels.gated_delta.halves import TILE_SCALE, halves
+
+_BACK = tl.constexpr(1.0 / (1024.0 * 1024.0))
 
 
 @triton.jit
@@ -49,71 +52,22 @@ def coupled(gram, scores, beta, between):
 
 
 @triton.jit
-def product(rows, keys, PIECES: tl.constexpr, PRECISION: tl.constexpr):
-    """Return the products of each of 16 rows with each key, piece after piece."""
-    total = tl.dot(rows[0], tl.trans(keys[0]), input_precision=PRECISION)
-    for index in tl.static_range(1, PIECES):
-        total = tl.dot(rows[index], tl.trans(keys[index]), total, input_precision=PRECISION)
-    return total
+def product(x, tile_high, tile_low):
+    """Return the product of 16 rows with a tile that was scaled, both of numbers of at most about 1."""
+    high, low = halves(x * TILE_SCALE)
+    # Each sum is scaled by itself, so that no product waits for another.
+    return (tl.dot(high, tile_low) * _BACK + tl.dot(low, tile_high) * _BACK) + tl.dot(high, tile_high) * _BACK
 
 
 @triton.jit
-def met(q, k, since, state, PIECES: tl.constexpr, PRECISION: tl.constexpr):
-    """Return what queries and keys [16, Dk] meet in the state, decayed until each [columns, 16].
-
-    A state lies transposed, in pieces [columns, Dk / PIECES], as do updates: products leave them where the next ones
-    take them. A piece goes through both products before the next, for want of registers.
-    """
-    seen = tl.dot(state[0], tl.trans(q[0] * since[:, None]), input_precision=PRECISION)
-    held = tl.dot(state[0], tl.trans(k[0] * since[:, None]), input_precision=PRECISION)
-    for index in tl.static_range(1, PIECES):
-        seen = tl.dot(state[index], tl.trans(q[index] * since[:, None]), seen, input_precision=PRECISION)
-        held = tl.dot(state[index], tl.trans(k[index] * since[:, None]), held, input_precision=PRECISION)
-    return seen, held
+def loaded(state_ptr, place, there, K_DIM: tl.constexpr, V_DIM: tl.constexpr):
+    """Return columns of a state [columns, Dk] whose first elements lie at `place`; zeros unless it is there."""
+    at = place[:, None] + tl.arange(0, K_DIM)[None, :] * V_DIM
+    there_too = tl.full(at.shape, 0, tl.int32) + there > 0
+    return tl.load(state_ptr + at, mask=there_too, other=0.0)
 
 
 @triton.jit
-def moved(seen, held, v, beta, solved, reads, PRECISION: tl.constexpr):
-    """Return what each row reads, NaN where its value is, and what it adds along its key, [columns, 16] both.
-
-    Values that are not finite count as zero. The block's inverse and its reads lie transposed.
-    """
-    missing = tl.where(finite(v), v, 0.0) - held
-    update = tl.dot(missing * beta[None, :], solved, input_precision=PRECISION)
-    return seen + tl.dot(update, reads, input_precision=PRECISION) + v * 0.0, update
-
-
-@triton.jit
-def advanced(k, until, whole, update, state, PIECES: tl.constexpr, PRECISION: tl.constexpr):
-    """Return the state after the block."""
-    following = ()
-    for index in tl.static_range(PIECES):
-        added = tl.dot(update, k[index] * until[:, None], input_precision=PRECISION)
-        following = following + (state[index] * whole + added,)  # noqa: RUF005
-    return following
-
-
-@triton.jit
-def loaded(state_ptr, place, there, K_DIM: tl.constexpr, V_DIM: tl.constexpr, PIECE: tl.constexpr):
-    """Return the pieces of a state whose first elements lie at `place`; zeros unless it is there."""
-    state = ()
-    for first in tl.static_range(0, K_DIM, PIECE):
-        at = place[:, None] + (first + tl.arange(0, PIECE))[None, :] * V_DIM
-        there_too = tl.full(at.shape, 0, tl.int32) + there > 0
-        state = state + (tl.load(state_ptr + at, mask=there_too, other=0.0),)  # noqa: RUF005
-    return state
-
-
-@triton.jit
-def store_state(state, state_ptr, place, K_DIM: tl.constexpr, V_DIM: tl.constexpr, PIECE: tl.constexpr):
+def store_state(state, state_ptr, place, K_DIM: tl.constexpr, V_DIM: tl.constexpr):
     """The reverse of `loaded`."""
-    for first in tl.static_range(0, K_DIM, PIECE):
-        at = place[:, None] + (first + tl.arange(0, PIECE))[None, :] * V_DIM
-        tl.store(state_ptr + at, state[first // PIECE])
-
-
-@triton.jit
-def normed(out, z, weight, eps, V_DIM: tl.constexpr):
-    """Return rows of a head divided by their root mean square, times the norm's weight and SiLU of z."""
-    scale = tl.rsqrt(from_squares(squares(out)) * (1.0 / V_DIM) + eps)
-    return out * scale[:, None] * weight[None, :] * (z * sigmoid(z))
+    tl.store(state_ptr + place[:, None] + tl.arange(0, K_DIM)[None, :] * V_DIM, state)

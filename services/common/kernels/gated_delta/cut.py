@@ -1,20 +1,26 @@
-"""How the columns of a head are divided among programs, and where blocks are prepared; no division changes a bit."""
+"""How the columns of a head are divided among programs; no division changes a bit."""
 
 from typing import NamedTuple
+
+ALONE = 64
+"""Programs of a head each that hardly share a processor."""
 
 
 class Cut(NamedTuple):
     """Columns of the state that a program has, its warps, and how many blocks ahead it asks for what was prepared.
 
-    In a `fused` launch each program prepares its blocks itself.
+    A multiple of 64 columns by a warp for 16, or all columns of smaller heads: others are another kind of product.
     """
 
     columns: int
     warps: int
     stages: int = 2
-    fused: bool = False
 
 
 def cut_rows(sequences: int, heads: int, v_dim: int, few: bool) -> Cut:
     """Return the cut for spans of so many sequences, whose rows are few where they fit a round."""
-    return Cut(min(16, v_dim), 2)
+    if few:
+        return Cut(v_dim, max(1, v_dim // 16))
+    columns = min(64, v_dim)
+    # Stages take the room of a second program, which many have a use for.
+    return Cut(columns, max(1, columns // 16), 3 if sequences * heads <= ALONE else 2)

@@ -1,24 +1,43 @@
-"""Stores what rows of a head read, and in a launch of its own norms and gates it."""
+"""Stores what rows of a head read: normed and gated, or as it is for a launch of its own that norms it."""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
 
 import triton
 import triton.language as tl
 
-from services.common.kernels.gated_delta.block import normed
+from services.common.kernels.gated_delta.arithmetic import from_squares, sigmoid, squares
 from services.common.kernels.pdl import allow_next, await_previous
 
 
 @triton.jit
+def normed(out, z, weight, eps, V_DIM: tl.constexpr):
+    """Return rows of a head divided by their root mean square, times the norm's weight and SiLU of z."""
+    scale = tl.rsqrt(from_squares(squares(out)) * (1.0 / V_DIM) + eps)
+    return out * scale[:, None] * weight[None, :] * (z * sigmoid(z))
+
+
+@triton.jit
 def store_read(
-    out, out_ptr, sequence, head, first_row, reach_row, column,
-    HEADS: tl.constexpr, V_DIM: tl.constexpr, width,
+    found, out_ptr, into_ptr, norm_ptr, eps, sequence, head, first_row, reach_row, column,
+    HEADS: tl.constexpr, V_DIM: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr, NORMED: tl.constexpr, width,
 ):  # fmt: skip
-    """Store 16 rows of the span from `first_row` on, which may lie before it; rows from `reach_row` on read zero."""
-    row = first_row + tl.arange(0, 16)
-    real, inside = (row >= 0) & (row < reach_row), (row >= 0) & (row < width)
-    to_ptr = out_ptr + (sequence * width + row)[None, :] * (HEADS * V_DIM) + head * V_DIM + column[:, None]
-    tl.store(to_ptr, tl.where(real[None, :], out, 0.0), mask=inside[None, :])
+    """Store the last 16 columns of what was found, rows of the span from `first_row` on, if rows to store begin there.
+
+    Rows before the span are left out, and rows from `reach_row` on read zero.
+    """
+    if first_row > -16:
+        line = tl.arange(0, 32)
+        row = first_row + line - 16
+        inside = (line >= 16) & (row >= 0) & (row < width)
+        real, flat = inside & (row < reach_row), sequence * width + row
+        out = tl.where(real[None, :], found, 0.0)
+        if NORMED:
+            out = tl.trans(out)
+            z_ptr = into_ptr + flat[:, None] * FEATURES + KEPT + head * V_DIM + column[None, :]
+            z = tl.load(z_ptr, mask=real[:, None], other=0.0).to(tl.float32)
+            out = tl.trans(normed(out, z, tl.load(norm_ptr + column).to(tl.float32), eps, V_DIM))
+        to_ptr = out_ptr + flat[None, :] * (HEADS * V_DIM) + head * V_DIM + column[:, None]
+        tl.store(to_ptr, out.to(out_ptr.dtype.element_ty), mask=inside[None, :])
 
 
 @triton.jit(do_not_specialize=["width"])

@@ -5,7 +5,14 @@
 import triton
 import triton.language as tl
 
-from services.common.kernels.gated_delta.arithmetic import decay_units, finite, from_squares, sigmoid, softplus, squares
+from services.common.kernels.gated_delta.arithmetic import (
+    bounded,
+    decay_units,
+    from_squares,
+    sigmoid,
+    softplus,
+    squares,
+)
 
 
 @triton.jit
@@ -43,32 +50,23 @@ def convolved(
         row_ptr = source_rows(into_ptr, ring_ptr, slot, sequence, length, at, width, RING, FEATURES, KEPT)
         there = (at >= 0) & (at < reach)
         row = tl.load(row_ptr[:, None] + column[None, :], mask=there[:, None], other=0.0).to(tl.float32)
-        weight = tl.load(conv_ptr + column * stride_channel + tap * stride_tap)
-        total = total + row * weight[None, :]
+        # Weights repeat for each row, so that they come in the layout of rows.
+        weight_at = (column * stride_channel + tap * stride_tap)[None, :] + position[:, None] * 0
+        total = tl.fma(row, tl.load(conv_ptr + weight_at), total)
     return total * sigmoid(total)
 
 
 @triton.jit
 def unit_rows(
-    into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position, first_column,
+    into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position, column,
     scale, width, RING: tl.constexpr, TAPS: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
-    K_DIM: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
-    """Return a head's convolved rows divided by their length and scaled, in pieces [16, PIECE]."""
-    pieces = ()
-    total = tl.zeros((16,), dtype=tl.int64)
-    for first in tl.static_range(0, K_DIM, PIECE):
-        piece = convolved(
-            into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
-            first_column + first + tl.arange(0, PIECE), width, RING, TAPS, FEATURES, KEPT,
-        )  # fmt: skip
-        total += squares(piece)
-        pieces = pieces + (piece,)  # noqa: RUF005
-    scale = tl.rsqrt(from_squares(total) + 1e-6) * scale
-    units = ()
-    for index in tl.static_range(K_DIM // PIECE):
-        units = units + (pieces[index] * scale[:, None],)  # noqa: RUF005
-    return units
+    """Return a head's convolved rows [16, Dk] divided by their length and scaled; none is longer than that."""
+    x = convolved(
+        into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position, column,
+        width, RING, TAPS, FEATURES, KEPT,
+    )  # fmt: skip
+    return bounded(x) * (tl.rsqrt(from_squares(squares(x)) + 1e-6) * scale)[:, None]
 
 
 @triton.jit
@@ -76,26 +74,26 @@ def gates(
     into_ptr, ring_ptr, decay_ptr, bias_ptr, slot, sequence, length, reach, position, head,
     HEADS: tl.constexpr, width, RING: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """Return beta, log decay in units, and 0 or NaN for each row; a row that is absent or NaN has neither."""
+    """Return beta, log decay in units, and 0 or NaN for each row; a row that is absent or NaN has neither.
+
+    Each row is computed by many threads and then taken from one: of single ones the compiler would make many copies.
+    """
     row_ptr = source_rows(into_ptr, ring_ptr, slot, sequence, length, position, width, RING, FEATURES, KEPT)
-    column, there = KEPT - 2 * HEADS + head, position < reach
-    logit = tl.load(row_ptr + column, mask=there, other=0.0).to(tl.float32)
-    slope = tl.load(row_ptr + column + HEADS, mask=there, other=0.0).to(tl.float32)
+    at = row_ptr[:, None] + (KEPT - 2 * HEADS + head + tl.arange(0, 16) * 0)[None, :]
+    there = (position < reach)[:, None]
+    logit = tl.load(at, mask=there, other=0.0).to(tl.float32)
+    slope = tl.load(at + HEADS, mask=there, other=0.0).to(tl.float32)
     beta = sigmoid(logit)
     g = softplus(slope + tl.load(bias_ptr + head)) * tl.load(decay_ptr + head)
     ill = logit * 0.0 + g * 0.0
     present = there & (ill == 0.0)
-    return tl.where(present, beta, 0.0), decay_units(tl.where(present, g, 0.0)), ill
+    units = decay_units(tl.where(present, g, 0.0))
+    return tl.max(tl.where(present, beta, 0.0), 1), tl.min(units, 1), tl.sum(ill, 1)
 
 
 @triton.jit
-def cleaned(q, k, PIECES: tl.constexpr):
-    """Return queries that are NaN in every row with anything ill, and keys that are zero there."""
-    ill = tl.zeros((16,), dtype=tl.float32)
-    for index in tl.static_range(PIECES):
-        ill += tl.sum(q[index] * 0.0 + k[index] * 0.0, 1)
-    queries, keys = (), ()
-    for index in tl.static_range(PIECES):
-        queries = queries + (q[index] + ill[:, None],)  # noqa: RUF005
-        keys = keys + (tl.where(finite(k[index]), k[index], 0.0),)  # noqa: RUF005
-    return queries, keys
+def cleaned(q, k):
+    """Return queries and keys, zero in every row with anything ill, and 0 or NaN for each row."""
+    ill = tl.sum(q * 0.0 + k * 0.0, 1)
+    well = (ill == 0.0)[:, None]
+    return tl.where(well, q, 0.0), tl.where(well, k, 0.0), ill

@@ -1,0 +1,110 @@
+"""Prepares blocks of rows side by side: all that a block's reads and its states need and that no state enters."""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs, disable-error-code=assignment
+
+import triton
+import triton.language as tl
+
+from services.common.kernels.gated_delta.arithmetic import finite
+from services.common.kernels.gated_delta.block import coupled, decays, product
+from services.common.kernels.gated_delta.halves import TILE_SCALE, halves, scales, times
+from services.common.kernels.gated_delta.project import cleaned, convolved, gates, sequence_of, unit_rows
+from services.common.kernels.pdl import allow_next, await_previous
+
+_UP = tl.constexpr(1048576.0)
+"""What `scales` leaves to be undone where a tile's rows are scaled by it, and not by `TILE_SCALE`."""
+
+
+@triton.jit
+def wanted_rows(start, length, reach, fold):
+    """Return which rows of a block's two tiles [32] a program needs, and whether a state goes through the block.
+
+    The first 16 are what the state is moved by: a whole block's. The last 16 read the state: rows of the span.
+    """
+    line = tl.arange(0, 32)
+    at = start + line - 16
+    through = (start + 16 < reach) | (start + 16 == fold)
+    return (line < 16) & through | (line >= 16) & (at >= length) & (at < reach), through
+
+
+@triton.jit
+def store_halves(x, to_ptr, at, apart: tl.constexpr, mask):
+    """Store the halves of a tile, `apart` elements from each other."""
+    high, low = halves(x * TILE_SCALE)
+    tl.store(to_ptr + at, high, mask=mask)
+    tl.store(to_ptr + at + apart, low, mask=mask)
+
+
+@triton.jit
+def factored(k_high, k_low, q, v, beta, since, solved, reads, PRECISION: tl.constexpr):
+    """Return what a block's updates and reads have of its start: factors of the state [16, Dk], and the rest [16, Dv].
+
+    An update is `moves S0 + moved`, a read `meets S0 + met`.
+    """
+    rated = solved * beta[None, :]
+    moves = product(rated * (-since)[None, :], k_high, k_low)
+    move_high, move_low = halves(moves * TILE_SCALE)
+    meets = q * since[:, None] + product(reads, move_high, move_low)
+    up, down = scales(v)
+    v_high, v_low = halves(v * up[:, None])
+    moved = times(rated * (down * _UP)[None, :], v_high, v_low)
+    return moves, moved, meets, tl.dot(reads, moved, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["width", "blocks"])
+def prepare_kernel(
+    into_ptr, ring_ptr, conv_ptr, decay_ptr, bias_ptr, slots_ptr, lengths_ptr, folded_ptr, valid_ptr,
+    factor_ptr, base_ptr, key_ptr, rate_ptr, stride_channel, stride_tap, width, blocks, scale,
+    RING: tl.constexpr, TAPS: tl.constexpr, K_HEADS: tl.constexpr, HEADS: tl.constexpr,
+    K_DIM: tl.constexpr, V_DIM: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
+    PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Write factors and bases, keys and rates of a block; grid (blocks, Hv, B)."""
+    block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    slot, length, folded, reach, sure = sequence_of(slots_ptr, lengths_ptr, folded_ptr, valid_ptr, sequence, width)
+    k_head = head // (HEADS // K_HEADS)
+    start, row, depth, column = folded + block * 16, tl.arange(0, 16), tl.arange(0, K_DIM), tl.arange(0, V_DIM)
+    position = start + row
+    through = (start + 16 < reach) | (start + 16 == sure // 16 * 16)
+    read = (position >= length) & (position < reach)
+    await_previous(PDL)
+    allow_next(PDL)
+    if start < reach:
+        k = unit_rows(
+            into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
+            (K_HEADS + k_head) * K_DIM + depth, 1.0, width, RING, TAPS, FEATURES, KEPT,
+        )  # fmt: skip
+        q = unit_rows(
+            into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
+            k_head * K_DIM + depth, scale, width, RING, TAPS, FEATURES, KEPT,
+        )  # fmt: skip
+        q, k, ill_row = cleaned(q, k)
+        at = sequence * blocks + block
+        tile = row[:, None] * K_DIM + depth[None, :]
+        moving = (row >= 0) & through
+        if head % (HEADS // K_HEADS) == 0:
+            store_halves(k, key_ptr + (at * K_HEADS + k_head) * (32 * K_DIM), tile, 16 * K_DIM, moving[:, None])
+        k_high, k_low = halves(k * TILE_SCALE)
+        gram = product(k, tl.trans(k_high), tl.trans(k_low))
+        scores = product(q, tl.trans(k_high), tl.trans(k_low))
+        values = convolved(
+            into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
+            2 * K_HEADS * K_DIM + head * V_DIM + column, width, RING, TAPS, FEATURES, KEPT,
+        )  # fmt: skip
+        beta, units, ill = gates(
+            into_ptr, ring_ptr, decay_ptr, bias_ptr, slot, sequence, length, reach, position, head,
+            HEADS, width, RING, FEATURES, KEPT,
+        )  # fmt: skip
+        since, until, between = decays(units)
+        solved, reads = coupled(gram, scores, beta, between)
+        v = tl.where(finite(values), values, 0.0)
+        moves, moved, meets, met = factored(k_high, k_low, q, v, beta, since, solved, reads, PRECISION)
+        own, over = at * HEADS + head, row[:, None] * V_DIM + column[None, :]
+        store_halves(moves, factor_ptr + own * (64 * K_DIM), tile, 32 * K_DIM, moving[:, None])
+        store_halves(meets, factor_ptr + own * (64 * K_DIM) + 16 * K_DIM, tile, 32 * K_DIM, read[:, None])
+        tl.store(base_ptr + own * (32 * V_DIM) + over, moved, mask=moving[:, None])
+        met += (ill + ill_row + tl.sum(values * 0.0, 1))[:, None]
+        tl.store(base_ptr + own * (32 * V_DIM) + 16 * V_DIM + over, met, mask=read[:, None])
+        whole = tl.sum(tl.where(row == 15, since, 0.0), 0)
+        tl.store(rate_ptr + own * 32 + row, until)
+        tl.store(rate_ptr + own * 32 + 16, whole)
