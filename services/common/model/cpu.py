@@ -4,14 +4,13 @@ Whole blocks are one program: otherwise Python between small operators would tak
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from services.common.kernels.embedding.reference import embedding
 from services.common.kernels.gated_delta.plan import BlockPlan
-from services.common.kernels.gated_delta.span import DeltaSpan
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import add_rms_norm, rms_norm
 from services.common.kernels.rope import Rotation
@@ -174,8 +173,7 @@ class HostStack:
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        blocks = [plan for plan in plans if not isinstance(plan, DeltaSpan)]
-        places = Places(rotation, rows.slots_T, [], [], [], blocks)
+        places = Places(rotation, rows.slots_T, [], [], [], cast("list[BlockPlan]", list(plans)))
         for part in rows.parts:
             places.counts.append(part.count)
             places.reads.append(part.span.read_BT)

@@ -59,7 +59,8 @@ class DflashProposer:
             raise ValueError(f"draft_kv has shape {found}, the drafter needs {layers} layers, {heads} x {head_dim}")
         self._block.reach(shared.history_SC.shape[1])
         self._head = None  # made for an earlier arena: the next one takes its memory
-        self._head = self._block.seat(len(shared.rows_B), _shared_head(shared))
+        head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
+        self._head = self._block.seat(len(shared.rows_B), head_VD)
 
     def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens: the head's best per position."""
@@ -76,18 +77,14 @@ class DflashProposer:
             shared.block_size,
             spec.mask_token_id,
         )
-        head = _shared_head(shared) if self._head is None else self._head
+        head = self._head
+        if head is None:
+            head = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
         coupling = _coupling(shared, rows_B, span.lengths_B, width - 1)
         rows = Rows(Part(span, rows_B))
         return self._block.propose(
             ids_BW, rows, shared.draft_kv, shared.embed_VD, head, count=width - 1, coupling=coupling
         )
-
-
-def _shared_head(shared: ArenaView) -> Tensor:
-    head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
-    assert head_VD is not None, "check() was not called"
-    return head_VD
 
 
 def _coupling(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int) -> Coupling | None:

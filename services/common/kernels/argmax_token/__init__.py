@@ -25,4 +25,5 @@ def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
         from services.common.kernels.argmax_token import kernel
 
         return kernel.argmax_of_product(rows_RD, weight_VD)
-    return reference.argmax_of_product(rows_RD, widened(weight_VD))
+    wide_VD = weight_VD if isinstance(weight_VD, Tensor) else widened(weight_VD)
+    return reference.argmax_of_product(rows_RD, wide_VD)
