@@ -48,4 +48,18 @@ DELTA_KERNELS = (
         "there_too = tl.full(at.shape, 1, tl.int32) > 0",
         ALIKE,
     ),
+    Mutant(
+        "kernel-multiplies-a-state-by-high-halves-alone",
+        f"{DELTA}halves",
+        "total = tl.dot(high, tile_low, total)",
+        "total = tl.dot(high * 0.0, tile_low, total)",
+        ALIKE,
+    ),
+    Mutant(
+        "kernel-moves-a-state-by-a-block-that-is-not-whole",
+        f"{DELTA}scan",
+        "    if through:\n",
+        "    if last >= 0:\n",
+        ALIKE,
+    ),
 )
