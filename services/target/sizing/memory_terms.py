@@ -35,8 +35,6 @@ _GRAPH_LAYER_BYTES = 81 << 10
 """Bytes of a captured step for each of its layers."""
 _DRAFT_ROWS = 1.2
 """Factor on the memory of a draft's rows: memory that one tensor frees does not always fit the next one."""
-_PREPARED_NUMBERS = 36
-"""Of a row and value head in a chunk: a row of two squares of a block, its rate and decays."""
 _PACK = 256
 """Prompt tokens of a pack are a multiple of it."""
 _PROCESS, _DRAFTER = "process", "drafter"
@@ -236,9 +234,9 @@ def _row_elements(spec: StackSpec) -> int:
 
 
 def _delta_elements(delta: Delta | None) -> int:
-    """Numbers of two bytes for a row of a recurrent mixer, with those of four that a chunk is prepared to."""
+    """Numbers of two bytes for a row of a recurrent mixer, with those of two and four that a chunk is prepared to."""
     if delta is None:
         return 0
     values, keys = delta.v_heads * delta.v_dim, delta.k_heads * delta.k_dim
-    prepared = 2 * keys + values + _PREPARED_NUMBERS * delta.v_heads
-    return delta.kept + 2 * values + 2 * (values + prepared)
+    factors, bases, rates = 4 * delta.v_heads * delta.k_dim, 4 * values, 4 * delta.v_heads
+    return delta.kept + 4 * values + factors + bases + 2 * keys + rates
