@@ -51,7 +51,12 @@ def _given(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def configure(service: str, level: str = "info", pair: str = "", stream: TextIO | None = None) -> None:
-    """Sends every log of this process to stderr, or to another stream, as JSON."""
+    """Sends every log of this process to stderr, or to another stream, as JSON; but no debug line of gRPC.
+
+    gRPC writes those while it holds a lock that its objects take when they are collected. Where another thread collects
+    them amid a line of its own, each would wait for the other for ever.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(service, pair))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("grpc").setLevel(max(logging.INFO, logging.getLogger().level))

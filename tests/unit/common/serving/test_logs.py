@@ -1,10 +1,27 @@
 """Logs are one JSON object a line and say which request is in hand."""
 
+import io
 import json
 import logging
 import sys
+from collections.abc import Iterator
 
+import pytest
+
+from services.common.serving import logs
 from services.common.serving.logs import JsonFormatter, request_id
+
+
+@pytest.fixture
+def kept_loggers() -> Iterator[None]:
+    """Handlers and levels are after the test as before."""
+    root, grpc = logging.getLogger(), logging.getLogger("grpc")
+    handlers, levels = root.handlers[:], (root.level, grpc.level)
+    root.handlers = []
+    yield
+    root.handlers = handlers
+    root.setLevel(levels[0])
+    grpc.setLevel(levels[1])
 
 
 def record(message: str, *args: object, exc_info: object = None, **extra: object) -> logging.LogRecord:
@@ -53,3 +70,17 @@ def test_every_extra_field_is_kept_and_none_takes_the_place_of_another() -> None
 def test_a_process_of_a_pair_names_it_in_every_line() -> None:
     assert json.loads(JsonFormatter("t", "pair-2").format(record("m")))["pair"] == "pair-2"
     assert "pair" not in json.loads(JsonFormatter("t").format(record("m")))
+
+
+@pytest.mark.parametrize(("level", "ours", "theirs"), [("debug", "debug", "info"), ("error", "error", "error")])
+@pytest.mark.usefixtures("kept_loggers")
+def test_grpc_writes_no_line_for_developers(level: str, ours: str, theirs: str) -> None:
+    """It holds a lock then, which the collection of its objects amid another line waits for."""
+    stream = io.StringIO()
+    logs.configure("target", level, stream=stream)
+    for name in ("debug", "info", "error"):
+        getattr(logging.getLogger("services.x"), name)("ours")
+        getattr(logging.getLogger("grpc._cython.cygrpc"), name)("theirs")
+    found = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert next(line["level"] for line in found if line["message"] == "ours") == ours
+    assert next(line["level"] for line in found if line["message"] == "theirs") == theirs
