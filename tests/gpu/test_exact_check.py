@@ -58,7 +58,7 @@ def test_the_embedded_pair_passes_strictly_and_is_remembered() -> None:
     first = started("strict")
     print(first)
     assert first.verdict is not None and first.verdict.named == ""
-    assert first.verdict.shapes > 4 * 3, "four buckets at three widths, and packs of prompts"
+    assert first.verdict.shapes > 4 * 4, "four buckets at three widths, and packs of prompts"
     assert started("strict").kept
 
 

@@ -12,7 +12,7 @@ from services.common.kernels.linear import kernel, ranked
 from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.allowed import Product
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
-from services.common.kernels.linear.cublaslt.library import Library, loaded_library
+from services.common.kernels.linear.cublaslt.binding import Library, loaded_library
 from services.common.kernels.linear.cublaslt.problem import Candidate, Problem
 from tests.bench.gpu.products.cases import Case
 from tests.bench.gpu.products.subject import Subject, same_bits

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from services.common.kernels.linear.cublaslt import header, library
+from services.common.kernels.linear.cublaslt import binding, header
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm, changed, config_of, refusal
+from services.common.kernels.linear.cublaslt.binding import CublasLtError, Library, loaded_library
 from services.common.kernels.linear.cublaslt.header import ConfigAttribute
-from services.common.kernels.linear.cublaslt.library import CublasLtError, Library, loaded_library
 from services.common.kernels.linear.cublaslt.problem import Problem
 from tests.support.fake_cublaslt import FakeLt, algo_of
 
@@ -113,7 +113,7 @@ def test_text_that_is_no_algorithm_is_refused(text: str) -> None:
 
 
 def test_the_library_is_the_one_that_this_process_has_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "opened", lambda path: path)
+    monkeypatch.setattr(binding, "opened", lambda path: path)
     maps = tmp_path / "maps"
     line = "7f00-7f01 r-xp 00000000 08:01 42                         "
     maps.write_text(f"{line} /a b/libcublas.so.13\n7f02-7f03 rw-p 00000000 00:00 0\n")

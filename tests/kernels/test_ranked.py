@@ -13,7 +13,7 @@ from services.common.kernels.linear import ranked
 from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.allowed import Product
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
-from services.common.kernels.linear.cublaslt.library import Library
+from services.common.kernels.linear.cublaslt.binding import Library
 from services.common.kernels.linear.cublaslt.problem import ALIGNMENT
 from tests.support.fake_cublaslt import FakeLt, algo_of
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from deploy.stack import EMBEDDED
 from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
-from services.common.kernels.linear.cublaslt.library import CublasLtError, Library
+from services.common.kernels.linear.cublaslt.binding import CublasLtError, Library
 from services.common.kernels.linear.cublaslt.problem import Candidate
 from services.common.kernels.linear.ranked import Ranked
 from services.common.model.families import read_target_spec

@@ -26,6 +26,22 @@ def met(state, factor_ptr, base_ptr, own, wanted, column, K_DIM: tl.constexpr, V
 
 
 @triton.jit
+def read_block(
+    state, factor_ptr, base_ptr, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start, own, length, reach, fold,
+    column, width, HEADS: tl.constexpr, K_DIM: tl.constexpr, V_DIM: tl.constexpr, FEATURES: tl.constexpr,
+    KEPT: tl.constexpr, NORMED: tl.constexpr,
+):  # fmt: skip
+    """Write what rows of a block read; return what was found, and whether a state goes through the block."""
+    wanted, through = wanted_rows(start, length, reach, fold)
+    found = met(state, factor_ptr, base_ptr, own, wanted, column, K_DIM, V_DIM)
+    store_read(
+        found, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start - length, reach - length, column,
+        HEADS, V_DIM, FEATURES, KEPT, NORMED, width,
+    )  # fmt: skip
+    return found, through
+
+
+@triton.jit
 def advanced(state, found, key_ptr, rate_ptr, key, own, K_DIM: tl.constexpr):
     """Return the state after a block, whose updates are the first half of what was found."""
     line, depth = tl.arange(0, 32), tl.arange(0, K_DIM)
@@ -63,21 +79,17 @@ def scan_kernel(
     await_previous(PDL)
     for block in range(last):
         start, at = folded + block * 16, sequence * blocks + block
-        wanted, _ = wanted_rows(start, length, reach, fold)
-        found = met(state, factor_ptr, base_ptr, at * HEADS + head, wanted, column, K_DIM, V_DIM)
-        store_read(
-            found, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start - length, reach - length, column,
-            HEADS, V_DIM, FEATURES, KEPT, NORMED, width,
+        found, _ = read_block(
+            state, factor_ptr, base_ptr, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start, at * HEADS + head,
+            length, reach, fold, column, width, HEADS, K_DIM, V_DIM, FEATURES, KEPT, NORMED,
         )  # fmt: skip
         state = advanced(state, found, key_ptr, rate_ptr, at * K_HEADS + k_head, at * HEADS + head, K_DIM)
         if start + 16 == fold:
             store_state(state, state_ptr, place, K_DIM, V_DIM)
     start, at = folded + last * 16, sequence * blocks + last
-    wanted, through = wanted_rows(start, length, reach, fold)
-    found = met(state, factor_ptr, base_ptr, at * HEADS + head, wanted, column, K_DIM, V_DIM)
-    store_read(
-        found, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start - length, reach - length, column,
-        HEADS, V_DIM, FEATURES, KEPT, NORMED, width,
+    found, through = read_block(
+        state, factor_ptr, base_ptr, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start, at * HEADS + head,
+        length, reach, fold, column, width, HEADS, K_DIM, V_DIM, FEATURES, KEPT, NORMED,
     )  # fmt: skip
     allow_next(PDL)
     if through:

@@ -14,8 +14,8 @@ from torch import Tensor
 from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.allowed import Product
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm, refusal
+from services.common.kernels.linear.cublaslt.binding import CublasLtError, Library, loaded_library
 from services.common.kernels.linear.cublaslt.header import Algo
-from services.common.kernels.linear.cublaslt.library import CublasLtError, Library, loaded_library
 from services.common.kernels.linear.cublaslt.problem import ALIGNMENT, Problem
 
 _LOG = logging.getLogger(__name__)

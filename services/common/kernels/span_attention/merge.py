@@ -21,9 +21,9 @@ def merge_kernel(
     pair = tl.program_id(0)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
+    known = row < WIDTH * GROUP
     length, reach = lengths_of(lengths_ptr + sequence, reach_ptr + sequence, room, WIDTH)
     oldest, total = oldest_seen(length, WINDOW), reach if HAS_BLOCK else tl.minimum(reach, room)
-    known = row < WIDTH * GROUP
     size = split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
     last = last_seen(row, length, total, HAS_BLOCK, GROUP)
     count = tl.where(known, last // TOKENS // size - oldest // TOKENS // size + 1, 0)

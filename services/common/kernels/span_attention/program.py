@@ -106,7 +106,8 @@ def _attend(
     if middle > begin:
         for tile in range(begin, middle):
             position = tile * TOKENS + tl.arange(0, TOKENS)
-            # Past the ends the first or last position is read again, because other memory might hold NaN.
+            # Past the ends the first or last position is read again, because other memory might hold NaN. Up to there a
+            # sequence has its blocks; one without is padding, and its rows count for nothing.
             read = tl.minimum(position, seen - 1)
             if WINDOW > 0:
                 read = tl.maximum(read, oldest)

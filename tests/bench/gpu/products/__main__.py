@@ -18,7 +18,7 @@ import torch
 
 from services.common.device.device import sound
 from services.common.kernels.linear.algorithms import ALGORITHMS
-from services.common.kernels.linear.cublaslt.library import Library, loaded_library
+from services.common.kernels.linear.cublaslt.binding import Library, loaded_library
 from tests.bench.gpu.products.cases import Case, cases
 from tests.bench.gpu.products.clock import GpuClock
 from tests.bench.gpu.products.contest import LEAST_GAIN, Contest

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm, changed, config_of, refusal
+from services.common.kernels.linear.cublaslt.binding import CublasLtError, Library
 from services.common.kernels.linear.cublaslt.header import ConfigAttribute
-from services.common.kernels.linear.cublaslt.library import CublasLtError, Library
 from services.common.kernels.linear.cublaslt.problem import Candidate, Problem
 from services.common.kernels.linear.ranked import Ranked
 from tests.bench.gpu.products.cases import Case

@@ -4,8 +4,8 @@ from ctypes import byref, c_size_t, sizeof
 from dataclasses import dataclass
 
 from services.common.kernels.linear.cublaslt import header
+from services.common.kernels.linear.cublaslt.binding import Library
 from services.common.kernels.linear.cublaslt.header import Algo, ConfigAttribute
-from services.common.kernels.linear.cublaslt.library import Library
 
 _WORDS = 8
 _COUNTER_BYTES = 64

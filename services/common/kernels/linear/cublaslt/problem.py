@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from services.common.kernels.linear.cublaslt import header
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
+from services.common.kernels.linear.cublaslt.binding import Library
 from services.common.kernels.linear.cublaslt.header import DescAttribute, PreferenceAttribute
-from services.common.kernels.linear.cublaslt.library import Library
 
 ALIGNMENT = 256
 """Bytes at multiples of which all three matrices must begin: what the library assumes unless it is told otherwise."""
