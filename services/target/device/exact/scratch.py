@@ -92,7 +92,7 @@ class Scratch:
         Only the last token has scores, others 0. Rows that are computed in order have one segment, and one more token
         behind them has a round of its own.
         """
-        count = self._seat_chunk(pack.width if self.in_order else pack.rows, start)
+        count = self._seat_chunk(pack.width if self.in_order else pack.rows, start, self.in_order)
         steps, tokens = self._steps, tuple(self._tokens[0][:count])
         (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [pack])
         steps.run_prefill(chunk)
@@ -165,11 +165,11 @@ class Scratch:
         rows = (flat_L2PHD[:, :, some].permute(2, 0, 1, 3, 4).flatten(1) for some in places_T.split(at_once))
         return torch.cat([self._prints.of(some) for some in rows])
 
-    def _seat_chunk(self, chunk: int, start: int) -> int:
-        """Give slot 0 a sequence with blocks for a chunk; return how many tokens of it they hold."""
+    def _seat_chunk(self, chunk: int, start: int, behind: int = 0) -> int:
+        """Give slot 0 a sequence with blocks for a chunk; return how many tokens they hold, `behind` left free."""
         room = self._private * self._size - start % self._size
         self._seat(0, start, 1 + self._shared, self._private)
-        return min(chunk, room - self.in_order, self.reach - self._pool.settings.widths[-1] - start)
+        return min(chunk, min(room, self.reach - self._pool.settings.widths[-1] - start) - behind)
 
     def _seat(self, slot: int, length: int, first: int, count: int) -> None:
         """Write a table: shared blocks below the length, then `count` from `first` on, none beyond."""

@@ -1,7 +1,7 @@
 """The check over a real runner's steps, in float64 on the CPU: it finds what is planted, and leaves no trace."""
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,13 @@ def test_a_hybrid_passes_and_nothing_remains_of_the_check(hybrid: Rig) -> None:
     assert checked(hybrid) == []
     now = [*state(hybrid), *hybrid.runner.pool.states.tensors[1:]]
     assert all(torch.equal(one, then) for one, then in zip(now, before, strict=True))
+
+
+def test_a_pack_of_a_hybrid_may_be_as_long_as_a_text() -> None:
+    """The row behind the pack is one that rounds reach, too."""
+    pair = made_up_pair(family="qwen3_5_text")
+    with Rig(pair.target, pair.drafter, replace(SETTINGS, slots=1, buckets=(1,), context_limit=16)) as made:
+        assert checked(made) == []
 
 
 @pytest.mark.parametrize(("rows", "named"), [(8, "verify 2 x 4"), (16, "prefill 1 x 16")])
