@@ -247,7 +247,7 @@ class Scheduler:
         most = max(self._settings.chunk_tokens, 0 if decoding else self._settings.pack_tokens)
         chunks, complete = self._roster.chunks(most, self._settings.segment)
         for request in complete:
-            self._policy.join(request.uid, request.draft_cap)
+            self._policy.join(request.uid, request.draft_cap, request.limit - len(request.tokens) - 1)
         return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])
 
     def _grow(self, rows: tuple[int, ...], width: int) -> Grown:

@@ -74,11 +74,11 @@ class PinnedWidth:
         self._caps: dict[int, int] = {}
         self._pinned = False
 
-    def join(self, uid: int, cap: int | None) -> None:
+    def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """A request starts to decode; with a cap it pins."""
         self._schedule.refresh()
         if cap is None:
-            self._adaptive.join(uid, cap)
+            self._adaptive.join(uid, cap, left)
         else:
             self._caps[uid] = cap
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _REFRESHED_AT_ONCE = 32
+_NO_END = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,14 @@ class _Chances:
 
 
 class _Row:
-    """One request: its chances, its longest draft, and the tokens it should commit by width."""
+    """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width."""
 
-    __slots__ = ("cap", "chances", "expected", "rounds")
+    __slots__ = ("cap", "chances", "expected", "left", "rounds")
 
-    def __init__(self, longest: int, cap: int, widths: int) -> None:
+    def __init__(self, longest: int, cap: int, left: int, widths: int) -> None:
         self.chances = _Chances(longest)
         self.cap = cap
+        self.left = left
         self.expected = [0.0] * widths
         self.rounds = 0
 
@@ -70,9 +72,13 @@ class Acceptance:
         self._rows: dict[int, _Row] = {}
         self._sums = [0.0] * len(self._widths)
 
-    def join(self, uid: int, cap: int | None) -> None:
-        """A request starts to decode; `cap` is its longest draft, None for no limit of its own."""
-        row = _Row(self._longest, self._longest if cap is None else min(cap, self._longest), len(self._widths))
+    def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
+        """A request starts to decode; `cap` is its longest draft, `left` its tokens to come; None: no limit of its own.
+
+        A row commits no more than what is left, so the last rounds of a load promise less the wider they are.
+        """
+        most = self._longest if cap is None else min(cap, self._longest)
+        row = _Row(self._longest, most, _NO_END if left is None else left, len(self._widths))
         self._rows[uid] = row
         self._refresh(row)
 
@@ -87,14 +93,17 @@ class Acceptance:
     def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
         """A row verified `drafted` drafts and accepted the first `accepted` of them."""
         row = self._rows.get(uid)
-        if row is None or drafted == 0:
+        if row is None:
+            return
+        row.left -= accepted + 1
+        if drafted == 0:
             return
         missed = accepted < drafted and not ended
         self._shared.add(accepted, missed, self._settings.shared_forget)
         row.chances.add(accepted, missed, self._settings.request_forget)
         row.rounds += 1
         # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
-        if (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
+        if row.left <= self._longest or (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
             self._refresh(row)
 
     def expected(self) -> list[float]:
@@ -106,7 +115,8 @@ class Acceptance:
         settings, own, others = self._settings, row.chances, self._shared
         chance, reach, total = settings.optimism, 1.0, 1.0
         gathered = [1.0]
-        for position in range(row.cap):
+        most = max(0, min(row.cap, row.left - 1))
+        for position in range(most):
             known = others.matched[position] + chance * settings.optimism_weight
             known /= others.tried[position] + settings.optimism_weight
             chance = own.matched[position] + known * settings.shared_weight
@@ -115,6 +125,6 @@ class Acceptance:
             total += reach
             gathered.append(total)
         for index, width in enumerate(self._widths):
-            value = gathered[min(width - 1, row.cap)]
+            value = gathered[min(width - 1, most)]
             self._sums[index] += value - row.expected[index]
             row.expected[index] = value

@@ -14,7 +14,8 @@ _LARGEST_FIRST = 2.0
 class CostTable:
     """Microseconds of a round. `micros` of warm-up are those of the verify alone, draft and host left out.
 
-    The first served rounds of a cell replace its figure by whole rounds; until then it looks too cheap.
+    The first served rounds of a cell replace its figure by whole rounds. Until then it looks too cheap: by the draft,
+    which widths have in common, so the last one that was served corrects those that were not, of its bucket first.
     A served round moves the level of its whole bucket quickly and its own cell slowly. A growing context or a busy
     machine changes all widths alike; widths that were not run lately must not look cheap for that.
     """
@@ -34,10 +35,12 @@ class CostTable:
         self._level = dict.fromkeys(buckets, 0.0)
         self._cell = dict.fromkeys(self._base, 0.0)
         self._first: dict[tuple[int, int], list[float]] = {cell: [] for cell in self._base}
+        self._drafts: dict[int, float] = {}
+        self._latest = 0.0
 
     def cost(self, bucket: int, width: int) -> float:
         """Microseconds that a round should take."""
-        return self._base[bucket, width] * exp(self._level[bucket] + self._cell[bucket, width])
+        return self._base[bucket, width] * exp(self._level[bucket] + self._correction((bucket, width)))
 
     def live_rounds(self, bucket: int, width: int) -> int:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
@@ -53,16 +56,28 @@ class CostTable:
         error = log(max(micros, 1e-3) / self.cost(bucket, width))
         first = self._first[cell]
         if len(first) < FIRST_ROUNDS:
-            first.append(self._cell[cell] + max(-_LARGEST_FIRST, min(_LARGEST_FIRST, error)))
+            first.append(self._correction(cell) + _within(error, _LARGEST_FIRST))
             self._cell[cell] = median(first)
+            if width > 1:
+                self._drafts[bucket] = self._latest = _within(self._cell[cell], _LARGEST_STEP)
             return
-        error = max(-_LARGEST_STEP, min(_LARGEST_STEP, error))
+        error = _within(error, _LARGEST_STEP)
         self._level[bucket] += _SHARED_RATE * error
         self._cell[cell] += _CELL_RATE * error
 
     def table(self) -> dict[tuple[int, int], float]:
         """All costs by (bucket, width)."""
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
+
+    def _correction(self, cell: tuple[int, int]) -> float:
+        bucket, width = cell
+        if width == 1 or self._first[cell]:
+            return self._cell[cell]
+        return self._drafts.get(bucket, self._latest)
+
+
+def _within(value: float, most: float) -> float:
+    return max(-most, min(most, value))
 
 
 def _rising(values: Iterable[float]) -> list[float]:

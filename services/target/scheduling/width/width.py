@@ -15,8 +15,8 @@ class WidthPolicy(Protocol):
     def widths(self) -> tuple[int, ...]:
         """Widths it may choose, rising; the first is 1."""
 
-    def join(self, uid: int, cap: int | None) -> None:
-        """A request starts to decode with drafts of at most `cap` tokens (None: no limit)."""
+    def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
+        """A request starts to decode; drafts have up to `cap` tokens, `left` may follow its first one (None: any)."""
 
     def leave(self, uid: int) -> None:
         """A request stops decoding."""
@@ -45,7 +45,7 @@ class FixedWidth:
         self._caps: dict[int, int | None] = {}
         self._wanting = 0
 
-    def join(self, uid: int, cap: int | None) -> None:
+    def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """Counts a request that wants drafts."""
         self._caps[uid] = cap
         self._wanting += cap != 0
@@ -73,10 +73,12 @@ class FixedWidth:
 class AdaptiveSettings:
     """`hysteresis` is the gain that a switch must promise. It is divided by 1 + rounds since the last one / `patience`.
 
-    A probe is one round of another width. All probes may lose the share `probe_budget` of the time of all rounds. The
-    gap between probes grows from `probe_first` to `probe_last` rounds while they change nothing. It is at most
-    `probe_close` while a wider width promises the share `close` of the present width's tokens per second. A probe of a
-    narrower width shows its cost, and nothing of acceptance that wider rounds do not show.
+    A probe is one round of another width, a trial one of a width whose cost is not known yet. All of them may lose the
+    share `probe_budget` of the time of all rounds, by what is expected when they are planned: what they commit is
+    chance, and luck must not pay for more of them. The gap between probes grows from `probe_first` to `probe_last`
+    rounds while they change nothing. It is at most `probe_close` while a wider width promises the share `close` of the
+    present width's tokens per second. A probe of a narrower width shows its cost, and nothing of acceptance that wider
+    rounds do not show.
 
     No other width is tried or probed in the first `settled` rounds of a bucket in a row, unless it was not for
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
@@ -126,9 +128,9 @@ class AdaptiveWidth:
         self._spent = self._lost = 0.0
         self._bucket, self._in_a_row = 0, 0
 
-    def join(self, uid: int, cap: int | None) -> None:
+    def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """A request starts to decode."""
-        self.acceptance.join(uid, cap)
+        self.acceptance.join(uid, cap, left)
 
     def leave(self, uid: int) -> None:
         """A request stops decoding."""
@@ -161,10 +163,10 @@ class AdaptiveWidth:
         state.quiet += 1
         if not self._settled(bucket) and state.quiet <= self._settings.unsettled:
             return state.width
-        return self._trial(bucket, state, rates) or self._probe(bucket, state, rates, current) or state.width
+        return self._trial(bucket, state, rates, current) or self._probe(bucket, state, rates, current) or state.width
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
-        """Learns the cost of a round, and what a probe lost against the width in use."""
+        """Learns the cost of a round, and whether a probe gained against the width in use."""
         if micros is not None:
             self.costs.measured(bucket, width, micros)
         state = self._buckets.get(bucket)
@@ -175,10 +177,8 @@ class AdaptiveWidth:
         if state.probing and width != state.width:
             state.probing = False
             rate = self.rates(bucket)[self.widths.index(state.width)]
-            lost = cost - committed / rate if rate > 0.0 else 0.0
-            self._lost += lost
             # A wider probe with a gain is repeated at once; every other probe makes the next wait longer.
-            paid = lost < 0.0 and width > state.width
+            paid = committed > cost * rate and width > state.width
             state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
     def plain_micros(self, bucket: int) -> float:
@@ -196,19 +196,28 @@ class AdaptiveWidth:
         wider = [index for index in range(1, len(expected)) if expected[index] > expected[index - 1] * (1.0 + 1e-9)]
         return 1 + max(wider, default=0)
 
-    def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float]) -> int | None:
-        """Plain or a promising width that has had fewer than FIRST_ROUNDS served rounds in this bucket, if any.
+    def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
+        """Plain or a promising width that has had fewer than FIRST_ROUNDS served rounds in this bucket, if it is paid.
 
-        So the choice compares costs of warm-up only for a bucket's first rounds.
+        Of near ties the choice compares costs of warm-up only for a bucket's first rounds.
         """
         if state.trials >= 2 * FIRST_ROUNDS * len(self.widths):
             return None
         bar = self._settings.close * max(rates)
         for width, rate in zip(self.widths, rates, strict=False):
-            if (width == 1 or rate >= bar) and self.costs.live_rounds(bucket, width) < FIRST_ROUNDS:
+            unknown = self.costs.live_rounds(bucket, width) < FIRST_ROUNDS
+            if unknown and (width == 1 or rate >= bar) and self._pays(bucket, width, rate / rates[current]):
                 state.trials += 1
                 return width
         return None
+
+    def _pays(self, bucket: int, width: int, worth: float) -> bool:
+        """Takes from the budget what a round should lose that is worth so much of one of the present width."""
+        loss = self.costs.cost(bucket, width) * max(0.0, 1.0 - worth)
+        if self._lost + loss > self._settings.probe_budget * self._spent:
+            return False
+        self._lost += loss
+        return True
 
     def _probe(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
         others = [index for index in range(len(rates)) if index != current]
@@ -220,8 +229,7 @@ class AdaptiveWidth:
         worth = rates[other] / rates[current]
         close = other > current and worth > self._settings.close
         gap = min(state.gap, self._settings.probe_close) if close else state.gap
-        loss = self.costs.cost(bucket, self.widths[other]) * max(0.0, 1.0 - worth)
-        if state.quiet < gap or self._lost + loss > self._settings.probe_budget * self._spent:
+        if state.quiet < gap or not self._pays(bucket, self.widths[other], worth):
             return None
         state.quiet = 0
         # A repeated probe does not count as a turn.

@@ -1,0 +1,151 @@
+"""Loads of requests that start at once, decoded in simulated time by round times that were measured on a GPU.
+
+The next round is planned before the present one has landed, as where flags hand drafts over.
+"""
+
+import json
+import random
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from services.target.scheduling.width.width import FixedWidth, WidthPolicy, adaptive_policy
+from tests.unit.target.scheduling.acceptance_profiles import BUCKETS, conditional
+
+Micros = Mapping[tuple[int, int], float]
+
+MEASURED = Path(__file__).parents[4] / "tests/bench/results/gpu_h200_adaptive_P65_2026-11-23.json"
+VERIFY, PLAIN = 0.82, 0.98
+"""What warm-up measures of a round with drafts, and of one without: the verify alone."""
+_RAMP = 24
+"""Prompts that are computed while decoding pauses; then a round is due."""
+_JITTER = 0.03
+_BEHIND = 0.93
+"""Fixed widths below this share of the best one's steady speed are best in no load."""
+
+
+def round_micros(widths: Sequence[int]) -> dict[tuple[int, int], float]:
+    """Microseconds of a round of Qwen3-4B's shapes by (bucket, width), in between on a line between measured ones."""
+    rows = json.loads(MEASURED.read_text())["rows"]
+    found = {(row["concurrency"], row["k"] + 1): row["round_us"] for row in rows if row["mode"] in ("plain", "fixed")}
+    buckets, measured = ({cell[axis] for cell in found} for axis in (0, 1))
+    by_bucket = {
+        bucket: {width: _between(width, {other: found[bucket, other] for other in measured}) for width in widths}
+        for bucket in buckets
+    }
+    return {
+        (bucket, width): _between(bucket, {other: by_bucket[other][width] for other in buckets})
+        for bucket in BUCKETS
+        for width in widths
+    }
+
+
+def _between(place: int, known: Mapping[int, float]) -> float:
+    if place in known:
+        return known[place]
+    low, high = next((low, high) for low, high in pairwise(sorted(known)) if low < place < high)
+    return known[low] + (known[high] - known[low]) * (place - low) / (high - low)
+
+
+def fresh_policy(widths: Sequence[int], micros: Micros) -> WidthPolicy:
+    """An adaptive policy that knows what warm-up measures."""
+    warm = {cell: micros_ * (PLAIN if cell[1] == 1 else VERIFY) for cell, micros_ in micros.items()}
+    return adaptive_policy(widths, BUCKETS, warm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    rows: tuple[int, ...]
+    bucket: int
+    width: int
+    micros: float
+    with_prompts: bool
+
+
+class Served:
+    """One policy that serves loads one after another; whether draft j matches depends on the token's place alone."""
+
+    def __init__(self, policy: WidthPolicy, micros: Micros, chances: Sequence[float], seed: int) -> None:
+        self._policy, self._micros, self._chances, self._seed = policy, micros, chances, seed
+        self._noise = random.Random(seed)
+        self._requests = 0
+        self._left: dict[int, int] = {}
+        self._draws: dict[int, list[int]] = {}
+
+    def load(self, requests: int, tokens: int) -> float:
+        """Microseconds of the rounds of a load; the prompts' own time is not among them."""
+        first = self._requests
+        self._requests += requests
+        self._draws = {
+            uid: random.Random(self._seed << 20 | uid).choices(range(1 << 20), k=2 * tokens)
+            for uid in range(first, first + requests)
+        }
+        waiting, total = list(self._draws), 0.0
+        in_flight: _Round | None = None
+        while waiting or self._left or in_flight:
+            for uid in waiting[:_RAMP]:
+                self._left[uid] = tokens - 1
+                self._policy.join(uid, None, tokens - 1)
+            del waiting[:_RAMP]
+            planned = self._plan(bool(waiting)) if self._left else None
+            total += planned.micros if planned else 0.0
+            if in_flight:
+                self._land(in_flight, tokens)
+            in_flight = planned
+        return total
+
+    def _plan(self, with_prompts: bool) -> _Round:
+        rows = tuple(self._left)
+        bucket = _bucket(len(rows))
+        width = self._policy.choose(bucket, len(rows))
+        micros = self._micros[bucket, width] * self._noise.uniform(1.0 - _JITTER, 1.0 + _JITTER)
+        return _Round(rows, bucket, width, micros, with_prompts)
+
+    def _land(self, landed: _Round, tokens: int) -> None:
+        committed = 0
+        for uid in landed.rows:
+            if uid not in self._left:
+                continue
+            accepted = min(self._accepted(uid, tokens - self._left[uid], landed.width - 1), self._left[uid] - 1)
+            self._left[uid] -= accepted + 1
+            committed += accepted + 1
+            ended = self._left[uid] == 0
+            self._policy.observe(uid, landed.width - 1, accepted, ended)
+            if ended:
+                self._policy.leave(uid)
+                del self._left[uid]
+        micros = None if landed.with_prompts else landed.micros
+        self._policy.landed(landed.bucket, landed.width, committed, micros)
+
+    def _accepted(self, uid: int, place: int, drafted: int) -> int:
+        draws = self._draws[uid]
+        for draft in range(drafted):
+            if draws[place + draft] >= self._chances[draft] * (1 << 20):
+                return draft
+        return drafted
+
+
+def regret(
+    widths: Sequence[int], requests: int, tokens: Sequence[int], rates: Sequence[float], seeds: range
+) -> dict[int, float]:
+    """By tokens of a load: the share of speed that a fresh policy loses in loads in a row, against the best width."""
+    micros, chances = round_micros(widths), conditional(rates)
+
+    def spent(width: int | None) -> dict[int, float]:
+        total = dict.fromkeys(tokens, 0.0)
+        for seed in seeds:
+            served = Served(FixedWidth(width) if width else fresh_policy(widths, micros), micros, chances, seed)
+            for each in tokens:
+                total[each] += served.load(requests, each)
+        return total
+
+    steady = {width: (1.0 + sum(rates[: width - 1])) / micros[_bucket(requests), width] for width in widths}
+    fixed = [spent(width) for width in widths if steady[width] > _BEHIND * max(steady.values())]
+    chosen = spent(None)
+    return {each: 1.0 - min(one[each] for one in fixed) / chosen[each] for each in sorted(set(tokens))}
+
+
+def _bucket(rows: int) -> int:
+    return BUCKETS[bisect_left(BUCKETS, rows)]
