@@ -37,7 +37,7 @@ from services.target.scheduling.width.width import FixedWidth, WidthPolicy, adap
 from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms
+from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, widths_within
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
     context = _context(settings, model)
     limit = _context_limit(settings, model)
-    widths = _widths(settings, context)
+    widths = _widths(settings, model, context, limit)
     budget = _plan(settings, pair_terms(settings, model, context, limit, widths), model.device, limit)
     shapes = _shapes(settings, model, budget.blocks, limit, widths)
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
@@ -146,12 +146,14 @@ def _context_limit(settings: TargetSettings, model: Target) -> int:
     return settings.context_limit or most
 
 
-def _widths(settings: TargetSettings, context: DraftContext) -> tuple[int, ...]:
-    """The widths that the drafter can fill with drafts."""
+def _widths(settings: TargetSettings, model: Target, context: DraftContext, limit: int) -> tuple[int, ...]:
+    """The widths that the drafter can fill with drafts, and whose graphs fit."""
     if not settings.speculates:
         return (1,)
     longest = context.most_rows or settings.draft_widths[-1]
-    return tuple(width for width in settings.draft_widths if width <= longest)
+    sets = (settings.draft_widths, settings.fewer_widths)
+    widths, fewer = (tuple(width for width in each if width <= longest) for each in sets)
+    return widths if widths == fewer else widths_within(settings, model, context, limit, widths, fewer)
 
 
 def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, limit: int) -> MemoryBudget:

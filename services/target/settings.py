@@ -86,7 +86,7 @@ class TargetSettings:
 
     # Scheduling
     widths: tuple[int, ...] = ()
-    """Widths of rounds in tokens, ascending from 1; empty takes `1,4,8` on a CPU and `1,4,8,16` on a GPU."""
+    """Widths of rounds in tokens, ascending from 1; empty: `1,4,8` on a CPU, `1,4,6,8,12,16` on a GPU if they fit."""
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
@@ -231,6 +231,11 @@ class TargetSettings:
     @property
     def draft_widths(self) -> tuple[int, ...]:
         """Widths of rounds, as far as the drafter can fill them."""
+        return self.widths or ((1, 4, 6, 8, 12, 16) if self.device == "cuda" else (1, 4, 8))
+
+    @property
+    def fewer_widths(self) -> tuple[int, ...]:
+        """Those that are left where graphs for all of them would take too much of the memory for K/V."""
         return self.widths or ((1, 4, 8, 16) if self.device == "cuda" else (1, 4, 8))
 
     @property

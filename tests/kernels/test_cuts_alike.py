@@ -67,7 +67,7 @@ def attended(batch: int, width: int, in_block: bool, launches: list[Launch]) -> 
 @pytest.mark.parametrize("in_block", [False, True])
 def test_keys_are_tiled_and_split_alike(in_block: bool, launches: list[Launch]) -> None:
     by_kernel: dict[str, list[dict[str, Any]]] = {}
-    shapes = [*product((1, 2, 8, 32, 128), (1, 4, 8, 16)), *((1, chunk) for chunk in CHUNKS if not in_block)]
+    shapes = [*product((1, 2, 8, 32, 128), (1, 4, 6, 8, 12, 16)), *((1, chunk) for chunk in CHUNKS if not in_block)]
     for batch, width in shapes:
         for name, decided in attended(batch, width, in_block, launches):
             by_kernel.setdefault(name, []).append(decided)
@@ -97,7 +97,7 @@ WEIGHTS = [(6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728), (512, 256), 
 def test_products_add_their_whole_depth_in_one_program(outputs: int, depth: int, launches: list[Launch]) -> None:
     """A grid of one dimension has a program for each band of outputs and none for a share of the depth."""
     weight = torch.empty((outputs, depth), dtype=torch.bfloat16)
-    for rows in (1, 2, 15, 16, 17, 32, 33, 64):
+    for rows in (1, 2, 6, 12, 15, 16, 17, 32, 33, 48, 64):
         launches.clear()
         x_TD = torch.zeros((rows, depth), dtype=torch.bfloat16)
         products.linear(x_TD, weight)

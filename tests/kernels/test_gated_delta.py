@@ -15,7 +15,7 @@ from services.common.kernels.torchscript import compiled
 
 K_HEADS, HEADS, K_DIM, V_DIM, TAPS, WIDEST = 2, 4, 8, 16, 4, 16
 CHANNELS = 2 * K_HEADS * K_DIM + HEADS * V_DIM
-WIDTHS, LONGEST_CHUNK = (1, 4, 8, 16), 40
+WIDTHS, LONGEST_CHUNK = (1, 4, 6, 8, 12, 16), 40
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 NAN = float("nan")
 RULE = compiled(gated_delta)

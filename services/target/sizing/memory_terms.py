@@ -33,6 +33,8 @@ _MEASURED_POSITIONS = 40_960
 """Rows of the rotary tables that the figures above include."""
 _GRAPH_LAYER_BYTES = 81 << 10
 """Bytes of a captured step for each of its layers."""
+_GRAPHS_SHARE = 0.01
+"""Of the memory for K/V, what the graphs of widths may take that rounds can do without."""
 _DRAFT_ROWS = 1.2
 """Factor on the memory of a draft's rows: memory that one tensor frees does not always fit the next one."""
 _PACK = 256
@@ -108,6 +110,17 @@ def pack_tokens(settings: SizingSettings, model: Target, widths: Sequence[int]) 
     row = _row_elements(model.spec)
     room = settings.slots * widths[-1] * (row + model.spec.vocab_size) // row
     return max(settings.chunk_tokens, min(settings.pack_tokens, room // _PACK * _PACK))
+
+
+def widths_within(
+    settings: SizingSettings, model: Target, context: DraftContext, limit: int, all_widths: Sequence[int],
+    fewer: Sequence[int],
+) -> tuple[int, ...]:  # fmt: skip
+    """All widths, or fewer of them where the graphs of the others took more than a hundredth of the memory for K/V."""
+    whole, least = (pair_terms(settings, model, context, limit, widths) for widths in (all_widths, fewer))
+    left = available_bytes(settings, least, model.device) - least.fixed_bytes - settings.slots * least.slot_bytes
+    more = whole.fixed_bytes - least.fixed_bytes + settings.slots * (whole.slot_bytes - least.slot_bytes)
+    return tuple(all_widths) if more <= _GRAPHS_SHARE * left else tuple(fewer)
 
 
 def _target_terms(

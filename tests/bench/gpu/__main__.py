@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--plain", type=int, nargs="*", default=[1, 8], help="concurrencies of plain rows and of gateway"
     )
-    parser.add_argument("--widths", type=int, nargs="*", default=[1, 4, 8, 16])
+    parser.add_argument("--widths", type=int, nargs="*", default=[1, 4, 6, 8, 12, 16])
     parser.add_argument("--handoffs", nargs="*", choices=("mps", "timeslice", "host"), default=["mps"])
     parser.add_argument("--short-blocks", action="store_true", help="a draft's block is as wide as the round")
     parser.add_argument("--slots", type=int, default=0, help="0: the highest concurrency")

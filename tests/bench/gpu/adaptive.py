@@ -2,7 +2,8 @@
 
 Speeds count expected tokens: each round of the steady part counts what its width accepts on average under the profile.
 Widths and times are real; only the random part of acceptance, which the benchmark draws, is replaced by its mean. All
-prompts are prefix hits, so that all streams of a run start in one round.
+prompts are prefix hits, so that all streams of a run start in one round. `whole` speeds count the tokens that came,
+from the last first token to the end of the last stream: with few tokens a stream the ends take a good part of a load.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Series:
     draft: int | None
     speeds: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
     micros: list[float] = field(default_factory=list)
     widths: Counter[int] = field(default_factory=Counter)
 
@@ -91,7 +93,8 @@ async def _measure(
     pair: ServedPair, client: TimedClient, profile: str, concurrency: int, tokens: int, series: Series
 ) -> None:
     load = _load(pair, concurrency, tokens, series.draft)
-    seen = (await run(client, load, pair.settings.shape.vocab)).steady()
+    done = await run(client, load, pair.settings.shape.vocab)
+    seen = done.steady()
     seconds = seen[-1].at - seen[0].at
     width_of = {record.number: record.width for record in records_of(pair.describe(), seen[1:])}
     assert len(width_of) == len(seen) - 1, "the recorder holds every round of the steady part"
@@ -99,6 +102,8 @@ async def _measure(
     expected = sum(expected_tokens(rates, width) for width in width_of.values()) * concurrency
     series.speeds.append(expected / seconds)
     series.raw.append(sum(sum(arrival.tokens.values()) for arrival in seen[1:]) / seconds)
+    behind = [arrival for arrival in done.arrivals if arrival.at > seen[0].at]
+    series.whole.append(sum(sum(arrival.tokens.values()) for arrival in behind) / (behind[-1].at - seen[0].at))
     series.micros.append(seconds / len(width_of) * 1e6)
     series.widths.update(width_of.values())
 
@@ -124,6 +129,7 @@ def _rows(profile: str, concurrency: int, context: int, series: dict[str, Series
             "k": one.draft,
             "decode_tok_s": round(one.median, 1),
             "counted_tok_s": round(statistics.median(one.raw), 1),
+            "whole_tok_s": round(statistics.median(one.whole), 1),
             "round_us": round(statistics.median(one.micros), 1),
             "alternations": len(one.speeds),
             "rounds": sum(one.widths.values()),
@@ -136,10 +142,14 @@ def _rows(profile: str, concurrency: int, context: int, series: dict[str, Series
     adaptive, plain = series[ADAPTIVE].speeds, series[PLAIN].speeds
     against_best = [one / other for one, other in zip(adaptive, reference.speeds, strict=True)]
     against_plain = [one / other for one, other in zip(adaptive, plain, strict=True)]
+    whole = {name: statistics.median(one.whole) for name, one in series.items()}
+    best_whole = max((name for name in whole if name != ADAPTIVE), key=whole.__getitem__)
     rows[-1] |= {
         "best": best if reference is series[best] else PLAIN,
         "against_best": interval(against_best),
         "against_plain": interval(against_plain),
+        "best_whole": best_whole,
+        "regret_whole": round(1.0 - whole[ADAPTIVE] / whole[best_whole], 4),
         "best_fixed_against_plain": round(fixed[best].median / series[PLAIN].median, 3),
     }
     return rows

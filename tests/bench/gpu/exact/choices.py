@@ -15,7 +15,7 @@ from tests.bench.gpu.exact.rows_alone import Tally
 
 PROMPT, LIMIT = (5, 6, 7), 1 << 12
 BATCHES = (1, 3, 8, 17, 32, 64, 128)
-WIDTHS = (1, 4, 8, 16)
+WIDTHS = (1, 4, 6, 8, 12, 16)
 
 
 @dataclass(frozen=True)

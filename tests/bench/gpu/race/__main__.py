@@ -25,7 +25,7 @@ from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import QWEN3_4B
 from tests.bench.race import RESULTS, table
 
-WIDTHS, CONTEXT = (1, 4, 8, 16), 2048
+WIDTHS, CONTEXT = (1, 4, 6, 8, 12, 16), 2048
 
 
 def main() -> int:

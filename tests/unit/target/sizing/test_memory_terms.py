@@ -21,7 +21,7 @@ from services.common.model.weights import elements, model_shapes
 from services.common.request.errors import PacelineError
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import plan_memory
-from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms
+from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, widths_within
 
 GIB, MIB = 1 << 30, 1 << 20
 LIMIT = 40_960
@@ -201,13 +201,31 @@ def test_a_hybrid_on_a_cpu_has_its_recurrent_states_beside_them() -> None:
 
 
 def test_widths_chunks_and_the_queue_follow_the_device() -> None:
-    assert (ON_GPU.draft_widths, ON_GPU.queued_tokens) == ((1, 4, 8, 16), 524_288)
+    assert (ON_GPU.draft_widths, ON_GPU.queued_tokens) == ((1, 4, 6, 8, 12, 16), 524_288)
+    assert ON_GPU.fewer_widths == (1, 4, 8, 16)
     assert (ON_GPU.chunk_tokens, ON_GPU.pack_tokens) == (2048, 4096)
     on_cpu = TargetSettings(model="m")
     assert (on_cpu.draft_widths, on_cpu.queued_tokens) == ((1, 4, 8), 65_536)
     assert (on_cpu.chunk_tokens, on_cpu.pack_tokens) == (128, 128)
     set_by_hand = replace(on_cpu, widths=(1, 2), prefill_chunk=64)
+    assert set_by_hand.fewer_widths == (1, 2)
     assert (set_by_hand.draft_widths, set_by_hand.chunk_tokens, set_by_hand.pack_tokens) == ((1, 2), 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("slots", "gib", "eager", "fits"),
+    [(128, 56, False, True), (128, 20, False, False), (8, 20, False, True), (128, 20, True, True)],
+)
+def test_more_widths_are_captured_where_their_graphs_are_a_hundredth_of_the_kv(
+    slots: int, gib: int, eager: bool, fits: bool
+) -> None:
+    """Of 128 slots they take some 100 MiB in both processes; steps that are not captured take none."""
+    settings = replace(ON_GPU, slots=slots, memory_bytes=gib * GIB, eager=eager)
+    sets = settings.draft_widths, settings.fewer_widths
+    whole, least = (pair_terms(settings, MODEL, CONTEXT, LIMIT, widths) for widths in sets)
+    extra = (whole.fixed_bytes - least.fixed_bytes) / MIB
+    assert 40 < extra < 110 or (eager and extra < 10)
+    assert widths_within(settings, MODEL, CONTEXT, LIMIT, *sets) == sets[0 if fits else 1]
 
 
 def test_prompts_are_packed_in_the_memory_of_the_widest_verify() -> None:
