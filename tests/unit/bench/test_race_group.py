@@ -15,7 +15,7 @@ from tests.bench.gpu.race.group import Group
 from tests.bench.gpu.race.merge import MergeError, add, merge
 from tests.bench.gpu.race.meter import Meter, Sample, beside, parsed
 from tests.bench.gpu.race.ours import streams_of
-from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Job, Leg, plan
+from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Job, Leg, plan, requests_of
 from tests.bench.gpu.race.rows import Measured, Repeat, row_of
 from tests.bench.gpu.race.theirs import VllmOptions, order_of, vllm_leg
 from tests.bench.gpu.rig import RigSettings
@@ -86,14 +86,26 @@ def test_a_group_runs_paceline_then_vllm_at_each_k_then_paceline(group: str, dra
     assert theirs[-1] == {0}
     assert theirs[0] | theirs[1] == drafts
     loads = {(job.out, job.concurrency) for leg in legs for job in leg.jobs}
-    assert loads == {(out, count) for out in OUTS for count in GROUPS[group]}
+    assert loads == {(out, count) for out in OUTS for count in requests_of(group)}
     for leg in legs:
         assert len(set(leg.jobs)) == len(leg.jobs)
     assert set(legs[-1].jobs) < set(legs[0].jobs), "what is chosen is measured at both ends"
 
 
+def test_a_group_may_have_other_loads_and_fewer_drafts() -> None:
+    legs = plan("8,32", drafts=(15, 7))
+    found = [{(job.concurrency, job.k) for job in leg.jobs} for leg in legs if leg.side == "vllm"]
+    assert found == [{(8, 15)}, {(8, 7), (32, 7)}, {(8, 0), (32, 0)}]
+
+
+@pytest.mark.parametrize("group", ["0", "8,", "8;32", "129"])
+def test_a_group_that_cannot_run_is_refused(group: str) -> None:
+    with pytest.raises(ValueError, match=r"129|invalid literal|not all"):
+        requests_of(group)
+
+
 def test_every_concurrency_is_in_one_group_so_a_go_is_of_one_run() -> None:
-    counts = [count for group in GROUPS.values() for count in group]
+    counts = [count for group in GROUPS for count in requests_of(group)]
     assert sorted(counts) == sorted(set(counts)) == [1, 8, 32, 64, 128]
 
 
@@ -145,7 +157,7 @@ def test_a_group_becomes_the_tables_lines_with_ratios() -> None:
     assert {row["system"] for row in rows} == {"paceline", "vllm-0.99"}
     assert not done.marks()
     lines = table(merge(None, result(*rows))["rows"]).splitlines()[2:]
-    assert len(lines) == 2 * len(OUTS) * len(GROUPS["64,128"])
+    assert len(lines) == 2 * len(OUTS) * len(requests_of("64,128"))
     assert all(line.endswith(("| 1.34 | 1.25 |", "| 1.33 | 1.25 |")) for line in lines), lines
 
 

@@ -19,7 +19,7 @@ from tests.bench.gpu.race.group import Group
 from tests.bench.gpu.race.merge import Result, add
 from tests.bench.gpu.race.meter import Meter, gpu_names
 from tests.bench.gpu.race.ours import paceline_leg
-from tests.bench.gpu.race.plan import GROUPS, PACELINE, SCHEDULES, SLOTS, VLLM, plan
+from tests.bench.gpu.race.plan import GROUPS, PACELINE, SCHEDULES, SLOTS, VLLM, plan, requests_of
 from tests.bench.gpu.race.theirs import VllmOptions, vllm_leg
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import QWEN3_4B
@@ -35,7 +35,7 @@ def main() -> int:
     settings = RigSettings(QWEN3_4B, "cuda", "bfloat16", SLOTS, WIDTHS, CONTEXT, memory)
     options = VllmOptions(Path(chosen.vllm).resolve(), chosen.vllm_python, chosen.vllm_memory)
     for group in [chosen.group] if chosen.group else GROUPS:
-        legs = plan(group, chosen.profiles, not chosen.without_fixed)
+        legs = plan(group, chosen.profiles, not chosen.without_fixed, chosen.drafts)
         with Meter(chosen.gpu) as meter:
             sides = {
                 PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings)),
@@ -50,7 +50,10 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--group", choices=sorted(GROUPS), help="requests at once; all groups without it")
+    parser.add_argument("--group", help="requests at once, as 1,8; without it 1,8 and 32 and 64,128, one by one")
+    parser.add_argument(
+        "--drafts", type=int, nargs="*", default=(), help="the only K to try; all of each load's without"
+    )
     parser.add_argument("--vllm", required=True, help="folder with vLLM's packages, which PYTHONPATH is set to")
     parser.add_argument("--vllm-python", default=sys.executable, help="what runs them")
     parser.add_argument("--vllm-memory", type=float, default=0.6, help="its share of the GPU's memory")
@@ -62,6 +65,10 @@ def _arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if not chosen.vllm or not Path(chosen.vllm).is_dir():
         parser.error(f"--vllm (VLLM= of make race): {chosen.vllm!r} is no folder")
+    try:
+        requests_of(chosen.group or GROUPS[0])
+    except ValueError as error:
+        parser.error(f"--group: {error}")
     if shutil.which("nvidia-smi") is None:
         parser.error("there is no nvidia-smi here: the race needs an NVIDIA GPU")
     return chosen
