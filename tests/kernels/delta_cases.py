@@ -14,6 +14,7 @@ _SIZES = {
     "V_DIM": 16,
     "COLUMNS": 16,
     "NORMED": False,
+    "FEW": True,
     "FEATURES": 100,
     "KEPT": 68,
     "PRECISION": "tf32x3",

@@ -40,7 +40,7 @@ def delta_rows(
     scratches = _prepared(into_TF, constants, span, state_SHKV, ring_SRC, 8 if few and batch * heads <= ALONE else 4)
     scan_kernel[(heads, v_dim // cut.columns, batch)](
         into_TF, ring_SRC, state_SHKV, norm_V, *_where(span), *scratches, read_TF, blocks=span.most_blocks, eps=eps,
-        COLUMNS=cut.columns, NORMED=together, num_warps=cut.warps, num_stages=cut.stages,
+        COLUMNS=cut.columns, NORMED=together, FEW=few, num_warps=cut.warps, num_stages=cut.stages,
         **_shapes(into_TF, constants, span, state_SHKV),
     )  # fmt: skip
     if together:

@@ -17,9 +17,26 @@ def normed(out, z, weight, eps, V_DIM: tl.constexpr):
 
 
 @triton.jit
+def gated_by(
+    into_ptr, norm_ptr, sequence, head, first_row, reach_row, column, width,
+    V_DIM: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr, NORMED: tl.constexpr,
+):  # fmt: skip
+    """Return what `store_read` gates rows by, and the norm's weight; asked for before a product, it comes meanwhile."""
+    z, weight = 0.0, 0.0
+    if NORMED:
+        line = tl.arange(0, 32)
+        row = first_row + line - 16
+        real = (line >= 16) & (row >= 0) & (row < width) & (row < reach_row)
+        z_ptr = into_ptr + (sequence * width + row)[:, None] * FEATURES + KEPT + head * V_DIM + column[None, :]
+        z = tl.load(z_ptr, mask=real[:, None], other=0.0)
+        weight = tl.load(norm_ptr + column)
+    return z, weight
+
+
+@triton.jit
 def store_read(
-    found, out_ptr, into_ptr, norm_ptr, eps, sequence, head, first_row, reach_row, column,
-    HEADS: tl.constexpr, V_DIM: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr, NORMED: tl.constexpr, width,
+    found, z, weight, out_ptr, eps, sequence, head, first_row, reach_row, column,
+    HEADS: tl.constexpr, V_DIM: tl.constexpr, NORMED: tl.constexpr, width,
 ):  # fmt: skip
     """Store the last 16 columns of what was found, rows of the span from `first_row` on, if rows to store begin there.
 
@@ -33,9 +50,7 @@ def store_read(
         out = tl.where(real[None, :], found, 0.0)
         if NORMED:
             out = tl.trans(out)
-            z_ptr = into_ptr + flat[:, None] * FEATURES + KEPT + head * V_DIM + column[None, :]
-            z = tl.load(z_ptr, mask=real[:, None], other=0.0).to(tl.float32)
-            out = tl.trans(normed(out, z, tl.load(norm_ptr + column).to(tl.float32), eps, V_DIM))
+            out = tl.trans(normed(out, z.to(tl.float32), weight.to(tl.float32), eps, V_DIM))
         to_ptr = out_ptr + flat[None, :] * (HEADS * V_DIM) + head * V_DIM + column[:, None]
         tl.store(to_ptr, out.to(out_ptr.dtype.element_ty), mask=inside[None, :])
 

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from services.common.kernels.gated_delta.block import loaded, store_state
 from services.common.kernels.gated_delta.halves import times
-from services.common.kernels.gated_delta.norm import store_read
+from services.common.kernels.gated_delta.norm import gated_by, store_read
 from services.common.kernels.gated_delta.prepare import wanted_rows
 from services.common.kernels.gated_delta.project import sequence_of
 from services.common.kernels.gated_delta.ring import keep_rows
@@ -15,14 +15,14 @@ from services.common.kernels.pdl import allow_next, await_previous
 
 
 @triton.jit
-def met(state, factor_ptr, base_ptr, own, wanted, column, K_DIM: tl.constexpr, V_DIM: tl.constexpr):
-    """Return a block's updates and what its rows read [columns, 32]; rows that are not wanted are zero."""
+def prepared(factor_ptr, base_ptr, own, wanted, column, K_DIM: tl.constexpr, V_DIM: tl.constexpr):
+    """Return a block's factors as halves [Dk, 32], and its bases [columns, 32]; rows that are not wanted are zero."""
     line, depth = tl.arange(0, 32), tl.arange(0, K_DIM)
     tile = factor_ptr + own * (64 * K_DIM) + line[None, :] * K_DIM + depth[:, None]
     high = tl.load(tile, mask=wanted[None, :], other=0.0)
     low = tl.load(tile + 32 * K_DIM, mask=wanted[None, :], other=0.0)
     base_at = base_ptr + own * (32 * V_DIM) + line[None, :] * V_DIM + column[:, None]
-    return times(state, high, low) + tl.load(base_at, mask=wanted[None, :], other=0.0)
+    return high, low, tl.load(base_at, mask=wanted[None, :], other=0.0)
 
 
 @triton.jit
@@ -31,18 +31,26 @@ def read_block(
     column, width, HEADS: tl.constexpr, K_DIM: tl.constexpr, V_DIM: tl.constexpr, FEATURES: tl.constexpr,
     KEPT: tl.constexpr, NORMED: tl.constexpr,
 ):  # fmt: skip
-    """Write what rows of a block read; return what was found, and whether a state goes through the block."""
+    """Write what rows of a block read; return the block's updates beside it, and whether a state goes through.
+
+    All loads come before the first product, so that they wait for memory together.
+    """
     wanted, through = wanted_rows(start, length, reach, fold)
-    found = met(state, factor_ptr, base_ptr, own, wanted, column, K_DIM, V_DIM)
+    high, low, base = prepared(factor_ptr, base_ptr, own, wanted, column, K_DIM, V_DIM)
+    z, weight = gated_by(
+        into_ptr, norm_ptr, sequence, head, start - length, reach - length, column, width,
+        V_DIM, FEATURES, KEPT, NORMED,
+    )  # fmt: skip
+    found = times(state, high, low) + base
     store_read(
-        found, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start - length, reach - length, column,
-        HEADS, V_DIM, FEATURES, KEPT, NORMED, width,
+        found, z, weight, out_ptr, eps, sequence, head, start - length, reach - length, column, HEADS, V_DIM, NORMED,
+        width,
     )  # fmt: skip
     return found, through
 
 
 @triton.jit
-def advanced(state, found, key_ptr, rate_ptr, key, own, K_DIM: tl.constexpr):
+def advanced(state, found, whole, key_ptr, rate_ptr, key, own, K_DIM: tl.constexpr):
     """Return the state after a block, whose updates are the first half of what was found."""
     line, depth = tl.arange(0, 32), tl.arange(0, K_DIM)
     tile = key_ptr + key * (32 * K_DIM) + line[:, None] * K_DIM + depth[None, :]
@@ -52,7 +60,7 @@ def advanced(state, found, key_ptr, rate_ptr, key, own, K_DIM: tl.constexpr):
     until = tl.load(rate_ptr + own * 32 + line, mask=updates, other=0.0)
     # What rows read may be NaN: it must not meet even a zero.
     update = tl.where(updates[None, :], found * until[None, :], 0.0)
-    return state * tl.load(rate_ptr + own * 32 + 16) + times(update, high, low)
+    return state * whole + times(update, high, low)
 
 
 @triton.jit(do_not_specialize=["width", "blocks"])
@@ -61,7 +69,7 @@ def scan_kernel(
     key_ptr, rate_ptr, out_ptr, width, blocks, eps,
     RING: tl.constexpr, K_HEADS: tl.constexpr, HEADS: tl.constexpr, K_DIM: tl.constexpr,
     V_DIM: tl.constexpr, COLUMNS: tl.constexpr, NORMED: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
-    PDL: tl.constexpr,
+    FEW: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write what the rows of a span read, keep the last, and fold complete blocks; grid (Hv, Dv / COLUMNS, B).
 
@@ -76,26 +84,35 @@ def scan_kernel(
     state = loaded(state_ptr, place, folded, K_DIM, V_DIM)
     fold = sure // 16 * 16
     last = tl.maximum(tl.cdiv(reach - folded, 16) - 1, 0)
+    if FEW:
+        # The ring has room for these beside all rows that the kernel before this one, which may still run, reads.
+        keep_rows(
+            into_ptr, ring_ptr, slot, sequence, length, reach, head * PARTS + part, HEADS * PARTS, width, RING,
+            FEATURES, KEPT,
+        )  # fmt: skip
     await_previous(PDL)
     for block in range(last):
         start, at = folded + block * 16, sequence * blocks + block
+        whole = tl.load(rate_ptr + (at * HEADS + head) * 32 + 16)
         found, _ = read_block(
             state, factor_ptr, base_ptr, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start, at * HEADS + head,
             length, reach, fold, column, width, HEADS, K_DIM, V_DIM, FEATURES, KEPT, NORMED,
         )  # fmt: skip
-        state = advanced(state, found, key_ptr, rate_ptr, at * K_HEADS + k_head, at * HEADS + head, K_DIM)
+        state = advanced(state, found, whole, key_ptr, rate_ptr, at * K_HEADS + k_head, at * HEADS + head, K_DIM)
         if start + 16 == fold:
             store_state(state, state_ptr, place, K_DIM, V_DIM)
     start, at = folded + last * 16, sequence * blocks + last
+    whole = tl.load(rate_ptr + (at * HEADS + head) * 32 + 16)
     found, through = read_block(
         state, factor_ptr, base_ptr, out_ptr, into_ptr, norm_ptr, eps, sequence, head, start, at * HEADS + head,
         length, reach, fold, column, width, HEADS, K_DIM, V_DIM, FEATURES, KEPT, NORMED,
     )  # fmt: skip
     allow_next(PDL)
     if through:
-        state = advanced(state, found, key_ptr, rate_ptr, at * K_HEADS + k_head, at * HEADS + head, K_DIM)
+        state = advanced(state, found, whole, key_ptr, rate_ptr, at * K_HEADS + k_head, at * HEADS + head, K_DIM)
         store_state(state, state_ptr, place, K_DIM, V_DIM)
-    keep_rows(
-        into_ptr, ring_ptr, slot, sequence, length, reach, head * PARTS + part, HEADS * PARTS, width, RING, FEATURES,
-        KEPT,
-    )  # fmt: skip
+    if not FEW:
+        keep_rows(
+            into_ptr, ring_ptr, slot, sequence, length, reach, head * PARTS + part, HEADS * PARTS, width, RING,
+            FEATURES, KEPT,
+        )  # fmt: skip
