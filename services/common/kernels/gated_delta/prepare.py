@@ -70,23 +70,15 @@ def prepare_kernel(
     await_previous(PDL)
     allow_next(PDL)
     if start < reach:
-        k = unit_rows(
+        # All loads come first, so that they wait for memory together.
+        keys = convolved(
             into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
-            (K_HEADS + k_head) * K_DIM + depth, 1.0, width, RING, TAPS, FEATURES, KEPT,
+            (K_HEADS + k_head) * K_DIM + depth, width, RING, TAPS, FEATURES, KEPT,
         )  # fmt: skip
-        q = unit_rows(
+        queries = convolved(
             into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
-            k_head * K_DIM + depth, scale, width, RING, TAPS, FEATURES, KEPT,
+            k_head * K_DIM + depth, width, RING, TAPS, FEATURES, KEPT,
         )  # fmt: skip
-        q, k, ill_row = cleaned(q, k)
-        at = sequence * blocks + block
-        tile = row[:, None] * K_DIM + depth[None, :]
-        moving = (row >= 0) & through
-        if head % (HEADS // K_HEADS) == 0:
-            store_halves(k, key_ptr + (at * K_HEADS + k_head) * (32 * K_DIM), tile, 16 * K_DIM, moving[:, None])
-        k_high, k_low = halves(k * TILE_SCALE)
-        gram = product(k, tl.trans(k_high), tl.trans(k_low))
-        scores = product(q, tl.trans(k_high), tl.trans(k_low))
         values = convolved(
             into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position,
             2 * K_HEADS * K_DIM + head * V_DIM + column, width, RING, TAPS, FEATURES, KEPT,
@@ -95,6 +87,15 @@ def prepare_kernel(
             into_ptr, ring_ptr, decay_ptr, bias_ptr, slot, sequence, length, reach, position, head,
             HEADS, width, RING, FEATURES, KEPT,
         )  # fmt: skip
+        q, k, ill_row = cleaned(unit_rows(queries, scale), unit_rows(keys, 1.0))
+        at = sequence * blocks + block
+        tile = row[:, None] * K_DIM + depth[None, :]
+        moving = (row >= 0) & through
+        if head % (HEADS // K_HEADS) == 0:
+            store_halves(k, key_ptr + (at * K_HEADS + k_head) * (32 * K_DIM), tile, 16 * K_DIM, moving[:, None])
+        k_high, k_low = halves(k * TILE_SCALE)
+        gram = product(k, tl.trans(k_high), tl.trans(k_low))
+        scores = product(q, tl.trans(k_high), tl.trans(k_low))
         since, until, between = decays(units)
         solved, reads = coupled(gram, scores, beta, between)
         v = tl.where(finite(values), values, 0.0)

@@ -57,15 +57,8 @@ def convolved(
 
 
 @triton.jit
-def unit_rows(
-    into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position, column,
-    scale, width, RING: tl.constexpr, TAPS: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
-):  # fmt: skip
+def unit_rows(x, scale):
     """Return a head's convolved rows [16, Dk] divided by their length and scaled; none is longer than that."""
-    x = convolved(
-        into_ptr, ring_ptr, conv_ptr, stride_channel, stride_tap, slot, sequence, length, reach, position, column,
-        width, RING, TAPS, FEATURES, KEPT,
-    )  # fmt: skip
     return bounded(x) * (tl.rsqrt(from_squares(squares(x)) + 1e-6) * scale)[:, None]
 
 
