@@ -55,8 +55,8 @@ def coupled(gram, scores, beta, between):
 def product(x, tile_high, tile_low):
     """Return the product of 16 rows with a tile that was scaled, both of numbers of at most about 1."""
     high, low = halves(x * TILE_SCALE)
-    # Each sum is scaled by itself, so that no product waits for another.
-    return (tl.dot(high, tile_low) * _BACK + tl.dot(low, tile_high) * _BACK) + tl.dot(high, tile_high) * _BACK
+    # No product waits for another.
+    return ((tl.dot(high, tile_low) + tl.dot(low, tile_high)) + tl.dot(high, tile_high)) * _BACK
 
 
 @triton.jit
