@@ -19,6 +19,8 @@ from services.common.kernels.pdl import LAUNCH, PDL
 
 PRECISION = "tf32x3"
 """Of products of a block's squares with its rows; their sums are float32."""
+REGISTERS = 128
+"""Of a thread that prepares a block among many: four programs share a processor, where two did."""
 
 
 def delta_rows(
@@ -36,8 +38,7 @@ def delta_rows(
     # Rows that no block reaches are written by the kernel that norms.
     together = few and span.valid_B is None and cut.columns == v_dim
     read_TF = out_TF if together else into_TF.new_empty(out_TF.shape, dtype=torch.float32)
-    # More warps make one program quicker, and many slower.
-    scratches = _prepared(into_TF, constants, span, state_SHKV, ring_SRC, 8 if few and batch * heads <= ALONE else 4)
+    scratches = _prepared(into_TF, constants, span, state_SHKV, ring_SRC, few and batch * heads <= ALONE)
     scan_kernel[(heads, v_dim // cut.columns, batch)](
         into_TF, ring_SRC, state_SHKV, norm_V, *_where(span), *scratches, read_TF, blocks=span.most_blocks, eps=eps,
         COLUMNS=cut.columns, NORMED=together, FEW=few, num_warps=cut.warps, num_stages=cut.stages,
@@ -67,7 +68,7 @@ def _shapes(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_S
 
 
 def _prepared(
-    into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor, warps: int
+    into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor, alone: bool
 ) -> tuple[Tensor, ...]:
     """Return of each block factors and bases, keys and rates."""
     conv_CK, decay_H, bias_H, k_heads, k_dim = constants
@@ -79,9 +80,11 @@ def _prepared(
         decay_H.new_empty((*sizes, k_heads, 2, 16, k_dim), dtype=torch.float16),
         decay_H.new_empty((*sizes, heads, 32)),
     )
+    # More warps make one program quicker, and many slower.
+    shared = {"num_warps": 8} if alone else {"num_warps": 4, "maxnreg": REGISTERS}
     prepare_kernel[(blocks, heads, batch)](
         into_TF, ring_SRC, conv_CK, decay_H, bias_H, *_where(span), *scratches, conv_CK.stride(0), conv_CK.stride(1),
         scale=k_dim**-0.5, blocks=blocks, TAPS=span.taps, PRECISION=PRECISION,
-        num_warps=warps, num_stages=1, **_shapes(into_TF, constants, span, state_SHKV),
+        num_stages=1, **shared, **_shapes(into_TF, constants, span, state_SHKV),
     )  # fmt: skip
     return scratches
