@@ -36,7 +36,7 @@ LAYERS, SETS = 24, 4
 HIDDEN, INNER, ATTENTION_LAYERS = 2560, 9216, 8
 PRODUCTS = ((12352, HIDDEN), (HIDDEN, 4096), (2 * INNER, HIDDEN), (HIDDEN, INNER))
 ATTENTION_PRODUCTS = ((10240, HIDDEN), *PRODUCTS[1:])
-CUTS = (Cut(128, 8), Cut(64, 4), Cut(64, 4, 3))
+CUTS = (Cut(128, 8, 1), Cut(64, 4, 1), Cut(64, 4, 2), Cut(64, 4, 3))
 ACCEPTED = {1: 1, 8: 5, 16: 6}
 """Rows of the round before that stayed, by width."""
 COMPILE_S = 60.0

@@ -19,9 +19,7 @@ class Cut(NamedTuple):
 
 def cut_rows(sequences: int, heads: int, v_dim: int, few: bool) -> Cut:
     """Return the cut for spans of so many sequences, whose rows are few where they fit a round."""
-    if few:
-        # Of one block or two there is nothing to ask for ahead.
-        return Cut(v_dim, max(1, v_dim // 16), 1)
     columns = min(64, v_dim)
-    # Stages take the room of a second program, which many have a use for.
-    return Cut(columns, max(1, columns // 16), 3 if sequences * heads <= ALONE else 2)
+    # Of one block or two there is nothing to ask for ahead; else stages take the room of a program, which many have.
+    stages = 1 if few else 3 if sequences * heads <= ALONE else 2
+    return Cut(columns, max(1, columns // 16), stages)

@@ -20,7 +20,10 @@ from services.common.kernels.pdl import LAUNCH, PDL
 PRECISION = "tf32x3"
 """Of products of a block's squares with its rows; their sums are float32."""
 REGISTERS = 128
-"""Of a thread that prepares a block among many: four programs share a processor, where two did."""
+"""Of a thread that prepares a block among many: four programs share a processor, where two did.
+
+Some numbers then wait in L1. On an H200 that took 314 us of a chunk's layer, 398 without a limit and 328 with 168.
+"""
 
 
 def delta_rows(
