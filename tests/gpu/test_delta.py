@@ -25,7 +25,7 @@ def test_states_and_reads_are_those_of_plain_decoding(
 ) -> None:
     """To the bit, with NaN in rejected and in pad rows, and in slots before their first or a request's remains."""
     shape, widths, chunk, count, length = (
-        (TINY, (1, 2, 4), 20, 2, 40) if INTERPRETED else (QWEN, (1, 4, 8, 16), 40, 6, 120)
+        (TINY, (1, 2, 4), 20, 2, 40) if INTERPRETED else (QWEN, (1, 4, 6, 8, 12, 16), 40, 6, 120)
     )
     texts = Texts(Layer(shape, dtype, count + 1), count, length)
     least, pick, sweeps = 1000 if full else 4 if INTERPRETED else 40, random.Random(11), 0

@@ -181,7 +181,8 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
                     rows = _described(pair, asyncio.run(_loaded(chosen, stage, pair)))
                     results.add(names[stage], explain(rows, measured, settings.shape))
                 if LONG not in left:
-                    held = [row | {"gpu_sharing": pair.describe().gpu_sharing} for row in held_rows(pair)]
+                    sharing = {"gpu_sharing": pair.describe().gpu_sharing}
+                    held = [row | sharing for row in held_rows(pair)]
                     results.add("memory" if handoff == "mps" else f"memory_{handoff}", held)
 
 
