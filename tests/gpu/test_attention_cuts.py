@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,7 +36,8 @@ def test_every_cut(batch: int, width: int, group: int, size: int, dtype: torch.d
 
     span = plan_span(table.to(DEVICE), lengths.to(DEVICE), width, BLOCK_SIZE)
     expected = reference.attend_span(wide(q), wide(kv), plan_span(table, lengths, width, BLOCK_SIZE))
-    close(kernel.attend_span(q, kv, span), expected.to(dtype))
+    close(attended := kernel.attend_span(q, kv, span), expected.to(dtype))
+    assert torch.equal(kernel.attend_span(q, kv, replace(span, short=True)), attended), "for short contexts"
 
     span = plan_context(table.to(DEVICE), lengths.to(DEVICE), width, BLOCK_SIZE)
     context = plan_context(table, lengths, width, BLOCK_SIZE)

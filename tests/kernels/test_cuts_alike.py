@@ -1,6 +1,7 @@
 """What orders a row's sums in attention and products is the same for any rows, batch and chunk."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -48,12 +49,14 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
     return found
 
 
-def attended(batch: int, width: int, in_block: bool, launches: list[Launch]) -> Iterator[tuple[str, dict[str, Any]]]:
+def attended(
+    batch: int, width: int, in_block: bool, short: bool, launches: list[Launch]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Kernels of one attention, and what orders their sums."""
     launches.clear()
     table = torch.ones((batch, COLUMNS), dtype=torch.int32)
     plan = plan_context if in_block else plan_span
-    span = plan(table, torch.full((batch,), 70), width, BLOCK_SIZE)
+    span = replace(plan(table, torch.full((batch,), 70), width, BLOCK_SIZE), short=short)
     q, kv = torch.zeros(batch, width, KV_HEADS * GROUP, SIZE), torch.zeros(2, 2, BLOCK_SIZE, KV_HEADS, SIZE)
     rows = torch.zeros(batch, width, KV_HEADS, SIZE)
     if in_block:
@@ -68,8 +71,9 @@ def attended(batch: int, width: int, in_block: bool, launches: list[Launch]) -> 
 def test_keys_are_tiled_and_split_alike(in_block: bool, launches: list[Launch]) -> None:
     by_kernel: dict[str, list[dict[str, Any]]] = {}
     shapes = [*product((1, 2, 8, 32, 128), (1, 4, 6, 8, 12, 16)), *((1, chunk) for chunk in CHUNKS if not in_block)]
-    for batch, width in shapes:
-        for name, decided in attended(batch, width, in_block, launches):
+    every_shape = [(batch, width, False) for batch, width in shapes] + [(32, width, True) for width in (1, 6, 16)]
+    for batch, width, short in every_shape:
+        for name, decided in attended(batch, width, in_block, short, launches):
             by_kernel.setdefault(name, []).append(decided)
     assert by_kernel.keys() == {"attend_kernel", "merge_kernel"}
     for name, every in by_kernel.items():

@@ -24,18 +24,20 @@ class Cut(NamedTuple):
     warps: int = 4
 
 
-def cut_span(rows: int, pairs: int, head_bytes: int) -> Cut:
-    """Return the cut for so many rows of each of `pairs` sequences and K/V heads.
+def cut_span(rows: int, pairs: int, head_bytes: int, short: bool = False) -> Cut:
+    """Return the cut for so many rows of each of `pairs` sequences and K/V heads, whose contexts may be `short`.
 
     Few rows are padded to the 64 for which the matrix units read keys from shared memory, unless more programs wait
-    than run at once. A program alone on a multiprocessor has room to load tiles ahead.
+    than run at once. A program alone on a multiprocessor has room to load tiles ahead. Groups of rows that fill a
+    quarter of the multiprocessors share no short context: leaving and merging parts would take longer than its tiles.
     """
     narrow = head_bytes <= _NARROW_HEAD_BYTES
     if rows <= _FEW_ROWS and pairs > 2 * _PROCESSORS and narrow:
         return Cut(_FEW_ROWS, False, 2, 2)
     tile, warps = (_ROWS, 4) if narrow else _wide_tile(rows, pairs)
     groups = pairs * triton.cdiv(rows, tile)
-    if groups * 2 <= _PROCESSORS:
+    alone = short and narrow and groups * 4 > _PROCESSORS
+    if groups * 2 <= _PROCESSORS and not alone:
         stages = _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES
         return Cut(tile, True, stages, warps)
     return Cut(tile, False, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)

@@ -47,7 +47,7 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     group = heads // kv_heads
     rows = width * group
     room = span.block_table_BN.shape[1] * span.block_size
-    cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size())
+    cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), span.short)
     splits = split_count(span.mask.window)
     q_BWHD = q_BWHD.contiguous()
     block_keys, block_values = (q_BWHD, q_BWHD) if keys is None or values is None else (keys, values)

@@ -18,7 +18,7 @@ class Span:
     `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. A drafter's
     block is written to no pool; its `slots_T` count its rows. `gather_BT` and `bias_B1WT` serve the CPU path alone:
     flat read indices of the used blocks, and zero or -inf per row and position (None when every row sees every
-    position).
+    position). `short` tells a GPU that contexts are likely short; it changes no bit.
     """
 
     block_table_BN: Tensor
@@ -31,6 +31,7 @@ class Span:
     gather_BT: Tensor | None
     bias_B1WT: Tensor | None
     mask: Mask = OPEN
+    short: bool = False
 
     @property
     def read_BT(self) -> Tensor:
