@@ -27,7 +27,7 @@ from services.target.device.exact.check import ExactCheck, ExactMode, Exactness,
 from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
-from services.target.device.shapes import RunnerSettings, buckets_of, packs_of
+from services.target.device.shapes import RunnerSettings, buckets_of, packs_of, shorts_of
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferConstants
@@ -170,6 +170,7 @@ def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, li
 def _shapes(
     settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...]
 ) -> RunnerSettings:
+    buckets = buckets_of(settings.slots)
     return RunnerSettings(
         slots=settings.slots,
         blocks=blocks,
@@ -177,7 +178,8 @@ def _shapes(
         block_size=settings.block_size,
         snapshots=settings.held_snapshots,
         widths=widths,
-        buckets=buckets_of(settings.slots),
+        buckets=buckets,
+        shorts=shorts_of(buckets, widths, model.spec, model.dtype, model.device),
         packs=packs_of(pack_tokens(settings, model, widths), model.spec, model.device),
         eos_ids=tuple(model.spec.eos_token_ids),
         threads=settings.threads,

@@ -24,7 +24,7 @@ from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring
 from services.target.device.outputs import RoundOutput, Rows, micros
 from services.target.device.packing import packed
 from services.target.device.publish import Publisher
-from services.target.device.shapes import RunnerSettings
+from services.target.device.shapes import VERIFY, RunnerSettings
 from services.target.device.state import DeviceState
 from services.target.device.steps import Steps, mode_of
 from services.target.device.warm_up import warm_up
@@ -153,13 +153,19 @@ class Runner:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         seated = self._seated(rows)
         mode = mode_of(all(seat.plain for _, seat in seated))
-        step = self.steps.verify(bucket, width, mode)
+        kind = self._kind(bucket, width, seated) if (bucket, width) in self._settings.shorts else VERIFY
+        step = self.steps.verify(bucket, width, mode, kind)
         if mode == "full":
             self._ring.point(step.noise_index_T, _heads(seated), width)
         if drafted:
             self._drafts.hold(plan)
-        self.steps.run_verify(bucket, width, mode)
+        self.steps.run_verify(bucket, width, mode, kind)
         self._next.leave(seated, step.result, step.logits_BWV)
+
+    def _kind(self, bucket: int, width: int, seated: Rows) -> str:
+        """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
+        ahead = self.look_ahead * self._settings.widths[-1] + width
+        return self._settings.kind(bucket, width, max(seat.length for _, seat in seated) + ahead)
 
     def _prefill(self, chunks: tuple[Chunk, ...]) -> None:
         """Computes the chunks, then chooses the first tokens of all prompts that they end in one step."""

@@ -8,6 +8,11 @@ import torch
 
 from services.common.model.spec import StackSpec
 
+VERIFY, SHORT_VERIFY = "verify", "short verify"
+"""Kinds of captured rounds. A short one gives the same bits at every length, and takes less time at few positions."""
+SHORT_POSITIONS = 2048
+"""Positions up to which short rounds take less time, measured on an H200."""
+
 _WIDTHS_ON_CPU = (32, 64, 96)
 _WIDTHS_IN_ORDER = (32, 128, 512, 2048)
 _SEGMENT, _COUNTS = 64, (1, 4, 8, 16, 24, 32, 48)
@@ -78,12 +83,32 @@ def _whole_packs(most: int) -> tuple[PackShape, ...]:
     return tuple(WholePack(count, width) for width in _WHOLE_WIDTHS for count in _WHOLE_COUNTS if count * width <= most)
 
 
+def shorts_of(
+    buckets: Sequence[int], widths: Sequence[int], spec: StackSpec, dtype: torch.dtype, device: torch.device
+) -> frozenset[tuple[int, int]]:
+    """The (bucket, width) that are captured once more, because attention to short contexts is cut otherwise."""
+    if device.type == "cpu":
+        return frozenset()
+    from services.common.kernels.span_attention.cut import cut_span  # needs Triton, which machines without a GPU lack
+
+    attention = spec.attention
+    group, head_bytes = attention.heads // attention.kv_heads, attention.head_dim * dtype.itemsize
+    return frozenset(
+        (bucket, width)
+        for bucket in buckets
+        for width in widths
+        for rows, pairs in [(width * group, bucket * attention.kv_heads)]
+        if cut_span(rows, pairs, head_bytes, short=True) != cut_span(rows, pairs, head_bytes)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
     """Sizes of the runner's buffers and the shapes it captures.
 
     `blocks` counts the blocks that requests may own; tensors hold one more, block 0, where pad rows write. `snapshots`
-    counts the places for recurrent states, of a model that has them.
+    counts the places for recurrent states, of a model that has them. `shorts` are the (bucket, width) that are captured
+    for short contexts too.
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
     of threads of torch on a CPU; 0 leaves it alone.
@@ -96,6 +121,7 @@ class RunnerSettings:
     snapshots: int = 0
     widths: tuple[int, ...] = (1, 4, 8)
     buckets: tuple[int, ...] = (1, 2, 4, 8)
+    shorts: frozenset[tuple[int, int]] = frozenset()
     packs: tuple[PackShape, ...] = (PackShape(1, 32), PackShape(1, 128), PackShape(4, 32))
     eos_ids: tuple[int, ...] = ()
     max_logprobs: int = 20
@@ -129,6 +155,10 @@ class RunnerSettings:
     def bucket(self, rows: int) -> int:
         """The smallest bucket that holds `rows`."""
         return next(bucket for bucket in self.buckets if bucket >= rows)
+
+    def kind(self, bucket: int, width: int, reach: int) -> str:
+        """The kind of round for contexts that end up to `reach`: a matter of speed alone, as bits are the same."""
+        return SHORT_VERIFY if (bucket, width) in self.shorts and reach <= SHORT_POSITIONS else VERIFY
 
     @property
     def segment(self) -> int:

@@ -1,5 +1,7 @@
 """All steps of a target, captured before the first round and then replayed by key (I4)."""
 
+from itertools import product
+
 import torch
 
 from services.common.device.graph import StepGraphs
@@ -8,14 +10,14 @@ from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
 from services.target.device.prefill import FirstTokenStep, PackInputs, PrefillStep
-from services.target.device.shapes import PackShape
+from services.target.device.shapes import SHORT_VERIFY, VERIFY, PackShape
 from services.target.device.verify import Mode, RoundInputs, VerifyStep
 
 MODES: tuple[Mode, ...] = ("greedy", "full")
 
 
 class Steps:
-    """Verify steps by (bucket, width, mode), prefill steps by shape, first-token steps by (bucket, mode)."""
+    """Verify steps by (kind, bucket, width, mode), prefill steps by shape, first-token steps by (bucket, mode)."""
 
     def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise, gate: FlagWait | None = None) -> None:
         """`gate` makes a step that reads drafts wait for them; None where streams or the host wait."""
@@ -24,9 +26,9 @@ class Steps:
         self.pack = PackInputs(pool)
         self.graphs = StepGraphs(pool.device, settings.eager)
         self._verify = {
-            (bucket, width, mode): VerifyStep(pool, self.round, bucket, width, mode, ring.ring_TV)
-            for bucket in settings.buckets
-            for width in settings.widths
+            (kind, *shape, mode): VerifyStep(pool, self.round, *shape, mode, ring.ring_TV, short=kind == SHORT_VERIFY)
+            for kind, shapes in ((VERIFY, product(settings.buckets, settings.widths)), (SHORT_VERIFY, settings.shorts))
+            for shape in shapes
             for mode in MODES
         }
         self._prefill = {shape: PrefillStep(pool, self.pack, shape) for shape in settings.packs}
@@ -43,17 +45,17 @@ class Steps:
         for first in sorted(self._first, reverse=True):
             self.graphs.capture(("first", *first), self._first[first].run, self._first[first].tensors)
         for key in sorted(self._verify, reverse=True):
-            self.graphs.capture(("verify", *key), self._verify[key].run, self._verify[key].tensors)
+            self.graphs.capture(key, self._verify[key].run, self._verify[key].tensors)
         self.graphs.settle()
 
-    def renew_verify(self, bucket: int, width: int) -> None:
+    def renew_verify(self, bucket: int, width: int, kind: str = VERIFY) -> None:
         """Captures a shape of rounds again, in all modes; rows must point at the pad slot.
 
         With plain rounds it renews the first tokens of as many prompts, whose head has the same rows.
         """
         for mode in MODES:
-            self.graphs.renew(("verify", bucket, width, mode))
-            if width == 1:
+            self.graphs.renew((kind, bucket, width, mode))
+            if width == 1 and kind == VERIFY:
                 self.graphs.renew(("first", bucket, mode))
 
     def renew_prefill(self, shape: PackShape) -> None:
@@ -61,18 +63,18 @@ class Steps:
         self.pack.set(Pack(shape, []))
         self.graphs.renew(("prefill", *shape))
 
-    def verify(self, bucket: int, width: int, mode: Mode) -> VerifyStep:
+    def verify(self, bucket: int, width: int, mode: Mode, kind: str = VERIFY) -> VerifyStep:
         """The verify step of a shape."""
-        return self._verify[bucket, width, mode]
+        return self._verify[kind, bucket, width, mode]
 
     def first(self, bucket: int, mode: Mode) -> FirstTokenStep:
         """The step that chooses first tokens."""
         return self._first[bucket, mode]
 
-    def run_verify(self, bucket: int, width: int, mode: Mode) -> VerifyStep:
+    def run_verify(self, bucket: int, width: int, mode: Mode, kind: str = VERIFY) -> VerifyStep:
         """Replays one verify and returns it with its results."""
-        self.graphs.replay(("verify", bucket, width, mode))
-        return self._verify[bucket, width, mode]
+        self.graphs.replay((kind, bucket, width, mode))
+        return self._verify[kind, bucket, width, mode]
 
     def run_prefill(self, pack: Pack) -> None:
         """Fills the inputs and replays one pack."""

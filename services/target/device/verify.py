@@ -4,6 +4,7 @@ Row j of a span has position n + j and predicts position n + j + 1; row 0 is the
 they write to the pad block, are never active and commit nothing.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -58,17 +59,26 @@ class RoundInputs:
 
 
 class VerifyStep:
-    """The work of one (bucket, width, mode); `run` is what a graph captures."""
+    """The work of one (bucket, width, mode), once more for short contexts; `run` is what a graph captures."""
 
     def __init__(
-        self, pool: Pool, inputs: RoundInputs, bucket: int, width: int, mode: Mode, ring_TV: Tensor | None
+        self,
+        pool: Pool,
+        inputs: RoundInputs,
+        bucket: int,
+        width: int,
+        mode: Mode,
+        ring_TV: Tensor | None,
+        *,
+        short: bool = False,
     ) -> None:
+        """`short` cuts attention for short contexts."""
         device = pool.device
         self._pool, self._inputs, self._mode = pool, inputs, mode
         self._bucket, self._width = bucket, width
         self._rows_B = inputs.rows_B[:bucket]
         self._drafts_BK = torch.full((bucket, width - 1), -1, dtype=torch.int64, device=device)
-        self._ring_TV = ring_TV
+        self._ring_TV, self._short = ring_TV, short
         rates = pool.settings.synthetic_acceptance
         self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
         self._beside = inputs.beside
@@ -93,6 +103,8 @@ class VerifyStep:
         ids_BW, span = prepare_span(
             self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, pool.settings.block_size
         )
+        if self._short:
+            span = replace(span, short=True)
         rows = Rows(Part(span, self._rows_B))
         hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
         with self._beside.start():

@@ -38,11 +38,11 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
 
 
 def _measure(pool: Pool, steps: Steps, bucket: int, width: int) -> int:
-    best = float("inf")
+    best, kind = float("inf"), pool.settings.kind(bucket, width, width)
     for _ in range(REPEATS):
         synchronise(pool.device)
         start = time.perf_counter()
-        steps.run_verify(bucket, width, "greedy")
+        steps.run_verify(bucket, width, "greedy", kind)
         synchronise(pool.device)
         best = min(best, time.perf_counter() - start)
     return max(1, round(best * 1e6))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,11 @@ class Rig:
         pacer = DraftRunner(shared, proposer, 1, graphs, HostHandoff(self.device))
         pacer.warm_up(self.worker.terms.buckets, (self.settings.widths[-1],))
         return graphs
+
+    def verify_key(self, bucket: int, width: int, context: int) -> Hashable:
+        """Of the greedy verify that a target would replay at this context; older trees capture one for all."""
+        choose = getattr(self.pool.settings, "kind", None)
+        return "verify" if choose is None else choose(bucket, width, context + width), bucket, width, "greedy"
 
     def seat(self, rows: int, context: int, room: int = ROOM) -> None:
         """Makes `rows` slots live with so many tokens in K/V, each in blocks of its own, and with drafts of its own."""

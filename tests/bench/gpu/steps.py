@@ -27,7 +27,7 @@ def verify_rows(rig: Rig, buckets: tuple[int, ...], contexts: tuple[int, ...], b
         for context in contexts:
             for width in rig.settings.widths:
                 rig.seat(bucket, context)
-                key = ("verify", bucket, width, "greedy")
+                key = rig.verify_key(bucket, width, context)
                 micros = rig.micros(lambda key=key: rig.steps.graphs.replay(key))  # type: ignore[misc]
                 floor = verify_bytes(rig.settings.shape, bucket, context) / bandwidth * 1e6
                 rows.append(_row("plain" if width == 1 else "verify", bucket, context, width, micros, floor))
@@ -42,8 +42,9 @@ def sampled_rows(rig: Rig, buckets: tuple[int, ...], context: int) -> list[Row]:
         rig.slots.temperature_S[:bucket], rig.slots.top_p_S[:bucket] = 0.8, 0.95
         rig.slots.presence_penalty_S[:bucket], rig.slots.penalised_S[:bucket] = 0.5, True
         rig.slots.repetition_penalty_S[:bucket] = 1.0
+        kind = rig.pool.settings.kind(bucket, width, context + width)
         times = {
-            mode: rig.micros(lambda mode=mode: rig.steps.graphs.replay(("verify", bucket, width, mode)))  # type: ignore[misc] # noqa: B023
+            mode: rig.micros(lambda mode=mode: rig.steps.run_verify(bucket, width, mode, kind))  # type: ignore[misc] # noqa: B023
             for mode in ("greedy", "full")
         }
         row = _row("sampled", bucket, context, width, times["full"], times["greedy"])

@@ -162,7 +162,14 @@ def verdict_key(numerics: Numerics, target: StackSpec, context: StackSpec | None
     parts = {
         "numerics": asdict(numerics),
         "models": [repr(target), repr(context)],
-        "shapes": [shapes.widths, shapes.buckets, shapes.packs, shapes.block_size, shapes.context_limit],
+        "shapes": [
+            shapes.widths,
+            shapes.buckets,
+            sorted(shapes.shorts),
+            shapes.packs,
+            shapes.block_size,
+            shapes.context_limit,
+        ],
         "sources": _sources(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from services.target.device.exact.shape import EDGES, PREFILL, TILE_TOKENS, Shape, lengths, verify
-from services.target.device.shapes import PackShape
+from services.target.device.shapes import VERIFY, PackShape
 
 _SEED = 7
 _RANDOM_ROWS = 2
@@ -32,7 +32,7 @@ class Sequences(Protocol):
         """Gives the first slots sequences of these lengths."""
         ...
 
-    def verify(self, bucket: int, width: int, slots: Sequence[int], offset: int = 0) -> Tensor:
+    def verify(self, shape: Shape, slots: Sequence[int], offset: int = 0) -> Tensor:
         """Runs a round; returns prints [slots, width, 2]."""
         ...
 
@@ -49,7 +49,7 @@ class Comparison:
     """Compares every shape of a target, at lengths around some edges.
 
     What counts is a plain round of one sequence. With it some rows of every bucket's rounds are compared: the first,
-    the last, and two at random. All rows of wider rounds are compared with plain rounds of their bucket. A pack is
+    the last, and two at random. All rows of its other rounds are compared with plain rounds of their bucket. A pack is
     compared with rounds of a shape that was found equal.
     """
 
@@ -64,12 +64,13 @@ class Comparison:
         wanted = set(self._shapes if only is None else only)
         found: set[Shape] = set()
         for bucket in sorted({shape.bucket for shape in self._shapes if shape.kind != PREFILL}):
-            widths = [shape.width for shape in self._shapes if shape.kind != PREFILL and shape.bucket == bucket]
-            asked = [width for width in widths if verify(bucket, width) in wanted]
+            asked = [
+                shape for shape in self._shapes if shape.kind != PREFILL and shape.bucket == bucket and shape in wanted
+            ]
             for seated in self._seatings(bucket) if asked else ():
                 self._of.seat(seated)
                 found |= set(self._rounds(bucket, asked, len(seated)))
-        equal = [shape for shape in self._shapes if shape.kind != PREFILL and shape not in found]
+        equal = [shape for shape in self._shapes if shape.kind == VERIFY and shape not in found]
         by = max(equal, key=self._pace, default=verify(1, 1))
         found |= set(self._packs([shape for shape in self._shapes if shape.kind == PREFILL and shape in wanted], by))
         return tuple(sorted(found))
@@ -81,23 +82,24 @@ class Comparison:
         for first in range(0, len(places), count):
             yield tuple(places[(first + seat) % len(places)] for seat in range(count))
 
-    def _rounds(self, bucket: int, widths: Sequence[int], count: int) -> Iterator[Shape]:
+    def _rounds(self, bucket: int, asked: Sequence[Shape], count: int) -> Iterator[Shape]:
         """Yield the rounds of a bucket that differ, for the sequences that are seated."""
-        slots = range(count)
-        wide = {width: self._of.verify(bucket, width, slots) for width in widths if width > 1}
-        offsets = range(max(widths))
-        plain = torch.cat([self._of.verify(bucket, 1, slots, offset) for offset in offsets], 1)
-        chosen = self._chosen(count, max(widths))
-        alone = {(slot, row): self._of.verify(1, 1, (slot,), row)[0, 0] for slot, row in chosen}
+        slots, measure = range(count), verify(bucket, 1)
+        others = {shape: self._of.verify(shape, slots) for shape in asked if shape != measure}
+        widest = max(shape.width for shape in asked)
+        plain = torch.cat([self._of.verify(measure, slots, offset) for offset in range(widest)], 1)
+        alone = {
+            (slot, row): self._of.verify(verify(1, 1), (slot,), row)[0, 0] for slot, row in self._chosen(count, widest)
+        }
         sound = all(torch.equal(plain[place], one) for place, one in alone.items())
         if not sound:
-            yield verify(bucket, 1)
-        for width, rows in wide.items():
-            near = {place: one for place, one in alone.items() if place[1] < width}
+            yield measure
+        for shape, rows in others.items():
+            near = {place: one for place, one in alone.items() if place[1] < shape.width}
             if any(not torch.equal(rows[place], one) for place, one in near.items()) or (
-                sound and not torch.equal(rows, plain[:, :width])
+                sound and not torch.equal(rows, plain[:, : shape.width])
             ):
-                yield verify(bucket, width)
+                yield shape
 
     def _chosen(self, count: int, width: int) -> list[tuple[int, int]]:
         """Return (sequence, row) of the first row, the last, and two at random."""

@@ -16,6 +16,7 @@ from services.target.core.plan import Chunk
 from services.target.device.context import Pool
 from services.target.device.exact.prints import AT_ONCE, Prints
 from services.target.device.exact.recurrent import RecurrentScratch
+from services.target.device.exact.shape import Shape, verify
 from services.target.device.packing import packed
 from services.target.device.shapes import PackShape
 from services.target.device.steps import Steps
@@ -78,11 +79,12 @@ class Scratch:
         for slot, length in enumerate(lengths):
             self._seat(slot, length, 1 + self._shared + slot * self._own, self._own)
 
-    def verify(self, bucket: int, width: int, slots: Sequence[int], offset: int = 0) -> Tensor:
+    def verify(self, shape: Shape, slots: Sequence[int], offset: int = 0) -> Tensor:
         """Run a round of these slots from `offset` behind their lengths on; return prints [slots, width, 2]."""
+        width = shape.width
         starts = [self._lengths[slot] + offset for slot in slots]
         tokens = [self._tokens[slot][offset : offset + width] for slot in slots]
-        prints_BW2 = self._round(bucket, width, slots, starts, tokens)
+        prints_BW2 = self._round(shape, slots, starts, tokens)
         prints_BW2[..., 1] += self._recurrent.written(self._prints, *self._rows(slots, starts, width)).view(-1, width)
         return prints_BW2
 
@@ -103,7 +105,7 @@ class Scratch:
         prints_T2[-1, 0] = self._prints.of(scores_1V)[0]
         if not self.in_order:
             return prints_T2
-        next_112 = self._round(1, 1, (0,), (start + count,), (self._tokens[0][count : count + 1],))
+        next_112 = self._round(verify(1, 1), (0,), (start + count,), (self._tokens[0][count : count + 1],))
         return torch.cat((prints_T2, next_112[0]))
 
     def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
@@ -120,13 +122,13 @@ class Scratch:
             offsets = [first + slot * width for slot in slots if first + slot * width < count]
             tokens = [(self._tokens[0] + [0] * width)[offset : offset + width] for offset in offsets]
             starts = [start + offset for offset in offsets]
-            parts.append(self._round(bucket, width, range(len(offsets)), starts, tokens).flatten(0, 1))
+            parts.append(self._round(verify(bucket, width), range(len(offsets)), starts, tokens).flatten(0, 1))
         return torch.cat(parts)[:count]
 
     def _round(
-        self, bucket: int, width: int, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]
+        self, shape: Shape, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]
     ) -> Tensor:
-        pool, steps = self._pool, self._steps
+        pool, steps, width = self._pool, self._steps, shape.width
         for slot, start in zip(slots, starts, strict=True):
             self._recurrent.reach(slot, start)
         steps.round.set_rows(tuple(slots), pool.settings.pad_slot)
@@ -140,7 +142,7 @@ class Scratch:
             drafts = [token for row in tokens for token in row[1:]]
             drafts_BK = upload(drafts, pool.mailbox_SK.dtype, pool.device).view(len(slots), width - 1)
             pool.mailbox_SK[:, : width - 1].index_copy_(0, where, drafts_BK)
-        scores_BWV = steps.run_verify(bucket, width, "greedy").logits_BWV[: len(slots)]
+        scores_BWV = steps.run_verify(shape.bucket, width, "greedy", shape.kind).logits_BWV[: len(slots)]
         scores_T = self._prints.of(scores_BWV.flatten(0, 1))
         written_T = self._written(*self._rows(slots, starts, width))
         return torch.stack((scores_T, written_T), 1).view(len(slots), width, 2)

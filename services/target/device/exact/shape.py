@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from services.target.device.shapes import RunnerSettings
+from services.target.device.shapes import SHORT_VERIFY, VERIFY, RunnerSettings
 
 TILE_TOKENS = 64
 """Positions of a key tile."""
@@ -13,7 +13,7 @@ EDGES = (TILE_TOKENS, 1024, 8192)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """One captured forward: a verify of `bucket` sequences by `width` rows, or a pack of `bucket` segments."""
+    """One captured forward: a verify of `bucket` sequences by `width` rows, short or not, or a pack of segments."""
 
     kind: str
     bucket: int
@@ -28,12 +28,17 @@ class Shape:
         return f"{self.kind} {self.bucket} x {self.width}"
 
 
-VERIFY, PREFILL = "verify", "prefill"
+PREFILL = "prefill"
 
 
 def verify(bucket: int, width: int) -> Shape:
     """Return the shape of a round."""
     return Shape(VERIFY, bucket, width)
+
+
+def short_verify(bucket: int, width: int) -> Shape:
+    """Return the shape of a round for short contexts."""
+    return Shape(SHORT_VERIFY, bucket, width)
 
 
 def prefill(segments: int, width: int) -> Shape:
@@ -45,6 +50,7 @@ def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
     """Yield all shapes that a target captures."""
     for bucket in settings.buckets:
         yield from (verify(bucket, width) for width in settings.widths)
+    yield from (short_verify(*short) for short in settings.shorts)
     yield from (prefill(*pack) for pack in settings.packs)
 
 

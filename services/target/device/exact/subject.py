@@ -42,4 +42,4 @@ class CapturedSteps:
             if shape.kind == PREFILL:
                 self._steps.renew_prefill(PackShape(shape.bucket, shape.width))
             else:
-                self._steps.renew_verify(shape.bucket, shape.width)
+                self._steps.renew_verify(shape.bucket, shape.width, shape.kind)

@@ -41,10 +41,9 @@ class Case:
     context: int
     bar: float
 
-    @property
-    def key(self) -> Hashable:
-        """Of its graph."""
-        return ("verify", self.bucket, self.width, "greedy") if self.bucket else ("prefill", *self.pack)
+    def key(self, rig: Rig) -> Hashable:
+        """Of the graph that serving replays."""
+        return rig.verify_key(self.bucket, self.width, self.context) if self.bucket else ("prefill", *self.pack)
 
     @property
     def pack(self) -> PackShape:
@@ -101,14 +100,14 @@ def micros(rig: Rig, case: Case, seconds: float) -> dict[str, Any]:
     """The median of batches of replays, and how many prefixes differ."""
     prefixes = _seat(rig, case)
     times: list[float] = []
-    graphs = rig.steps.graphs
+    graphs, key = rig.steps.graphs, case.key(rig)
     end = time.perf_counter() + seconds
     while len(times) < LEAST_BATCHES or (time.perf_counter() < end and len(times) < BATCHES):
         _rewind(rig, case)
         rig.synchronise()
         start = time.perf_counter()
         for _ in range(REPLAYS):
-            graphs.replay(case.key)
+            graphs.replay(key)
         rig.synchronise()
         times.append((time.perf_counter() - start) / REPLAYS * 1e6)
     median = statistics.median(times[1:])

@@ -94,7 +94,7 @@ def _rounds(rig: Rig, bucket: int, sizes: Sizes, bandwidth: float) -> Iterator[R
     floor = round_bytes(rig, bucket, sizes.context) / bandwidth * 1e6
     for width in rig.settings.widths:
         rig.seat(bucket, sizes.context, ROOM)
-        key = ("verify", bucket, width, "greedy")
+        key = rig.verify_key(bucket, width, sizes.context)
         # Contexts grow by the tokens of these rounds.
         us = rig.micros(lambda key=key: rig.steps.graphs.replay(key), 20, 5)  # type: ignore[misc]
         row = {"step": "round", "bucket": bucket, "width": width, "context": sizes.context, "us": round(us, 1)}

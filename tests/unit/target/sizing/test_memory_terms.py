@@ -89,18 +89,20 @@ def test_a_gpus_terms_for_a_model_of_four_billion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "widths", "target_mib", "drafter_mib"),
-    [(1, (1, 16), 900, 566), (8, (1, 4, 8, 16), 933, 594), (128, (1, 4, 8, 16), 1071, 930)],
+    ("slots", "widths", "target_mib", "shorts", "drafter_mib"),
+    [(1, (1, 16), 900, 0, 566), (8, (1, 4, 8, 16), 933, 8, 594), (128, (1, 4, 8, 16), 1071, 8, 930)],
 )
 def test_processes_are_planned_as_they_were_measured(
-    slots: int, widths: tuple[int, ...], target_mib: float, drafter_mib: float
+    slots: int, widths: tuple[int, ...], target_mib: float, shorts: int, drafter_mib: float
 ) -> None:
     """What an H200 held beside weights and tensors, and beside a drafter's weights.
 
-    A drafter of one slot needs no cuBLAS and held 491 MiB; the plan keeps 75 for those that do.
+    A drafter of one slot needs no cuBLAS and held 491 MiB; the plan keeps 75 for those that do. When targets were
+    measured they had no rounds for short contexts, of which each is planned like any other step.
     """
     terms = pair_terms(replace(ON_GPU, slots=slots), MODEL, CONTEXT, LIMIT, widths)
-    assert terms.fixed["process"] / MIB == pytest.approx(target_mib, abs=24)
+    short_mib = shorts * len(MODEL.spec.layers) * 81 / 1024
+    assert terms.fixed["process"] / MIB - short_mib == pytest.approx(target_mib, abs=24)
     assert terms.fixed["drafter"] / MIB - 2 * elements(block_shapes(B16)) / MIB == pytest.approx(drafter_mib, abs=24)
 
 

@@ -1,7 +1,7 @@
 """Which shapes a comparison names, over sequences whose rows are made up."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from deploy.stack import EMBEDDED
 from services.common.model.families import read_target_spec
 from services.target.device.exact.compare import Comparison
-from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, verify
+from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, short_verify, verify
 from services.target.device.shapes import PackShape, RunnerSettings, buckets_of, packs_of
 from tests.lossless.pairs import made_up_pair
 
@@ -35,10 +35,10 @@ class MadeUp:
     def seat(self, lengths: Sequence[int]) -> None:
         self.seated.append(tuple(lengths))
 
-    def verify(self, bucket: int, width: int, slots: Sequence[int], offset: int = 0) -> Tensor:
-        assert len(slots) <= bucket and offset + width <= 16
+    def verify(self, shape: Shape, slots: Sequence[int], offset: int = 0) -> Tensor:
+        assert len(slots) <= shape.bucket and offset + shape.width <= 16
         self.steps += 1
-        shape, rows = verify(bucket, width), range(offset, offset + width)
+        rows = range(offset, offset + shape.width)
         return torch.tensor([[self._prints(shape, slot, row) for row in rows] for slot in slots])
 
     def prefill(self, pack: PackShape, start: int) -> Tensor:
@@ -68,6 +68,18 @@ def test_any_row_of_a_round_names_its_shape_and_no_other(width: int) -> None:
         shape = verify(4, width)
         found = named(MadeUp(lambda one, *at, shape=shape, place=place: (one, at) == (shape, place)))
         assert found == (shape,), place
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_round_for_short_contexts_has_a_name_of_its_own(width: int) -> None:
+    """Neither it nor the usual round of its shape is blamed for the other one."""
+    settings = replace(SETTINGS, shorts=frozenset({(4, 1), (4, 4)}))
+    assert named(MadeUp(), settings) == ()
+    for shape in (short_verify(4, width), verify(4, 4)):
+        for place in ((0, 0), (2, shape.width - 1)):
+            wrong = MadeUp(lambda one, *at, shape=shape, place=place: (one, at) == (shape, place))
+            assert named(wrong, settings) == (shape,), place
+    assert str(short_verify(4, width)) == f"short verify 4 x {width}"
 
 
 @pytest.mark.parametrize("bucket", [2, 4])
