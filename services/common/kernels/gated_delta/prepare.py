@@ -36,19 +36,13 @@ def store_halves(x, to_ptr, at, apart: tl.constexpr, mask):
 
 
 @triton.jit
-def factored(k_high, k_low, q, v, beta, since, solved, reads, PRECISION: tl.constexpr):
-    """Return what a block's updates and reads have of its start: factors of the state [16, Dk], and the rest [16, Dv].
+def factored(weights, since, k_high, k_low, v_high, v_low, down):
+    """Return what 16 weighted sums of a block's updates have of its start: factors [16, Dk], and the rest [16, Dv].
 
-    An update is `moves S0 + moved`, a read `meets S0 + met`.
+    An update is of `factors S0 + rest` what its row of the inverse weighs, a read what all its rows read of updates do.
     """
-    rated = solved * beta[None, :]
-    moves = product(rated * (-since)[None, :], k_high, k_low)
-    move_high, move_low = halves(moves * TILE_SCALE)
-    meets = q * since[:, None] + product(reads, move_high, move_low)
-    up, down = scales(v)
-    v_high, v_low = halves(v * up[:, None])
-    moved = times(rated * (down * _UP)[None, :], v_high, v_low)
-    return moves, moved, meets, tl.dot(reads, moved, input_precision=PRECISION)
+    factors = product(weights * (-since)[None, :], k_high, k_low)
+    return factors, times(weights * (down * _UP)[None, :], v_high, v_low)
 
 
 @triton.jit(do_not_specialize=["width", "blocks"])
@@ -90,22 +84,27 @@ def prepare_kernel(
         q, k, ill_row = cleaned(unit_rows(queries, scale), unit_rows(keys, 1.0))
         at = sequence * blocks + block
         tile = row[:, None] * K_DIM + depth[None, :]
-        moving = (row >= 0) & through
-        if head % (HEADS // K_HEADS) == 0:
-            store_halves(k, key_ptr + (at * K_HEADS + k_head) * (32 * K_DIM), tile, 16 * K_DIM, moving[:, None])
         k_high, k_low = halves(k * TILE_SCALE)
         gram = product(k, tl.trans(k_high), tl.trans(k_low))
         scores = product(q, tl.trans(k_high), tl.trans(k_low))
         since, until, between = decays(units)
         solved, reads = coupled(gram, scores, beta, between)
-        v = tl.where(finite(values), values, 0.0)
-        moves, moved, meets, met = factored(k_high, k_low, q, v, beta, since, solved, reads, PRECISION)
+        up, down = scales(tl.where(finite(values), values, 0.0))
+        v_high, v_low = halves(tl.where(finite(values), values, 0.0) * up[:, None])
         own, over = at * HEADS + head, row[:, None] * V_DIM + column[None, :]
-        store_halves(moves, factor_ptr + own * (64 * K_DIM), tile, 32 * K_DIM, moving[:, None])
-        store_halves(meets, factor_ptr + own * (64 * K_DIM) + 16 * K_DIM, tile, 32 * K_DIM, read[:, None])
-        tl.store(base_ptr + own * (32 * V_DIM) + over, moved, mask=moving[:, None])
+        weights = solved * beta[None, :]
+        read_weights = tl.dot(reads, weights, input_precision="ieee")
+        meets, met = factored(read_weights, since, k_high, k_low, v_high, v_low, down)
+        meets += q * since[:, None]
         met += (ill + ill_row + tl.sum(values * 0.0, 1))[:, None]
+        store_halves(meets, factor_ptr + own * (64 * K_DIM) + 16 * K_DIM, tile, 32 * K_DIM, read[:, None])
         tl.store(base_ptr + own * (32 * V_DIM) + 16 * V_DIM + over, met, mask=read[:, None])
-        whole = tl.sum(tl.where(row == 15, since, 0.0), 0)
-        tl.store(rate_ptr + own * 32 + row, until)
-        tl.store(rate_ptr + own * 32 + 16, whole)
+        if through:
+            moves, moved = factored(weights, since, k_high, k_low, v_high, v_low, down)
+            store_halves(moves, factor_ptr + own * (64 * K_DIM), tile, 32 * K_DIM, None)
+            tl.store(base_ptr + own * (32 * V_DIM) + over, moved)
+            if head % (HEADS // K_HEADS) == 0:
+                store_halves(k, key_ptr + (at * K_HEADS + k_head) * (32 * K_DIM), tile, 16 * K_DIM, None)
+            whole = tl.sum(tl.where(row == 15, since, 0.0), 0)
+            tl.store(rate_ptr + own * 32 + row, until)
+            tl.store(rate_ptr + own * 32 + 16, whole)
