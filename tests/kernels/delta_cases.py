@@ -17,7 +17,6 @@ _SIZES = {
     "FEW": True,
     "FEATURES": 100,
     "KEPT": 68,
-    "PRECISION": "tf32x3",
     "ROWS": 4,
     "PDL": True,
 }

@@ -27,16 +27,16 @@ def decays(units):
 def inverse(lower):
     """Return the inverse of 1 + a strictly lower triangle: blocks of two rows, then of twice as many each time.
 
-    The inverse of a lower block triangle has -C^-1 B A^-1 below the inverses of its diagonal: as the product of these
-    inverses, the whole triangle and these inverses again has there, which saves a tile of B alone.
+    The inverse of a lower block triangle has -C^-1 B A^-1 below the inverses of its diagonal. C^-1 B is part of the
+    product of these inverses with the whole triangle, so that B needs no tile of its own.
     """
     row, column = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
     solved = tl.where(row == column, 1.0, 0.0) - tl.where(row // 2 == column // 2, lower, 0.0)
     for level in tl.static_range(3):
         between = (row >> (1 + level)) == (column >> (1 + level)) + 1
         between = between & ((row >> (2 + level)) == (column >> (2 + level)))
-        product = tl.dot(tl.dot(solved, lower, input_precision="ieee"), solved, input_precision="ieee")
-        solved = tl.where(between, -product, solved)
+        half = tl.where(between, tl.dot(solved, lower, input_precision="ieee"), 0.0)
+        solved = tl.dot(-half, solved, solved, input_precision="ieee")
     return solved
 
 

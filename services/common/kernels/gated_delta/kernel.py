@@ -17,8 +17,6 @@ from services.common.kernels.gated_delta.scan import scan_kernel
 from services.common.kernels.gated_delta.span import DeltaSpan
 from services.common.kernels.pdl import LAUNCH, PDL
 
-PRECISION = "tf32x3"
-"""Of products of a block's squares with its rows; their sums are float32."""
 REGISTERS = 128
 """Of a thread that prepares a block among many: four programs share a processor, where two did.
 
@@ -41,7 +39,7 @@ def delta_rows(
     # Rows that no block reaches are written by the kernel that norms.
     together = few and span.valid_B is None and cut.columns == v_dim
     read_TF = out_TF if together else into_TF.new_empty(out_TF.shape, dtype=torch.float32)
-    scratches = _prepared(into_TF, constants, span, state_SHKV, ring_SRC, few and batch * heads <= ALONE)
+    scratches = _prepared(into_TF, constants, span, state_SHKV, ring_SRC)
     scan_kernel[(heads, v_dim // cut.columns, batch)](
         into_TF, ring_SRC, state_SHKV, norm_V, *_where(span), *scratches, read_TF, blocks=span.most_blocks, eps=eps,
         COLUMNS=cut.columns, NORMED=together, FEW=few, num_warps=cut.warps, num_stages=cut.stages,
@@ -71,7 +69,7 @@ def _shapes(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_S
 
 
 def _prepared(
-    into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor, alone: bool
+    into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor
 ) -> tuple[Tensor, ...]:
     """Return of each block factors and bases, keys and rates."""
     conv_CK, decay_H, bias_H, k_heads, k_dim = constants
@@ -84,10 +82,11 @@ def _prepared(
         decay_H.new_empty((*sizes, heads, 32)),
     )
     # More warps make one program quicker, and many slower.
-    shared = {"num_warps": 8} if alone else {"num_warps": 4, "maxnreg": REGISTERS}
+    few = span.width <= span.widest
+    shared = {"num_warps": 8} if few and batch * heads <= ALONE else {"num_warps": 4, "maxnreg": REGISTERS}
     prepare_kernel[(blocks, heads, batch)](
         into_TF, ring_SRC, conv_CK, decay_H, bias_H, *_where(span), *scratches, conv_CK.stride(0), conv_CK.stride(1),
-        scale=k_dim**-0.5, blocks=blocks, TAPS=span.taps, PRECISION=PRECISION,
+        scale=k_dim**-0.5, blocks=blocks, TAPS=span.taps, FEW=few,
         num_stages=1, **shared, **_shapes(into_TF, constants, span, state_SHKV),
     )  # fmt: skip
     return scratches

@@ -9,6 +9,7 @@ from services.common.kernels.gated_delta.arithmetic import finite
 from services.common.kernels.gated_delta.block import coupled, decays, product
 from services.common.kernels.gated_delta.halves import TILE_SCALE, halves, scales, times
 from services.common.kernels.gated_delta.project import cleaned, convolved, gates, sequence_of, unit_rows
+from services.common.kernels.gated_delta.ring import keep_rows
 from services.common.kernels.pdl import allow_next, await_previous
 
 _UP = tl.constexpr(1048576.0)
@@ -51,9 +52,9 @@ def prepare_kernel(
     factor_ptr, base_ptr, key_ptr, rate_ptr, stride_channel, stride_tap, width, blocks, scale,
     RING: tl.constexpr, TAPS: tl.constexpr, K_HEADS: tl.constexpr, HEADS: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
-    PRECISION: tl.constexpr, PDL: tl.constexpr,
+    FEW: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write factors and bases, keys and rates of a block; grid (blocks, Hv, B)."""
+    """Write factors and bases, keys and rates of a block, and keep a round's rows; grid (blocks, Hv, B)."""
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     slot, length, folded, reach, sure = sequence_of(slots_ptr, lengths_ptr, folded_ptr, valid_ptr, sequence, width)
     k_head = head // (HEADS // K_HEADS)
@@ -108,3 +109,6 @@ def prepare_kernel(
             whole = tl.sum(tl.where(row == 15, since, 0.0), 0)
             tl.store(rate_ptr + own * 32 + row, until)
             tl.store(rate_ptr + own * 32 + 16, whole)
+    # The ring has room for a round's rows beside all that are read; the last block is seldom there.
+    if FEW and block == blocks - 1:
+        keep_rows(into_ptr, ring_ptr, slot, sequence, length, reach, head, HEADS, width, RING, FEATURES, KEPT)

@@ -71,7 +71,7 @@ def scan_kernel(
     V_DIM: tl.constexpr, COLUMNS: tl.constexpr, NORMED: tl.constexpr, FEATURES: tl.constexpr, KEPT: tl.constexpr,
     FEW: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write what the rows of a span read, keep the last, and fold complete blocks; grid (Hv, Dv / COLUMNS, B).
+    """Write what the rows of a span read, keep a chunk's last, and fold complete blocks; grid (Hv, Dv / COLUMNS, B).
 
     A program that has all columns of a head may norm and gate what rows read. No state is computed that is not needed.
     """
@@ -84,12 +84,6 @@ def scan_kernel(
     state = loaded(state_ptr, place, folded, K_DIM, V_DIM)
     fold = sure // 16 * 16
     last = tl.maximum(tl.cdiv(reach - folded, 16) - 1, 0)
-    if FEW:
-        # The ring has room for these beside all rows that the kernel before this one, which may still run, reads.
-        keep_rows(
-            into_ptr, ring_ptr, slot, sequence, length, reach, head * PARTS + part, HEADS * PARTS, width, RING,
-            FEATURES, KEPT,
-        )  # fmt: skip
     await_previous(PDL)
     for block in range(last):
         start, at = folded + block * 16, sequence * blocks + block
