@@ -23,6 +23,9 @@ REGISTERS = 128
 Some numbers then wait in L1. On an H200 that took 314 us of a chunk's layer, 398 without a limit and 328 with 168.
 """
 
+SCAN_REGISTERS = 168
+"""Of a thread that takes many sequences' heads through a round: three programs share a processor, where two did."""
+
 
 def delta_rows(
     into_TF: Tensor, constants: DeltaConstants, norm_V: Tensor, eps: float, span: DeltaSpan, state_SHKV: Tensor,
@@ -43,6 +46,7 @@ def delta_rows(
     scan_kernel[(heads, v_dim // cut.columns, batch)](
         into_TF, ring_SRC, state_SHKV, norm_V, *_where(span), *scratches, read_TF, blocks=span.most_blocks, eps=eps,
         COLUMNS=cut.columns, NORMED=together, FEW=few, num_warps=cut.warps, num_stages=cut.stages,
+        maxnreg=SCAN_REGISTERS if few and batch * heads > ALONE else None,
         **_shapes(into_TF, constants, span, state_SHKV),
     )  # fmt: skip
     if together:
