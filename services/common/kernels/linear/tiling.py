@@ -22,10 +22,10 @@ _WIDE_OUTPUT = 8192
 _MEASURED_BYTES = 2
 
 _MEASURED: dict[tuple[int, int, int], Tiling] = {
-    (6144, 2560, 16): Tiling(64, 256, 4),
-    (2560, 4096, 16): Tiling(16, 256, 4, 2, x_left=True),
-    (19456, 2560, 16): Tiling(32, 128, 4, 2, x_left=True),
-    (2560, 9728, 16): Tiling(32, 256, 8, 2, x_left=True),
+    (6144, 2560, 16): Tiling(64, 128, 6),
+    (2560, 4096, 16): Tiling(32, 256, 5, 2, x_left=True),
+    (19456, 2560, 16): Tiling(64, 128, 3),
+    (2560, 9728, 16): Tiling(32, 256, 6, 2, x_left=True),
     (151936, 2560, 16): Tiling(64, 128),
     (6144, 2560, 32): Tiling(64, 256, bulk=True),
     (2560, 4096, 32): Tiling(64, 256, bulk=True),

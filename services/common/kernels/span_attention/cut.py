@@ -30,10 +30,14 @@ def cut_span(rows: int, pairs: int, head_bytes: int, short: bool = False) -> Cut
     Few rows are padded to the 64 for which the matrix units read keys from shared memory, unless more programs wait
     than run at once. A program alone on a multiprocessor has room to load tiles ahead. Groups of rows that fill a
     quarter of the multiprocessors share no short context: leaving and merging parts would take longer than its tiles.
+    Parts of few rows are small, so these share contexts of all lengths.
     """
     narrow = head_bytes <= _NARROW_HEAD_BYTES
-    if rows <= _FEW_ROWS and pairs > 2 * _PROCESSORS and narrow:
+    few = rows <= _FEW_ROWS and narrow
+    if few and pairs > 2 * _PROCESSORS:
         return Cut(_FEW_ROWS, False, 2, 2)
+    if few and pairs * 2 <= _PROCESSORS < pairs * MOST_SPLITS:
+        return Cut(_FEW_ROWS, True, _STAGES, 2)
     tile, warps = (_ROWS, 4) if narrow else _wide_tile(rows, pairs)
     groups = pairs * triton.cdiv(rows, tile)
     alone = short and narrow and groups * 4 > _PROCESSORS

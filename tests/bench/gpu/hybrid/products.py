@@ -24,7 +24,8 @@ WEIGHTS = {
 }
 CUTS = (
     Tiling(16, 256, 4, 2, x_left=True), Tiling(32, 128, 4, 2, x_left=True), Tiling(32, 256, 4, 2, x_left=True),
-    Tiling(32, 256, 8, 2, x_left=True), Tiling(64, 128, 4), Tiling(64, 256, 4), Tiling(64, 128, 6, bulk=True),
+    Tiling(32, 256, 8, 2, x_left=True), Tiling(32, 256, 6, 2, x_left=True), Tiling(32, 256, 5, 2, x_left=True),
+    Tiling(64, 128, 3), Tiling(64, 128, 4), Tiling(64, 128, 6), Tiling(64, 256, 4), Tiling(64, 128, 6, bulk=True),
 )  # fmt: skip
 TINY = {"into the mixer": (152, 32)}
 

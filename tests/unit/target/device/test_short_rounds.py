@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,11 +25,11 @@ SPEC = ModelSpec(
 )
 
 
-def test_one_program_takes_a_short_context_of_five_to_eight_sequences() -> None:
+def test_one_program_takes_a_short_context_of_five_to_eight_sequences_of_many_rows() -> None:
     for sequences in range(1, 129):
         for width in WIDTHS:
             usual, short = (cut_span(4 * width, sequences * KV_HEADS, NARROW, short) for short in (False, True))
-            if 5 <= sequences <= 8:
+            if 5 <= sequences <= 8 and width > 4:
                 assert (usual.shared, usual.stages, short.shared, short.stages) == (True, 3, False, 7)
             else:
                 assert short == usual
@@ -37,11 +38,17 @@ def test_one_program_takes_a_short_context_of_five_to_eight_sequences() -> None:
             )
 
 
+def test_programs_share_the_contexts_of_few_rows_at_all_lengths() -> None:
+    """The parts that they leave are small, so that merging them takes less than one program's tiles."""
+    for sequences, width, short in product(range(2, 9), (1, 4), (False, True)):
+        assert cut_span(4 * width, sequences * KV_HEADS, NARROW, short) == (16, True, 3, 2)
+
+
 def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
     def found(spec: ModelSpec, dtype: torch.dtype = torch.bfloat16, device: str = "cuda") -> frozenset[tuple[int, int]]:
         return shorts_of(buckets_of(128), WIDTHS, spec, dtype, torch.device(device))
 
-    assert found(SPEC) == {(8, width) for width in WIDTHS}
+    assert found(SPEC) == {(8, 8), (8, 16)}
     wide = replace(HEADS, head_dim=256)
     assert found(replace(SPEC, layers=(replace(LAYER, mixer=wide),))) == found(SPEC, torch.float32) == frozenset()
     assert found(SPEC, device="cpu") == frozenset()
