@@ -25,7 +25,7 @@ _MEASURED: dict[tuple[int, int, int], Tiling] = {
     (6144, 2560, 16): Tiling(64, 128, 6),
     (2560, 4096, 16): Tiling(32, 256, 5, 2, x_left=True),
     (19456, 2560, 16): Tiling(64, 128, 3),
-    (2560, 9728, 16): Tiling(32, 256, 6, 2, x_left=True),
+    (2560, 9728, 16): Tiling(32, 256, 8, 2, x_left=True),
     (151936, 2560, 16): Tiling(64, 128),
     (6144, 2560, 32): Tiling(64, 256, bulk=True),
     (2560, 4096, 32): Tiling(64, 256, bulk=True),
@@ -47,7 +47,7 @@ _ALIKE: dict[tuple[int, int], tuple[Tiling, Tiling, Tiling | None]] = {
     # Qwen3.5-4B: into the recurrent mixer, gate of attention, gate and up, down, head.
     (12352, 2560): (_BROAD, Tiling(64, 128, bulk=True), Tiling(64, 128, 3, bulk=True)),
     (4096, 2560): (_NARROW, Tiling(32, 256, bulk=True), Tiling(32, 128, 8, x_left=True)),
-    (18432, 2560): (_BROAD, Tiling(64, 128, 8), Tiling(64, 128, 7, x_left=True)),
+    (18432, 2560): (Tiling(64, 128, 3), Tiling(64, 128, 8), Tiling(64, 128, 7, x_left=True)),
     (2560, 9216): (_DEEP, Tiling(64, 128, 8, bulk=True), Tiling(32, 128, 8, x_left=True)),
     (248320, 2560): (_HEAD, Tiling(128, 128, 5, bulk=True), Tiling(128, 128, bulk=True)),
     # Qwen3.5-27B: the same, with queries, keys and values, and the products back to the stream.
