@@ -13,7 +13,7 @@ from services.common.kernels.accept import choose, logprob, passes, scores, sett
 from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.force_acceptance import kernel as force_acceptance
-from services.common.kernels.linear import ends
+from services.common.kernels.linear import ends, int8_rows
 from services.common.kernels.linear import program as linear
 from services.common.kernels.prepare_span import kernel as prepare_rows
 from services.common.kernels.publish_slots import kernel as publish_slots
@@ -44,6 +44,7 @@ HEADS = {
     "WIDE": tl.float32,
     "PDL": True,
 }
+WIDE_NUMBERS: dict[str, Any] = {"scales_ptr": None, "x_scales_ptr": None}
 NO_SQUARES: tuple[dict[str, Any], ...] = ({"squares_ptr": None}, {})
 """Rows that are divided by their norm already, and rows that are not."""
 ROW = {"WIDTH": 3, "PDL": True}
@@ -130,7 +131,6 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "DEPTH": 128,
                 "EVEN": True,
                 "PDL": True,
-                "scales_ptr": None,
                 **({"norm_ptr": None} if "weight_ptr" in flags else {}),
                 **{name: value for name, value in flags.items() if name != "weight_ptr"},
             },
@@ -177,7 +177,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "X_LEFT": left,
                 "BULK": False,
                 "PDL": True,
-                "scales_ptr": None,
+                **WIDE_NUMBERS,
             },
             {},
         )
@@ -206,7 +206,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "X_LEFT": False,
                 "BULK": True,
                 "PDL": True,
-                "scales_ptr": None,
+                **WIDE_NUMBERS,
             },
             {"x_ptr": "tensordesc<bf16[64, 128]>", "weight_ptr": weight},
         )
@@ -233,13 +233,14 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "BULK": False,
                 "PDL": True,
             },
-            {"weight_ptr": "*i16"},
+            {"x_ptr": "*i8", "weight_ptr": "*i8"},
         )
         for rows, band, left, even, count, gated, added in (
             (16, 16, True, True, 0, False, True),
             (64, 64, False, False, 1, True, False),
         )
     ),
+    (int8_rows._quantise_kernel, {"DEPTH_PAD": 4096, "PDL": True}, {"rows_ptr": "*bf16", "whole_ptr": "*i8"}),
     *DELTA_CASES,
     (argmax_token._tile_kernel, {"TILE": 4096, "PDL": True}, {"scores_ptr": "*bf16", "tokens_ptr": "*i32"}),
     (argmax_token._row_kernel, {"TILES_PAD": 64, "PDL": True}, {"tokens_ptr": "*i32", "best_ptr": "*i64"}),

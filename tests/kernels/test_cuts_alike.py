@@ -11,8 +11,8 @@ from torch import Tensor
 
 from services.common.kernels.linear import Normed, int8_kernel
 from services.common.kernels.linear import kernel as products
-from services.common.kernels.linear.int8_tiling import MOST_ROWS, int8_cut
-from services.common.kernels.linear.int8_weight import quantised
+from services.common.kernels.linear.int8_tiling import int8_cut
+from services.common.kernels.linear.int8_weight import quantised, quantised_rows
 from services.common.kernels.span_attention import kernel as attention
 from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, split_tokens
@@ -116,7 +116,7 @@ def test_products_add_their_whole_depth_in_one_program(outputs: int, depth: int,
 def test_products_in_eight_bits_have_a_program_for_a_tile_of_rows_and_a_band(
     outputs: int, depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And none for a share of the depth, at any number of rows that the library does not take."""
+    """And none for a share of the depth."""
     grids: list[tuple[int, ...]] = []
 
     class Grids(Recorder):
@@ -125,11 +125,10 @@ def test_products_in_eight_bits_have_a_program_for_a_tile_of_rows_and_a_band(
             return super().__getitem__(grid)
 
     monkeypatch.setattr(int8_kernel, "linear_kernel", Grids("", []))
+    monkeypatch.setattr(int8_kernel, "quantised_rows", quantised_rows)
     weight = quantised(torch.zeros((outputs, depth), dtype=torch.bfloat16))
-    for rows in (1, 16, 17, 33, MOST_ROWS):
+    for rows in (1, 16, 17, 33, 64, 65, 129, 300):
         grids.clear()
         int8_kernel.linear(torch.zeros((rows, depth), dtype=torch.bfloat16), weight)
-        cut = int8_cut(outputs, depth, rows)
-        assert cut is not None
+        cut = int8_cut(outputs, rows)
         assert grids == [(-(-rows // cut.rows), -(-outputs // cut.band))]
-    assert int8_cut(outputs, depth, MOST_ROWS + 1) is None

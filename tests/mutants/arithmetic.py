@@ -109,17 +109,17 @@ ARITHMETIC = (
         f"{CUTS}test_keys_are_tiled_and_split_alike",
     ),
     Mutant(
-        "eight-bits-scaled-by-a-rounded-power",
+        "rows-of-eight-bits-share-a-scale",
         "services.common.kernels.linear.int8_weight",
-        "exponent_FG = exponent_FG - 7 + (part_FG >= (_MOST + 0.5) / 128).to(exponent_FG.dtype)",
-        "exponent_FG = exponent_FG - 7",
-        "tests/kernels/test_int8_weight.py::test_a_number_is_off_by_half_a_step_at_most",
+        "top_T = wide_TD.abs().amax(-1)",
+        "top_T = wide_TD.abs().amax().expand(len(wide_TD))",
+        "tests/kernels/test_int8_weight.py::test_a_row_is_the_same_in_any_company",
     ),
     Mutant(
         "eight-bits-in-shares-for-few-rows",
         "services.common.kernels.linear.int8_kernel",
         "triton.cdiv(outputs, band))](",
-        "triton.cdiv(outputs, band), 1 + (len(x_TD) < 17))](",
+        "triton.cdiv(outputs, band), 1 + (rows < 17))](",
         f"{CUTS}test_products_in_eight_bits_have_a_program_for_a_tile_of_rows_and_a_band",
     ),
     Mutant(

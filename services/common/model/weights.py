@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight, quantised, widened
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight, quantised
 from services.common.model.checkpoint import TensorSource
 from services.common.model.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.errors import ModelError
@@ -65,9 +65,8 @@ class LayerWeights:
     def in_int8(self) -> "LayerWeights":
         """The block with products by weights of eight bits, nearest to these."""
         mixer, ffn = self.attention, self.ffn
-        qkv_FD, o_DF, gate_up_FD, down_DF = (
-            quantised(widened(weight)) for weight in (mixer.qkv_FD, mixer.o_DF, ffn.gate_up_FD, ffn.down_DF)
-        )
+        own = (mixer.qkv_FD, mixer.o_DF, ffn.gate_up_FD, ffn.down_DF)
+        qkv_FD, o_DF, gate_up_FD, down_DF = (quantised(weight) for weight in own if isinstance(weight, Tensor))
         return replace(
             self,
             mixer=replace(mixer, qkv_FD=qkv_FD, o_DF=o_DF),

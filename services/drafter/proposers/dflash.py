@@ -60,7 +60,7 @@ class DflashProposer:
         self._block.reach(shared.history_SC.shape[1])
         self._head = None  # made for an earlier arena: the next one takes its memory
         head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
-        self._head = self._block.seat(len(shared.rows_B), head_VD)
+        self._head = self._block.seat(head_VD)
 
     def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens: the head's best per position."""

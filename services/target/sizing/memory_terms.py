@@ -13,8 +13,7 @@ import torch
 
 from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.argmax_token import columns_at_once
-from services.common.kernels.linear.int8_tiling import MOST_ROWS
-from services.common.kernels.linear.int8_weight import INT8_BYTES
+from services.common.kernels.linear.int8_weight import SCALE_BYTES
 from services.common.model import DraftContext, Target
 from services.common.model.spec import Delta, StackSpec
 from services.common.model.states import SequenceStates
@@ -212,11 +211,11 @@ def _draft_bytes(settings: SizingSettings, draft: StackSpec, size: int, widths: 
 
 
 def _int8_bytes(settings: SizingSettings, context: DraftContext, draft: StackSpec, size: int) -> int:
-    """What weights of eight bits take beside those of `size` bytes a number, which most drafts do without."""
+    """What weights and rows of eight bits take beside weights of `size` bytes a number; the head is a copy."""
     head, layers = draft.vocab_size * draft.hidden_size, context.drafter_elements
     rows = buckets_of(settings.slots)[-1] * (context.most_rows or 1)
-    wide = size * head if rows > MOST_ROWS else -size * layers
-    return int(INT8_BYTES * (head + layers)) + wide
+    scales = SCALE_BYTES * (draft.vocab_size + layers // draft.hidden_size)
+    return head + layers - size * layers + scales + rows * _row_elements(draft)
 
 
 def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:

@@ -5,7 +5,7 @@ from torch import Tensor
 from services.common.kernels.argmax_token import reference
 from services.common.kernels.argmax_token.columns import columns_at_once
 from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.linear.int8_weight import Weight, widened
+from services.common.kernels.linear.int8_weight import Weight
 
 __all__ = ["argmax_of_product", "argmax_token", "columns_at_once"]
 
@@ -25,5 +25,4 @@ def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
         from services.common.kernels.argmax_token import kernel
 
         return kernel.argmax_of_product(rows_RD, weight_VD)
-    wide_VD = weight_VD if isinstance(weight_VD, Tensor) else widened(weight_VD)
-    return reference.argmax_of_product(rows_RD, wide_VD)
+    return reference.argmax_of_product(rows_RD, weight_VD)

@@ -1,8 +1,10 @@
 """Argmax in torch."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from services.common.kernels.linear.int8_weight import Weight
+from services.common.kernels.linear.reference import linear
 
 _ROWS = 512
 
@@ -12,6 +14,6 @@ def argmax_token(logits: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
-def argmax_of_product(rows_RD: Tensor, weight_VD: Tensor) -> Tensor:
+def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
     """Return the argmax of every row of `rows @ weight.T`; scores of some rows exist at a time."""
-    return torch.cat([F.linear(some_RD, weight_VD).argmax(-1) for some_RD in rows_RD.split(_ROWS)])
+    return torch.cat([linear(some_RD, weight_VD).argmax(-1) for some_RD in rows_RD.split(_ROWS)])

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import reference
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight, widened
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight
 from services.common.kernels.linear.normed import Normed
 
 __all__ = ["Normed", "linear", "linear_added", "linear_gated", "linear_gates", "linear_normed"]
@@ -13,7 +13,7 @@ __all__ = ["Normed", "linear", "linear_added", "linear_gated", "linear_gates", "
 def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`, [T, F], in the memory `out_TF` where that is given."""
     if not on_kernel(x_TD):
-        return reference.linear(x_TD, widened(weight_FD), out_TF)
+        return reference.linear(x_TD, weight_FD, out_TF)
     from services.common.kernels.linear import int8_kernel, kernel
 
     if isinstance(weight_FD, Int8Weight):
@@ -24,7 +24,7 @@ def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Ten
 def linear_gated(normed: Normed, weight_FD: Weight, eps: float) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`, [T, I], of a weight [2 I, D] that holds the gate's rows first."""
     if not on_kernel(normed.rows_TD):
-        return reference.linear_gated(normed, widened(weight_FD), eps)
+        return reference.linear_gated(normed, weight_FD, eps)
     from services.common.kernels.linear import int8_kernel, kernel
 
     if isinstance(weight_FD, Int8Weight):
@@ -66,9 +66,9 @@ def linear_added(
     clears those of all its layers at once.
     """
     if not on_kernel(x_TD):
-        return reference.linear_added(x_TD, widened(weight_FD), stream_TF, norm_F, eps, offset)
+        return reference.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset)
     from services.common.kernels.linear import int8_kernel, kernel
 
     if isinstance(weight_FD, Int8Weight):
-        return int8_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)
+        return int8_kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, offset, squares_T)
     return kernel.linear_added(x_TD, weight_FD, stream_TF, norm_F, eps, keep, offset, squares_T)

@@ -140,10 +140,10 @@ def _launch(
     beside_TF = added.stream_TF if added else gates_TF
     x_tiles, weight_tiles = _described(x_TD, weight_FD, cut, gated) if cut.bulk else (x_TD, weight_FD)
     linear_kernel[(bands,)](
-        x_tiles, weight_tiles, None, out_TF, x.squares_T,
+        x_tiles, weight_tiles, None, None, out_TF, x.squares_T,
         out_TF if beside_TF is None else beside_TF, added.norm_F if added else out_TF, scaled_TF,
         added.squares_T if added else out_TF,
-        rows, outputs, depth, weight_FD.stride(0), 0, 1.0 / depth, eps,
+        rows, outputs, depth, weight_FD.stride(0), 1.0 / depth, eps,
         ROWS=tile, BAND=cut.band, DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band == 0,
         GATED=gated, ADDED=added is not None, GATES=gates_TF is not None,
         OFFSET=added.offset if added else 0.0, X_LEFT=cut.x_left, BULK=cut.bulk, PDL=PDL, num_warps=cut.warps,

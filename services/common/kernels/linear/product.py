@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from services.common.kernels.linear.int8_weight import Weight, widened
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight
+from services.common.kernels.linear.reference import product_of_whole
 
 _LARGEST_LOSS = 2.0**-25
 """Half a step of float16's smallest numbers: the most that storing a small weight in two bytes can change."""
@@ -35,6 +36,18 @@ class WideProduct(nn.Module):
         return torch.mm(x_TD, self.weight_DF)
 
 
+class WholeProduct(nn.Module):
+    """Weights of eight bits, with rows rounded to eight bits."""
+
+    def __init__(self, weight: Int8Weight) -> None:
+        super().__init__()
+        self.whole_FD, self.scale_F = weight.whole_FD, weight.scale_F
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Return `x @ weight.T`, [T, F]."""
+        return product_of_whole(x_TD, self.whole_FD, self.scale_F)
+
+
 class BiasedProduct(nn.Module):
     """A product with a bias, added in the outputs' data type."""
 
@@ -56,15 +69,16 @@ def product(weight: Weight, bias_F: Tensor | None = None) -> nn.Module:
     """
     if bias_F is not None:
         return BiasedProduct(product(weight), bias_F)
-    weight_FD = widened(weight)
-    if weight_FD.dtype == torch.float32 and _fits_half(weight_FD):
+    if isinstance(weight, Int8Weight):
+        return WholeProduct(weight)
+    if weight.dtype == torch.float32 and _fits_half(weight):
         try:
-            half = HalfProduct(weight_FD)
-            half(weight_FD[:1])
+            half = HalfProduct(weight)
+            half(weight[:1])
         except (AttributeError, RuntimeError):
-            return WideProduct(weight_FD)
+            return WideProduct(weight)
         return half
-    return WideProduct(weight_FD)
+    return WideProduct(weight)
 
 
 def _fits_half(weight_FD: Tensor) -> bool:

@@ -17,8 +17,8 @@ from services.common.kernels.sums import root_scale, squares
 
 @triton.jit
 def linear_kernel(
-    x_ptr, weight_ptr, scales_ptr, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, added_ptr,
-    rows, outputs, depth, stride, scales_stride, inverse_depth, eps,
+    x_ptr, weight_ptr, scales_ptr, x_scales_ptr, out_ptr, squares_ptr, stream_ptr, norm_ptr, scaled_ptr, added_ptr,
+    rows, outputs, depth, stride, inverse_depth, eps,
     ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, GATED: tl.constexpr,
     ADDED: tl.constexpr, GATES: tl.constexpr, OFFSET: tl.constexpr, X_LEFT: tl.constexpr,
     BULK: tl.constexpr, PDL: tl.constexpr,
@@ -29,7 +29,7 @@ def linear_kernel(
     for its norm unless `squares_ptr` is None. ADDED: the result, rounded as the library does, is added to a
     stream, and the sum's norm begun, whose weight is the stored one plus OFFSET. GATES: what `stream_ptr` holds is
     multiplied by the result's sigmoid. BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole
-    (tensor memory accelerator). With scales the weight has eight bits, and the grid's first dimension is tiles of rows.
+    (tensor memory accelerator). With scales both are whole numbers, and the grid's first dimension is tiles of rows.
     """
     band, first_row = _placed(scales_ptr, ROWS)
     row, lane = first_row + tl.arange(0, ROWS), tl.arange(0, BAND)
@@ -52,12 +52,10 @@ def linear_kernel(
         residual = tl.load(stream_ptr + at, mask=fits, other=0.0).to(tl.float32)
     if squares_ptr is not None:
         total_squares = tl.load(squares_ptr + row, mask=row < rows, other=0)
-    if BULK:
-        total = _multiply_whole(x_ptr, weight_ptr, band * LINES, depth, ROWS, BAND, DEPTH, GATED)
-    else:
-        total = multiply(
-            x_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, scales_stride, DEPTH, EVEN, X_LEFT
-        )  # fmt: skip
+    total = _total(
+        x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, first_row, band * LINES, rows, depth, stride,
+        ROWS, BAND, DEPTH, EVEN, X_LEFT, BULK, GATED,
+    )  # fmt: skip
     allow_next(PDL)
     kind = out_ptr.dtype.element_ty
     result = total.to(kind).to(tl.float32)
@@ -95,22 +93,26 @@ def _placed(scales_ptr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def multiply(
-    x_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, scales_stride,
-    DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr,
+def _total(
+    x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, first_row, first_line, rows, depth, stride,
+    ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr,
+    BULK: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """Return the products of a band [lines, rows], by a weight of eight bits where it has scales."""
+    """Return the products of a band [lines, rows], float32."""
     if scales_ptr is not None:
         total = multiply_int8(
-            x_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, scales_stride, EVEN, X_LEFT
+            x_ptr, x_scales_ptr, weight_ptr, scales_ptr, line, end_line, row, first_row, first_line, rows, depth,
+            stride, DEPTH, EVEN, X_LEFT, BULK, GATED,
         )  # fmt: skip
+    elif BULK:
+        total = _multiply_whole(x_ptr, weight_ptr, first_line, depth, ROWS, BAND, DEPTH, GATED)
     else:
-        total = _multiply_wide(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN, X_LEFT)
+        total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN, X_LEFT)
     return total
 
 
 @triton.jit
-def _multiply_wide(
+def multiply(
     x_ptr, weight_ptr, line, end_line, row, rows, depth, stride,
     DEPTH: tl.constexpr, EVEN: tl.constexpr, X_LEFT: tl.constexpr,
 ):  # fmt: skip

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import Normed
-from services.common.kernels.linear.int8_weight import Weight, widened
+from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv import reference
 
@@ -37,4 +37,4 @@ def project_qkv(
         from services.common.kernels.store_qkv import fused
 
         return fused.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
-    return reference.project_qkv(normed, widened(qkv_FD), norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)
+    return reference.project_qkv(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset)

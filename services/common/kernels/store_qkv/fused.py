@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear
-from services.common.kernels.linear.int8_weight import Weight, operands
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv.kernel import store_qkv
@@ -34,17 +34,17 @@ def project_qkv(
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     kv_heads, size = kv_2NSHD.shape[3:]
-    if not _fuses(normed.rows_TD, size):
+    if isinstance(qkv_FD, Int8Weight) or not _fuses(normed.rows_TD, size):
         mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
         return store_qkv(mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width)
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
-    weight, scales, strides = operands(qkv_FD)
+    assert qkv_FD.stride(1) == 1, "the kernel reads a weight along its inputs"
     x_TD, heads = normed.rows_TD.contiguous(), len(qkv_FD) // size
     rows, depth = x_TD.shape
     q_THD = x_TD.new_empty((rows, heads - 2 * kv_heads, size))
     project_kernel[(heads,)](
-        x_TD, weight, scales, normed.squares_T, bias_F, norm_HD, rotation.cos_T1D,
-        rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, *strides,
+        x_TD, qkv_FD, normed.squares_T, bias_F, norm_HD, rotation.cos_T1D,
+        rotation.sin_T1D, slots_T, q_THD, kv_2NSHD, rows, depth, qkv_FD.stride(0),
         kv_2NSHD.shape[1] * kv_2NSHD.shape[2], 1.0 / depth, eps,
         ROWS=_row_tile(rows), SIZE=size, QUERIES=heads - 2 * kv_heads, KV_HEADS=kv_heads, DEPTH=_DEPTH,
         EVEN=depth % _DEPTH == 0, OFFSET=offset, PDL=PDL,

@@ -14,8 +14,8 @@ from services.common.kernels.sums import root_scale
 
 @triton.jit
 def project_kernel(
-    x_ptr, weight_ptr, scales_ptr, squares_ptr, bias_ptr, norm_ptr, cos_ptr, sin_ptr, slots_ptr, q_ptr, kv_ptr,
-    rows, depth, stride, scales_stride, places, inverse_depth, eps,
+    x_ptr, weight_ptr, squares_ptr, bias_ptr, norm_ptr, cos_ptr, sin_ptr, slots_ptr, q_ptr, kv_ptr,
+    rows, depth, stride, places, inverse_depth, eps,
     ROWS: tl.constexpr, SIZE: tl.constexpr, QUERIES: tl.constexpr, KV_HEADS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, OFFSET: tl.constexpr,
     PDL: tl.constexpr,
@@ -41,9 +41,7 @@ def project_kernel(
     if squares_ptr is not None:
         squares = tl.load(squares_ptr + row, mask=row < rows, other=0)
     end_line = (QUERIES + 2 * KV_HEADS) * SIZE
-    total = multiply(
-        x_ptr, weight_ptr, scales_ptr, line, end_line, row, rows, depth, stride, scales_stride, DEPTH, EVEN, False
-    )  # fmt: skip
+    total = multiply(x_ptr, weight_ptr, line, end_line, row, rows, depth, stride, DEPTH, EVEN, False)
     allow_next(PDL)
     # Rounded as a product of its own would leave it.
     kind = q_ptr.dtype.element_ty

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from services.common.kernels.linear import Normed
+from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.linear.reference import divided, linear
 from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
@@ -10,7 +11,7 @@ from services.common.kernels.rope.reference import norm_rope
 
 def project_qkv(
     normed: Normed,
-    qkv_FD: Tensor,
+    qkv_FD: Weight,
     norm_HD: Tensor | None,
     rotation: Rotation,
     kv_2NSHD: Tensor,

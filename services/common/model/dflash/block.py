@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
-from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.int8_tiling import MOST_ROWS
 from services.common.kernels.linear.int8_weight import Weight, quantised
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN
@@ -68,20 +66,9 @@ class DflashBlock:
         return any(layer.int8 for layer in self._layers)
 
     @torch.no_grad()
-    def seat(self, sequences: int, head_VD: Tensor) -> Weight | None:
-        """Serve up to so many sequences at once; return a head of its own that drafts are scored with.
-
-        That is a copy of eight bits, where products have eight; without them there is none.
-        """
-        if not self.int8:
-            return None
-        head = quantised(head_VD)
-        if not on_kernel(head_VD):
-            return head.widened()
-        if sequences * self.spec.block_size > MOST_ROWS:
-            for weight in (head, *(weight for layer in self._layers for weight in layer.int8)):
-                weight.keep_wide()
-        return head
+    def seat(self, head_VD: Tensor) -> Weight | None:
+        """Return a head of its own that drafts are scored with: a copy of eight bits, where products have eight."""
+        return quantised(head_VD) if self.int8 else None
 
     @torch.no_grad()
     def propose(

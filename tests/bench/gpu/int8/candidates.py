@@ -14,39 +14,26 @@ from torch import Tensor
 
 from services.common.kernels.linear import int8_kernel, kernel
 from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
-from services.common.kernels.linear.int8_weight import GROUP, Int8Weight, quantised
+from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.normed import Normed
 from tests.support.tiny_checkpoints import TinyShape
 
 EPS = 1e-6
-_COMPILERS, _LINES = 14, 512
+_COMPILERS, _LINES, _DEPTH = 14, 512, 512
 
 _FEW = (
-    Int8Cut(16, 64, 4, 6),
-    Int8Cut(16, 64, 4, 9),
-    Int8Cut(16, 128, 4, 5),
-    Int8Cut(16, 128, 8, 6),
-    Int8Cut(16, 32, 2, 8, x_left=True),
-    Int8Cut(16, 16, 2, 8, x_left=True),
-    Int8Cut(16, 16, 2, 12, x_left=True),
-    Int8Cut(16, 32, 4, 8, x_left=True),
-)
+    Int8Cut(16, 16, 512, 2, x_left=True), Int8Cut(16, 32, 512, 4, 5, x_left=True), Int8Cut(16, 64, 128, stages=6),
+    Int8Cut(16, 32, 256, 2, 6, x_left=True), Int8Cut(16, 64, 256, stages=6), Int8Cut(16, 128, 128, stages=6),
+)  # fmt: skip
 _SOME = (
-    Int8Cut(64, 64, 4, 4),
-    Int8Cut(64, 64, 4, 6),
-    Int8Cut(64, 128, 8, 4),
-    Int8Cut(32, 64, 4, 6),
-    Int8Cut(64, 32, 2, 5, x_left=True),
-)
+    Int8Cut(64, 32, 512, x_left=True), Int8Cut(64, 32, 256, stages=6, x_left=True, bulk=True),
+    Int8Cut(64, 64, 256, stages=5), Int8Cut(64, 64, 256, stages=5, bulk=True), Int8Cut(64, 128, 256, bulk=True),
+)  # fmt: skip
 _MANY = (
-    Int8Cut(128, 128, 8, 3),
-    Int8Cut(128, 128, 8, 4),
-    Int8Cut(128, 64, 4, 4),
-    Int8Cut(64, 128, 8, 4),
-    Int8Cut(64, 64, 4, 5),
-    Int8Cut(32, 64, 4, 6),
-)
-_MOST = (Int8Cut(128, 128, 8, 4), Int8Cut(128, 256, 8, 3), Int8Cut(256, 128, 8, 2), Int8Cut(64, 128, 8, 4))
+    Int8Cut(64, 64, 256, stages=5, bulk=True), Int8Cut(128, 64, 256, bulk=True), Int8Cut(256, 128, 128, 8, bulk=True),
+    Int8Cut(128, 128, 128, 8, 5, bulk=True), Int8Cut(128, 128, 256, 8, 3, bulk=True),
+    Int8Cut(128, 256, 128, 8, bulk=True),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,7 +55,7 @@ class Product:
             return kernel.linear_gated(normed, weight, EPS)
         if self.follows == "sum":
             if isinstance(weight, Int8Weight):
-                return int8_kernel.linear_added(x_TD, weight, stream_TF, norm_F, EPS, True, 0.0, squares_T, cut)[1]
+                return int8_kernel.linear_added(x_TD, weight, stream_TF, norm_F, EPS, 0.0, squares_T, cut)[1]
             return kernel.linear_added(x_TD, weight, stream_TF, norm_F, EPS, True, 0.0, squares_T)[1]
         if isinstance(weight, Int8Weight):
             return int8_kernel.linear(x_TD, weight, None, cut)
@@ -96,10 +83,9 @@ def products(shape: TinyShape) -> tuple[Product, ...]:
 
 
 def candidates(subject: Product, rows: int, searched: bool) -> tuple[Int8Cut, ...]:
-    """The cuts that are timed at so many rows; the first is that of the table, where it has one."""
-    chosen = int8_cut(subject.outputs, subject.depth, rows)
-    listed = _FEW if rows <= 16 else _SOME if rows <= 64 else _MANY if rows <= 128 else _MOST
-    return tuple(dict.fromkeys((*((chosen,) if chosen else ()), *(listed if searched else ()))))
+    """The cuts that are timed at so many rows; the first is that of the table."""
+    listed = _FEW if rows <= 16 else _SOME if rows <= 64 else _MANY
+    return tuple(dict.fromkeys((int8_cut(subject.outputs, rows), *(listed if searched else ()))))
 
 
 def compile_cuts(shape: TinyShape, counts: Sequence[int], searched: bool, device: str) -> int:
@@ -116,5 +102,5 @@ def compile_cuts(shape: TinyShape, counts: Sequence[int], searched: bool, device
 
 def _compile(cut: Int8Cut, follows: str, rows: int, device: str) -> None:
     """One launch of a small product: a kernel is compiled for kinds of sizes, not for sizes."""
-    weight = quantised(torch.zeros(_LINES, GROUP, dtype=torch.bfloat16, device=device))
-    Product("", _LINES, GROUP, follows)(torch.zeros(rows, GROUP, dtype=torch.bfloat16, device=device), weight, cut)
+    weight = quantised(torch.zeros(_LINES, _DEPTH, dtype=torch.bfloat16, device=device))
+    Product("", _LINES, _DEPTH, follows)(torch.zeros(rows, _DEPTH, dtype=torch.bfloat16, device=device), weight, cut)

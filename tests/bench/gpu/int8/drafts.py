@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
 from services.common.device.graph import StepGraphs
-from services.common.kernels.linear.int8_weight import quantised, widened
 from services.common.model import DflashBlock, load_block
 from services.common.model.states import kv_shape
-from services.common.model.weights import LayerWeights
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers.dflash import DflashProposer
 from tests.bench.gpu.int8.timed import replayed
@@ -64,52 +60,22 @@ class Drafts:
 def draft_rows(
     shape: TinyShape, buckets: Sequence[int], context: int, device: str, dtype: torch.dtype, folder: Path
 ) -> list[Row]:
-    """One row for each number of sequences: both times, and whether drafts are those by wide numbers, and of others."""
+    """One row for each number of sequences: both times, and whether drafts are those of the same sequences in more."""
     path = write_configs(folder, shape).drafter
-    eight = load_block(path, dtype, device, random_weights=True, int8=True)
-    same = Drafts(shape, wide_twin(eight), buckets, context, device, dtype)
-    exact = {bucket: same.drafts(bucket) for bucket in buckets}
-    del same
     wide = Drafts(shape, load_block(path, dtype, device, random_weights=True), buckets, context, device, dtype)
     by_wide = {bucket: wide.micros(bucket) for bucket in buckets}
     del wide
+    eight = load_block(path, dtype, device, random_weights=True, int8=True)
     found = Drafts(shape, eight, buckets, context, device, dtype)
-    with mock.patch("services.common.kernels.store_qkv.fused._fuses", return_value=False):
-        apart = Drafts(shape, eight, buckets, context, device, dtype)
     whole, rows = found.drafts(max(buckets)), []
     for bucket in buckets:
         drafts, micros = found.drafts(bucket), found.micros(bucket)
         rows.append({
             "draft": f"{bucket} x {shape.block_size} at {context}", "int8_us": micros, "wide_us": by_wide[bucket],
-            "qkv_apart_us": apart.micros(bucket),
             "times": round(micros / by_wide[bucket], 3),
-            "differ_from_wide_numbers": int((drafts != exact[bucket]).sum()),
             "differ_from_more_rows": int((drafts != whole[:bucket]).sum()),
         })  # fmt: skip
     return rows
-
-
-class _WideTwin(DflashBlock):
-    """A block by the numbers of one in eight bits; its head is made of them too."""
-
-    def seat(self, sequences: int, head_VD: torch.Tensor) -> torch.Tensor:
-        return quantised(head_VD).widened()
-
-
-def wide_twin(block: DflashBlock) -> DflashBlock:
-    """The same numbers in two bytes: what a draft in eight bits must equal."""
-    layers = [wide_layer(layer) for layer in block._layers]
-    return _WideTwin(block.spec, layers, block._norm_D, block.revision)
-
-
-def wide_layer(layer: LayerWeights) -> LayerWeights:
-    """One block of those numbers."""
-    mixer, ffn = layer.attention, layer.ffn
-    return replace(
-        layer,
-        mixer=replace(mixer, qkv_FD=widened(mixer.qkv_FD), o_DF=widened(mixer.o_DF)),
-        ffn=replace(ffn, gate_up_FD=widened(ffn.gate_up_FD), down_DF=widened(ffn.down_DF)),
-    )
 
 
 def arena(shape: TinyShape, block: DflashBlock, slots: int, context: int, device: str, dtype: torch.dtype) -> ArenaView:
