@@ -19,6 +19,7 @@ from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import begin_norm
 
 _MOST_ADDED = 256
+"""Rows up to which a product adds itself to the stream."""
 
 
 def linear(x_TD: Tensor, weight: Int8Weight, out_TF: Tensor | None = None, cut: Int8Cut | None = None) -> Tensor:

@@ -36,8 +36,8 @@ def product_rows(
         expected = subject(some_TD, eight[0])
         found: dict[str, float] = {}
         differ: list[str] = []
-        for cut in candidates(subject, count, searched):
-            name = "/".join(str(int(value)) for value in cut)
+        for place, listed in enumerate(candidates(subject, count, searched)):
+            name, cut = "/".join(str(int(value)) for value in listed), listed if place else None  # as it serves
             if not torch.equal(subject(some_TD, eight[0], cut), expected):
                 differ.append(name)
             found[name] = _micros([partial(subject, some_TD, weight, cut) for weight in eight], device)
