@@ -127,6 +127,7 @@ class AdaptiveWidth:
         self._buckets: dict[int, _Bucket] = {}
         self._spent = self._lost = 0.0
         self._bucket, self._in_a_row = 0, 0
+        self._served: set[tuple[int, int]] = set()
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """A request starts to decode."""
@@ -166,8 +167,14 @@ class AdaptiveWidth:
         return self._trial(bucket, state, rates, current) or self._probe(bucket, state, rates, current) or state.width
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
-        """Learns the cost of a round, and whether a probe gained against the width in use."""
-        if micros is not None:
+        """Learns the cost of a round, and whether a probe gained against the width in use.
+
+        The first round of its kind tells no cost: a drafter and a GPU do then what they do once. A width that seemed
+        dear for that would not be tried again for long.
+        """
+        if (bucket, width) not in self._served:
+            self._served.add((bucket, width))
+        elif micros is not None:
             self.costs.measured(bucket, width, micros)
         state = self._buckets.get(bucket)
         if state is None:

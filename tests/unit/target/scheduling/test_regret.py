@@ -4,6 +4,7 @@ import pytest
 
 from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.costs import CostTable
+from services.target.scheduling.width.width import adaptive_policy
 from services.target.settings import TargetSettings
 from tests.unit.target.scheduling.acceptance_profiles import P65
 from tests.unit.target.scheduling.served_loads import regret
@@ -51,3 +52,14 @@ def test_a_round_with_drafts_tells_what_a_draft_costs_at_other_widths() -> None:
     table.measured(2, 8, 1.1 * warm[2, 8])
     assert table.cost(2, 4) == pytest.approx(1.1 * warm[2, 4])
     assert table.cost(1, 4) == pytest.approx(1.2 * warm[1, 4])
+
+
+def test_a_slow_first_round_drives_no_width_away() -> None:
+    """What a process does once is no cost of a width. In simulation one round of three times its length lost 16 %."""
+    policy = adaptive_policy((1, 4, 8, 16), (1,), {(1, width): 1000.0 + 10 * width for width in (1, 4, 8, 16)})
+    policy.join(1, None, 512)
+    chosen = policy.choose(1, 1)
+    policy.landed(1, chosen, 5, 4000.0)
+    assert policy.choose(1, 1) == chosen
+    policy.landed(1, chosen, 5, 4000.0)
+    assert policy.choose(1, 1) != chosen, "what it goes on to cost counts"
