@@ -26,11 +26,15 @@ READY_S = 420.0
 
 @dataclass(frozen=True, slots=True)
 class PairOptions:
-    """How two processes are started; with `short_blocks` a draft's block is as wide as the round."""
+    """How two processes are started; with `short_blocks` a draft's block is as wide as the round.
+
+    `drafter_weights` is the drafter's type of weights, which the target's memory plan has to know.
+    """
 
     handoff: str = "auto"
     environment: Mapping[str, str] = field(default_factory=dict)
     short_blocks: bool = False
+    drafter_weights: str = "dtype"
     flags: tuple[str, ...] = ()
 
 
@@ -44,7 +48,7 @@ class ServedPair:
         self._schedule = folder / "schedule"
         self.switch("vllm")
         environment = {**options.environment, VARIABLE: str(self._schedule)}
-        drafter = self._drafter_command(self.pair, options.short_blocks)
+        drafter = self._drafter_command(self.pair, options)
         self.drafter = ServiceProcess("drafter", drafter, folder, environment)
         self.target = ServiceProcess("target", self._target_command(self.pair, options), folder, environment)
         self.address = f"unix:{folder}/t.sock"
@@ -107,12 +111,14 @@ class ServedPair:
         command += ["--handoff", options.handoff, "--slots", str(settings.slots), "--max-queued-tokens", "1000000"]
         command += ["--context-limit", str(settings.context_limit), "--memory-bytes", str(settings.memory_bytes)]
         command += ["--prefill-chunk", str(settings.prefill_chunk), "--grpc", f"unix:{folder}/t.sock"]
-        command += ["--widths", ",".join(map(str, settings.widths)), *self._common(), *options.flags]
+        command += ["--widths", ",".join(map(str, settings.widths)), "--drafter-weights", options.drafter_weights]
+        command += [*self._common(), *options.flags]
         return [*command, "--synthetic-acceptance", ",".join(map(str, VLLM[16]))]
 
-    def _drafter_command(self, pair: TinyPair, short_blocks: bool) -> list[str]:
+    def _drafter_command(self, pair: TinyPair, options: PairOptions) -> list[str]:
         command = ["services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
-        return [*command, "--short-blocks", str(short_blocks).lower(), *self._common()]
+        command += ["--short-blocks", str(options.short_blocks).lower(), "--weights", options.drafter_weights]
+        return [*command, *self._common()]
 
     def _common(self) -> list[str]:
         settings = self.settings

@@ -38,12 +38,12 @@ def main() -> int:
         legs = plan(group, chosen.profiles, not chosen.without_fixed, chosen.drafts)
         with Meter(chosen.gpu) as meter:
             sides = {
-                PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings)),
+                PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, chosen.drafter_weights)),
                 VLLM: lambda leg: vllm_leg(leg, settings, options),
             }
             done = Group(legs, sides)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        path = add(Path(chosen.save), today, _result(group, done, meter, chosen.gpu))
+        path = add(Path(chosen.save), today, _result(group, done, meter, chosen))
         print(f"{path}\n{table(done.rows(meter.samples))}")
     return 0
 
@@ -58,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--vllm-python", default=sys.executable, help="what runs them")
     parser.add_argument("--vllm-memory", type=float, default=0.6, help="its share of the GPU's memory")
     parser.add_argument("--memory-gb", type=float, default=56.0, help="of paceline's pair, weights included")
+    parser.add_argument("--drafter-weights", choices=["dtype", "int8"], default="dtype", help="of paceline's drafter")
     parser.add_argument("--profiles", nargs="*", choices=sorted(SCHEDULES), default=["P65"], help="of acceptance")
     parser.add_argument("--without-fixed", action="store_true", help="leave out paceline at fixed K")
     parser.add_argument("--gpu", default="0", help="index or UUID, for nvidia-smi")
@@ -74,9 +75,14 @@ def _arguments() -> argparse.Namespace:
     return chosen
 
 
-def _result(group: str, done: Group, meter: Meter, gpu: str) -> Result:
-    device, uuid = gpu_names(gpu)
-    facts = {"gpu": uuid, "unsteady": done.marks(), "throttle_reasons": done.reasons(meter.samples)}
+def _result(group: str, done: Group, meter: Meter, chosen: argparse.Namespace) -> Result:
+    device, uuid = gpu_names(chosen.gpu)
+    facts = {
+        "gpu": uuid,
+        "drafter_weights": chosen.drafter_weights,
+        "unsteady": done.marks(),
+        "throttle_reasons": done.reasons(meter.samples),
+    }
     return {
         "bench": "race",
         "device": device,

@@ -15,12 +15,14 @@ from tests.bench.gpu.race.rows import Measured, Repeat
 from tests.bench.gpu.rig import RigSettings
 
 
-def paceline_leg(leg: Leg, settings: RigSettings) -> list[Measured]:
-    """Start a pair and run the leg's jobs in order."""
+def paceline_leg(leg: Leg, settings: RigSettings, drafter_weights: str) -> list[Measured]:
+    """Start a pair, whose drafter has weights of this type, and run the leg's jobs in order."""
     with (
         Mps(settings.device == "cuda") as environment,
         tempfile.TemporaryDirectory(prefix="pl") as folder,
-        ServedPair(settings, Path(folder), PairOptions(environment=environment)) as pair,
+        ServedPair(
+            settings, Path(folder), PairOptions(environment=environment, drafter_weights=drafter_weights)
+        ) as pair,
     ):
         return asyncio.run(_run(leg, pair))
 
