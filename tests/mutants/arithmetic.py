@@ -109,6 +109,13 @@ ARITHMETIC = (
         f"{CUTS}test_keys_are_tiled_and_split_alike",
     ),
     Mutant(
+        "a-refused-product-serves-with-its-end",
+        "services.common.kernels.linear.kernel",
+        "return fused_tiling(x_TD, weight_FD) if allowed(outputs, depth, len(x_TD)) else None",
+        "return fused_tiling(x_TD, weight_FD)",
+        "tests/kernels/test_fused_products.py::test_a_refused_product_does_without_them",
+    ),
+    Mutant(
         "rows-of-eight-bits-share-a-scale",
         "services.common.kernels.linear.int8_weight",
         "top_T = wide_TD.abs().amax(-1)",

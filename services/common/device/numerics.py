@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-_GPU_LIBRARIES = ("nvidia-cublas", "triton")
+_GPU_LIBRARIES = ("nvidia-cublas", "nvidia-cuda-nvrtc", "triton")
 _CPU_INFO = Path("/proc/cpuinfo")
 _DIGITS = 12
 

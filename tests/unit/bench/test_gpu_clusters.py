@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from services.common.kernels.linear.fused.source import multiplication
 from tests.bench.gpu.clusters import report
-from tests.bench.gpu.clusters.build import command, mma
+from tests.bench.gpu.clusters.build import command
 from tests.bench.gpu.clusters.overseer import Overseer
 from tests.bench.gpu.clusters.tiling import ROWS, TILINGS, WEIGHTS, Tiling
 
@@ -56,7 +57,7 @@ def test_the_build_names_every_part_of_a_tiling() -> None:
     assert [word for word in words if word.startswith("-D")] == [
         "-DROWS=64", "-DLINES=40", "-DSUBS=2", "-DSTAGES=8", "-DSHARE_X=4", "-DSHARE_W=2",
     ]  # fmt: skip
-    assert "m64n40k16" in mma(40) and "%19}, %20, %21, 1" in mma(40)
+    assert "m64n40k16" in multiplication(40) and "%19}, %20, %21, 1" in multiplication(40)
 
 
 def said(*lines: dict[str, object], then: str = "") -> list[str]:

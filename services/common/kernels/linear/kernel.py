@@ -1,8 +1,8 @@
 """Skinny matrix products on the GPU: with few rows the weight's bytes are the whole cost.
 
 Bytes for T rows: F D e, read once; x [T, D] stays in L2. What stands between two products of a block is part of them
-(norm, SwiGLU, residual sum). Many rows go through the library, with the same bits (`cublas.py`), and the kernels of
-their own.
+(norm, SwiGLU, residual sum). So it is of some hundred rows, by a kernel in CUDA C++ (`fused/`). Other numbers of rows
+go through the library, with the same bits (`cublas.py`), and the kernels of their own.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from services.common.kernels.linear.allowed import allowed
 from services.common.kernels.linear.cublas import library_product
 from services.common.kernels.linear.ends import end_rows
+from services.common.kernels.linear.fused import FusedTiling, fused_added, fused_gated, fused_tiling
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.linear.tiling import Tiling, tiling
@@ -47,6 +48,8 @@ def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: T
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
     cut = cut or _cut(normed.rows_TD, weight_FD)
+    if cut is None and (fused := _fused(normed.rows_TD, weight_FD)):
+        return fused_gated(normed, weight_FD, eps, fused)
     if cut is None:
         return swiglu(_product(normed.rows_TD, weight_FD), normed.squares_T, normed.width, eps)
     return _launch(normed, weight_FD, cut, eps, gated=True)[0]
@@ -84,6 +87,8 @@ def linear_added(
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
     cut = cut or _cut(x_TD, weight_FD)
+    if cut is None and (fused := _fused(x_TD, weight_FD)):
+        return fused_added(x_TD, weight_FD, stream_TF, norm_F, squares_T, offset, fused)
     if cut is None:
         # The library's own sum with the stream is rounded once by some of its kernels and twice by others.
         total_TF = torch.empty_like(stream_TF) if keep else stream_TF
@@ -98,6 +103,12 @@ def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
         return None
     outputs, depth = weight_FD.shape
     return tiling(outputs, depth, _row_tile(rows), x_TD.element_size())
+
+
+def _fused(x_TD: Tensor, weight_FD: Tensor) -> FusedTiling | None:
+    """Return the cut of a product of many rows that its end is part of; None where the check at start refused it."""
+    outputs, depth = weight_FD.shape
+    return fused_tiling(x_TD, weight_FD) if allowed(outputs, depth, len(x_TD)) else None
 
 
 def _product(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:

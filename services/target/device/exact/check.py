@@ -21,6 +21,7 @@ from services.target.device.exact.verdict import Verdict, VerdictFile
 from services.target.device.shapes import RunnerSettings
 
 _LOG = logging.getLogger(__name__)
+_SOURCES = {".py", ".cu"}
 
 
 class ExactMode(StrEnum):
@@ -176,7 +177,7 @@ def verdict_key(numerics: Numerics, target: StackSpec, context: StackSpec | None
 
 
 def _sources() -> str:
-    """A digest of what computes rows."""
+    """A digest of what computes rows, in Python and in CUDA C++."""
     folders = [Path(folder) for package in (kernels, model) for folder in package.__path__]
-    sources = (path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py")))
-    return hashlib.sha256(b"\0".join(sources)).hexdigest()
+    files = (path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in _SOURCES)
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()

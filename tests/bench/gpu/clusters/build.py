@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from services.common.kernels.linear.fused.source import FOLDER, multiplication
 from tests.bench.gpu.clusters.tiling import Tiling
 
 SOURCE = Path(__file__).with_name("product.cu")
@@ -26,20 +27,6 @@ def cubin_of(tiling: Tiling, folder: Path) -> Path:
     return folder / tiling.name / "product.cubin"
 
 
-def mma(lines: int) -> str:
-    """Return the source of one wgmma: PTX names each sum of a thread, of which there are `lines` / 2."""
-    count = lines // 2
-    sums = ", ".join(f"%{number}" for number in range(count))
-    shape = f"wgmma.mma_async.sync.aligned.m64n{lines}k16.f32.bf16.bf16"
-    outputs = ", ".join(f'"+f"(sums[{number}])' for number in range(count))
-    return (
-        f"__device__ __forceinline__ void mma(float (&sums)[{count}], uint64_t x, uint64_t weight) {{\n"
-        f'  asm volatile("{shape} {{{sums}}}, %{count}, %{count + 1}, 1, 1, 1, 0, 0;"\n'
-        f'               : {outputs} : "l"(x), "l"(weight));\n'
-        "}\n"
-    )
-
-
 def command(tiling: Tiling, folder: Path) -> list[str]:
     """Return nvcc's command line. The target is spelt out: `-arch=sm_90a` alone may add a pass for plain sm_90."""
     values = {
@@ -49,13 +36,13 @@ def command(tiling: Tiling, folder: Path) -> list[str]:
     defines = [f"-D{name}={value}" for name, value in values.items()]
     target = "-gencode=arch=compute_90a,code=sm_90a"
     output = str(cubin_of(tiling, folder))
-    return ["nvcc", "-cubin", "-O3", "-std=c++17", target, "-Xptxas=-v", f"-I{folder / tiling.name}", *defines,
-            str(SOURCE), "-o", output]  # fmt: skip
+    included = [f"-I{folder / tiling.name}", f"-I{FOLDER}"]
+    return ["nvcc", "-cubin", "-O3", "-std=c++17", target, "-Xptxas=-v", *included, *defines, str(SOURCE), "-o", output]
 
 
 def _built(tiling: Tiling, folder: Path) -> str:
     (folder / tiling.name).mkdir(parents=True, exist_ok=True)
-    (folder / tiling.name / "mma.inc").write_text(mma(tiling.lines))
+    (folder / tiling.name / "mma.inc").write_text(multiplication(tiling.lines))
     try:
         ran = subprocess.run(command(tiling, folder), capture_output=True, text=True, check=False, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -2,7 +2,6 @@
 //
 // The build defines ROWS and LINES (rows of x and lines of the weight of a CTA), SUBS (64s of depth in a stage), STAGES,
 // SHARE_X (CTAs of a cluster with the same rows) and SHARE_W (CTAs of a cluster with the same lines), and writes mma.inc.
-#include <cuda.h>
 #include <cuda_bf16.h>
 #include <stdint.h>
 
@@ -14,7 +13,6 @@ constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = LINES * SUB_BYTES;
 constexpr int STAGE = SUBS * (X_SUB + W_SUB);
 constexpr int X_SLICE = ROWS / SHARE_X, W_SLICE = SUBS / SHARE_W;
 constexpr int PEERS = SHARE_X + SHARE_W - 1;  // CTAs that this one reads from and writes to, itself included
-constexpr uint64_t STREAMED = 0x12F0000000000000ull, KEPT = 0x14F0000000000000ull;  // evict first, evict last
 
 static_assert(ROWS == 64 || ROWS == 128, "a warpgroup multiplies 64 rows");
 static_assert(LINES % 8 == 0 && LINES <= 256, "lines of a wgmma");
@@ -22,92 +20,7 @@ static_assert(X_SLICE % 8 == 0 && ROWS % SHARE_X == 0, "the swizzle repeats afte
 static_assert(SUBS % SHARE_W == 0, "the weight of a stage is shared by 64s of depth");
 static_assert(SHARE_W == 1 || SHARE_W == ROW_PARTS, "a cluster has one row part, or all");
 
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ bool passed(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{\n.reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n}"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
-}
-
-// A phase that never ends is a defect: the kernel then fails, it does not hang.
-__device__ __forceinline__ void await_phase(uint32_t barrier, uint32_t parity) {
-  for (uint32_t tries = 0; !passed(barrier, parity); ++tries) {
-    if (tries == 1u << 20) __trap();
-  }
-}
-
-__device__ __forceinline__ void arrive_at(uint32_t barrier, uint32_t rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
-
-// What a stage holds is written and read by the copy engine and the tensor cores alone, so barriers need no wider fences:
-// those of cluster scope would flush and drop the first cache at every step.
-__device__ __forceinline__ void cluster_arrive() {
-  if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait() {
-  if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-}
-
-__device__ __forceinline__ bool elected() {
-  uint32_t chosen;
-  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
-  return chosen != 0;
-}
-
-// Loads a box into the same place of every CTA in `mask`, and counts its bytes at the same barrier of each.
-template <bool SHARED>
-__device__ __forceinline__ void load(uint32_t to, const CUtensorMap* map, int depth, int line, uint32_t barrier,
-                                     uint16_t mask, uint64_t hint) {
-  if constexpr (SHARED) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-        "[%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
-        "l"(map), "r"(depth), "r"(line), "r"(barrier), "h"(mask), "l"(hint)
-        : "memory");
-  } else {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(map), "r"(depth), "r"(line), "r"(barrier), "l"(hint)
-        : "memory");
-  }
-}
-
-// K-major operand, rows of 128 bytes swizzled in groups of eight rows that lie 1,024 bytes apart.
-__device__ __forceinline__ uint64_t descriptor(uint32_t address) {
-  constexpr uint64_t LAYOUT = (1ull << 62) | (uint64_t(1024 >> 4) << 32) | (1ull << 16);
-  return LAYOUT | ((address & 0x3FFFF) >> 4);
-}
+#include "primitives.cu"
 
 struct Place {
   int lines, rows, in_row, in_column;  // first line, first row, index among CTAs of the same rows, of the same lines
@@ -121,19 +34,10 @@ struct Place {
   }
 };
 
-struct Ring {
-  uint32_t tiles, full, empty;
-
-  __device__ uint32_t x(int stage, int sub) const { return tiles + stage * STAGE + sub * X_SUB; }
-  __device__ uint32_t weight(int stage, int sub) const { return tiles + stage * STAGE + SUBS * X_SUB + sub * W_SUB; }
-  __device__ uint32_t full_at(int stage) const { return full + stage * 8; }
-  __device__ uint32_t empty_at(int stage) const { return empty + stage * 8; }
-};
-
 struct Loader {
   const Ring& ring;
   const Place& place;
-  const CUtensorMap *x_map, *weight_map;
+  const TensorMap *x_map, *weight_map;
 
   __device__ void weights(int step, int stage) const {
     uint16_t mask = 0;
@@ -182,12 +86,6 @@ struct Loader {
   }
 };
 
-// The sums belong to the tensor cores until a wait; the compiler must not read or move them before.
-__device__ __forceinline__ void hold(float (&sums)[LINES / 2]) {
-#pragma unroll
-  for (int number = 0; number < LINES / 2; ++number) asm volatile("" : "+f"(sums[number])::"memory");
-}
-
 // Lane n of each warp tells the n-th CTA that this one reads from that a stage may be overwritten.
 __device__ __forceinline__ void release(uint32_t barrier, const Place& place, int lane) {
   if (lane < PEERS) {
@@ -197,18 +95,6 @@ __device__ __forceinline__ void release(uint32_t barrier, const Place& place, in
     const int rank = of_row ? place.in_column * SHARE_X + lane : column * SHARE_X + place.in_row;
     arrive_at(barrier, CLUSTER > 1 ? rank : 0);
   }
-}
-
-__device__ __forceinline__ void multiply(float (&sums)[LINES / 2], const Ring& ring, int stage, int group) {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int sub = 0; sub < SUBS; ++sub) {
-    const uint64_t x = descriptor(ring.x(stage, sub) + group * 64 * SUB_BYTES);
-    const uint64_t weight = descriptor(ring.weight(stage, sub));
-#pragma unroll
-    for (int part = 0; part < SUB / 16; ++part) mma(sums, x + 2 * part, weight + 2 * part);  // 32 bytes further
-  }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ uint32_t packed(const float (&sums)[LINES / 2], int eight, int half) {
@@ -238,7 +124,7 @@ __device__ __forceinline__ void store(const float (&sums)[LINES / 2], __nv_bfloa
 }
 
 extern "C" __global__ void __launch_bounds__(GROUPS * GROUP + 32, 1) __cluster_dims__(CLUSTER, 1, 1)
-    product(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap weight_map, __nv_bfloat16* y,
+    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, __nv_bfloat16* y,
             int outputs, int depth) {
   extern __shared__ uint8_t memory[];
   // From lane 0, so that the compiler knows it to be the same in a warp.

@@ -113,10 +113,10 @@ class Clustered:
         self._kernel.launch(arguments, torch.cuda.current_stream().cuda_stream, overlapped=overlapped)
 
     def _map_of_rows(self, x_TD: Tensor) -> TensorMap:
-        return TensorMap(x_TD.data_ptr(), (ROWS, self._operands.depth), self._tiling.rows // self._tiling.share_x)
+        return TensorMap(x_TD, self._tiling.rows // self._tiling.share_x)
 
     def _map_of_weight(self, weight_FD: Tensor) -> TensorMap:
-        return TensorMap(weight_FD.data_ptr(), (self._operands.outputs, self._operands.depth), self._tiling.lines)
+        return TensorMap(weight_FD, self._tiling.lines)
 
 
 def _difference(left: Tensor, right: Tensor) -> str:

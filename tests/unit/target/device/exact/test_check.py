@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.common.device.numerics import Numerics
-from services.common.kernels.linear import algorithms, allowed
+from services.common.kernels.linear import algorithms, allowed, fused
 from services.common.model import load_target
 from services.common.request.errors import Code, PacelineError
 from services.target.device.exact import check
@@ -155,9 +155,10 @@ def test_verdicts_lie_beside_the_compiled_kernels(tmp_path: Path, monkeypatch: p
     assert VerdictFile("key").path == tmp_path / "paceline-exact" / "key.json"
 
 
-def test_a_new_table_of_algorithms_is_compared_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, table, read = check._sources(), Path(algorithms.__file__), Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"\n" if path == table else b""))
+@pytest.mark.parametrize("changed", [Path(algorithms.__file__), Path(fused.__file__).with_name("product.cu")])
+def test_new_algorithms_and_kernels_are_compared_anew(changed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, read = check._sources(), Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"\n" if path == changed else b""))
     assert check._sources() != before
 
 

@@ -1,0 +1,136 @@
+"""Kernels in CUDA C++: compiled for the GPU at hand at first use, and launched with attributes that torch has not."""
+
+import ctypes
+from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from functools import cache
+
+import torch
+from torch import Tensor
+
+_BFLOAT16, _SWIZZLE_128B, _PROMOTE_256B = 9, 3, 3
+_MAX_DYNAMIC_SHARED, STREAM_SERIALIZATION = 8, 6
+_MAP_BYTES, _MAP_ALIGNMENT, _MAP_COLUMNS = 128, 64, 64
+_OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17"]
+
+
+class DriverError(RuntimeError):
+    """A call of the driver failed; the message names the function and the error."""
+
+
+class LaunchAttribute(ctypes.Structure):
+    """`CUlaunchAttribute`."""
+
+    _fields_ = (("id", c_int), ("pad", c_char * 4), ("value", c_uint * 16))
+
+
+class LaunchConfig(ctypes.Structure):
+    """`CUlaunchConfig`."""
+
+    _fields_ = (
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared_bytes", c_uint),
+        ("stream", c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("count", c_uint),
+    )
+
+
+class TensorMap:
+    """Boxes of a matrix [rows, columns] in bfloat16, 64 numbers wide, swizzled over 128 bytes."""
+
+    def __init__(self, matrix: Tensor, box_rows: int) -> None:
+        """What lies outside the matrix is loaded as zero. Raises DriverError where the driver takes no such matrix."""
+        (rows, columns), stride = matrix.shape, matrix.stride(0)
+        self._memory = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
+        self.address = -(-ctypes.addressof(self._memory) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+        call(
+            "cuTensorMapEncodeTiled", c_void_p(self.address), c_int(_BFLOAT16), c_uint32(2),
+            c_void_p(matrix.data_ptr()), (c_uint64 * 2)(columns, rows), (c_uint64 * 1)(stride * 2),
+            (c_uint32 * 2)(_MAP_COLUMNS, box_rows), (c_uint32 * 2)(1, 1), c_int(0), c_int(_SWIZZLE_128B),
+            c_int(_PROMOTE_256B), c_int(0),
+        )  # fmt: skip
+
+
+Argument = TensorMap | Tensor | None | int | float
+
+
+class CudaProgram:
+    """The kernel `name` of a source, for the current GPU, an H100 or H200."""
+
+    def __init__(self, source: str, name: str, threads: int, shared_bytes: int) -> None:
+        """Compiles it.
+
+        Raises:
+            DriverError: the compiler or the GPU refuses it.
+        """
+        torch.cuda.current_stream()  # torch's context is the current one from here on
+        self._threads, self._shared_bytes = threads, shared_bytes
+        self._module, self._function, self._image = c_void_p(), c_void_p(), _compiled(source, name)
+        call("cuModuleLoadData", byref(self._module), c_char_p(self._image))
+        call("cuModuleGetFunction", byref(self._function), self._module, c_char_p(name.encode()))
+        call("cuFuncSetAttribute", self._function, c_int(_MAX_DYNAMIC_SHARED), c_int(shared_bytes))
+
+    def launch(self, grid: tuple[int, int], *arguments: Argument) -> None:
+        """Enqueue it on torch's stream; it may start while the kernel before it drains.
+
+        Raises:
+            DriverError: the driver refuses it.
+        """
+        held = [_held(argument) for argument in arguments]
+        values = (c_void_p * len(held))(*(address for address, _ in held))
+        attribute = LaunchAttribute(id=STREAM_SERIALIZATION)
+        attribute.value[0] = 1
+        config = LaunchConfig(
+            grid=(c_uint * 3)(*grid, 1), block=(c_uint * 3)(self._threads, 1, 1), shared_bytes=self._shared_bytes,
+            stream=torch.cuda.current_stream().cuda_stream, attributes=ctypes.pointer(attribute), count=1,
+        )  # fmt: skip
+        call("cuLaunchKernelEx", byref(config), self._function, values, None)
+
+
+def _held(argument: Argument) -> tuple[int, object]:
+    """Return the address of an argument's value, and what keeps it alive."""
+    if isinstance(argument, TensorMap):
+        return argument.address, argument
+    value: c_void_p | c_int | ctypes.c_float
+    if argument is None or isinstance(argument, Tensor):
+        value = c_void_p(None if argument is None else argument.data_ptr())
+    else:
+        value = c_int(argument) if isinstance(argument, int) else ctypes.c_float(argument)
+    return ctypes.addressof(value), value
+
+
+def _compiled(source: str, name: str) -> bytes:
+    """Return the machine code of a source."""
+    from cupy.cuda import nvrtc  # machines without a GPU lack it
+
+    program = nvrtc.createProgram(source, f"{name}.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, _OPTIONS)
+        image: bytes = nvrtc.getCUBIN(program)
+        return image
+    except Exception as error:
+        raise DriverError(f"{name}: {error}: {nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def call(function: str, *arguments: object) -> None:
+    """Call a function of the driver that returns a status.
+
+    Raises:
+        DriverError: the status is not success.
+    """
+    status = getattr(_library(), function)(*arguments)
+    if status:
+        name = c_char_p()
+        _library().cuGetErrorName(c_int(status), byref(name))
+        raise DriverError(f"{function}: {(name.value or b'unknown').decode()} ({status})")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+assert ctypes.sizeof(LaunchConfig) == 56 and ctypes.sizeof(LaunchAttribute) == 72 and ctypes.sizeof(c_size_t) == 8
