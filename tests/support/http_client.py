@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -132,7 +132,7 @@ class Client:
             await http.send("POST", path, _bytes(body), {**self._headers, **(headers or {})})
             return await http.reply()
 
-    async def stream(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> AsyncIterator[Any]:
+    async def stream(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> AsyncGenerator[Any]:
         """The events of an answer."""
         async with connected(self.address, self._tls) as http:
             await http.send("POST", path, _bytes({**body, "stream": True}), {**self._headers, **(headers or {})})
