@@ -1,6 +1,7 @@
 """Kernels in CUDA C++: compiled for the GPU at hand at first use, and launched with attributes that torch has not."""
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
 
@@ -10,6 +11,7 @@ from torch import Tensor
 _BFLOAT16, _SWIZZLE_128B, _PROMOTE_256B = 9, 3, 3
 _MAX_DYNAMIC_SHARED, STREAM_SERIALIZATION = 8, 6
 _MAP_BYTES, _MAP_ALIGNMENT, _MAP_COLUMNS = 128, 64, 64
+_ALIGNED_BYTES = 16
 _OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17"]
 
 
@@ -42,13 +44,37 @@ class TensorMap:
     def __init__(self, matrix: Tensor, box_rows: int) -> None:
         """What lies outside the matrix is loaded as zero. Raises DriverError where the driver takes no such matrix."""
         (rows, columns), stride = matrix.shape, matrix.stride(0)
+        self._encode(matrix, (columns, rows), (stride,), (_MAP_COLUMNS, box_rows))
+
+    @staticmethod
+    def takes(matrix: Tensor) -> bool:
+        """Whether the copy engine reads such a matrix."""
+        numbers = matrix.stride(0) * matrix.element_size(), matrix.data_ptr()
+        return matrix.stride(1) == 1 and all(number % _ALIGNED_BYTES == 0 for number in numbers)
+
+    def _encode(self, matrix: Tensor, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int]) -> None:
+        """Describe it by sizes, strides and box of each dimension, the inmost first, whose stride is one."""
         self._memory = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
         self.address = -(-ctypes.addressof(self._memory) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+        rank, size = len(sizes), matrix.element_size()
         call(
-            "cuTensorMapEncodeTiled", c_void_p(self.address), c_int(_BFLOAT16), c_uint32(2),
-            c_void_p(matrix.data_ptr()), (c_uint64 * 2)(columns, rows), (c_uint64 * 1)(stride * 2),
-            (c_uint32 * 2)(_MAP_COLUMNS, box_rows), (c_uint32 * 2)(1, 1), c_int(0), c_int(_SWIZZLE_128B),
-            c_int(_PROMOTE_256B), c_int(0),
+            "cuTensorMapEncodeTiled", c_void_p(self.address), c_int(_BFLOAT16), c_uint32(rank),
+            c_void_p(matrix.data_ptr()), (c_uint64 * rank)(*sizes),
+            (c_uint64 * (rank - 1))(*(stride * size for stride in strides)), (c_uint32 * rank)(*box),
+            (c_uint32 * rank)(*[1] * rank), c_int(0), c_int(_SWIZZLE_128B), c_int(_PROMOTE_256B), c_int(0),
+        )  # fmt: skip
+
+
+class InterleavedHalves(TensorMap):
+    """Boxes of a matrix that take eight rows of its first half beside the same eight of its second, in turn."""
+
+    def __init__(self, matrix: Tensor, box_rows: int) -> None:
+        """A box has half as many rows of each half. Raises DriverError where the driver takes no such matrix."""
+        (rows, columns), stride = matrix.shape, matrix.stride(0)
+        assert rows % 16 == 0 and box_rows % 16 == 0, "eight rows of each half"
+        self._encode(
+            matrix, (columns, 8, 2, rows // 16), (stride, rows // 2 * stride, 8 * stride),
+            (_MAP_COLUMNS, 8, 2, box_rows // 16),
         )  # fmt: skip
 
 

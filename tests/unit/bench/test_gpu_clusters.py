@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.common.kernels.linear.fused.source import multiplication
+from services.common.kernels.linear.cuda import multiplication
 from tests.bench.gpu.clusters import report
 from tests.bench.gpu.clusters.build import command
 from tests.bench.gpu.clusters.overseer import Overseer

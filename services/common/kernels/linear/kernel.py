@@ -1,8 +1,8 @@
 """Skinny matrix products on the GPU: with few rows the weight's bytes are the whole cost.
 
 Bytes for T rows: F D e, read once; x [T, D] stays in L2. What stands between two products of a block is part of them
-(norm, SwiGLU, residual sum). So it is of some hundred rows, by a kernel in CUDA C++ (`fused/`). Other numbers of rows
-go through the library, with the same bits (`cublas.py`), and the kernels of their own.
+(norm, SwiGLU, residual sum). Kernels in CUDA C++ serve up to 64 rows (`skinny/`) and some hundred (`fused/`), and
+programs in Triton few rows elsewhere. Other numbers of rows go through the library, with the same bits (`cublas.py`).
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,14 @@ from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.fused import FusedTiling, fused_added, fused_gated, fused_tiling
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
+from services.common.kernels.linear.skinny import (
+    Kind,
+    SkinnyTiling,
+    skinny_added,
+    skinny_gated,
+    skinny_normed,
+    skinny_tiling,
+)
 from services.common.kernels.linear.tiling import Tiling, tiling
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import begin_norm
@@ -39,6 +47,8 @@ class Sum:
 
 def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: Tiling | None = None) -> Tensor:
     """Return `x @ weight.T`, in `out_TF` where that is given."""
+    if cut is None and (skinny := _skinny(x_TD, weight_FD, Kind.PLAIN)):
+        return skinny_normed(Normed(x_TD), weight_FD, 0.0, skinny, out_TF)
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None:
         return _product(x_TD, weight_FD, out_TF)
@@ -47,6 +57,8 @@ def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: T
 
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
+    if cut is None and (skinny := _skinny(normed.rows_TD, weight_FD, Kind.GATED)):
+        return skinny_gated(normed, weight_FD, eps, skinny)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is None and (fused := _fused(normed.rows_TD, weight_FD)):
         return fused_gated(normed, weight_FD, eps, fused)
@@ -57,6 +69,8 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | No
 
 def linear_normed(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Return `norm @ weight.T`."""
+    if cut is None and (skinny := _skinny(normed.rows_TD, weight_FD, Kind.PLAIN)):
+        return skinny_normed(normed, weight_FD, eps, skinny)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is not None:
         return _launch(normed, weight_FD, cut, eps)[0]
@@ -86,6 +100,8 @@ def linear_added(
     """Return the norm of `stream + x @ weight.T`, and that sum; many rows write it over the stream unless `keep`."""
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
+    if cut is None and (skinny := _skinny(x_TD, weight_FD, Kind.ADDED)):
+        return skinny_added(x_TD, weight_FD, stream_TF, norm_F, squares_T, offset, skinny)
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None and (fused := _fused(x_TD, weight_FD)):
         return fused_added(x_TD, weight_FD, stream_TF, norm_F, squares_T, offset, fused)
@@ -97,12 +113,23 @@ def linear_added(
     return normed, total_TF
 
 
+def is_skinny(x_TD: Tensor, weight_FD: Tensor) -> bool:
+    """Return whether a product goes by the kernel for few rows in CUDA C++."""
+    return _skinny(x_TD, weight_FD, Kind.PLAIN) is not None
+
+
 def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
     rows = len(x_TD)
     if rows > _MOST_ROWS or x_TD.dtype == torch.float64:
         return None
     outputs, depth = weight_FD.shape
     return tiling(outputs, depth, _row_tile(rows), x_TD.element_size())
+
+
+def _skinny(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> SkinnyTiling | None:
+    """Return the cut of a product of few rows in CUDA C++; None where the check at start refused it."""
+    outputs, depth = weight_FD.shape
+    return skinny_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None
 
 
 def _fused(x_TD: Tensor, weight_FD: Tensor) -> FusedTiling | None:

@@ -1,7 +1,7 @@
 """Projection, bias, head norms, rotation and K/V store in one launch for few rows: a band of the product is a head.
 
 Bytes for T rows: `(Hq + 2 Hkv) D F e` of weights, once, and `T (Hq + 2 Hkv) D e` of results, which a separate launch
-behind the product would read and write again.
+behind the product would read and write again. A product in CUDA C++ (`linear/skinny`) is quicker with that launch.
 """
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear
 from services.common.kernels.linear.int8_weight import Int8Weight, Weight
+from services.common.kernels.linear.kernel import is_skinny
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv.kernel import store_qkv
@@ -34,7 +35,7 @@ def project_qkv(
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     kv_heads, size = kv_2NSHD.shape[3:]
-    if isinstance(qkv_FD, Int8Weight) or not _fuses(normed.rows_TD, size):
+    if isinstance(qkv_FD, Int8Weight) or not _fuses(normed.rows_TD, size) or is_skinny(normed.rows_TD, qkv_FD):
         mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
         return store_qkv(mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width)
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from services.common.kernels.linear.fused.source import FOLDER, multiplication
+from services.common.kernels.linear import fused
+from services.common.kernels.linear.cuda import FOLDER, multiplication
 from tests.bench.gpu.clusters.tiling import Tiling
 
 SOURCE = Path(__file__).with_name("product.cu")
@@ -36,7 +37,7 @@ def command(tiling: Tiling, folder: Path) -> list[str]:
     defines = [f"-D{name}={value}" for name, value in values.items()]
     target = "-gencode=arch=compute_90a,code=sm_90a"
     output = str(cubin_of(tiling, folder))
-    included = [f"-I{folder / tiling.name}", f"-I{FOLDER}"]
+    included = [f"-I{folder / tiling.name}", f"-I{FOLDER}", f"-I{Path(fused.__file__).parent}"]
     return ["nvcc", "-cubin", "-O3", "-std=c++17", target, "-Xptxas=-v", *included, *defines, str(SOURCE), "-o", output]
 
 

@@ -21,6 +21,7 @@ static_assert(SUBS % SHARE_W == 0, "the weight of a stage is shared by 64s of de
 static_assert(SHARE_W == 1 || SHARE_W == ROW_PARTS, "a cluster has one row part, or all");
 
 #include "primitives.cu"
+#include "multiply.cu"
 
 struct Place {
   int lines, rows, in_row, in_column;  // first line, first row, index among CTAs of the same rows, of the same lines

@@ -18,7 +18,6 @@ from services.common.kernels.linear.normed import Normed
 __all__ = ["FusedTiling", "fused_added", "fused_gated", "fused_tiling"]
 
 _HOPPER = (9, 0)
-_ALIGNED_BYTES = 16
 _log = logging.getLogger(__name__)
 
 
@@ -28,7 +27,7 @@ def fused_tiling(x_TD: Tensor, weight_FD: Tensor) -> FusedTiling | None:
         return None
     lines, depth = weight_FD.shape
     cut = fused_cut(lines, depth, len(x_TD))
-    fits = cut is not None and _aligned(x_TD) and _aligned(weight_FD)
+    fits = cut is not None and TensorMap.takes(x_TD) and TensorMap.takes(weight_FD)
     return cut if fits and _usable(x_TD.device) else None
 
 
@@ -70,12 +69,6 @@ def _launch(
     maps = TensorMap(x_TD, tiling.rows), TensorMap(weight_FD, tiling.band)
     arguments = (*maps, *ends, rows, outputs, depth, 1.0 / depth, eps, offset)
     program_of(tiling).launch(tiling.grid(rows, outputs), *arguments)
-
-
-def _aligned(matrix: Tensor) -> bool:
-    """Whether the copy engine takes it."""
-    strides = matrix.stride(0) * matrix.element_size(), matrix.data_ptr()
-    return matrix.stride(1) == 1 and all(number % _ALIGNED_BYTES == 0 for number in strides)
 
 
 @cache

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * GROUP + (BESIDE ? 0 : 32),
   const int rank = SHARE > 1 ? int(cluster_rank()) : 0, line = int(blockIdx.x) / SHARE * BAND;
   const int first_row = (int(blockIdx.y) * SHARE + rank) * ROWS;
   const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  allow_next();
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(ring.full_at(stage), 1);

@@ -1,7 +1,6 @@
 // What products that stream tiles through a ring of stages in shared memory are made of.
 //
-// The build defines before: SUB, SUB_BYTES, SUBS, STAGES, X_SUB, W_SUB, STAGE (bytes of a 64 of depth and of a stage), LINES of
-// a matrix instruction, CTAs of a CLUSTER, and mma(sums, x, weight), one instruction of 64 rows and 16 deep.
+// The build defines before: SUBS, X_SUB, W_SUB and STAGE (bytes of a 64 of depth and of a stage), and CTAs of a CLUSTER.
 
 struct alignas(64) TensorMap {
   unsigned char bytes[128];
@@ -46,6 +45,10 @@ __device__ __forceinline__ void await_phase(unsigned barrier, unsigned parity) {
   }
 }
 
+__device__ __forceinline__ void arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 __device__ __forceinline__ void arrive_at(unsigned barrier, unsigned rank) {
   asm volatile(
       "{\n.reg .b32 remote;\n"
@@ -74,6 +77,9 @@ __device__ __forceinline__ bool elected() {
 // Results of the kernel before are complete and visible from here on.
 __device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// The next kernel may start; it waits for this one where it needs what this one leaves.
+__device__ __forceinline__ void allow_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 // Loads a box, and counts its bytes at a barrier: of this CTA, or of every CTA in `mask` and into the same place there.
 template <bool SHARED>
 __device__ __forceinline__ void load(unsigned to, const TensorMap* map, int depth, int line, unsigned barrier,
@@ -93,6 +99,16 @@ __device__ __forceinline__ void load(unsigned to, const TensorMap* map, int dept
   }
 }
 
+// Loads eight lines of the one half of a weight beside the same eight of the other, for each eight of a box.
+__device__ __forceinline__ void load_interleaved(unsigned to, const TensorMap* map, int depth, int eight, unsigned barrier,
+                                                 unsigned long long hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(map), "r"(depth), "r"(0), "r"(0), "r"(eight), "r"(barrier), "l"(hint)
+      : "memory");
+}
+
 // K-major operand, rows of 128 bytes swizzled in groups of eight rows that lie 1,024 bytes apart.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address) {
   constexpr unsigned long long LAYOUT = (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32) | (1ull << 16);
@@ -107,21 +123,3 @@ struct Ring {
   __device__ unsigned full_at(int stage) const { return full + stage * 8; }
   __device__ unsigned empty_at(int stage) const { return empty + stage * 8; }
 };
-
-// The sums belong to the tensor cores until a wait; the compiler must not read or move them before.
-__device__ __forceinline__ void hold(float (&sums)[LINES / 2]) {
-#pragma unroll
-  for (int number = 0; number < LINES / 2; ++number) asm volatile("" : "+f"(sums[number])::"memory");
-}
-
-__device__ __forceinline__ void multiply(float (&sums)[LINES / 2], const Ring& ring, int stage, int group) {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int sub = 0; sub < SUBS; ++sub) {
-    const unsigned long long x = descriptor(ring.x(stage, sub) + group * 64 * SUB_BYTES);
-    const unsigned long long weight = descriptor(ring.weight(stage, sub));
-#pragma unroll
-    for (int part = 0; part < SUB / 16; ++part) mma(sums, x + 2 * part, weight + 2 * part);  // 32 bytes further
-  }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}

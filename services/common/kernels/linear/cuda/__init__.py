@@ -1,0 +1,30 @@
+"""What the products in CUDA C++ share: the ring of stages, and the arithmetic that ends a product."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def read(folder: Path, *names: str) -> str:
+    """Return the files of a kernel one after the other: its own, or else those that all share."""
+    files = (folder / name if (folder / name).exists() else FOLDER / name for name in names)
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def defined(**values: int) -> str:
+    """Return the sizes that a source is built for."""
+    return "".join(f"#define {name.upper()} {value}\n" for name, value in values.items())
+
+
+def multiplication(columns: int) -> str:
+    """Return the source of one wgmma: PTX names each sum of a thread, of which there are `columns` / 2."""
+    count, kind = columns // 2, "unsigned long long"
+    sums = ", ".join(f"%{number}" for number in range(count))
+    outputs = ", ".join(f'"+f"(sums[{number}])' for number in range(count))
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16"
+    return (
+        f"__device__ __forceinline__ void mma(float (&sums)[{count}], {kind} left, {kind} right) {{\n"
+        f'  asm volatile("{instruction} {{{sums}}}, %{count}, %{count + 1}, 1, 1, 1, 0, 0;"\n'
+        f'               : {outputs} : "l"(left), "l"(right));\n'
+        "}\n"
+    )

@@ -1,0 +1,38 @@
+// What follows a product in a block, operation by operation as the programs in Triton compute it.
+
+__device__ __forceinline__ unsigned pair_of(float low, float high) {
+  unsigned both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+__device__ __forceinline__ float low_of(unsigned both) { return __uint_as_float(both << 16); }
+__device__ __forceinline__ float high_of(unsigned both) { return __uint_as_float(both & 0xFFFF0000u); }
+
+// As `sums.root_scale`, `linear_kernel` and `sums.squares` compute them, operation by operation.
+__device__ __forceinline__ float root_scale(long long squares, float inverse_depth, float eps) {
+  float root;
+  const float mean = __fmaf_rn(__ll2float_rn(squares), __fmul_rn(inverse_depth, 5.9604644775390625e-08f), eps);
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(mean));
+  return root;
+}
+
+__device__ __forceinline__ float gated(float gate, float up) {
+  float power, quotient;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(__fsub_rn(0.f, gate), 1.44269504f)));
+  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(gate), "f"(__fadd_rn(power, 1.f)));
+  return __fmul_rn(quotient, up);
+}
+
+__device__ __forceinline__ long long square(float x) {
+  return __float2ll_rz(__fadd_rn(__fmul_rn(fminf(__fmul_rn(x, x), 34359738368.f), 16777216.f), 0.5f));
+}
+
+struct Ends {
+  unsigned short *out, *scaled;
+  const unsigned short *stream, *norm;
+  const long long* squares;
+  unsigned long long* added;
+  int rows, outputs;
+  float inverse_depth, eps, offset;
+};

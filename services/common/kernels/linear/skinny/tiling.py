@@ -1,0 +1,74 @@
+"""How products of up to 64 rows are divided among CTAs: every multiprocessor gets about as many bytes of the weight."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+SUB = 64
+"""Inputs of a swizzled row: stages are multiples of it deep."""
+ROWS = (8, 16, 32, 64)
+"""Rows that a kernel is built for; those behind the last count as zero."""
+_LINE_BYTES, _EIGHT = SUB * 2, 8
+_INSTRUCTION_LINES = 64
+_ALIGNMENT, _BARRIERS = 1024, 1024
+_PROCESSORS, _MOST_LINES = 132, 160
+_RING_BYTES, _STAGE_BYTES = 200 * 1024, 24 * 1024
+_SUBS = (4, 2, 1)
+
+
+class Kind(IntEnum):
+    """What follows a product: nothing but its norm, SwiGLU of its halves, or the sum with a stream."""
+
+    PLAIN = 0
+    GATED = 1
+    ADDED = 2
+
+
+class SkinnyTiling(NamedTuple):
+    """Rows, lines of a CTA (of a gated weight in both halves), 64s of depth in a stage, stages, and what follows.
+
+    None of it changes a bit: every CTA adds its whole depth in order.
+    """
+
+    rows: int
+    lines: int
+    subs: int
+    stages: int
+    kind: Kind
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a CTA: barriers, stages, and the lines behind the last that an instruction multiplies for nobody."""
+        behind = _rounded(self.lines, _INSTRUCTION_LINES) - _rounded(self.lines, _EIGHT)
+        stages = self.stages * self.subs * _sub_bytes(self.rows, self.lines)
+        return _ALIGNMENT + _BARRIERS + stages + behind * _LINE_BYTES
+
+    def grid(self, outputs: int) -> tuple[int, int]:
+        """Return the CTAs."""
+        return -(-outputs // (self.lines // 2 if self.kind == Kind.GATED else self.lines)), 1
+
+
+def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | None:
+    """Return the cut of a weight for up to so many rows; None where the copy engine or the swizzle does not fit it.
+
+    Lines of one wave of CTAs need many bytes under way on each multiprocessor, for memory takes microseconds to answer.
+    A weight of several waves has two CTAs there at a time.
+    """
+    step = 2 * _EIGHT if kind == Kind.GATED else 4
+    rows = next((most for most in ROWS if most >= rows), 0)
+    if not rows or depth % SUB or lines % step:
+        return None
+    waves = -(-lines // (_PROCESSORS * _MOST_LINES))
+    band = min(_rounded(-(-lines // (_PROCESSORS * waves)), step), _MOST_LINES)
+    steps, sub = depth // SUB, _sub_bytes(rows, band)
+    subs = next(subs for subs in _SUBS if steps % subs == 0 and (subs == 1 or subs * sub <= _STAGE_BYTES))
+    stages = _RING_BYTES // min(waves, 2) // (subs * sub)
+    return SkinnyTiling(rows, band, subs, max(2, min(stages, steps // subs)), kind)
+
+
+def _sub_bytes(rows: int, lines: int) -> int:
+    """Of 64 inputs of rows and lines, which the swizzle takes by eights."""
+    return (rows + _rounded(lines, _EIGHT)) * _LINE_BYTES
+
+
+def _rounded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
