@@ -116,6 +116,13 @@ ARITHMETIC = (
         "tests/kernels/test_fused_products.py::test_a_refused_product_does_without_them",
     ),
     Mutant(
+        "a-refused-product-serves-by-the-kernel-for-few-rows",
+        "services.common.kernels.linear.kernel",
+        "return skinny_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None",
+        "return skinny_tiling(x_TD, weight_FD, kind)",
+        "tests/kernels/test_skinny_products.py::test_a_refused_product_does_without_them",
+    ),
+    Mutant(
         "rows-of-eight-bits-share-a-scale",
         "services.common.kernels.linear.int8_weight",
         "top_T = wide_TD.abs().amax(-1)",

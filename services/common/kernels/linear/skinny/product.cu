@@ -1,4 +1,4 @@
-// x[rows, depth] @ weight[lines, depth]^T of up to 64 rows in bfloat16, and what follows the product in a block.
+// x[rows, depth] @ weight[lines, depth]^T of up to 32 rows in bfloat16, and what follows the product in a block.
 //
 // The weight's lines are the left operand, of which a matrix instruction takes 64: of the last tile it multiplies what lies
 // behind the band too, and nobody reads that. Every sum is one fp32 accumulator in order of depth, so a row has the bits of

@@ -12,5 +12,5 @@ constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = EIGHTS * 8 * SUB_BYTES;
 constexpr int STAGE = SUBS * (X_SUB + W_SUB), LOADED = SUBS * (X_SUB + LINES * SUB_BYTES);
 constexpr int SUMS = ROWS / 2, OWN = ROWS / 4;  // of a thread: sums of a tile, and rows that it has two of the lines of
 
-static_assert(ROWS % 8 == 0 && ROWS <= 64, "rows of a wgmma");
+static_assert(ROWS % 8 == 0 && ROWS <= 32, "rows of a wgmma");
 static_assert(KIND != GATED || LINES % 16 == 0, "eight lines of the gate stand beside eight that it gates");

@@ -1,16 +1,16 @@
-"""How products of up to 64 rows are divided among CTAs: every multiprocessor gets about as many bytes of the weight."""
+"""How products of up to 32 rows are divided among CTAs: every multiprocessor gets about as many bytes of the weight."""
 
 from enum import IntEnum
 from typing import NamedTuple
 
 SUB = 64
 """Inputs of a swizzled row: stages are multiples of it deep."""
-ROWS = (8, 16, 32, 64)
+ROWS = (8, 16, 32)
 """Rows that a kernel is built for; those behind the last count as zero."""
 _LINE_BYTES, _EIGHT = SUB * 2, 8
 _INSTRUCTION_LINES = 64
 _ALIGNMENT, _BARRIERS = 1024, 1024
-_PROCESSORS, _MOST_LINES = 132, 160
+_PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
 _RING_BYTES, _STAGE_BYTES = 200 * 1024, 24 * 1024
 _SUBS = (4, 2, 1)
 
@@ -48,7 +48,7 @@ class SkinnyTiling(NamedTuple):
 
 
 def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | None:
-    """Return the cut of a weight for up to so many rows; None where the copy engine or the swizzle does not fit it.
+    """Return the cut of a weight for so many rows; None where it does not fit, or Triton was quicker, as for a head.
 
     Lines of one wave of CTAs need many bytes under way on each multiprocessor, for memory takes microseconds to answer.
     A weight of several waves has two CTAs there at a time.
@@ -58,10 +58,12 @@ def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | 
     if not rows or depth % SUB or lines % step:
         return None
     waves = -(-lines // (_PROCESSORS * _MOST_LINES))
+    if waves > _MOST_WAVES:
+        return None
     band = min(_rounded(-(-lines // (_PROCESSORS * waves)), step), _MOST_LINES)
     steps, sub = depth // SUB, _sub_bytes(rows, band)
     subs = next(subs for subs in _SUBS if steps % subs == 0 and (subs == 1 or subs * sub <= _STAGE_BYTES))
-    stages = _RING_BYTES // min(waves, 2) // (subs * sub)
+    stages = _RING_BYTES // waves // (subs * sub)
     return SkinnyTiling(rows, band, subs, max(2, min(stages, steps // subs)), kind)
 
 
