@@ -17,7 +17,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, 1)
   const Ring ring{tiles + 1024, tiles, tiles + STAGES * 8};
   const int band = blockIdx.x, first = band * (KIND == GATED ? LINES / 2 : LINES);
   const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
-  allow_next();
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(ring.full_at(stage), 1);
@@ -33,6 +32,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, 1)
     return;
   }
   await_previous();
+  // Not sooner: of kernels that start early one after the other, some read what an earlier one has written before they wait.
+  allow_next();
   Roots roots;
   Beside beside;
   if constexpr (KIND == ADDED)
