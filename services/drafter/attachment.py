@@ -70,7 +70,9 @@ class Attachment:
         """The drafts that the answer carries; none where the target reads the mailbox."""
         return self._handoff.drafts(rows, width)
 
-    def draft(self, generation: int, number: int, bucket: int, width: int, rows: int) -> None:
+    def draft(
+        self, generation: int, number: int, bucket: int, width: int, rows: int, behind_prompts: bool = False
+    ) -> None:
         """Fills the mailbox for round `number`; the first `rows` of the bucket are real.
 
         Raises:
@@ -84,7 +86,7 @@ class Attachment:
         if rows > bucket:
             raise invalid_field("rows", f"{rows} rows do not fit bucket {bucket}")
         try:
-            pacer.draft(number, bucket, width)
+            pacer.draft(number, bucket, width, behind_prompts)
         except RuntimeError:
             end_if_lost(self._device)
             raise

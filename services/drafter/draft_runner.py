@@ -51,13 +51,13 @@ class DraftRunner:
         self._stamp_2[0].fill_(0)
 
     @torch.inference_mode()
-    def draft(self, number: int, bucket: int, width: int) -> None:
+    def draft(self, number: int, bucket: int, width: int, behind_prompts: bool = False) -> None:
         """Fills the mailbox for round `number`; returns when it is filled, or, with flags, when the draft is enqueued.
 
         Raises:
             KeyError: no step was captured for this bucket and width.
         """
-        self._handoff.begin(number, bucket)
+        self._handoff.begin(number, bucket, behind_prompts)
         # Behind the wait: where processes take turns, a kernel that could run at once would cost two switches of the
         # GPU during the target's verify. Assigning instead would make the host wait for the draft before, which reads
         # the stamp.

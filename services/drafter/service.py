@@ -105,7 +105,8 @@ def paced(attachment: Attachment, request: pb.PaceRequest) -> pb.PaceResponse | 
     if request.texts and not request.width:
         return None
     started = time.perf_counter_ns()
-    attachment.draft(request.generation, request.round, request.bucket, request.width, request.rows)
+    shape = request.bucket, request.width, request.rows
+    attachment.draft(request.generation, request.round, *shape, request.behind_prompts)
     drafts = attachment.drafts(request.rows, request.width)
     micros = (time.perf_counter_ns() - started) // 1000
     return answer_to_pb(Answer(request.generation, request.round, micros), drafts)

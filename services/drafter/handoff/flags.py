@@ -31,10 +31,13 @@ class FlagHandoff(SharedMemory):
         if self._gate is not None and self._gate.serves(bucket):
             self._gate.hold(stamp_2)
 
-    def begin(self, number: int, bucket: int) -> None:
-        """Enqueues a wait for `published`, unless the draft of this size begins with that wait itself."""
+    def begin(self, number: int, bucket: int, behind_prompts: bool) -> None:
+        """Enqueues a wait for `published`, unless the draft of this size begins with that wait itself.
+
+        Behind prompts the stream waits in any case: a kernel that polled would take a place from their products.
+        """
         self._last = number
-        if self._gate is None or not self._gate.serves(bucket):
+        if self._gate is None or behind_prompts or not self._gate.serves(bucket):
             self._flags.await_published(number)
 
     def end(self, number: int) -> None:

@@ -22,8 +22,11 @@ class Handoff(Protocol):
         """
         ...
 
-    def begin(self, number: int, bucket: int) -> None:
-        """Called before a draft; the round's inputs may be read after this, or after `hold` within the draft."""
+    def begin(self, number: int, bucket: int, behind_prompts: bool) -> None:
+        """Called before a draft; the round's inputs may be read after this, or after `hold` within the draft.
+
+        With `behind_prompts` the round before it computes prompts.
+        """
         ...
 
     def end(self, number: int) -> None:

@@ -27,7 +27,7 @@ class SocketHandoff(SharedMemory):
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
         """Does nothing: the message came after the inputs."""
 
-    def begin(self, number: int, bucket: int) -> None:
+    def begin(self, number: int, bucket: int, behind_prompts: bool) -> None:
         """Does nothing: the inputs are written."""
 
     def end(self, number: int) -> None:

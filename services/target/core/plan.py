@@ -70,7 +70,7 @@ class Plan:
     captured number that holds them all; the rest are the pad slot's.
 
     A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
-    `saves` are of slots that were left.
+    `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks.
     """
 
     number: int
@@ -82,6 +82,7 @@ class Plan:
     grown: tuple[Growth, ...]
     released: tuple[int, ...]
     saves: tuple[Save, ...] = ()
+    behind_prompts: bool = False
 
     @property
     def empty(self) -> bool:

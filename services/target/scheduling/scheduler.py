@@ -142,9 +142,9 @@ class Scheduler:
             return Plan(self._number, 1, (), 0, (), (), (), ())
         self._number += 1
         bucket, width = (self._bucket(len(rows)), width) if rows else (0, 1)
-        released, saves = self._roster.take_released(), self._keeper.take()
-        plan = Plan(self._number, width, rows, bucket, chunks, admissions, grown.growths, released, saves)
-        self._in_flight.append(plan)
+        behind_prompts = any(plan.chunks for plan in self._in_flight)
+        work = rows, bucket, chunks, admissions, grown.growths, self._roster.take_released(), self._keeper.take()
+        self._in_flight.append(plan := Plan(self._number, width, *work, behind_prompts))
         self._width_in_flight += width
         return plan
 

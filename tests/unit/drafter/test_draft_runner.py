@@ -82,7 +82,7 @@ class WatchedHandoff(HostHandoff):
     def hold(self, stamp_2: Tensor, bucket: int) -> None:
         self.stamp_2 = stamp_2
 
-    def begin(self, number: int, bucket: int) -> None:
+    def begin(self, number: int, bucket: int, behind_prompts: bool) -> None:
         self.found.append(int(self.stamp_2[0]))
 
 

@@ -89,7 +89,7 @@ class FlagDrafts(AttachedDrafts):
     def ask(self, plan: Plan) -> None:
         """Sends the message on which the drafter's host enqueues the draft."""
         ask = Ask(self.generation, plan.number, plan.bucket, plan.width, len(plan.rows))
-        self.attachment.stream.send(ask)
+        self.attachment.stream.send(ask, plan.behind_prompts)
 
     def wait(self, plan: Plan) -> bool:
         """Returns at once, because the device waits; answers to the messages tell nothing and are dropped."""

@@ -62,7 +62,7 @@ def flag_handoff(monkeypatch: pytest.MonkeyPatch, mps: bool) -> tuple[FlagHandof
 def test_by_time_slices_the_stream_waits(flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
     handoff, _ = flag_handoff(monkeypatch, mps=False)
     handoff.hold(torch.tensor([7, 3]), 8)
-    handoff.begin(7, 8)
+    handoff.begin(7, 8, False)
     handoff.end(7)
     assert flags.log == ["wait T=7", "D=7"]
 
@@ -76,7 +76,7 @@ def test_under_mps_the_stream_waits_before_a_draft_of_many_sequences(
     start = time.monotonic()
     handoff.hold(torch.tensor([7, 3]), 16)
     assert time.monotonic() - start < 0.5
-    handoff.begin(7, 16)
+    handoff.begin(7, 16, False)
     handoff.end(7)
     assert flags.log == ["wait T=7", "D=7"]
 
@@ -86,9 +86,20 @@ def test_under_mps_a_draft_of_few_sequences_waits_itself(flags: Flags, monkeypat
     handoff, memory = flag_handoff(monkeypatch, mps=True)
     memory[2 * 3] = 7
     handoff.hold(torch.tensor([7, 3]), 8)
-    handoff.begin(7, 8)
+    handoff.begin(7, 8, False)
     handoff.end(7)
     assert flags.log == ["D=7"]
+
+
+@pytest.mark.usefixtures("stream")
+def test_behind_prompts_the_stream_waits_before_a_draft_of_few_sequences(
+    flags: Flags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that polled while 4,096 rows of prompts were computed held them up by a third."""
+    handoff, _ = flag_handoff(monkeypatch, mps=True)
+    handoff.begin(7, 8, True)
+    handoff.begin(8, 8, False)
+    assert flags.log == ["wait T=7"]
 
 
 @pytest.mark.usefixtures("stream")
@@ -96,7 +107,7 @@ def test_under_mps_a_draft_of_few_sequences_waits_itself(flags: Flags, monkeypat
 def test_letting_go_releases_the_stream(flags: Flags, mps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """And writes no flag of its own: a target may have released itself by a higher number."""
     handoff, _ = flag_handoff(monkeypatch, mps)
-    handoff.begin(9, 8)
+    handoff.begin(9, 8, False)
     flags.log.clear()
     handoff.close()
     assert flags.log == ["release drafter 9"]

@@ -260,6 +260,16 @@ def test_a_row_that_ends_in_the_round_ahead_is_not_computed_again(tokens: int) -
     assert request.output == unloaded_text(request.spec, 64)[0]
 
 
+def test_a_round_knows_of_prompts_in_the_round_that_it_is_planned_behind() -> None:
+    rig = Rig(look_ahead=1)
+    rig.scheduler.add(spec(prompt=4, tokens=30), None, 0.0)
+    first, second = (rig.scheduler.plan(0.0) for _ in range(2))
+    rig.scheduler.commit(first, rig.device.execute(first, 0), 0.0)
+    third = rig.scheduler.plan(0.0)
+    assert [bool(plan.chunks) for plan in (first, second, third)] == [True, False, False]
+    assert [plan.behind_prompts for plan in (first, second, third)] == [False, True, False]
+
+
 def test_rows_are_packed_in_whole_segments() -> None:
     """What a segment's padding takes is not there for the next prompt, which goes on in the next round."""
     rig = Rig(segment=8)

@@ -263,6 +263,7 @@ class PaceRequest(google.protobuf.message.Message):
     ROWS_FIELD_NUMBER: builtins.int
     TEXTS_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
+    BEHIND_PROMPTS_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """Generation of the attachment."""
     round: builtins.int
@@ -273,6 +274,8 @@ class PaceRequest(google.protobuf.message.Message):
     """Width W; the drafter proposes W - 1 tokens per row. 0 asks for no round: the message brings texts and has no answer."""
     rows: builtins.int
     """Rows that are real; the rest of the bucket is padding."""
+    behind_prompts: builtins.bool
+    """The round before it computes prompts, which a draft that waits must leave the whole GPU."""
     @property
     def texts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SlotText]:
         """Tokens that the drafter lacks; only without an arena."""
@@ -291,8 +294,9 @@ class PaceRequest(google.protobuf.message.Message):
         rows: builtins.int = ...,
         texts: collections.abc.Iterable[global___SlotText] | None = ...,
         slots: collections.abc.Iterable[builtins.int] | None = ...,
+        behind_prompts: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bucket", b"bucket", "generation", b"generation", "round", b"round", "rows", b"rows", "slots", b"slots", "texts", b"texts", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["behind_prompts", b"behind_prompts", "bucket", b"bucket", "generation", b"generation", "round", b"round", "rows", b"rows", "slots", b"slots", "texts", b"texts", "width", b"width"]) -> None: ...
 
 global___PaceRequest = PaceRequest
 

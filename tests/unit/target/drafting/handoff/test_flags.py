@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -130,6 +131,14 @@ def test_a_lost_drafter_is_released_from_at_once(flags: FlagDrafts, attachment: 
     attachment.watchdog_s, attachment.speculating = 1e9, False
     flags.watch(plan(7), launch(flags, stream, 7))
     assert "release 7" in stream.log
+
+
+def test_the_drafter_is_told_of_prompts_before_its_round(flags: FlagDrafts, attachment: FakeAttachment) -> None:
+    told: list[bool] = []
+    attachment.stream = SimpleNamespace(send=lambda ask, behind_prompts: told.append(behind_prompts))
+    flags.ask(plan(7))
+    flags.ask(replace(plan(8), behind_prompts=True))
+    assert told == [False, True]
 
 
 def test_a_plain_round_waits_for_no_drafter(flags: FlagDrafts, stream: Stream) -> None:
