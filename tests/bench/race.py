@@ -34,6 +34,21 @@ def table(rows: Iterable[Row]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def latencies(rows: Iterable[Row]) -> str:
+    """Markdown: of each row when tokens came, in milliseconds, and a closed loop's speed beside its seconds."""
+    head = ["load", "system", "setting", "first token p50", "p99", "between tokens p99", "tok/s", "prompts, s"]
+    lines = [head, ["---"] * len(head), *(_times(row) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _times(row: Row) -> list[str]:
+    setting = f"K = {row['k']}" if row["k"] else row["mode"]
+    weights = row.get("drafter_weights")
+    figures = [*row["ttft_ms"].values(), *row["itl_ms"].values(), row["whole_tok_s"], row["prompts_s"]]
+    shown = [NONE if figure is None else f"{figure:,}" for figure in figures]
+    return [row["go"], row["system"], setting + (f", {weights}" if weights not in (None, "dtype") else ""), *shown]
+
+
 def _line(go: list[Row]) -> list[str]:
     theirs = [row for row in go if row["system"] != "paceline"]
     chosen = [row for row in go if row["system"] == "paceline" and row["mode"] != "fixed"]

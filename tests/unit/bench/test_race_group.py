@@ -11,59 +11,22 @@ import pytest
 
 from tests.bench.gpu.load import Arrival, Run
 from tests.bench.gpu.race import __main__ as race
+from tests.bench.gpu.race.estimate import LIMIT_S, saved_rows, seconds_of, told
 from tests.bench.gpu.race.group import Group
 from tests.bench.gpu.race.merge import MergeError, add, merge
 from tests.bench.gpu.race.meter import Meter, Sample, beside, parsed
 from tests.bench.gpu.race.ours import streams_of
-from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Job, Leg, plan, requests_of
+from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Choice, Job, Leg, plan, requests_of
 from tests.bench.gpu.race.rows import Measured, Repeat, row_of
 from tests.bench.gpu.race.theirs import VllmOptions, order_of, vllm_leg
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import PROFILES, TINY
-from tests.bench.race import table
+from tests.bench.race import RESULTS, table
+from tests.unit.bench.fake_vllm import write_fake_vllm
 from tests.unit.bench.test_race import KEYS
 
 SETTINGS = RigSettings(TINY, "cpu", "float32", 4, (1, 4, 8, 16), 2048, 1 << 30)
 LOAD = Job("P65", 128, 8, "adaptive", None)
-FAKE_VLLM = """
-__version__ = "0.99"
-
-
-class SamplingParams:
-    def __init__(self, **options):
-        self.out = options["max_tokens"]
-
-
-class Output:
-    def __init__(self, request_id, tokens):
-        self.request_id, self.outputs, self.token_ids = request_id, [self], [7] * tokens
-
-
-class Engine:
-    def __init__(self):
-        self.left = {}
-
-    def add_request(self, request_id, prompt, sampling):
-        self.left[request_id] = sampling.out
-
-    def has_unfinished_requests(self):
-        return bool(self.left)
-
-    def step(self):
-        self.left = {name: left - 4 for name, left in self.left.items() if left > 4}
-        return [Output(name, 4) for name in self.left] + [Output("quiet", 0)]
-
-
-class LLM:
-    def __init__(self, **options):
-        assert options["load_format"] == "dummy" and not options["enable_prefix_caching"], options
-        self.llm_engine, drafts = Engine(), options["speculative_config"]
-        assert drafts is None or len(drafts["synthetic_acceptance_rates"]) == drafts["num_speculative_tokens"]
-
-    def generate(self, prompts, sampling, use_tqdm):
-        assert all(len(prompt["prompt_token_ids"]) == 512 for prompt in prompts)
-        return [Output(str(index), sampling.out) for index, _ in enumerate(prompts)]
-"""
 
 
 def measured(tokens: int, *seconds: float, streams: int = 1) -> Measured:
@@ -79,7 +42,7 @@ def result(*rows: dict[str, Any], **others: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("group", "drafts"), [("1,8", {15, 7}), ("32", {7, 3}), ("64,128", {7, 3})])
 def test_a_group_runs_paceline_then_vllm_at_each_k_then_paceline(group: str, drafts: set[int]) -> None:
-    legs = plan(group)
+    legs = plan(Choice(group))
     assert [leg.side for leg in legs] == ["paceline", "vllm", "vllm", "vllm", "paceline"]
     theirs = [{job.k for job in leg.jobs} for leg in legs[1:4]]
     assert {len(ks) for ks in theirs} == {1}
@@ -93,9 +56,35 @@ def test_a_group_runs_paceline_then_vllm_at_each_k_then_paceline(group: str, dra
 
 
 def test_a_group_may_have_other_loads_and_fewer_drafts() -> None:
-    legs = plan("8,32", drafts=(15, 7))
+    legs = plan(Choice("8,32", drafts=(15, 7), parts=("drafts", "plain")))
     found = [{(job.concurrency, job.k) for job in leg.jobs} for leg in legs if leg.side == "vllm"]
     assert found == [{(8, 15)}, {(8, 7), (32, 7)}, {(8, 0), (32, 0)}]
+
+
+def test_closed_loops_are_a_part_that_uses_the_engines_of_the_others() -> None:
+    legs = plan(Choice("32", parts=("drafts", "closed")))
+    assert [leg.side for leg in legs] == ["paceline", "vllm", "vllm", "paceline"]
+    loops = [[job.k for job in leg.jobs if job.seconds] for leg in legs]
+    assert loops == [[None], [3], [7], []], "drift shows in the other loads"
+    alone = plan(Choice("8,32,128", parts=("closed",), drafts=(3,)))
+    assert [[(job.concurrency, job.k) for job in leg.jobs] for leg in alone] == [
+        [(32, None), (128, None)], [(32, 3), (128, 3)], [(32, None), (128, None)],
+    ]  # fmt: skip
+    assert {job.go for leg in alone for job in leg.jobs} == {"closed-P65-512-32", "closed-P65-512-128"}
+
+
+def test_a_group_may_be_cut_to_one_leg_of_paceline() -> None:
+    assert [leg.side for leg in plan(Choice("8", parts=("plain",), once=True))] == ["paceline", "vllm"]
+
+
+def test_every_command_fits_into_its_time_by_what_was_saved() -> None:
+    rows = saved_rows(RESULTS)
+    groups = [("1,8", ("drafts",), True), ("32", ("drafts", "closed"), True), ("64,128", ("drafts",), False)]
+    for group, parts, fixed in groups:
+        legs = plan(Choice(group, parts=parts, fixed=fixed))
+        assert sum(seconds_of(leg, rows) for leg in legs) < LIMIT_S, group
+        assert "which fits" in told(legs, rows)
+    assert "does not fit" in told(plan(Choice("64,128")), rows)
 
 
 @pytest.mark.parametrize("group", ["0", "8,", "8;32", "129"])
@@ -130,6 +119,17 @@ def test_a_row_without_a_sample_or_a_stream_claims_none() -> None:
     assert row["itl_ms"] == {"p99": None}
 
 
+def test_a_closed_loop_has_the_speed_of_its_seconds_and_no_prompts_apart() -> None:
+    loop = Job("P65", 512, 32, "adaptive", None, 20.0)
+    measured_ = Measured((Repeat(3.0, 23.0, 0.0, 40_000),), measured(1, 1.0, streams=2).streams)
+    done = Group([Leg("paceline", (LOAD, loop))], {"paceline": lambda leg: ("abc", [measured(1024, 4.0), measured_])})
+    (row,) = done.rows([], "int8", closed=True)
+    assert row.keys() == KEYS
+    assert (row["go"], row["whole_tok_s"], row["decode_tok_s"], row["prompts_s"]) == (loop.go, 2000, None, None)
+    assert row["drafter_weights"] == "int8"
+    assert [one["go"] for one in done.rows([])] == [LOAD.go]
+
+
 def test_legs_that_lie_apart_are_marked() -> None:
     speeds = {"paceline": iter([4.0, 5.0])}
 
@@ -151,7 +151,7 @@ def test_a_group_becomes_the_tables_lines_with_ratios() -> None:
 
         return run
 
-    done = Group(plan("64,128"), {"paceline": side("paceline", 4.0), "vllm": side("vllm", 5.0)})
+    done = Group(plan(Choice("64,128")), {"paceline": side("paceline", 4.0), "vllm": side("vllm", 5.0)})
     assert order == ["paceline", "vllm", "vllm", "vllm", "paceline"]
     rows = done.rows([])
     assert {row["system"] for row in rows} == {"paceline", "vllm-0.99"}
@@ -228,7 +228,7 @@ def test_arrivals_become_streams() -> None:
 def test_vllm_is_told_the_profile_cut_to_k(tmp_path: Path) -> None:
     order = order_of(Leg("vllm", (Job("P65", 128, 8, "fixed", 7),)), SETTINGS, tmp_path, 0.5)
     assert order["rates"] == list(PROFILES["P65"][:7])
-    assert order["jobs"] == [{"out": 128, "concurrency": 8}]
+    assert order["jobs"] == [{"out": 128, "concurrency": 8, "seconds": 0.0}]
     plain = order_of(Leg("vllm", (Job(None, 128, 8, "plain", 0),)), SETTINGS, tmp_path, 0.5)
     assert (plain["k"], plain["rates"]) == (0, [])
     flat = order_of(Leg("vllm", (Job("flat", 128, 8, "fixed", 15),)), SETTINGS, tmp_path, 0.5)
@@ -237,11 +237,7 @@ def test_vllm_is_told_the_profile_cut_to_k(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("k", [7, 0])
 def test_vllms_process_runs_out_of_its_folder(k: int, tmp_path: Path) -> None:
-    (tmp_path / "vllm").mkdir()
-    (tmp_path / "vllm" / "__init__.py").write_text(FAKE_VLLM)
-    (tmp_path / "vllm" / "inputs.py").write_text("TokensPrompt = dict\n")
-    kinds = "class RequestOutputKind:\n    DELTA = 1\n"
-    (tmp_path / "vllm" / "sampling_params.py").write_text(kinds)
+    write_fake_vllm(tmp_path)
     jobs = tuple(Job("P65" if k else None, out, 2, "fixed" if k else "plain", k) for out in (12, 9))
     version, found = vllm_leg(Leg("vllm", jobs), SETTINGS, VllmOptions(tmp_path))
     assert version == "0.99"

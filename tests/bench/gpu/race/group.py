@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,19 +18,30 @@ Side = Callable[[Leg], tuple[str, list[Measured]]]
 class Group:
     """What all legs of a group have measured."""
 
-    def __init__(self, legs: Sequence[Leg], sides: Mapping[str, Side]) -> None:
-        """Runs all legs, in order."""
+    def __init__(
+        self,
+        legs: Sequence[Leg],
+        sides: Mapping[str, Side],
+        tell: Callable[[Leg, float], object] = lambda leg, seconds: None,
+    ) -> None:
+        """Runs all legs, in order, and tells the seconds of each."""
         self.versions: dict[str, str] = {}
         self._measured: dict[tuple[str, Job], list[Measured]] = {}
         for leg in legs:
+            began = time.monotonic()
             version, measured = sides[leg.side](leg)
+            tell(leg, time.monotonic() - began)
             self.versions[leg.side] = version
             for job, one in zip(leg.jobs, measured, strict=True):
                 self._measured.setdefault((leg.side, job), []).append(one)
 
-    def rows(self, samples: Sequence[Sample]) -> list[Row]:
-        """A row for each load and mode of each side."""
-        return [row_of(self._system(side), job, legs, samples) for (side, job), legs in self._measured.items()]
+    def rows(self, samples: Sequence[Sample], weights: str = "dtype", closed: bool = False) -> list[Row]:
+        """A row for each load and mode of each side, or those of closed loops; `weights` are paceline's drafter's."""
+        return [
+            row_of(self._system(side), job, legs, samples, weights if side == PACELINE else None)
+            for (side, job), legs in self._measured.items()
+            if bool(job.seconds) == closed
+        ]
 
     def marks(self) -> list[Row]:
         """Rows whose legs lie too far apart to claim anything by."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 Result = dict[str, Any]
 SAME = ("bench", "device", "commit")
+LISTS = ("rows", "closed")
+"""Loads that start at once, and closed loops."""
 
 
 class MergeError(ValueError):
@@ -22,18 +24,22 @@ def merge(known: Result | None, new: Result) -> Result:
         MergeError: device, commit or a version differ.
     """
     if known is None:
-        return new | {"rows": _ordered(new["rows"])}
+        return new | {name: _ordered(new.get(name, [])) for name in LISTS}
     for name in SAME:
         if known[name] != new[name]:
             raise MergeError(f"{name}: {known[name]} was measured before, now {new[name]}")
     for name, version in known["versions"].items():
         if new["versions"].get(name, version) != version:
             raise MergeError(f"versions: {name} was {version} before, now is {new['versions'][name]}")
-    again = {row["go"] for row in new["rows"]}
-    rows = [row for row in known["rows"] if row["go"] not in again] + new["rows"]
+    lists = {name: _ordered(_replaced(known.get(name, []), new.get(name, []))) for name in LISTS}
     groups = known.get("groups", {}) | new["groups"]
     versions = known["versions"] | new["versions"]
-    return known | {"versions": versions, "command": new["command"], "groups": groups, "rows": _ordered(rows)}
+    return known | {"versions": versions, "command": new["command"], "groups": groups} | lists
+
+
+def _replaced(known: Sequence[Result], new: Sequence[Result]) -> list[Result]:
+    again = {row["go"] for row in new}
+    return [row for row in known if row["go"] not in again] + list(new)
 
 
 def add(folder: Path, date: str, new: Result) -> Path:
@@ -58,9 +64,11 @@ def add(folder: Path, date: str, new: Result) -> Path:
 
 def text_of(result: Result) -> str:
     """JSON with one row a line."""
-    head = ",\n ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in result.items() if name != "rows")
-    rows = ",\n  ".join(json.dumps(row) for row in result["rows"])
-    return f'{{\n {head},\n "rows": [\n  {rows}\n ]\n}}\n'
+    parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in result.items() if name not in LISTS]
+    for name in LISTS:
+        rows = ",\n  ".join(json.dumps(row) for row in result.get(name, []))
+        parts += [f"{json.dumps(name)}: [\n  {rows}\n ]"] if name in result else []
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
 
 
 def _ordered(rows: Iterable[Result]) -> list[Result]:

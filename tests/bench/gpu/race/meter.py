@@ -88,6 +88,20 @@ class Meter:
                 self.samples.append(sample)
 
 
+class NoMeter:
+    """Where there is no GPU: no samples."""
+
+    samples: tuple[Sample, ...] = ()
+
+    def __enter__(self) -> NoMeter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing runs."""
+
+
 def gpu_names(gpu: str = "0") -> tuple[str, str]:
     """Return name and UUID of a GPU, without a CUDA context of this process."""
     command = ["nvidia-smi", "-i", gpu, "--query-gpu=name,uuid", "--format=csv,noheader"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.bench.gpu.load import Load, Run, TimedClient, run
 from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.pair import PairOptions, ServedPair
+from tests.bench.gpu.race.loop import looped
 from tests.bench.gpu.race.plan import PROMPT, REPEATS, SCHEDULES, Job, Leg
 from tests.bench.gpu.race.rows import Measured, Repeat
 from tests.bench.gpu.rig import RigSettings
@@ -33,7 +34,8 @@ async def _run(leg: Leg, pair: ServedPair) -> list[Measured]:
         for job in leg.jobs:
             if job.profile is not None:
                 pair.switch(SCHEDULES[job.profile])
-            measured.append(await _measured(client, job, pair.settings.shape.vocab))
+            run_ = looped if job.seconds else _measured
+            measured.append(await run_(client, job, pair.settings.shape.vocab))
         return measured
 
 

@@ -6,29 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GROUPS = ("1,8", "32", "64,128")
-"""Requests at once, in groups that take some ten minutes each."""
+"""Requests at once, in groups that take less than ten minutes each."""
+PARTS = ("drafts", "closed", "plain")
+"""What a group measures: speculation, its closed loops, and no drafts, for which vLLM is started once more."""
 OUTS = (512, 128)
 PROMPT, SLOTS, REPEATS = 512, 128, 3
 SCHEDULES = {"P65": "P65", "flat": "K15"}
 """Profiles of acceptance, both sides' alike, by the name that the benchmark's pair knows."""
+CLOSED = (32, 128)
+"""Requests at once of which closed loops are run too."""
+CLOSED_S, LEAD_S = 20.0, 3.0
+"""Seconds of a closed loop that count, and those before."""
 _FEW = 8
 PACELINE, VLLM = "paceline", "vllm"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One load in one mode: `k` is the longest draft, None where the width is chosen; plain has no profile."""
+    """One load in one mode: `k` is the longest draft, None where the width is chosen; plain has no profile.
+
+    All requests start at once. In a closed loop, of so many `seconds`, the next one starts where one has ended, and
+    `out` is the longest output.
+    """
 
     profile: str | None
     out: int
     concurrency: int
     mode: str
     k: int | None
+    seconds: float = 0.0
 
     @property
     def go(self) -> str:
         """The name of the load, which all rows share that may be compared."""
-        return f"{self.profile or 'plain'}-{self.out}-{self.concurrency}"
+        return f"{'closed-' if self.seconds else ''}{self.profile or 'plain'}-{self.out}-{self.concurrency}"
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,23 @@ class Leg:
 
     side: str
     jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of a group is run; `drafts` are the only K that are tried, if any are given.
+
+    Without `fixed` paceline chooses all widths; `once` leaves out its second leg.
+    """
+
+    group: str
+    profiles: Sequence[str] = ("P65",)
+    fixed: bool = True
+    drafts: Sequence[int] = ()
+    parts: Sequence[str] = PARTS
+    closed_s: float = CLOSED_S
+    once: bool = False
+    outs: Sequence[int] = OUTS
 
 
 def drafts_of(concurrency: int) -> tuple[int, ...]:
@@ -56,23 +84,37 @@ def requests_of(group: str) -> tuple[int, ...]:
     return counts
 
 
-def plan(group: str, profiles: Sequence[str] = ("P65",), fixed: bool = True, drafts: Sequence[int] = ()) -> list[Leg]:
-    """Return the legs of a group: paceline, vLLM, paceline; `drafts` are the only K that are tried, if any are given.
+def plan(choice: Choice) -> list[Leg]:
+    """Return the legs: paceline, vLLM at each K and without drafts, paceline.
 
-    The first leg has paceline at fixed K too; the second repeats what it chooses by itself, for drift to show.
+    The first leg has closed loops and paceline at fixed K too; the last repeats what it chooses by itself, for drift to
+    show. Where that is loops alone, it repeats them.
     """
-    loads = [(out, count) for out in OUTS for count in requests_of(group)]
-    plain = [Job(None, out, count, "plain", 0) for out, count in loads]
-    chosen = [Job(profile, out, count, "adaptive", None) for profile in profiles for out, count in loads]
-    pinned = [
-        Job(profile, out, count, "fixed", k)
-        for profile in profiles
+    loads = [(out, count) for out in choice.outs for count in requests_of(choice.group)]
+    loops = [(max(choice.outs), count) for count in requests_of(choice.group) if count in CLOSED and choice.closed_s]
+    loads_, loops_ = loads if "drafts" in choice.parts else [], loops if "closed" in choice.parts else []
+    plain = [Job(None, out, count, "plain", 0) for out, count in loads] if "plain" in choice.parts else []
+    chosen, looped = _chosen(choice, loads_, 0.0), _chosen(choice, loops_, choice.closed_s)
+    pinned, theirs = _pinned(choice, loads_, 0.0), _pinned(choice, loops_, choice.closed_s)
+    first = Leg(PACELINE, (*chosen, *(pinned if choice.fixed else ()), *looped, *plain))
+    last = Leg(PACELINE, (*(chosen or looped), *plain))
+    engines = sorted({(job.profile, job.k) for job in (*pinned, *theirs)}, key=str)
+    legs = [Leg(VLLM, tuple(job for job in (*pinned, *theirs) if (job.profile, job.k) == each)) for each in engines]
+    without = [Leg(VLLM, tuple(plain))] if plain else []
+    return [first, *legs, *without, *([] if choice.once else [last])]
+
+
+def _chosen(choice: Choice, loads: Sequence[tuple[int, int]], seconds: float) -> list[Job]:
+    """Jobs of paceline as users get it."""
+    return [Job(profile, out, count, "adaptive", None, seconds) for profile in choice.profiles for out, count in loads]
+
+
+def _pinned(choice: Choice, loads: Sequence[tuple[int, int]], seconds: float) -> list[Job]:
+    """Jobs at each K that is tried: vLLM's, and paceline's beside them."""
+    return [
+        Job(profile, out, count, "fixed", k, seconds)
+        for profile in choice.profiles
         for out, count in loads
         for k in drafts_of(count)
-        if not drafts or k in drafts
+        if not choice.drafts or k in choice.drafts
     ]
-    engines = {(job.profile, job.k) for job in pinned}
-    theirs = [Leg(VLLM, tuple(job for job in pinned if (job.profile, job.k) == engine))
-              for engine in sorted(engines, key=str)]  # fmt: skip
-    first = Leg(PACELINE, (*chosen, *(pinned if fixed else ()), *plain))
-    return [first, *theirs, Leg(VLLM, tuple(plain)), Leg(PACELINE, (*chosen, *plain))]

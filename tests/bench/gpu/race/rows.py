@@ -39,13 +39,19 @@ class Measured:
     streams: tuple[tuple[tuple[float, int], ...], ...]
 
 
-def row_of(system: str, job: Job, legs: Sequence[Measured], samples: Sequence[Sample]) -> Row:
-    """Return the row of a job, of all its legs: medians, and every repeat."""
+def row_of(
+    system: str, job: Job, legs: Sequence[Measured], samples: Sequence[Sample], weights: str | None = None
+) -> Row:
+    """Return the row of a job, of all its legs: medians, and every repeat; `weights` is the type of the drafter's.
+
+    A closed loop has no prompts apart, and no whole load: its speed is that of its seconds.
+    """
     repeats = [repeat for leg in legs for repeat in leg.repeats]
     tokens = statistics.median(repeat.tokens for repeat in repeats)
     whole_s = statistics.median(repeat.seconds for repeat in repeats)
     prompts_s = statistics.median(repeat.prompts_s for repeat in repeats)
     power = beside(samples, [(repeat.began, repeat.ended) for repeat in repeats])
+    closed = bool(job.seconds)
     return {
         "system": system,
         "go": job.go,
@@ -55,13 +61,14 @@ def row_of(system: str, job: Job, legs: Sequence[Measured], samples: Sequence[Sa
         "concurrency": job.concurrency,
         "mode": job.mode,
         "k": job.k,
-        "decode_tok_s": round((tokens - job.concurrency) / (whole_s - prompts_s)),
+        "drafter_weights": weights,
+        "decode_tok_s": None if closed else round((tokens - job.concurrency) / (whole_s - prompts_s)),
         "whole_tok_s": round(tokens / whole_s),
-        "prompts_s": round(prompts_s, 4),
+        "prompts_s": None if closed else round(prompts_s, 4),
         **_of_streams([stream for leg in legs for stream in leg.streams], job),
         "clock_mhz": power.clock_mhz,
         "watts": power.watts,
-        "all": [_repeat(repeat, job) for repeat in repeats],
+        "all": [] if closed else [_repeat(repeat, job) for repeat in repeats],
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.gpu.race import worker
-from tests.bench.gpu.race.plan import PROMPT, REPEATS, SCHEDULES, Leg
+from tests.bench.gpu.race.plan import LEAD_S, PROMPT, REPEATS, SCHEDULES, Leg
 from tests.bench.gpu.race.rows import Measured, Repeat
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import rates_of
@@ -51,7 +51,8 @@ def order_of(leg: Leg, settings: RigSettings, folder: Path, memory_fraction: flo
         "slots": settings.slots,
         "context": settings.context_limit,
         "memory_fraction": memory_fraction,
-        "jobs": [{"out": job.out, "concurrency": job.concurrency} for job in leg.jobs],
+        "jobs": [{"out": job.out, "concurrency": job.concurrency, "seconds": job.seconds} for job in leg.jobs],
+        "lead_s": LEAD_S,
     }
 
 

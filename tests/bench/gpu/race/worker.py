@@ -6,6 +6,7 @@ Whole loads are timed by vLLM's own loop. When single tokens come is seen in one
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import random
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 
 BATCHED_TOKENS = 16384
 """Of a prefill: vLLM warns of less with drafts."""
+POOL = 256
+"""Prompts of a closed loop, taken in turn."""
 
 
 class Engine:
@@ -50,6 +53,41 @@ class Engine:
             repeats.append({"began": began, "ended": time.monotonic(), "prompts_s": prompts_s, "tokens": tokens})
         return {"repeats": repeats, "streams": self._stepped(concurrency, out)}
 
+    def looped(self, longest: int, concurrency: int, seconds: float) -> dict[str, Any]:
+        """A closed loop: what came in `seconds` after the lead, as paceline's side counts it."""
+        prompts, lengths = self._prompts(POOL), random.Random(longest)
+        engine, numbers = self._llm.llm_engine, itertools.count()
+        began = time.monotonic()
+        first, last = began + self._order["lead_s"], began + self._order["lead_s"] + seconds
+        started: dict[str, float] = {}
+        arrived: list[tuple[float, str, int]] = []
+
+        def start() -> None:
+            number = next(numbers)
+            name, out = f"looped-{began}-{number}", lengths.randint(longest // 4, longest)
+            started[name] = time.monotonic()
+            engine.add_request(name, prompts[number % POOL], self._sampling(out, output_kind=self._delta()))
+
+        for _ in range(concurrency):
+            start()
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                now, fresh = time.monotonic(), len(output.outputs[0].token_ids)
+                if fresh:
+                    arrived.append((now, output.request_id, fresh))
+                if output.finished and now < last:
+                    start()
+        streams: dict[str, list[tuple[float, int]]] = {}
+        for at, name, count in arrived:
+            if started[name] >= first:
+                streams.setdefault(name, []).append((at - started[name], count))
+        tokens = sum(count for at, _, count in arrived if first <= at < last)
+        repeat = {"began": first, "ended": last, "prompts_s": 0.0, "tokens": tokens}
+        return {"repeats": [repeat], "streams": list(streams.values())}
+
+    def _delta(self) -> Any:
+        return importlib.import_module("vllm.sampling_params").RequestOutputKind.DELTA
+
     def _speculation(self) -> dict[str, Any] | None:
         if not self._order["k"]:
             return None
@@ -80,8 +118,8 @@ class Engine:
 
     def _stepped(self, count: int, out: int) -> list[list[tuple[float, int]]]:
         """Of each stream when tokens arrived since the begin, and how many."""
-        kind = importlib.import_module("vllm.sampling_params").RequestOutputKind.DELTA
-        prompts, sampling, engine = self._prompts(count), self._sampling(out, output_kind=kind), self._llm.llm_engine
+        sampling = self._sampling(out, output_kind=self._delta())
+        prompts, engine = self._prompts(count), self._llm.llm_engine
         streams: dict[str, list[tuple[float, int]]] = {}
         began = time.monotonic()
         for index, prompt in enumerate(prompts):
@@ -98,7 +136,12 @@ def main(order_file: str, answer_file: str) -> int:
     """Runs what the order names and writes the answer."""
     order = json.loads(Path(order_file).read_text())
     engine = Engine(order)
-    measured = [engine.measured(job["out"], job["concurrency"]) for job in order["jobs"]]
+    measured = [
+        engine.looped(job["out"], job["concurrency"], job["seconds"])
+        if job["seconds"]
+        else engine.measured(job["out"], job["concurrency"])
+        for job in order["jobs"]
+    ]
     Path(answer_file).write_text(json.dumps({"version": engine.version, "measured": measured}))
     return 0
 

@@ -1,0 +1,50 @@
+"""Arguments of the race, and what it needs."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from tests.bench.gpu.race.plan import CLOSED_S, GROUPS, PARTS, SCHEDULES, requests_of
+from tests.bench.race import RESULTS
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """What the command line says; ends the process where something is missing."""
+    parser = argparse.ArgumentParser(description=description)
+    _what(parser)
+    _how(parser)
+    chosen = parser.parse_args()
+    if not chosen.plan and (not chosen.vllm or not Path(chosen.vllm).is_dir()):
+        parser.error(f"--vllm (VLLM= of make race): {chosen.vllm!r} is no folder")
+    try:
+        requests_of(chosen.group or GROUPS[0])
+    except ValueError as error:
+        parser.error(f"--group: {error}")
+    if not (chosen.plan or chosen.tiny) and shutil.which("nvidia-smi") is None:
+        parser.error("there is no nvidia-smi here: the race needs an NVIDIA GPU")
+    return chosen
+
+
+def _what(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--group", help="requests at once, as 1,8; without it 1,8 and 32 and 64,128, one by one")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all by default")
+    parser.add_argument("--drafts", type=int, nargs="*", default=(), help="the only K; all of each load's without")
+    parser.add_argument("--profiles", nargs="*", choices=sorted(SCHEDULES), default=["P65"], help="of acceptance")
+    parser.add_argument("--closed", type=float, default=CLOSED_S, help="seconds of a closed loop")
+    parser.add_argument("--without-fixed", action="store_true", help="leave out paceline at fixed K")
+    parser.add_argument("--once", action="store_true", help="leave out paceline's second leg")
+    parser.add_argument("--drafter-weights", choices=["dtype", "int8"], default="dtype", help="of paceline's drafter")
+    parser.add_argument("--plan", action="store_true", help="print the legs and their seconds, and run nothing")
+
+
+def _how(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vllm", default="", help="folder with vLLM's packages, which PYTHONPATH is set to")
+    parser.add_argument("--vllm-python", default=sys.executable, help="what runs them")
+    parser.add_argument("--vllm-memory", type=float, default=0.6, help="its share of the GPU's memory")
+    parser.add_argument("--memory-gb", type=float, default=56.0, help="of paceline's pair, weights included")
+    parser.add_argument("--gpu", default="0", help="index or UUID, for nvidia-smi")
+    parser.add_argument("--save", default=str(RESULTS), help="folder of results")
+    parser.add_argument("--tiny", action="store_true", help="on a CPU, with a model of no use, to see that it runs")
