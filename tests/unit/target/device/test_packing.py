@@ -65,7 +65,7 @@ def test_shapes_follow_the_device() -> None:
     assert max(pack.rows for pack in on_cpu) == 128
     on_gpu = packs_of(4096, SPEC, torch.device("cuda"))
     assert {pack.width for pack in on_gpu} == {64}
-    assert [pack.rows for pack in on_gpu] == [64, 256, 512, 1024, 1536, 2048, 3072, 4096]
+    assert [pack.rows for pack in on_gpu] == [64, 256, 512, 1024, 1536, 2048, 2560, 3072, 3584, 4096]
     assert packs_of(100, SPEC, torch.device("cuda")) == ((1, 64), (2, 64))
 
 
