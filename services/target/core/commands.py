@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from dataclasses import dataclass
+from time import monotonic
 
 from services.common.request.errors import PacelineError
 from services.target.core.drafts import Drafts
@@ -87,6 +88,10 @@ class MoveAll:
 Command = Start | Refuse | Cancel | CheckKey | CloseSession | Attach | Detach | Drain | MoveAll
 
 
+_APART_S, _TOGETHER_S = 0.5e-3, 3e-3
+"""Commands that come so close one after another are of one burst, which is gathered for so long at most."""
+
+
 class Inbox:
     """Commands in order of arrival."""
 
@@ -109,8 +114,18 @@ class Inbox:
 
     def wait(self, timeout_s: float) -> list[Command]:
         """Everything that has arrived, waiting for the first command at most ``timeout_s``."""
+        first = self._next(timeout_s)
+        return [] if first is None else [first, *self.take()]
+
+    def gather(self) -> list[Command]:
+        """Everything that has arrived and what comes close behind it: the requests of a burst come one by one."""
+        commands, end = self.take(), monotonic() + _TOGETHER_S
+        while monotonic() < end and (command := self._next(_APART_S)) is not None:
+            commands += [command, *self.take()]
+        return commands
+
+    def _next(self, timeout_s: float) -> Command | None:
         try:
-            first = self._queue.get(timeout=timeout_s)
+            return self._queue.get(timeout=timeout_s)
         except queue.Empty:
-            return []
-        return [first, *self.take()]
+            return None

@@ -95,6 +95,11 @@ class Plan:
         return self.width > 1 and bool(self.rows)
 
     @property
+    def prompts_alone(self) -> bool:
+        """True when prompts are computed and no row decodes."""
+        return bool(self.chunks) and not self.rows
+
+    @property
     def slots(self) -> frozenset[int]:
         """Slots that the round computes, and those that get a request or blocks in it."""
         given = (*(admission.slot for admission in self.admissions), *(growth.slot for growth in self.grown))

@@ -25,9 +25,8 @@ from services.target.engine.requests import RequestHandler
 from services.target.scheduling.scheduler import Scheduler
 
 _LOG = logging.getLogger(__name__)
-_MOST_FAILED_ROUNDS = 3
+_MOST_FAILED_ROUNDS, _HEARTBEAT_S = 3, 0.5
 _DRAFTED = attrgetter("drafted")
-_HEARTBEAT_S = 0.5
 
 
 class EngineDeadError(RuntimeError):
@@ -72,6 +71,11 @@ class Engine:
     def pending(self) -> bool:
         """Whether requests are live."""
         return len(self._parts.emitter) > 0
+
+    @property
+    def prompts_run(self) -> bool:
+        """Whether the round in flight computes prompts alone, so that planning the next one has time."""
+        return self._in_flight.plan.prompts_alone
 
     @property
     def drafts(self) -> Drafts:

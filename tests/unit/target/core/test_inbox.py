@@ -1,0 +1,51 @@
+"""Commands that come close one behind another reach the engine together, where it asks for that."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from services.target.core import commands
+from services.target.core.commands import Drain, Inbox, MoveAll
+
+
+def test_what_comes_close_behind_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round planned behind the first prompt of a burst decoded its one row, and the others waited."""
+    monkeypatch.setattr(commands, "_APART_S", 20.0)
+    monkeypatch.setattr(commands, "_TOGETHER_S", 0.2)
+    inbox = Inbox()
+    inbox.put(Drain())
+    timers = [threading.Timer(delay, inbox.put, (MoveAll(),)) for delay in (0.02, 0.04, 0.3)]
+    for timer in timers:
+        timer.start()
+    assert inbox.gather() == [Drain(), MoveAll(), MoveAll(), MoveAll()]
+    for timer in timers:
+        timer.join()
+
+
+def test_gathering_ends_where_nothing_comes() -> None:
+    inbox = Inbox()
+    assert inbox.gather() == []
+    inbox.put(Drain())
+    assert inbox.gather() == [Drain()]
+    assert inbox.take() == []
+
+
+def test_a_stream_of_commands_is_not_gathered_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_APART_S", 20.0)
+    inbox, stopped = Inbox(), threading.Event()
+
+    def put() -> None:
+        while not stopped.is_set():
+            inbox.put(Drain())
+            time.sleep(1e-4)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    try:
+        assert inbox.gather()
+    finally:
+        stopped.set()
+        thread.join()
