@@ -45,7 +45,7 @@ class SchedulerSettings:
     pack_tokens: int = 0
     segment: int = 1
     pause_s: float = 0.15
-    burst_rows: int = 4
+    burst_rows: int = 8
     max_waiting: int = 1024
     max_queued_tokens: int = 1 << 20
     look_ahead: int = 0
