@@ -67,6 +67,7 @@ def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Na
     facts = {
         "gpu": uuid,
         "drafter_weights": chosen.drafter_weights,
+        "seconds": done.seconds,
         "unsteady": done.marks(),
         "throttle_reasons": done.reasons(meter.samples),
     }

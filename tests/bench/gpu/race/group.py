@@ -26,11 +26,14 @@ class Group:
     ) -> None:
         """Runs all legs, in order, and tells the seconds of each."""
         self.versions: dict[str, str] = {}
+        self.seconds: list[tuple[str, int]] = []
         self._measured: dict[tuple[str, Job], list[Measured]] = {}
         for leg in legs:
             began = time.monotonic()
             version, measured = sides[leg.side](leg)
-            tell(leg, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            self.seconds.append((leg.side, round(seconds)))
+            tell(leg, seconds)
             self.versions[leg.side] = version
             for job, one in zip(leg.jobs, measured, strict=True):
                 self._measured.setdefault((leg.side, job), []).append(one)
