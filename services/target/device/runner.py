@@ -97,7 +97,7 @@ class Runner:
         start = perf_counter()
         self._next = self._new_output()
         self._save(plan.saves)
-        self._state.apply(plan)
+        self._state.apply(plan, later=plan.prompts_alone)
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
             self._begin(admission)
@@ -168,10 +168,14 @@ class Runner:
         return self._settings.kind(bucket, width, max(seat.length for _, seat in seated) + ahead)
 
     def _prefill(self, chunks: tuple[Chunk, ...]) -> None:
-        """Computes the chunks, then chooses the first tokens of all prompts that they end in one step."""
+        """Computes the chunks, then chooses the first tokens of all prompts that they end in one step.
+
+        What the plan changes of slots is written behind prompts that run alone, so that they start the sooner.
+        """
         for pack in packed(chunks, self._settings.packs):
             self.steps.run_prefill(pack)
             self._save(pack.saves)
+        self._state.finish()
         ended = tuple(chunk.slot for chunk in chunks if chunk.last)
         if ended:
             self._first_tokens(ended)

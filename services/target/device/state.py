@@ -53,6 +53,7 @@ class DeviceState:
         self.block_table_SN = torch.zeros(rows, settings.max_blocks, dtype=torch.int32, device=device)
         self.version = 0
         self._seats: list[HostSlot | None] = [None] * rows
+        self._left: tuple[Plan, list[Entrant]] | None = None
 
     def seat(self, slot: int) -> HostSlot:
         """The occupied slot's mirror; raises AssertionError for an empty one."""
@@ -60,30 +61,38 @@ class DeviceState:
         assert seat is not None, f"slot {slot} is empty"
         return seat
 
-    def apply(self, plan: Plan) -> None:
-        """Applies releases, admissions and growth, in that order, each in a few copies however many there are."""
-        if plan.released:
-            self._release(plan.released)
-        if plan.admissions:
-            self._admit(plan.admissions)
+    def apply(self, plan: Plan, later: bool = False) -> None:
+        """Applies releases, admissions and growth, in that order, each in a few copies however many there are.
+
+        With `later` only block tables are written, which is all that prompts need; `finish` writes the rest.
+        """
+        self.finish()
+        for slot in plan.released:
+            self._seats[slot] = None
+        self._left = plan, [self._seated(admission) for admission in plan.admissions]
+        changed = dict.fromkeys((*plan.released, *(admission.slot for admission in plan.admissions)))
+        if changed:
+            self.block_table_SN.index_fill_(0, upload([*changed], torch.int64, self.epoch_S.device), 0)
         grown: tuple[Admission | Growth, ...] = (*plan.admissions, *plan.grown)
         if grown:
             self._append(grown)
-        if plan.released or grown:
+        if changed or grown:
             self.version += 1
+        if not later:
+            self.finish()
 
-    def _release(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            self._seats[slot] = None
-        self.slots.release(*slots)
-        self.block_table_SN.index_fill_(0, upload(slots, torch.int64, self.epoch_S.device), 0)
-
-    def _admit(self, admissions: Sequence[Admission]) -> None:
-        self.slots.admit(*[self._seated(admission) for admission in admissions])
-        slots_B = upload([admission.slot for admission in admissions], torch.int64, self.epoch_S.device)
-        epochs_B = upload([admission.epoch for admission in admissions], torch.int64, self.epoch_S.device)
-        self.epoch_S.index_copy_(0, slots_B, epochs_B)
-        self.block_table_SN.index_fill_(0, slots_B, 0)
+    def finish(self) -> None:
+        """Writes what `apply` has left."""
+        if self._left is None:
+            return
+        (plan, entrants), self._left = self._left, None
+        if plan.released:
+            self.slots.release(*plan.released)
+        if entrants:
+            self.slots.admit(*entrants)
+            slots_B = upload([admission.slot for admission in plan.admissions], torch.int64, self.epoch_S.device)
+            epochs_B = upload([admission.epoch for admission in plan.admissions], torch.int64, self.epoch_S.device)
+            self.epoch_S.index_copy_(0, slots_B, epochs_B)
 
     def _seated(self, admission: Admission) -> Entrant:
         spec = admission.spec

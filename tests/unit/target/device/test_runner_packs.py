@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from services.common.kernels.accept import SlotState
 from services.common.model import Target
 from services.common.model.rows import Rows
 from services.common.pair import attach
 from services.common.request.sampling import FinishReason
 from services.target.cache.manager import KVCacheManager
 from services.target.core.request import Request, RequestSpec, State
+from services.target.device.runner import Runner
+from services.target.device.steps import Steps
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import perfect
 from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
@@ -87,6 +90,25 @@ def test_first_tokens_of_a_burst_come_in_one_step(monkeypatch: pytest.MonkeyPatc
         done = rig.run([request(f"s{i}", prompt(i, 9 + i), 1) for i in range(8)])
         assert (rows, heads) == ([8 * 16], [8])
         assert all(len(one.tokens) == 1 for one in done)
+
+
+def test_prompts_start_before_their_slots_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+
+    def noted(owner: type, name: str) -> None:
+        inner = getattr(owner, name)
+
+        def outer(*given: Any) -> Any:
+            log.append(name)
+            return inner(*given)
+
+        monkeypatch.setattr(owner, name, outer)
+
+    for owner, name in ((Runner, "prepare"), (Steps, "run_prefill"), (SlotState, "admit")):
+        noted(owner, name)
+    assert said(run(FLOAT64, burst())) == said(alone())
+    served = log[log.index("prepare") :]
+    assert served.index("run_prefill") < served.index("admit")
 
 
 def test_prefix_hits_of_several_lengths_share_a_pack() -> None:
