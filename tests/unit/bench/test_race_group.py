@@ -141,7 +141,10 @@ def test_legs_that_lie_apart_are_marked() -> None:
     def paceline(leg: Leg) -> tuple[str, list[Measured]]:
         return "abc", [measured(1024, next(speeds["paceline"])) for _ in leg.jobs]
 
-    done = Group([Leg("paceline", (LOAD,)), Leg("paceline", (LOAD,))], {"paceline": paceline})
+    told: list[tuple[int, int]] = []
+    legs = [Leg("paceline", (LOAD,))] * 2
+    done = Group(legs, {"paceline": paceline}, lambda so_far: told.append((len(so_far.seconds), len(so_far.rows([])))))
+    assert told == [(1, 1), (2, 1)], "a machine may be taken away before the end"
     assert done.marks() == [{"system": "paceline", "go": LOAD.go, "mode": "adaptive", "k": None, "apart": 0.25}]
     assert len(done.rows([])) == 1
 

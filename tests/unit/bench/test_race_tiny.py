@@ -23,7 +23,7 @@ def test_a_tiny_race_runs_both_sides_and_saves_every_row(
     group = ["--group", "2", "--drafts", "7", "--tiny", "--once", "--vllm", str(tmp_path), "--save", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["race", *group])
     assert race.main() == 0
-    (file,) = tmp_path.glob("race_*.json")
+    (file,) = tmp_path.glob("*race_*.json")
     saved = json.loads(file.read_text())
     assert {row["system"] for row in saved["rows"]} == {"paceline", "vllm-0.99"}
     assert {(row["out"], row["mode"]) for row in saved["rows"] if row["system"] == "paceline"} == {

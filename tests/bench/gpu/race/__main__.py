@@ -11,13 +11,14 @@ import datetime
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from tests.bench.gpu.race.arguments import arguments
 from tests.bench.gpu.race.estimate import saved_rows, told
-from tests.bench.gpu.race.group import Group
-from tests.bench.gpu.race.merge import Result, add
+from tests.bench.gpu.race.group import Group, Side
+from tests.bench.gpu.race.merge import Result, add, text_of
 from tests.bench.gpu.race.meter import Meter, NoMeter, gpu_names
 from tests.bench.gpu.race.ours import paceline_leg
 from tests.bench.gpu.race.plan import GROUPS, PACELINE, PARTS, VLLM, Choice, Leg, plan
@@ -37,27 +38,37 @@ def main() -> int:
         if chosen.plan:
             print(f"group {group}\n{told(legs, saved_rows(RESULTS))}")
             continue
-        with Meter(chosen.gpu) if scale.on_gpu else NoMeter() as meter:
-            sides = {
-                PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, chosen.drafter_weights)),
-                VLLM: lambda leg: vllm_leg(leg, settings, options),
-            }
-            done = Group(legs, sides, _progress)
+        sides: dict[str, Side] = {
+            PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, chosen.drafter_weights)),
+            VLLM: lambda leg: vllm_leg(leg, settings, options),
+        }
+        result = _run(group, legs, sides, chosen, scale)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        result = _result(group, done, meter, chosen, scale)
         path = add(Path(chosen.save), today, result)
         print(f"{path}\n{table(result['rows'])}\n{latencies([*result['rows'], *result['closed']])}")
     return 0
+
+
+def _run(
+    group: str, legs: Sequence[Leg], sides: Mapping[str, Side], chosen: argparse.Namespace, scale: Scale
+) -> Result:
+    """What a group has measured; until the last leg it is kept in a file, should the machine be taken away."""
+    file = Path(chosen.save) / f"unfinished_race_{group}.json"
+    with Meter(chosen.gpu) if scale.on_gpu else NoMeter() as meter:
+
+        def keep(so_far: Group) -> None:
+            print("{}: {} s".format(*so_far.seconds[-1]), file=sys.stderr, flush=True)
+            file.write_text(text_of(_result(group, so_far, meter, chosen, scale)))
+
+        done = Group(legs, sides, keep)
+    file.unlink()
+    return _result(group, done, meter, chosen, scale)
 
 
 def _choice(group: str, chosen: argparse.Namespace, scale: Scale) -> Choice:
     closed_s = min(chosen.closed, scale.closed_s)
     return Choice(group, chosen.profiles, not chosen.without_fixed, chosen.drafts, chosen.parts, closed_s, chosen.once,
                   scale.outs)  # fmt: skip
-
-
-def _progress(leg: Leg, seconds: float) -> None:
-    print(f"{leg.side}: {len(leg.jobs)} loads in {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Namespace, scale: Scale) -> Result:

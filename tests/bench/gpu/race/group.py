@@ -22,21 +22,20 @@ class Group:
         self,
         legs: Sequence[Leg],
         sides: Mapping[str, Side],
-        tell: Callable[[Leg, float], object] = lambda leg, seconds: None,
+        tell: Callable[[Group], object] = lambda so_far: None,
     ) -> None:
-        """Runs all legs, in order, and tells the seconds of each."""
+        """Runs all legs, in order, and after each tells how far it is."""
         self.versions: dict[str, str] = {}
         self.seconds: list[tuple[str, int]] = []
         self._measured: dict[tuple[str, Job], list[Measured]] = {}
         for leg in legs:
             began = time.monotonic()
             version, measured = sides[leg.side](leg)
-            seconds = time.monotonic() - began
-            self.seconds.append((leg.side, round(seconds)))
-            tell(leg, seconds)
+            self.seconds.append((leg.side, round(time.monotonic() - began)))
             self.versions[leg.side] = version
             for job, one in zip(leg.jobs, measured, strict=True):
                 self._measured.setdefault((leg.side, job), []).append(one)
+            tell(self)
 
     def rows(self, samples: Sequence[Sample], weights: str = "dtype", closed: bool = False) -> list[Row]:
         """A row for each load and mode of each side, or those of closed loops; `weights` are paceline's drafter's."""
