@@ -97,7 +97,7 @@ class Runner:
         start = perf_counter()
         self._next = self._new_output()
         self._save(plan.saves)
-        self._state.apply(plan, later=plan.prompts_alone)
+        self._state.apply(plan, later=not plan.rows)
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
             self._begin(admission)

@@ -66,18 +66,21 @@ class DeviceState:
 
         With `later` only block tables are written, which is all that prompts need; `finish` writes the rest.
         """
-        self.finish()
+        if self._left is not None:
+            self.finish()
+        if not (plan.released or plan.admissions or plan.grown):
+            return
         for slot in plan.released:
             self._seats[slot] = None
         self._left = plan, [self._seated(admission) for admission in plan.admissions]
         changed = dict.fromkeys((*plan.released, *(admission.slot for admission in plan.admissions)))
         if changed:
-            self.block_table_SN.index_fill_(0, upload([*changed], torch.int64, self.epoch_S.device), 0)
+            slots_B = upload([*changed], torch.int64, self.epoch_S.device)
+            self.block_table_SN.index_fill_(0, slots_B, 0)
         grown: tuple[Admission | Growth, ...] = (*plan.admissions, *plan.grown)
         if grown:
             self._append(grown)
-        if changed or grown:
-            self.version += 1
+        self.version += 1
         if not later:
             self.finish()
 
