@@ -13,6 +13,7 @@ from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.cut import ALONE, Cut, cut_rows
 from services.common.kernels.gated_delta.norm import norm_kernel
 from services.common.kernels.gated_delta.prepare import prepare_kernel
+from services.common.kernels.gated_delta.rounds import round_rows, serves_round
 from services.common.kernels.gated_delta.scan import scan_kernel
 from services.common.kernels.gated_delta.span import DeltaSpan
 from services.common.kernels.pdl import LAUNCH, PDL
@@ -31,12 +32,15 @@ def delta_rows(
     into_TF: Tensor, constants: DeltaConstants, norm_V: Tensor, eps: float, span: DeltaSpan, state_SHKV: Tensor,
     ring_SRC: Tensor, out_TF: Tensor | None = None, cut: Cut | None = None,
 ) -> Tensor:  # fmt: skip
-    """As the operator's; `cut` is for tests."""
+    """As the operator's; a `cut`, for tests, is of the kernels in Triton."""
     assert into_TF.is_contiguous() and state_SHKV.is_contiguous() and ring_SRC.is_contiguous(), "layers are contiguous"
     assert state_SHKV.dtype == torch.float32, "the kernels' states are float32"
     batch, (heads, v_dim) = span.slots_B.shape[0], (state_SHKV.shape[1], state_SHKV.shape[3])
     if out_TF is None:
         out_TF = into_TF.new_empty((len(into_TF), heads * v_dim))
+    if cut is None and serves_round(into_TF, constants, span, state_SHKV):
+        round_rows(into_TF, constants, norm_V, eps, span, state_SHKV, ring_SRC, out_TF)
+        return out_TF
     few = span.width <= span.widest
     cut = cut or cut_rows(batch, heads, v_dim, few)
     # Rows that no block reaches are written by the kernel that norms.

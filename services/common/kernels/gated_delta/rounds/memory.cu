@@ -1,0 +1,76 @@
+// What a CTA keeps in shared memory, and how tensor cores find it.
+
+constexpr int PANEL = 64, PANEL_BYTES = 128;          // numbers of a swizzled row
+constexpr int ROWS_BYTES = BLOCK * PANEL_BYTES;       // of 16 rows, half of them wide
+constexpr int LINES = 32, LINES_BYTES = LINES * PANEL_BYTES;
+constexpr int PITCH = DIM + 4, SMALL_PITCH = 20;      // so that a warp's accesses meet no bank twice
+
+// Blocks that are prepared together: of few heads both that drafts may lie in, where memory allows it.
+constexpr int TOGETHER = PROGRAMS == 1 ? 2 : 1;
+
+struct alignas(1024) Block {
+  unsigned char factors[2][2][LINES_BYTES];           // high and low: lines that multiply a state, K-major
+  unsigned char keys[2][2][ROWS_BYTES], queries[2][2][ROWS_BYTES], values[2][2][ROWS_BYTES];
+  float base[LINES][PITCH];                           // what no state enters; later what rows read
+  float query[BLOCK][PITCH];
+  float lower[BLOCK][SMALL_PITCH], reads[BLOCK][SMALL_PITCH], solved[BLOCK][SMALL_PITCH], half[BLOCK][SMALL_PITCH];
+  float weights[2][BLOCK][SMALL_PITCH];               // of reads, and of updates
+  int64 units[BLOCK];
+  float beta[BLOCK], ill[BLOCK], down[BLOCK], since[BLOCK], until[BLOCK];
+};
+
+struct Memory {
+  Block blocks[TOGETHER];
+  float conv[TAPS][3][DIM];
+};
+static_assert(sizeof(Memory) == TOGETHER * 74752 + 6144, "as `source.py` counts");
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// Where eight numbers lie in a tile whose panels of 64 columns are swizzled over 128 bytes.
+__device__ __forceinline__ unsigned eight_at(int panel_bytes, int row, int column) {
+  return column / PANEL * panel_bytes + row * PANEL_BYTES + ((column % PANEL / 8 ^ row % 8) << 4);
+}
+
+constexpr unsigned long long SWIZZLED = (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32);
+
+// Lines of the factors are K-major; keys have their columns side by side, panels of them apart.
+__device__ __forceinline__ unsigned long long k_major(unsigned address) {
+  return SWIZZLED | (1ull << 16) | ((address & 0x3FFFF) >> 4);
+}
+__device__ __forceinline__ unsigned long long column_major(unsigned address) {
+  return SWIZZLED | ((unsigned long long)(ROWS_BYTES >> 4) << 16) | ((address & 0x3FFFF) >> 4);
+}
+
+__device__ __forceinline__ void load_four(unsigned (&to)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}
+
+__device__ __forceinline__ void load_two(unsigned (&to)[2], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(address));
+}
+
+__device__ __forceinline__ void load_four_turned(unsigned (&to)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}
+
+__device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Results of the kernel before are complete and visible from here on.
+__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void allow_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// Brings a head's state into the second cache.
+__device__ __forceinline__ void prefetch(const float* state) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(state), "r"(DIM * DIM * 4) : "memory");
+}

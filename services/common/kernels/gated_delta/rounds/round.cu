@@ -1,0 +1,148 @@
+// A round of few rows: what they read, normed and gated, and states where a block is complete; grid (heads, sequences).
+//
+// A CTA has a head. Rows since the last boundary, and the state, do not come from the kernel before: all that they need
+// is done while that one drains. The build puts the other files of this folder in front of this one.
+
+__device__ __forceinline__ void load_taps(Memory& memory, const float* conv, int stride_channel, int stride_tap, int head,
+                                          int k_heads, int heads) {
+  const int k_head = head / (heads / k_heads);
+  for (int place = threadIdx.x; place < TAPS * 3 * DIM; place += THREADS) {
+    const int tap = place / (3 * DIM), part = place / DIM % 3, column = place % DIM;
+    const int channel = part < 2 ? (part * k_heads + k_head) * DIM : (2 * k_heads + head) * DIM;
+    memory.conv[tap][part][column] = conv[(size_t)(channel + column) * stride_channel + (size_t)tap * stride_tap];
+  }
+}
+
+// Norms and gates one row of a head; a lane has four neighbours.
+__device__ __forceinline__ void end_row(const Block& block, int row, int lane, uint2 z, uint2 norm, float eps, half_t* to) {
+  const float4 read = *reinterpret_cast<const float4*>(&block.base[BLOCK + row][lane * 4]);
+  const float x[4] = {read.x, read.y, read.z, read.w};
+  const float gate[4] = {low_of(z.x), high_of(z.x), low_of(z.y), high_of(z.y)};
+  const float weight[4] = {low_of(norm.x), high_of(norm.x), low_of(norm.y), high_of(norm.y)};
+  const int64 units = sum_of_warp(square(x[0]) + square(x[1]) + square(x[2]) + square(x[3]));
+  const float scale = root(__fadd_rn(__fmul_rn(from_squares(units), 1.f / DIM), eps));
+  float y[4];
+#pragma unroll
+  for (int each = 0; each < 4; ++each)
+    y[each] = __fmul_rn(__fmul_rn(__fmul_rn(x[each], scale), weight[each]), silu(gate[each]));
+  *reinterpret_cast<uint2*>(to) = make_uint2(pair_of(y[0], y[1]), pair_of(y[2], y[3]));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
+    delta_round(const half_t* into, half_t* ring, const float* conv, const float* decays, const float* bias,
+                const half_t* norm, const int64* slots, const int64* lengths, const int64* foldeds, float* states,
+                half_t* out, int stride_channel, int stride_tap, int width, int ring_rows, int k_heads, int heads,
+                int features, int kept, float scale, float eps) {
+  extern __shared__ unsigned char raw[];
+  // The tensor cores' swizzle follows addresses.
+  Memory& memory = *reinterpret_cast<Memory*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
+  const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
+  int lane = threadIdx.x % WARP;
+  const int head = blockIdx.x, sequence = blockIdx.y;
+  const int slot = (int)slots[sequence], length = (int)lengths[sequence], folded = (int)foldeds[sequence];
+  const int reach = length + width, fold = length / BLOCK * BLOCK;
+  const Span span{into, ring, decays, bias, sequence, slot, length, reach, width, ring_rows, k_heads, heads, features, kept, scale};
+  float* own_state = states + ((size_t)slot * heads + head) * (DIM * DIM) + warp * 16;
+  bool there = folded > 0, waited = false;
+  State state;
+  float aside[PROGRAMS > 1 ? DIM / 2 : 1];
+  if constexpr (PROGRAMS > 1) asm volatile("" ::"l"(aside) : "memory");
+  bool moved = false;
+  if constexpr (PROGRAMS > 1) {
+    if (threadIdx.x == 0) prefetch(own_state);
+    load_taps(memory, conv, stride_channel, stride_tap, head, k_heads, heads);
+  } else {
+    float x[DIM / 2];
+    load_state(own_state, there, x, 0, lane);
+    load_taps(memory, conv, stride_channel, stride_tap, head, k_heads, heads);
+    state.take(x);
+  }
+  const uint2 weight = *reinterpret_cast<const uint2*>(norm + lane * 4);
+  __syncthreads();
+#pragma unroll 1
+  for (int start = folded; start < reach;) {
+    asm volatile("" : "+r"(lane));  // what follows from it is computed again, not kept
+    // A block whose rows are all old is alone: it does not wait.
+    const int count = start + BLOCK > length && start + BLOCK < reach ? TOGETHER : 1, end = start + count * BLOCK;
+    const int old = min(max(length - start, 0), count * BLOCK), real = min(reach, end) - start;
+#pragma unroll 1
+    for (int row = warp; row < old; row += WARPS)
+      make_row<false>(memory.blocks[row / BLOCK], memory, span, head, start + row, row % BLOCK, lane);
+    for (int row = real + warp; row < count * BLOCK; row += WARPS)
+      clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
+    if (end > length && !waited) {
+      await_previous();
+      allow_next();
+      waited = true;
+    }
+#pragma unroll 1
+    for (int row = old + warp; row < real; row += WARPS)
+      make_row<true>(memory.blocks[row / BLOCK], memory, span, head, start + row, row % BLOCK, lane);
+    uint2 z[2];
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const int row = old + warp + part * WARPS;
+      const half_t* gates = into + ((size_t)sequence * width + (start + row - length)) * features + kept + head * DIM;
+      z[part] = row < real ? *reinterpret_cast<const uint2*>(gates + lane * 4) : make_uint2(0, 0);
+    }
+    __syncthreads();
+    if (warp < count * 4) couple(memory.blocks[warp / 4], warp % 4, lane, start + (warp / 4 + 1) * BLOCK > length);
+    __syncthreads();
+    if (warp < count) invert(memory.blocks[warp], lane);
+    __syncthreads();
+#pragma unroll 1
+    for (int each = 0; each < count; ++each) weigh(memory.blocks[each], threadIdx.x);
+    __syncthreads();
+#pragma unroll 1
+    for (int each = 0; each < count; ++each) {
+      if (start + (each + 1) * BLOCK > length) factor<true>(memory.blocks[each], warp, lane);
+      if (start + (each + 1) * BLOCK < reach) factor<false>(memory.blocks[each], warp, lane);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+#pragma unroll 1
+    for (int each = 0; each < count; ++each) {
+      Block& block = memory.blocks[each];
+      const int next = start + (each + 1) * BLOCK, column = warp * 16 + lane / 4 * 2;
+      if constexpr (PROGRAMS > 1) {
+        float x[DIM / 2];
+        if (moved) {
+          asm volatile("" ::"l"(aside) : "memory");
+#pragma unroll
+          for (int number = 0; number < DIM / 2; ++number) x[number] = aside[number];
+        } else
+          load_state(own_state, there, x, 0, lane);
+        state.take(x);
+      }
+      float found[LINES / 2];
+      state.times(block, found);
+#pragma unroll
+      for (int pair = 0; pair < LINES / 4; ++pair) {
+        const int line = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
+        float2& base = *reinterpret_cast<float2*>(&block.base[line][column]);
+        found[number] = __fadd_rn(found[number], base.x), found[number + 2] = __fadd_rn(found[number + 2], base.y);
+        if (line >= BLOCK) base = make_float2(found[number], found[number + 2]);
+      }
+      if (next >= reach) break;
+      float x[DIM / 2];
+      advance(block, found, own_state, there, next == fold, x, lane);
+      there |= next == fold;
+      if constexpr (PROGRAMS > 1) {
+        // Registers are short while a block is prepared.
+#pragma unroll
+        for (int number = 0; number < DIM / 2; ++number) aside[number] = x[number];
+        asm volatile("" ::"l"(aside) : "memory");
+        moved = true;
+      } else
+        state.take(x);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const int row = old + warp + part * WARPS;
+      half_t* to = out + (((size_t)sequence * width + (start + row - length)) * heads + head) * DIM + lane * 4;
+      if (row < real) end_row(memory.blocks[row / BLOCK], row % BLOCK, lane, z[part], weight, eps, to);
+    }
+    start = end;
+  }
+}
