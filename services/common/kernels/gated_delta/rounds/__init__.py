@@ -18,7 +18,7 @@ from services.common.kernels.gated_delta.span import DeltaSpan
 __all__ = ["round_rows", "serves_round"]
 
 _HOPPER = (9, 0)
-_DIM, _TAPS = 128, 4
+_DIM, _TAPS, _ALIGNED = 128, 4, 4
 _log = logging.getLogger(__name__)
 
 
@@ -27,6 +27,10 @@ def serves_round(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, st
     sizes = (constants.k_dim, state_SHKV.shape[3], span.taps)
     few = span.valid_B is None and span.width <= span.widest <= BLOCK
     if not few or sizes != (_DIM, _DIM, _TAPS) or into_TF.dtype != torch.bfloat16:
+        return False
+    # Channels lie side by side, and numbers are loaded by fours.
+    stride = constants.conv_CK.stride()
+    if stride[0] != 1 or stride[1] % _ALIGNED or state_SHKV.shape[1] * 2 % _ALIGNED:
         return False
     where = (span.slots_B, span.lengths_B, span.folded_B)
     return into_TF.is_cuda and all(x.dtype == torch.int64 for x in where) and _usable(into_TF.device)
@@ -44,7 +48,7 @@ def round_rows(
     program = program_of(1 if batch * heads <= ALONE else 2)
     program.launch(
         (heads, batch), into_TF, ring_SRC, conv_CK, decay_H, bias_H, norm_V, span.slots_B, span.lengths_B,
-        span.folded_B, state_SHKV, out_TF, conv_CK.stride(0), conv_CK.stride(1), span.width, span.ring, k_heads,
+        span.folded_B, state_SHKV, out_TF, conv_CK.stride(1), span.width, span.ring, k_heads,
         heads, into_TF.shape[1], ring_SRC.shape[2], k_dim**-0.5, eps,
     )  # fmt: skip
 

@@ -33,8 +33,11 @@ __device__ __forceinline__ float root(float x) {
   return result;
 }
 
+// Beside 1, a power below the least normal number is nothing, so that it may become zero.
 __device__ __forceinline__ float sigmoid(float x) {
-  const float r = root(__fadd_rn(power(__fsub_rn(0.f, x)), 1.f));
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(__fsub_rn(0.f, x), LOG2_E)));
+  const float r = root(__fadd_rn(power, 1.f));
   return __fmul_rn(r, r);
 }
 
@@ -61,7 +64,6 @@ __device__ __forceinline__ int64 square(float x) {
   return __float2ll_rz(__fadd_rn(__fmul_rn(fminf(__fmul_rn(x, x), LARGEST * LARGEST), SQUARE_UNITS), 0.5f));
 }
 
-__device__ __forceinline__ float bounded(float x) { return finite(x) ? fminf(fmaxf(x, -LARGEST), LARGEST) : x; }
 __device__ __forceinline__ float from_squares(int64 units) { return __fmul_rn(__ll2float_rn(units), 1.f / SQUARE_UNITS); }
 
 __device__ __forceinline__ int64 decay_units(float g) {

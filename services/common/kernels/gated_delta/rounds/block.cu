@@ -42,58 +42,72 @@ __device__ __forceinline__ void couple(Block& block, int warp, int lane, bool re
       const float met = __fmul_rn(__fmul_rn(sums[below * 2 + each], TILE_BACK), decay);
       if (scores)
         block.reads[row][other] = row >= other ? met : 0.f;
-      else
-        block.lower[row][other] = row > other ? __fmul_rn(met, block.beta[row]) : 0.f;
+      else {
+        // The inverse begins as that of blocks of two rows.
+        const float lower = row > other ? __fmul_rn(met, block.beta[row]) : 0.f;
+        block.lower[row][other] = lower;
+        block.solved[row][other] = __fsub_rn(row == other ? 1.f : 0.f, row / 2 == other / 2 ? lower : 0.f);
+      }
     }
   }
 }
 
-template <int SIZE>
+// Joins blocks of `SIZE` rows; a lane has `WIDE` neighbours of the rectangle between two. What is zero is left out.
+template <int SIZE, int WIDE>
 __device__ __forceinline__ void join(Block& block, int lane) {
+  constexpr int ACROSS = SIZE / WIDE;
+  const int start = lane / (SIZE * ACROSS) * 2 * SIZE, row = start + SIZE + lane / ACROSS % SIZE;
+  const int column = start + lane % ACROSS * WIDE;
+  const bool inside = start < BLOCK;
+  float sums[WIDE];
 #pragma unroll
-  for (int place = lane; place < SIZE * 8; place += WARP) {
-    const int start = place / (SIZE * SIZE) * 2 * SIZE, row = start + SIZE + place / SIZE % SIZE, column = start + place % SIZE;
-    float sum = 0.f;
+  for (int turn = 0; turn < 2; ++turn) {
+    const float* from = turn ? &block.half[row][start] : &block.solved[row][start + SIZE];
+    const float* by = turn ? &block.solved[start][column] : &block.lower[start + SIZE][column];
+    float* to = turn ? &block.solved[row][column] : &block.half[row][column];
 #pragma unroll
-    for (int at = 0; at < SIZE; ++at)
-      sum = __fmaf_rn(block.solved[row][start + SIZE + at], block.lower[start + SIZE + at][column], sum);
-    block.half[row][column] = __fsub_rn(0.f, sum);
+    for (int each = 0; each < WIDE; ++each) sums[each] = 0.f;
+    if (inside) {
+#pragma unroll
+      for (int at = 0; at < SIZE; ++at) {
+        const float left = from[at];
+#pragma unroll
+        for (int each = 0; each < WIDE; ++each) sums[each] = __fmaf_rn(left, by[at * SMALL_PITCH + each], sums[each]);
+      }
+#pragma unroll
+      for (int each = 0; each < WIDE; ++each) to[each] = turn ? sums[each] : __fsub_rn(0.f, sums[each]);
+    }
+    __syncwarp();
   }
-  __syncwarp();
-#pragma unroll
-  for (int place = lane; place < SIZE * 8; place += WARP) {
-    const int start = place / (SIZE * SIZE) * 2 * SIZE, row = start + SIZE + place / SIZE % SIZE, column = start + place % SIZE;
-    float sum = 0.f;
-#pragma unroll
-    for (int at = 0; at < SIZE; ++at)
-      sum = __fmaf_rn(block.half[row][start + at], block.solved[start + at][column], sum);
-    block.solved[row][column] = sum;
-  }
-  __syncwarp();
 }
 
-// One warp: the inverse of 1 + the triangle, from blocks of two rows on; terms that are zero are left out.
+// One warp: the inverse of 1 + the triangle, from blocks of two rows on.
 __device__ __forceinline__ void invert(Block& block, int lane) {
-#pragma unroll
-  for (int place = lane; place < BLOCK * BLOCK; place += WARP) {
-    const int row = place / BLOCK, column = place % BLOCK;
-    const float lower = row / 2 == column / 2 ? block.lower[row][column] : 0.f;
-    block.solved[row][column] = __fsub_rn(row == column ? 1.f : 0.f, lower);
-  }
-  __syncwarp();
-  join<2>(block, lane);
-  join<4>(block, lane);
-  join<8>(block, lane);
+  join<2, 1>(block, lane);
+  join<4, 1>(block, lane);
+  join<8, 2>(block, lane);
 }
 
-// A number of each thread: what updates weigh rows by, and what reads do.
+// One number of each thread: what a read, and an update, weighs a key and a value by, as halves.
 __device__ __forceinline__ void weigh(Block& block, int thread) {
   const int row = thread / BLOCK, column = thread % BLOCK;
-  const float beta = block.beta[column];
-  float sum = 0.f;
+  const float beta = block.beta[column], by_key = __fsub_rn(0.f, block.since[column]);
+  const float by_value = __fmul_rn(block.down[column], TILE_UP);
+  float weights[2] = {0.f, __fmul_rn(block.solved[row][column], beta)};
 #pragma unroll
   for (int at = 0; at < BLOCK; ++at)
-    sum = __fmaf_rn(block.reads[row][at], __fmul_rn(block.solved[at][column], beta), sum);
-  block.weights[0][row][column] = sum;
-  block.weights[1][row][column] = __fmul_rn(block.solved[row][column], beta);
+    weights[0] = __fmaf_rn(block.reads[row][at], __fmul_rn(block.solved[at][column], beta), weights[0]);
+#pragma unroll
+  for (int update = 0; update < 2; ++update) {
+    const float value = __fmul_rn(weights[update], by_value);
+    float most = fabsf(value), up, down;
+#pragma unroll
+    for (int apart = 1; apart < BLOCK; apart *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, apart));
+    scales(most, up, down);
+    unsigned high, low;
+    halves(__fmul_rn(__fmul_rn(weights[update], by_key), TILE_SCALE), __fmul_rn(value, up), high, low);
+    block.weights[update][0][0][row][column] = high, block.weights[update][1][0][row][column] = high >> 16;
+    block.weights[update][0][1][row][column] = low, block.weights[update][1][1][row][column] = low >> 16;
+    if (column == 0) block.back[update][row] = down;
+  }
 }

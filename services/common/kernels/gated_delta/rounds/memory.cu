@@ -3,7 +3,7 @@
 constexpr int PANEL = 64, PANEL_BYTES = 128;          // numbers of a swizzled row
 constexpr int ROWS_BYTES = BLOCK * PANEL_BYTES;       // of 16 rows, half of them wide
 constexpr int LINES = 32, LINES_BYTES = LINES * PANEL_BYTES;
-constexpr int PITCH = DIM + 4, SMALL_PITCH = 20;      // so that a warp's accesses meet no bank twice
+constexpr int PITCH = DIM + 4, SMALL_PITCH = 20, HALF_PITCH = 24;  // so that a warp's accesses meet no bank twice
 
 // Blocks that are prepared together: of few heads both that drafts may lie in, where memory allows it.
 constexpr int TOGETHER = PROGRAMS == 1 ? 2 : 1;
@@ -14,16 +14,18 @@ struct alignas(1024) Block {
   float base[LINES][PITCH];                           // what no state enters; later what rows read
   float query[BLOCK][PITCH];
   float lower[BLOCK][SMALL_PITCH], reads[BLOCK][SMALL_PITCH], solved[BLOCK][SMALL_PITCH], half[BLOCK][SMALL_PITCH];
-  float weights[2][BLOCK][SMALL_PITCH];               // of reads, and of updates
+  // What reads and updates weigh keys and values by: halves, and powers of two to be undone.
+  half_t weights[2][2][2][BLOCK][HALF_PITCH];
+  float back[2][BLOCK];
   int64 units[BLOCK];
-  float beta[BLOCK], ill[BLOCK], down[BLOCK], since[BLOCK], until[BLOCK];
+  float ill[4][BLOCK], beta[BLOCK], down[BLOCK], since[BLOCK], until[BLOCK];
 };
 
 struct Memory {
   Block blocks[TOGETHER];
   float conv[TAPS][3][DIM];
 };
-static_assert(sizeof(Memory) == TOGETHER * 74752 + 6144, "as `source.py` counts");
+static_assert(sizeof(Memory) == TOGETHER * 78848 + 6144, "as `source.py` counts");
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));

@@ -3,14 +3,43 @@
 // A CTA has a head. Rows since the last boundary, and the state, do not come from the kernel before: all that they need
 // is done while that one drains. The build puts the other files of this folder in front of this one.
 
-__device__ __forceinline__ void load_taps(Memory& memory, const float* conv, int stride_channel, int stride_tap, int head,
-                                          int k_heads, int heads) {
-  const int k_head = head / (heads / k_heads);
-  for (int place = threadIdx.x; place < TAPS * 3 * DIM; place += THREADS) {
-    const int tap = place / (3 * DIM), part = place / DIM % 3, column = place % DIM;
-    const int channel = part < 2 ? (part * k_heads + k_head) * DIM : (2 * k_heads + head) * DIM;
-    memory.conv[tap][part][column] = conv[(size_t)(channel + column) * stride_channel + (size_t)tap * stride_tap];
+__device__ __forceinline__ void load_taps(Memory& memory, const Span& span, const float* conv, int stride, int warp,
+                                          int lane) {
+#pragma unroll
+  for (int each = warp; each < TAPS * 3; each += WARPS) {
+    const float4 four = *reinterpret_cast<const float4*>(conv + each / 3 * stride + span.channel(each % 3) + lane * 4);
+    *reinterpret_cast<float4*>(&memory.conv[each / 3][each % 3][lane * 4]) = four;
   }
+}
+
+// Makes rows from `first` on; what further ones need is asked for meanwhile.
+template <bool FRESH>
+__device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int start, int place, int first, int end,
+                                          int warp, int lane) {
+  const int last = end * 3;
+  int unit = first * 3 + warp;
+  Raw raw[3];
+  if (unit < last) raw[0] = load_raw(span, start, place, unit / 3, unit % 3, lane);
+  if (unit + WARPS < last) raw[1] = load_raw(span, start, place, (unit + WARPS) / 3, (unit + WARPS) % 3, lane);
+#pragma unroll 1
+  for (; unit < last; unit += WARPS) {
+    const int row = unit / 3, part = unit % 3, after = unit + 2 * WARPS;
+    if (after < last) raw[2] = load_raw(span, start, place, after / 3, after % 3, lane);
+    if (FRESH && (part == 2 || span.keeps_keys))
+      *reinterpret_cast<uint2*>(span.kept_row(place + row) + span.channel(part) + lane * 4) = raw[0].taps[TAPS - 1];
+    make_part(memory.blocks[row / BLOCK], memory, span, raw[0], row % BLOCK, part, lane);
+    raw[0] = raw[1], raw[1] = raw[2];
+  }
+}
+
+// Rows of which a query or a key is no number count as absent.
+__device__ __forceinline__ void clear_broken(Memory& memory, int count, int warp, int lane) {
+  const Block& own = memory.blocks[lane / BLOCK % count];
+  const unsigned broken = __ballot_sync(~0u, own.ill[0][lane % BLOCK] + own.ill[1][lane % BLOCK] != 0.f);
+  if (!broken) return;
+  for (int row = warp; row < count * BLOCK; row += WARPS)
+    if (broken >> row & 1) clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
+  __syncthreads();
 }
 
 // Norms and gates one row of a head; a lane has four neighbours.
@@ -31,17 +60,21 @@ __device__ __forceinline__ void end_row(const Block& block, int row, int lane, u
 extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     delta_round(const half_t* into, half_t* ring, const float* conv, const float* decays, const float* bias,
                 const half_t* norm, const int64* slots, const int64* lengths, const int64* foldeds, float* states,
-                half_t* out, int stride_channel, int stride_tap, int width, int ring_rows, int k_heads, int heads,
+                half_t* out, int stride, int width, int ring_rows, int k_heads, int heads,
                 int features, int kept, float scale, float eps) {
   extern __shared__ unsigned char raw[];
   // The tensor cores' swizzle follows addresses.
   Memory& memory = *reinterpret_cast<Memory*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
   const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
   int lane = threadIdx.x % WARP;
+  allow_next();
   const int head = blockIdx.x, sequence = blockIdx.y;
   const int slot = (int)slots[sequence], length = (int)lengths[sequence], folded = (int)foldeds[sequence];
   const int reach = length + width, fold = length / BLOCK * BLOCK;
-  const Span span{into, ring, decays, bias, sequence, slot, length, reach, width, ring_rows, k_heads, heads, features, kept, scale};
+  const int group = heads / k_heads, k_head = head / group;
+  const Span span{into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, length, ring_rows,
+                  features, kept, k_head * DIM, (k_heads + k_head) * DIM, (2 * k_heads + head) * DIM,
+                  kept - 2 * heads + head, heads, head % group == 0, scale};
   float* own_state = states + ((size_t)slot * heads + head) * (DIM * DIM) + warp * 16;
   bool there = folded > 0, waited = false;
   State state;
@@ -50,11 +83,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
   bool moved = false;
   if constexpr (PROGRAMS > 1) {
     if (threadIdx.x == 0) prefetch(own_state);
-    load_taps(memory, conv, stride_channel, stride_tap, head, k_heads, heads);
+    load_taps(memory, span, conv, stride, warp, lane);
   } else {
     float x[DIM / 2];
     load_state(own_state, there, x, 0, lane);
-    load_taps(memory, conv, stride_channel, stride_tap, head, k_heads, heads);
+    load_taps(memory, span, conv, stride, warp, lane);
     state.take(x);
   }
   const uint2 weight = *reinterpret_cast<const uint2*>(norm + lane * 4);
@@ -65,27 +98,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     // A block whose rows are all old is alone: it does not wait.
     const int count = start + BLOCK > length && start + BLOCK < reach ? TOGETHER : 1, end = start + count * BLOCK;
     const int old = min(max(length - start, 0), count * BLOCK), real = min(reach, end) - start;
-#pragma unroll 1
-    for (int row = warp; row < old; row += WARPS)
-      make_row<false>(memory.blocks[row / BLOCK], memory, span, head, start + row, row % BLOCK, lane);
-    for (int row = real + warp; row < count * BLOCK; row += WARPS)
-      clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
+    const int place = start % ring_rows;
+    make_rows<false>(memory, span, start, place, 0, old, warp, lane);
+    for (int row = real + warp; row < count * BLOCK; row += WARPS) {
+      Block& block = memory.blocks[row / BLOCK];
+      const float none[4] = {0.f, 0.f, 0.f, 0.f};
+      clear_row(block, row % BLOCK, lane);
+      store_halves(block.values, row % BLOCK, lane * 4, none, 1.f);
+    }
     if (end > length && !waited) {
       await_previous();
-      allow_next();
       waited = true;
     }
-#pragma unroll 1
-    for (int row = old + warp; row < real; row += WARPS)
-      make_row<true>(memory.blocks[row / BLOCK], memory, span, head, start + row, row % BLOCK, lane);
+    if (warp == WARPS - 1) make_gates(memory, span, decays[head], bias[head], start, place, real, count, lane);
+    make_rows<true>(memory, span, start, place, old, real, warp, lane);
     uint2 z[2];
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
       const int row = old + warp + part * WARPS;
-      const half_t* gates = into + ((size_t)sequence * width + (start + row - length)) * features + kept + head * DIM;
+      const half_t* gates = span.into + (start + row - length) * features + kept + head * DIM;
       z[part] = row < real ? *reinterpret_cast<const uint2*>(gates + lane * 4) : make_uint2(0, 0);
     }
     __syncthreads();
+    clear_broken(memory, count, warp, lane);
     if (warp < count * 4) couple(memory.blocks[warp / 4], warp % 4, lane, start + (warp / 4 + 1) * BLOCK > length);
     __syncthreads();
     if (warp < count) invert(memory.blocks[warp], lane);

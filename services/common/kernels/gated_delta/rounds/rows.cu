@@ -1,20 +1,28 @@
-// Rows of a block as the recurrence takes them: convolved, activated and normalised, by a warp each.
+// Rows of a block as the recurrence takes them: convolved, activated and normalised. A warp makes queries, keys or values
+// of a row at a time, a lane four neighbours of them.
 
 struct Span {
-  const half_t* into;
-  half_t* ring;
-  const float *decay, *bias;
-  int sequence, slot, length, reach, width, ring_rows, k_heads, heads, features, kept;
+  const half_t* into;  // of the sequence
+  half_t* ring;        // of its slot
+  int length, ring_rows, features, kept;
+  int queries, keys, values, gates, gates_apart;  // where the head's begin in a row
+  bool keeps_keys;                                // the first head of those that share queries and keys
   float scale;
 
-  // Where a row at a position begins: in the ring below the length, in the span from there on.
-  __device__ const half_t* row(int position) const {
-    const size_t fresh = ((size_t)sequence * width + (position - length)) * features;
-    return position >= length ? into + fresh : kept_row(position);
+  // Where a row begins, `place` being its position modulo the ring's rows, or one turn off.
+  __device__ const half_t* row(int position, int place) const {
+    const bool fresh = position >= length;
+    return (fresh ? into : ring) + (fresh ? (position - length) * features : turned(place) * kept);
   }
-  __device__ half_t* kept_row(int position) const {
-    return ring + ((size_t)slot * ring_rows + position % ring_rows) * kept;
+  __device__ half_t* kept_row(int place) const { return ring + turned(place) * kept; }
+  __device__ int turned(int place) const {
+    return place + (place < 0 ? ring_rows : place >= ring_rows ? -ring_rows : 0);
   }
+  __device__ int channel(int part) const { return part == 0 ? queries : part == 1 ? keys : values; }
+};
+
+struct Raw {
+  uint2 taps[TAPS];
 };
 
 __device__ __forceinline__ int64 sum_of_warp(int64 x) {
@@ -23,8 +31,16 @@ __device__ __forceinline__ int64 sum_of_warp(int64 x) {
   return x;
 }
 
-__device__ __forceinline__ float most_of_warp(float x) {
-  return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(x)));  // of numbers that are not negative
+__device__ __forceinline__ Raw load_raw(const Span& span, int start, int place, int row, int part, int lane) {
+  Raw raw;
+  const int column = span.channel(part) + lane * 4;
+#pragma unroll
+  for (int tap = 0; tap < TAPS; ++tap) {
+    const int ahead = row + tap + 1 - TAPS;
+    const half_t* from = span.row(start + ahead, place + ahead) + column;
+    raw.taps[tap] = start + ahead >= 0 ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+  }
+  return raw;
 }
 
 // Stores four neighbours of a row as halves.
@@ -42,90 +58,71 @@ __device__ __forceinline__ void clear_row(Block& block, int row, int lane) {
   const float none[4] = {0.f, 0.f, 0.f, 0.f};
   store_halves(block.keys, row, lane * 4, none, 1.f);
   store_halves(block.queries, row, lane * 4, none, 1.f);
-  store_halves(block.values, row, lane * 4, none, 1.f);
   *reinterpret_cast<float4*>(&block.query[row][lane * 4]) = make_float4(0.f, 0.f, 0.f, 0.f);
-  if (lane == 0) block.beta[row] = 0.f, block.units[row] = 0, block.ill[row] = 0.f, block.down[row] = 0.f;
 }
 
-// Makes one row; a row of the span is kept in the ring, too.
-template <bool FRESH>
-__device__ __forceinline__ void make_row(Block& block, const Memory& memory, const Span& span, int head, int position, int row,
-                                         int lane) {
-  const int group = span.heads / span.k_heads, k_head = head / group, column = lane * 4;
-  const int first[3] = {k_head * DIM + column, (span.k_heads + k_head) * DIM + column,
-                        2 * span.k_heads * DIM + head * DIM + column};
-  uint2 raw[TAPS][3];
+__device__ __forceinline__ void make_part(Block& block, const Memory& memory, const Span& span, const Raw& raw, int row,
+                                          int part, int lane) {
+  const int column = lane * 4;
+  float x[4] = {0.f, 0.f, 0.f, 0.f}, nothing = 0.f;
 #pragma unroll
   for (int tap = 0; tap < TAPS; ++tap) {
-    const int at = position + tap + 1 - TAPS;
-    const half_t* from = span.row(at);
-#pragma unroll
-    for (int part = 0; part < 3; ++part)
-      raw[tap][part] = at >= 0 ? *reinterpret_cast<const uint2*>(from + first[part]) : make_uint2(0, 0);
+    const float4 weight = *reinterpret_cast<const float4*>(&memory.conv[tap][part][column]);
+    x[0] = __fmaf_rn(low_of(raw.taps[tap].x), weight.x, x[0]);
+    x[1] = __fmaf_rn(high_of(raw.taps[tap].x), weight.y, x[1]);
+    x[2] = __fmaf_rn(low_of(raw.taps[tap].y), weight.z, x[2]);
+    x[3] = __fmaf_rn(high_of(raw.taps[tap].y), weight.w, x[3]);
   }
-  const half_t* gate = span.row(position) + span.kept - 2 * span.heads + head;
-  const half_t raw_logit = gate[0], raw_slope = gate[span.heads];
-  if constexpr (FRESH) {
-    half_t* kept = span.kept_row(position);
-    if (head % group == 0) {
-      *reinterpret_cast<uint2*>(kept + first[0]) = raw[TAPS - 1][0];
-      *reinterpret_cast<uint2*>(kept + first[1]) = raw[TAPS - 1][1];
-    }
-    *reinterpret_cast<uint2*>(kept + first[2]) = raw[TAPS - 1][2];
-    if (lane == 0) {
-      kept += span.kept - 2 * span.heads + head;
-      kept[0] = raw_logit, kept[span.heads] = raw_slope;
-    }
-  }
-  float x[3][4];
-#pragma unroll
-  for (int part = 0; part < 3; ++part) {
-#pragma unroll
-    for (int each = 0; each < 4; ++each) x[part][each] = 0.f;
-#pragma unroll
-    for (int tap = 0; tap < TAPS; ++tap) {
-      const float4 weight = *reinterpret_cast<const float4*>(&memory.conv[tap][part][column]);
-      x[part][0] = __fmaf_rn(low_of(raw[tap][part].x), weight.x, x[part][0]);
-      x[part][1] = __fmaf_rn(high_of(raw[tap][part].x), weight.y, x[part][1]);
-      x[part][2] = __fmaf_rn(low_of(raw[tap][part].y), weight.z, x[part][2]);
-      x[part][3] = __fmaf_rn(high_of(raw[tap][part].y), weight.w, x[part][3]);
-    }
-#pragma unroll
-    for (int each = 0; each < 4; ++each) x[part][each] = silu(x[part][each]);
-  }
-  bool broken = false, bad = false;
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    int64 units = 0;
-#pragma unroll
-    for (int each = 0; each < 4; ++each) units += square(x[part][each]);
-    const float by = __fmul_rn(root(__fadd_rn(from_squares(sum_of_warp(units)), 1e-6f)), part ? 1.f : span.scale);
-#pragma unroll
-    for (int each = 0; each < 4; ++each) {
-      x[part][each] = __fmul_rn(bounded(x[part][each]), by);
-      broken |= !finite(x[part][each]);
-    }
-  }
-  broken = __any_sync(~0u, broken);
-  float most = 0.f, up, down;
 #pragma unroll
   for (int each = 0; each < 4; ++each) {
-    if (broken) x[0][each] = 0.f, x[1][each] = 0.f;
-    if (!finite(x[2][each])) x[2][each] = 0.f, bad = true;
-    most = fmaxf(most, fabsf(x[2][each]));
+    x[each] = silu(x[each]);
+    nothing = __fmaf_rn(x[each], 0.f, nothing);
   }
-  bad = __any_sync(~0u, bad);
-  scales(most_of_warp(most), up, down);
-  store_halves(block.queries, row, column, x[0], TILE_SCALE);
-  store_halves(block.keys, row, column, x[1], TILE_SCALE);
-  store_halves(block.values, row, column, x[2], up);
-  *reinterpret_cast<float4*>(&block.query[row][column]) = make_float4(x[0][0], x[0][1], x[0][2], x[0][3]);
-  const float logit = wide(raw_logit), g = __fmul_rn(softplus(__fadd_rn(wide(raw_slope), span.bias[head])), span.decay[head]);
-  const bool sound = finite(logit) && finite(g);
-  if (lane == 0) {
-    block.beta[row] = sound ? sigmoid(logit) : 0.f;
-    block.units[row] = sound ? decay_units(g) : 0;
-    block.ill[row] = sound && !broken && !bad ? 0.f : nan();
-    block.down[row] = down;
+  const bool broken = __any_sync(~0u, nothing != 0.f);
+  if (part < 2) {
+    const int64 units = sum_of_warp(square(x[0]) + square(x[1]) + square(x[2]) + square(x[3]));
+    const float by = __fmul_rn(root(__fadd_rn(from_squares(units), 1e-6f)), part ? 1.f : span.scale);
+#pragma unroll
+    for (int each = 0; each < 4; ++each) x[each] = __fmul_rn(fminf(fmaxf(x[each], -LARGEST), LARGEST), by);
+    store_halves(part ? block.keys : block.queries, row, column, x, TILE_SCALE);
+    if (part == 0) *reinterpret_cast<float4*>(&block.query[row][column]) = make_float4(x[0], x[1], x[2], x[3]);
+  } else {
+    float most = 0.f, up, down;
+#pragma unroll
+    for (int each = 0; each < 4; ++each) {
+      if (broken && !finite(x[each])) x[each] = 0.f;
+      most = fmaxf(most, fabsf(x[each]));
+    }
+    // Bits of numbers that are not negative are in their order.
+    scales(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most))), up, down);
+    store_halves(block.values, row, column, x, up);
+    if (lane == 0) block.down[row] = down;
   }
+  if (lane == 0) block.ill[part][row] = broken ? nan() : 0.f;
+}
+
+// A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.
+__device__ __forceinline__ void make_gates(Memory& memory, const Span& span, float decay, float bias, int start, int place,
+                                           int real, int count, int lane) {
+  if (lane >= count * BLOCK) return;
+  Block& block = memory.blocks[lane / BLOCK];
+  const int row = lane % BLOCK;
+  float beta = 0.f, ill = 0.f;
+  int64 units = 0;
+  if (lane < real) {
+    const half_t* gate = span.row(start + lane, place + lane) + span.gates;
+    const half_t raw_logit = gate[0], raw_slope = gate[span.gates_apart];
+    if (start + lane >= span.length) {
+      half_t* kept = span.kept_row(place + lane) + span.gates;
+      kept[0] = raw_logit, kept[span.gates_apart] = raw_slope;
+    }
+    const float logit = wide(raw_logit), g = __fmul_rn(softplus(__fadd_rn(wide(raw_slope), bias)), decay);
+    if (finite(logit) && finite(g))
+      beta = sigmoid(logit), units = decay_units(g);
+    else
+      ill = nan();
+  } else {
+    block.ill[0][row] = block.ill[1][row] = block.ill[2][row] = 0.f, block.down[row] = 0.f;
+  }
+  block.beta[row] = beta, block.units[row] = units, block.ill[3][row] = ill;
 }

@@ -73,6 +73,13 @@ __device__ __forceinline__ void store_state(float* state, const float* x, int fi
   }
 }
 
+// A 16 x 16 operand from what a lane has of it: rows lane / 4 and 8 below, columns in pairs.
+__device__ __forceinline__ void operand(const float (&x)[2][4], unsigned (&high)[4], unsigned (&low)[4]) {
+#pragma unroll
+  for (int part = 0; part < 4; ++part)
+    halves(x[part % 2][part / 2 * 2], x[part % 2][part / 2 * 2 + 1], high[part], low[part]);
+}
+
 // The state after a block, from what its lines found, into `x`; stored where the block is complete.
 __device__ __forceinline__ void advance(const Block& block, const float (&found)[LINES / 2], float* state, bool there,
                                         bool complete, float (&x)[DIM / 2], int lane) {
