@@ -1,7 +1,8 @@
 """python -m tests.bench.gpu.delta: Gated DeltaNet of all layers in one captured graph, compared and timed.
 
 First rows are compared with the token loop in float64 and between cuts, by their bits; then rounds and chunks are timed
-by cut. A round whose cut is None is that of the one kernel which serves. A table, then one line of JSON; exits with 1 when anything differs. Kernels are compiled side by side before.
+by cut. A round without one goes through the kernel of its own. A table, then one line of JSON; exits with 1 when
+anything differs. Kernels are compiled side by side before.
 """
 
 from __future__ import annotations

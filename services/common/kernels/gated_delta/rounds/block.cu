@@ -17,29 +17,37 @@ __device__ __forceinline__ void couple(Block& block, int warp, int lane, bool re
     if (lane < BLOCK) block.since[lane] = power(from_units(total)), block.until[lane] = power(from_units(whole - total));
   }
   if (scores && !read) return;
-  float sums[4] = {0.f, 0.f, 0.f, 0.f};
+  unsigned rows_of[2][DIM / 16][4], keys_of[2][DIM / 32][4];
+#pragma unroll
+  for (int low = 1; low >= 0; --low) {
+#pragma unroll
+    for (int deep = 0; deep < DIM; deep += 16)
+      load_four(rows_of[low][deep / 16], rows + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, lane % 16, deep + lane / 16 * 8));
+#pragma unroll
+    for (int deep = 0; deep < DIM; deep += 32)
+      load_four(keys_of[low][deep / 32], keys + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, first + lane % 8, deep + lane / 8 * 8));
+  }
+  float decays[4], sums[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+  for (int number = 0; number < 4; ++number) {
+    const int64 here = __shfl_sync(~0u, total, lane / 4 + number / 2 * 8), there = __shfl_sync(~0u, total, column + number % 2);
+    decays[number] = power(from_units(here - there));
+  }
 #pragma unroll
   for (int term = 0; term < 3; ++term) {  // high by low, low by high, high by high
-    const unsigned from = rows + (term == 1 ? 2 * ROWS_BYTES : 0), by = keys + (term == 0 ? 2 * ROWS_BYTES : 0);
 #pragma unroll
-    for (int deep = 0; deep < DIM; deep += 32) {
-      unsigned a[2][4], b[4];
-      load_four(a[0], from + eight_at(ROWS_BYTES, lane % 16, deep + lane / 16 * 8));
-      load_four(a[1], from + eight_at(ROWS_BYTES, lane % 16, deep + 16 + lane / 16 * 8));
-      load_four(b, by + eight_at(ROWS_BYTES, first + lane % 8, deep + lane / 8 * 8));
-      multiply(sums, a[0], b[0], b[1]);
-      multiply(sums, a[1], b[2], b[3]);
+    for (int deep = 0; deep < DIM / 16; ++deep) {
+      const unsigned(&by)[4] = keys_of[term == 0][deep / 2];
+      multiply(sums, rows_of[term == 1][deep], by[deep % 2 * 2], by[deep % 2 * 2 + 1]);
     }
   }
 #pragma unroll
   for (int below = 0; below < 2; ++below) {
     const int row = lane / 4 + below * 8;
-    const int64 total_here = __shfl_sync(~0u, total, row);
 #pragma unroll
     for (int each = 0; each < 2; ++each) {
       const int other = column + each;
-      const float decay = power(from_units(total_here - __shfl_sync(~0u, total, other)));
-      const float met = __fmul_rn(__fmul_rn(sums[below * 2 + each], TILE_BACK), decay);
+      const float met = __fmul_rn(__fmul_rn(sums[below * 2 + each], TILE_BACK), decays[below * 2 + each]);
       if (scores)
         block.reads[row][other] = row >= other ? met : 0.f;
       else {

@@ -6,54 +6,53 @@ __device__ __forceinline__ void factor(Block& block, int warp, int lane) {
   const int row = lane / 4, column = warp * 16;
   const unsigned weights = shared_address(&block.weights[READS ? 0 : 1][0][0][lane % 16][lane / 16 * 8]);
   constexpr unsigned TILE = BLOCK * HALF_PITCH * 2;
-  unsigned high[4], low[4], by_high[4], by_low[4];
+  // Of keys, then of values: weights, what they weigh, and sums of eight columns each.
+  unsigned high[2][4], low[2][4], by_high[2][4], by_low[2][4];
   const unsigned at = eight_at(ROWS_BYTES, lane % 16, column + lane / 16 * 8);
-  load_four(high, weights);
-  load_four(low, weights + TILE);
-  load_four_turned(by_high, shared_address(block.keys) + at);
-  load_four_turned(by_low, shared_address(block.keys) + 2 * ROWS_BYTES + at);
 #pragma unroll
-  for (int eight = 0; eight < 2; ++eight) {
-    float sums[4] = {0.f, 0.f, 0.f, 0.f};
-    multiply(sums, high, by_low[eight * 2], by_low[eight * 2 + 1]);
-    multiply(sums, low, by_high[eight * 2], by_high[eight * 2 + 1]);
-    multiply(sums, high, by_high[eight * 2], by_high[eight * 2 + 1]);
+  for (int kind = 0; kind < 2; ++kind) {
+    const unsigned tile = shared_address(kind ? block.values : block.keys) + at;
+    load_four(high[kind], weights + kind * 2 * TILE);
+    load_four_turned(by_low[kind], tile + 2 * ROWS_BYTES);
+    load_four(low[kind], weights + (kind * 2 + 1) * TILE);
+    load_four_turned(by_high[kind], tile);
+  }
+  float sums[2][2][4] = {};
+  // Small terms first; of keys high by low, of values low by high begins. Four sums are added side by side.
 #pragma unroll
-    for (int below = 0; below < 2; ++below) {
-      const int own = row + below * 8, line = own + (READS ? BLOCK : 0), first = column + eight * 8;
-      float x = __fmul_rn(sums[below * 2], TILE_BACK), y = __fmul_rn(sums[below * 2 + 1], TILE_BACK);
-      if constexpr (READS) {
-        const float2 query = *reinterpret_cast<const float2*>(&block.query[own][first + lane % 4 * 2]);
-        x = __fadd_rn(x, __fmul_rn(query.x, block.since[own]));
-        y = __fadd_rn(y, __fmul_rn(query.y, block.since[own]));
-      }
-      unsigned upper, rest;
-      halves(__fmul_rn(x, TILE_SCALE), __fmul_rn(y, TILE_SCALE), upper, rest);
-      unsigned char* to = &block.factors[0][0][0] + eight_at(LINES_BYTES, line, first) + lane % 4 * 4;
-      *reinterpret_cast<unsigned*>(to) = upper;
-      *reinterpret_cast<unsigned*>(to + 2 * LINES_BYTES) = rest;
+  for (int term = 0; term < 3; ++term) {
+#pragma unroll
+    for (int own = 0; own < 4; ++own) {
+      const int kind = own / 2, eight = own % 2;
+      const bool by_rest = term == kind;
+      const unsigned(&left)[4] = term == 1 - kind ? low[kind] : high[kind];
+      const unsigned(&right)[4] = by_rest ? by_low[kind] : by_high[kind];
+      multiply(sums[kind][eight], left, right[eight * 2], right[eight * 2 + 1]);
     }
   }
-  load_four(high, weights + 2 * TILE);
-  load_four(low, weights + 3 * TILE);
-  load_four_turned(by_high, shared_address(block.values) + at);
-  load_four_turned(by_low, shared_address(block.values) + 2 * ROWS_BYTES + at);
 #pragma unroll
-  for (int eight = 0; eight < 2; ++eight) {
-    float sums[4] = {0.f, 0.f, 0.f, 0.f};
-    multiply(sums, low, by_high[eight * 2], by_high[eight * 2 + 1]);
-    multiply(sums, high, by_low[eight * 2], by_low[eight * 2 + 1]);
-    multiply(sums, high, by_high[eight * 2], by_high[eight * 2 + 1]);
-#pragma unroll
-    for (int below = 0; below < 2; ++below) {
-      const int own = row + below * 8, line = own + (READS ? BLOCK : 0);
-      const float back = block.back[READS ? 0 : 1][own];
-      float x = __fmul_rn(sums[below * 2], back), y = __fmul_rn(sums[below * 2 + 1], back);
-      if constexpr (READS) {
-        const float ill = block.ill[0][own] + block.ill[1][own] + (block.ill[2][own] + block.ill[3][own]);
-        x = __fadd_rn(x, ill), y = __fadd_rn(y, ill);
-      }
-      *reinterpret_cast<float2*>(&block.base[line][column + eight * 8 + lane % 4 * 2]) = make_float2(x, y);
+  for (int own = 0; own < 4; ++own) {
+    const int eight = own / 2, below = own % 2, line_row = row + below * 8, line = line_row + (READS ? BLOCK : 0);
+    const int first = column + eight * 8;
+    const float(&of_keys)[4] = sums[0][eight];
+    float x = __fmul_rn(of_keys[below * 2], TILE_BACK), y = __fmul_rn(of_keys[below * 2 + 1], TILE_BACK);
+    if constexpr (READS) {
+      const float2 query = *reinterpret_cast<const float2*>(&block.query[line_row][first + lane % 4 * 2]);
+      x = __fadd_rn(x, __fmul_rn(query.x, block.since[line_row]));
+      y = __fadd_rn(y, __fmul_rn(query.y, block.since[line_row]));
     }
+    unsigned upper, rest;
+    halves(__fmul_rn(x, TILE_SCALE), __fmul_rn(y, TILE_SCALE), upper, rest);
+    unsigned char* to = &block.factors[0][0][0] + eight_at(LINES_BYTES, line, first) + lane % 4 * 4;
+    *reinterpret_cast<unsigned*>(to) = upper;
+    *reinterpret_cast<unsigned*>(to + 2 * LINES_BYTES) = rest;
+    const float(&of_values)[4] = sums[1][eight];
+    const float back = block.back[READS ? 0 : 1][line_row];
+    x = __fmul_rn(of_values[below * 2], back), y = __fmul_rn(of_values[below * 2 + 1], back);
+    if constexpr (READS) {
+      const float ill = block.ill[0][line_row] + block.ill[1][line_row] + (block.ill[2][line_row] + block.ill[3][line_row]);
+      x = __fadd_rn(x, ill), y = __fadd_rn(y, ill);
+    }
+    *reinterpret_cast<float2*>(&block.base[line][first + lane % 4 * 2]) = make_float2(x, y);
   }
 }

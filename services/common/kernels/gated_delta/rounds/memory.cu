@@ -7,6 +7,8 @@ constexpr int PITCH = DIM + 4, SMALL_PITCH = 20, HALF_PITCH = 24;  // so that a 
 
 // Blocks that are prepared together: of few heads both that drafts may lie in, where memory allows it.
 constexpr int TOGETHER = PROGRAMS == 1 ? 2 : 1;
+// Neighbouring rows that a warp makes side by side, so that neither's steps wait for one another; registers must allow it.
+constexpr int ABREAST = PROGRAMS == 1 ? 2 : 1;
 
 struct alignas(1024) Block {
   unsigned char factors[2][2][LINES_BYTES];           // high and low: lines that multiply a state, K-major

@@ -12,22 +12,29 @@ __device__ __forceinline__ void load_taps(Memory& memory, const Span& span, cons
   }
 }
 
-// Makes rows from `first` on; what further ones need is asked for meanwhile.
-template <bool FRESH>
+// Makes rows from `first` on, `COUNT` at a time; what further ones need is asked for meanwhile.
+template <bool FRESH, int COUNT>
 __device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int start, int place, int first, int end,
                                           int warp, int lane) {
-  const int last = end * 3;
-  int unit = first * 3 + warp;
-  Raw raw[3];
-  if (unit < last) raw[0] = load_raw(span, start, place, unit / 3, unit % 3, lane);
-  if (unit + WARPS < last) raw[1] = load_raw(span, start, place, (unit + WARPS) / 3, (unit + WARPS) % 3, lane);
+  const int last = (end - first + COUNT - 1) / COUNT * 3;
+  int unit = warp;
+  Raw<COUNT> raw[3];
+#pragma unroll
+  for (int ahead = 0; ahead < 2; ++ahead) {
+    const int own = unit + ahead * WARPS;
+    if (own < last) raw[ahead] = load_raw<COUNT>(span, start, place, first + own / 3 * COUNT, end, own % 3, lane);
+  }
 #pragma unroll 1
   for (; unit < last; unit += WARPS) {
-    const int row = unit / 3, part = unit % 3, after = unit + 2 * WARPS;
-    if (after < last) raw[2] = load_raw(span, start, place, after / 3, after % 3, lane);
-    if (FRESH && (part == 2 || span.keeps_keys))
-      *reinterpret_cast<uint2*>(span.kept_row(place + row) + span.channel(part) + lane * 4) = raw[0].taps[TAPS - 1];
-    make_part(memory.blocks[row / BLOCK], memory, span, raw[0], row % BLOCK, part, lane);
+    const int row = first + unit / 3 * COUNT, part = unit % 3, after = unit + 2 * WARPS;
+    if (after < last) raw[2] = load_raw<COUNT>(span, start, place, first + after / 3 * COUNT, end, after % 3, lane);
+    if (FRESH && (part == 2 || span.keeps_keys)) {
+#pragma unroll
+      for (int own = 0; own < COUNT; ++own)
+        if (row + own < end)
+          *reinterpret_cast<uint2*>(span.kept_row(place + row + own) + span.channel(part) + lane * 4) = raw[0].rows[TAPS - 1 + own];
+    }
+    make_part<COUNT>(memory, span, raw[0], row, end, part, lane);
     raw[0] = raw[1], raw[1] = raw[2];
   }
 }
@@ -40,6 +47,18 @@ __device__ __forceinline__ void clear_broken(Memory& memory, int count, int warp
   for (int row = warp; row < count * BLOCK; row += WARPS)
     if (broken >> row & 1) clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
   __syncthreads();
+}
+
+// Asks for what gates a warp's rows of the span, and for the norm's weight.
+__device__ __forceinline__ void load_ends(const Span& span, const half_t* norm, int start, int old, int real, uint2 (&z)[2],
+                                          uint2& weight, int warp, int lane) {
+  weight = *reinterpret_cast<const uint2*>(norm + lane * 4);
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    const int row = old + warp + part * WARPS;
+    const half_t* gates = span.into + (start + row - span.length) * span.features + span.kept + span.head * DIM;
+    z[part] = row < real ? *reinterpret_cast<const uint2*>(gates + lane * 4) : make_uint2(0, 0);
+  }
 }
 
 // Norms and gates one row of a head; a lane has four neighbours.
@@ -74,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
   const int group = heads / k_heads, k_head = head / group;
   const Span span{into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, length, ring_rows,
                   features, kept, k_head * DIM, (k_heads + k_head) * DIM, (2 * k_heads + head) * DIM,
-                  kept - 2 * heads + head, heads, head % group == 0, scale};
+                  kept - 2 * heads + head, heads, head, head % group == 0, scale};
   float* own_state = states + ((size_t)slot * heads + head) * (DIM * DIM) + warp * 16;
   bool there = folded > 0, waited = false;
   State state;
@@ -86,11 +105,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     load_taps(memory, span, conv, stride, warp, lane);
   } else {
     float x[DIM / 2];
-    load_state(own_state, there, x, 0, lane);
+    load_state<DIM / 2>(own_state, there, x, 0, lane);
     load_taps(memory, span, conv, stride, warp, lane);
     state.take(x);
   }
-  const uint2 weight = *reinterpret_cast<const uint2*>(norm + lane * 4);
   __syncthreads();
 #pragma unroll 1
   for (int start = folded; start < reach;) {
@@ -99,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     const int count = start + BLOCK > length && start + BLOCK < reach ? TOGETHER : 1, end = start + count * BLOCK;
     const int old = min(max(length - start, 0), count * BLOCK), real = min(reach, end) - start;
     const int place = start % ring_rows;
-    make_rows<false>(memory, span, start, place, 0, old, warp, lane);
+    make_rows<false, ABREAST>(memory, span, start, place, 0, old, warp, lane);
     for (int row = real + warp; row < count * BLOCK; row += WARPS) {
       Block& block = memory.blocks[row / BLOCK];
       const float none[4] = {0.f, 0.f, 0.f, 0.f};
@@ -111,14 +129,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       waited = true;
     }
     if (warp == WARPS - 1) make_gates(memory, span, decays[head], bias[head], start, place, real, count, lane);
-    make_rows<true>(memory, span, start, place, old, real, warp, lane);
-    uint2 z[2];
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const int row = old + warp + part * WARPS;
-      const half_t* gates = span.into + (start + row - length) * features + kept + head * DIM;
-      z[part] = row < real ? *reinterpret_cast<const uint2*>(gates + lane * 4) : make_uint2(0, 0);
-    }
+    if (real - old > WARPS)
+      make_rows<true, ABREAST>(memory, span, start, place, old, real, warp, lane);
+    else
+      make_rows<true, 1>(memory, span, start, place, old, real, warp, lane);
+    uint2 z[2], weight;
+    if constexpr (PROGRAMS == 1) load_ends(span, norm, start, old, real, z, weight, warp, lane);
     __syncthreads();
     clear_broken(memory, count, warp, lane);
     if (warp < count * 4) couple(memory.blocks[warp / 4], warp % 4, lane, start + (warp / 4 + 1) * BLOCK > length);
@@ -146,8 +162,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
 #pragma unroll
           for (int number = 0; number < DIM / 2; ++number) x[number] = aside[number];
         } else
-          load_state(own_state, there, x, 0, lane);
+          load_state<DIM / 2>(own_state, there, x, 0, lane);
         state.take(x);
+      }
+      float before[EARLY + 1];
+      if constexpr (EARLY > 0) {
+        if (next < reach) load_state<EARLY>(own_state, there, before, 0, lane);
       }
       float found[LINES / 2];
       state.times(block, found);
@@ -160,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       }
       if (next >= reach) break;
       float x[DIM / 2];
-      advance(block, found, own_state, there, next == fold, x, lane);
+      advance(block, found, own_state, there, next == fold, before, x, lane);
       there |= next == fold;
       if constexpr (PROGRAMS > 1) {
         // Registers are short while a block is prepared.
@@ -171,6 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       } else
         state.take(x);
     }
+    if constexpr (PROGRAMS > 1) load_ends(span, norm, start, old, real, z, weight, warp, lane);
     __syncthreads();
 #pragma unroll
     for (int part = 0; part < 2; ++part) {

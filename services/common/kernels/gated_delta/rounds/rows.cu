@@ -5,7 +5,7 @@ struct Span {
   const half_t* into;  // of the sequence
   half_t* ring;        // of its slot
   int length, ring_rows, features, kept;
-  int queries, keys, values, gates, gates_apart;  // where the head's begin in a row
+  int queries, keys, values, gates, gates_apart, head;  // where the head's begin in a row
   bool keeps_keys;                                // the first head of those that share queries and keys
   float scale;
 
@@ -21,8 +21,10 @@ struct Span {
   __device__ int channel(int part) const { return part == 0 ? queries : part == 1 ? keys : values; }
 };
 
+// What one row, or two neighbours, are made of.
+template <int COUNT>
 struct Raw {
-  uint2 taps[TAPS];
+  uint2 rows[TAPS + COUNT - 1];
 };
 
 __device__ __forceinline__ int64 sum_of_warp(int64 x) {
@@ -31,14 +33,19 @@ __device__ __forceinline__ int64 sum_of_warp(int64 x) {
   return x;
 }
 
-__device__ __forceinline__ Raw load_raw(const Span& span, int start, int place, int row, int part, int lane) {
-  Raw raw;
+template <int COUNT>
+__device__ __forceinline__ Raw<COUNT> load_raw(const Span& span, int start, int place, int row, int end, int part,
+                                               int lane) {
+  Raw<COUNT> raw;
   const int column = span.channel(part) + lane * 4;
+  int at = start + row + 1 - TAPS, turn = span.turned(place + row + 1 - TAPS);
 #pragma unroll
-  for (int tap = 0; tap < TAPS; ++tap) {
-    const int ahead = row + tap + 1 - TAPS;
-    const half_t* from = span.row(start + ahead, place + ahead) + column;
-    raw.taps[tap] = start + ahead >= 0 ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+  for (int each = 0; each < TAPS + COUNT - 1; ++each) {
+    const bool fresh = at >= span.length, there = at >= 0 && (each < TAPS || row + 1 < end);
+    const half_t* from = (fresh ? span.into : span.ring) + ((fresh ? (at - span.length) * span.features : turn * span.kept) + column);
+    raw.rows[each] = there ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+    ++at;
+    turn = turn + 1 == span.ring_rows ? 0 : turn + 1;
   }
   return raw;
 }
@@ -61,27 +68,19 @@ __device__ __forceinline__ void clear_row(Block& block, int row, int lane) {
   *reinterpret_cast<float4*>(&block.query[row][lane * 4]) = make_float4(0.f, 0.f, 0.f, 0.f);
 }
 
-__device__ __forceinline__ void make_part(Block& block, const Memory& memory, const Span& span, const Raw& raw, int row,
-                                          int part, int lane) {
+__device__ __forceinline__ void add_tap(float (&x)[4], uint2 raw, float4 weight) {
+  x[0] = __fmaf_rn(low_of(raw.x), weight.x, x[0]);
+  x[1] = __fmaf_rn(high_of(raw.x), weight.y, x[1]);
+  x[2] = __fmaf_rn(low_of(raw.y), weight.z, x[2]);
+  x[3] = __fmaf_rn(high_of(raw.y), weight.w, x[3]);
+}
+
+// Stores four neighbours of a convolved row, of its queries or keys (divided by their length) or of its values.
+__device__ __forceinline__ void store_part(Block& block, float (&x)[4], int64 units, float scale, bool broken, int row,
+                                           int part, int lane) {
   const int column = lane * 4;
-  float x[4] = {0.f, 0.f, 0.f, 0.f}, nothing = 0.f;
-#pragma unroll
-  for (int tap = 0; tap < TAPS; ++tap) {
-    const float4 weight = *reinterpret_cast<const float4*>(&memory.conv[tap][part][column]);
-    x[0] = __fmaf_rn(low_of(raw.taps[tap].x), weight.x, x[0]);
-    x[1] = __fmaf_rn(high_of(raw.taps[tap].x), weight.y, x[1]);
-    x[2] = __fmaf_rn(low_of(raw.taps[tap].y), weight.z, x[2]);
-    x[3] = __fmaf_rn(high_of(raw.taps[tap].y), weight.w, x[3]);
-  }
-#pragma unroll
-  for (int each = 0; each < 4; ++each) {
-    x[each] = silu(x[each]);
-    nothing = __fmaf_rn(x[each], 0.f, nothing);
-  }
-  const bool broken = __any_sync(~0u, nothing != 0.f);
   if (part < 2) {
-    const int64 units = sum_of_warp(square(x[0]) + square(x[1]) + square(x[2]) + square(x[3]));
-    const float by = __fmul_rn(root(__fadd_rn(from_squares(units), 1e-6f)), part ? 1.f : span.scale);
+    const float by = __fmul_rn(root(__fadd_rn(from_squares(units), 1e-6f)), part ? 1.f : scale);
 #pragma unroll
     for (int each = 0; each < 4; ++each) x[each] = __fmul_rn(fminf(fmaxf(x[each], -LARGEST), LARGEST), by);
     store_halves(part ? block.keys : block.queries, row, column, x, TILE_SCALE);
@@ -99,6 +98,50 @@ __device__ __forceinline__ void make_part(Block& block, const Memory& memory, co
     if (lane == 0) block.down[row] = down;
   }
   if (lane == 0) block.ill[part][row] = broken ? nan() : 0.f;
+}
+
+template <int COUNT>
+__device__ __forceinline__ void make_part(Memory& memory, const Span& span, const Raw<COUNT>& raw, int row, int end,
+                                          int part, int lane) {
+  float x[COUNT][4];
+#pragma unroll
+  for (int own = 0; own < COUNT; ++own) x[own][0] = x[own][1] = x[own][2] = x[own][3] = 0.f;
+#pragma unroll
+  for (int tap = 0; tap < TAPS; ++tap) {
+    const float4 weight = *reinterpret_cast<const float4*>(&memory.conv[tap][part][lane * 4]);
+#pragma unroll
+    for (int own = 0; own < COUNT; ++own) add_tap(x[own], raw.rows[tap + own], weight);
+  }
+  int64 units[COUNT];
+  bool broken[COUNT];
+#pragma unroll
+  for (int own = 0; own < COUNT; ++own) {
+    float nothing = 0.f;
+    units[own] = 0;
+#pragma unroll
+    for (int each = 0; each < 4; ++each) {
+      x[own][each] = silu(x[own][each]);
+      nothing = __fmaf_rn(x[own][each], 0.f, nothing);
+    }
+    broken[own] = nothing != 0.f;
+  }
+  if (part < 2) {
+#pragma unroll
+    for (int own = 0; own < COUNT; ++own)
+      units[own] = square(x[own][0]) + square(x[own][1]) + square(x[own][2]) + square(x[own][3]);
+    // Both rows' sums side by side: neither waits for the other.
+#pragma unroll
+    for (int apart = WARP / 2; apart; apart /= 2) {
+#pragma unroll
+      for (int own = 0; own < COUNT; ++own) units[own] += __shfl_xor_sync(~0u, units[own], apart);
+    }
+  }
+#pragma unroll
+  for (int own = 0; own < COUNT; ++own) {
+    broken[own] = __any_sync(~0u, broken[own]);
+    if (row + own < end)
+      store_part(memory.blocks[(row + own) / BLOCK], x[own], units[own], span.scale, broken[own], (row + own) % BLOCK, part, lane);
+  }
 }
 
 // A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.

@@ -1,7 +1,7 @@
 // Columns of a head's state: a warp has 16 of them, as operands in registers; a lane has two, at every
 // fourth pair of depth.
 
-constexpr int STEPS = DIM / 16, LOADED = PROGRAMS > 1 ? 8 : 64;
+constexpr int STEPS = DIM / 16, LOADED = 8, EARLY = PROGRAMS > 1 ? 0 : 32;
 
 struct State {
   unsigned high[STEPS][4], low[STEPS][4];
@@ -54,7 +54,7 @@ struct State {
 
 // A lane's columns are neighbours, so that both come at once: which row of an operand a column is does not matter.
 template <int COUNT>
-__device__ __forceinline__ void load_state(const float* state, bool there, float (&x)[COUNT], int first, int lane) {
+__device__ __forceinline__ void load_state(const float* state, bool there, float* x, int first, int lane) {
 #pragma unroll
   for (int pair = 0; pair < COUNT / 2; ++pair) {
     const int depth = (first / 4 + pair / 2) * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
@@ -80,9 +80,10 @@ __device__ __forceinline__ void operand(const float (&x)[2][4], unsigned (&high)
     halves(x[part % 2][part / 2 * 2], x[part % 2][part / 2 * 2 + 1], high[part], low[part]);
 }
 
-// The state after a block, from what its lines found, into `x`; stored where the block is complete.
+// The state after a block, from what its lines found, into `x`; stored where the block is complete. What a part of
+// it was is at hand where registers allow it.
 __device__ __forceinline__ void advance(const Block& block, const float (&found)[LINES / 2], float* state, bool there,
-                                        bool complete, float (&x)[DIM / 2], int lane) {
+                                        bool complete, const float* before, float (&x)[DIM / 2], int lane) {
   float update[2][4], down[2];
 #pragma unroll
   for (int below = 0; below < 2; ++below) {
@@ -111,16 +112,15 @@ __device__ __forceinline__ void advance(const Block& block, const float (&found)
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int number = 0; number < DIM / 2; ++number) asm volatile("" : "+f"(x[number])::"memory");
-  // A few at once: registers are short.
 #pragma unroll
   for (int first = 0; first < DIM / 2; first += LOADED) {
-    float before[LOADED];
-    asm volatile("" ::: "memory");
-    load_state<LOADED>(state, there, before, first, lane);
+    float old[LOADED];
+    if (first >= EARLY) load_state<LOADED>(state, there, old, first, lane);
 #pragma unroll
     for (int each = 0; each < LOADED; ++each) {
       const int number = first + each;
-      x[number] = __fadd_rn(__fmul_rn(before[each], whole), __fmul_rn(x[number], down[number / 2 % 2]));
+      const float was = first < EARLY ? before[number] : old[each];
+      x[number] = __fadd_rn(__fmul_rn(was, whole), __fmul_rn(x[number], down[number / 2 % 2]));
     }
     if (complete) store_state<LOADED>(state, x, first, lane);
   }
