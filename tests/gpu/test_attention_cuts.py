@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import kernel, plan_context, plan_span, reference
-from services.common.kernels.span_attention.cut import cut_span
+from services.common.kernels.span_attention import Mask, kernel, plan_context, plan_span, reference
+from services.common.kernels.span_attention.cut import Cut, cut_span
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, close, randn
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
@@ -48,6 +48,33 @@ def test_every_cut(batch: int, width: int, group: int, size: int, dtype: torch.d
 def wide(tensor: Tensor) -> Tensor:
     """The same numbers on the CPU, in float64."""
     return tensor.cpu().double()
+
+
+LONG = [0, 63, 1008, 1016, 2040, 4090, 7160, 8190]
+"""Lengths next to ends of tiles; in some tiles rows have splits of two sizes."""
+
+
+@pytest.mark.parametrize(("width", "tile"), [(1, 16), (4, 16), (8, 64), (16, 64)])
+@pytest.mark.parametrize("window", [0, 1500])
+def test_shares_of_splits_change_no_bit(width: int, tile: int, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of programs, however far ahead they ask for keys."""
+    columns = -(-(max(LONG) + width) // BLOCK_SIZE)
+    order = torch.randperm(len(LONG) * columns, generator=torch.Generator().manual_seed(1)) + 1
+    table = order.view(len(LONG), columns).to(torch.int32).to(DEVICE)
+    kv = randn(2, 1 + len(order), BLOCK_SIZE, KV_HEADS, 128, dtype=torch.bfloat16)
+    q = 2 * randn(len(LONG), width, 4 * KV_HEADS, 128, seed=2, dtype=torch.bfloat16)
+    keys, values = randn(2, len(LONG), width, KV_HEADS, 128, seed=3, dtype=torch.bfloat16)
+    lengths = torch.tensor(LONG, device=DEVICE)
+    span = plan_span(table, lengths, width, BLOCK_SIZE, mask=Mask(window))
+    block = plan_context(table, lengths, width, BLOCK_SIZE, Mask(window))
+
+    def attended(cut: Cut) -> Tensor:
+        monkeypatch.setattr(kernel, "cut_span", lambda *_: cut)
+        return torch.stack((kernel.attend_span(q, kv, span), kernel.attend_block(q, keys, values, kv, block)))
+
+    alone = attended(Cut(64, 1))
+    for programs, stages in ((1, 7), (2, 7), (3, 5), (8, 3), (16, 3)):
+        assert torch.equal(attended(Cut(tile, programs, stages, 2 if tile == 16 else 4)), alone), (programs, stages)
 
 
 def test_wide_heads_keep_to_a_short_pipeline() -> None:

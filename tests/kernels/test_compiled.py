@@ -38,7 +38,7 @@ HEADS = {
     "SIZE": 64,
     "SIZE_PAD": 64,
     "WIDTH": 4,
-    "SPLITS": 16,
+    "PARTS": 16,
     "TOKENS": 64,
     "WINDOW": 0,
     "WIDE": tl.float32,
@@ -106,6 +106,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
                 "HAS_TREE": tree,
                 "CAUSAL": causal,
                 "TILE": 16,
+                "SPLITS": 16,
                 "PROGRAMS": programs,
             },
             {},
@@ -116,6 +117,8 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
             (True, False, False, 0, 16),
             (False, True, True, 64, 16),
             (True, True, False, 64, 1),
+            (False, False, True, 0, 2),
+            (True, True, False, 64, 2),
             (True, False, False, 2048, 16),
             (True, False, True, 2048, 16),
         )
@@ -155,10 +158,10 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             merge.merge_kernel,
-            {**HEADS, "HAS_BLOCK": block, "WINDOW": window, "ROWS": 1},
+            {**HEADS, "HAS_BLOCK": block, "WINDOW": window, "ROWS": 1, "PROGRAMS": programs},
             {"partial_ptr": "*fp32"},
         )
-        for block, window in ((False, 0), (True, 64))
+        for block, window, programs in ((False, 0, 16), (True, 64, 2))
     ),
     (read_mailbox._read_mailbox_kernel, {**ROW, "WIDTH_PAD": 4}, {"tokens_ptr": "*i32", "out_ptr": "*i64"}),
     *(

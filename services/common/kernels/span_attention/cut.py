@@ -16,10 +16,13 @@ _NARROW_HEAD_BYTES = 256
 
 
 class Cut(NamedTuple):
-    """Rows of a tile, whether programs share the splits of a group of rows, and each one's pipeline."""
+    """Rows of a tile, the programs that share the splits of such a group of rows, and each one's pipeline.
+
+    As many programs as a row sees splits at most have one each.
+    """
 
     tile: int
-    shared: bool
+    programs: int
     stages: int = _STAGES
     warps: int = 4
 
@@ -29,22 +32,23 @@ def cut_span(rows: int, pairs: int, head_bytes: int, short: bool = False) -> Cut
 
     Few rows are padded to the 64 for which the matrix units read keys from shared memory, unless more programs wait
     than run at once. A program alone on a multiprocessor has room to load tiles ahead. Groups of rows that fill a
-    quarter of the multiprocessors share no short context: leaving and merging parts would take longer than its tiles.
-    Parts of few rows are small, so these share contexts of all lengths.
+    quarter of the multiprocessors are shared by no more programs than these are, and share no short context: leaving
+    and merging parts would take longer than its tiles. Parts of few rows are small, so these share contexts of all
+    lengths.
     """
     narrow = head_bytes <= _NARROW_HEAD_BYTES
     few = rows <= _FEW_ROWS and narrow
     if few and pairs > 2 * _PROCESSORS:
-        return Cut(_FEW_ROWS, False, 2, 2)
+        return Cut(_FEW_ROWS, 1, 2, 2)
     if few and pairs * 2 <= _PROCESSORS < pairs * MOST_SPLITS:
-        return Cut(_FEW_ROWS, True, _STAGES, 2)
+        return Cut(_FEW_ROWS, MOST_SPLITS // 2 if pairs * 4 > _PROCESSORS else MOST_SPLITS, _STAGES, 2)
     tile, warps = (_ROWS, 4) if narrow else _wide_tile(rows, pairs)
     groups = pairs * triton.cdiv(rows, tile)
-    alone = short and narrow and groups * 4 > _PROCESSORS
-    if groups * 2 <= _PROCESSORS and not alone:
-        stages = _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES
-        return Cut(tile, True, stages, warps)
-    return Cut(tile, False, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)
+    if groups * 2 > _PROCESSORS:
+        return Cut(tile, 1, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)
+    if groups * 4 > _PROCESSORS and narrow:
+        return Cut(tile, 1 if short else _PROCESSORS // groups, _STAGES_ALONE)
+    return Cut(tile, MOST_SPLITS, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES, warps)
 
 
 def _wide_tile(rows: int, pairs: int) -> tuple[int, int]:

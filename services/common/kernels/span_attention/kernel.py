@@ -1,10 +1,11 @@
 """Span attention on the GPU, split over the K/V with a fixed grid; lengths and block tables are read on the device.
 
 So one captured launch serves every context length. A program handles all query heads of one K/V head for a tile of
-rows. Few sequences share the splits of the positions (`splits.py`) among programs, and a second launch adds their parts
-in order; of many sequences one program walks all splits and adds them itself, with the same bits. Bytes for contexts of
+rows. Of many sequences one program walks all splits of the positions (`splits.py`) and adds them itself. Of few the
+splits are shared among programs: the first adds up its own, the others leave a part of each, and a second launch adds
+all parts in order, with the same bits. Bytes for contexts of
 n tokens: `B n 2 Hkv D e` once (grouped queries share the read), `B Hq W D e` of queries, and `8 B Hq W D` of float32
-sums a shared split, written and read in L2.
+sums a part, written and read in L2.
 """
 
 import torch
@@ -17,7 +18,7 @@ from services.common.kernels.span_attention.cut import cut_span
 from services.common.kernels.span_attention.merge import merge_kernel
 from services.common.kernels.span_attention.program import attend_kernel
 from services.common.kernels.span_attention.span import Span
-from services.common.kernels.span_attention.splits import TILE_TOKENS, split_count
+from services.common.kernels.span_attention.splits import MOST_SPLITS, TILE_TOKENS, part_count, split_count
 
 _MERGE_ROWS, _MERGE_WARPS = 1, 1
 _MANY_MERGE_ROWS, _MANY_MERGE_WARPS = 4, 4
@@ -49,19 +50,21 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     room = span.block_table_BN.shape[1] * span.block_size
     cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), span.short)
     splits = split_count(span.mask.window)
+    programs = splits if cut.programs == MOST_SPLITS else cut.programs
+    parts, passes = part_count(splits, programs), 2 if programs == 1 else 1
     q_BWHD = q_BWHD.contiguous()
     block_keys, block_values = (q_BWHD, q_BWHD) if keys is None or values is None else (keys, values)
     wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
-    shared = batch * kv_heads if cut.shared else 0
-    partial = torch.empty((shared, splits, rows, size), dtype=wide, device=q_BWHD.device)
-    sums = torch.empty((shared, splits, rows, 2), dtype=wide, device=q_BWHD.device)
+    shared = batch * kv_heads if programs > 1 else 0
+    partial = torch.empty((shared, parts, rows, size), dtype=wide, device=q_BWHD.device)
+    sums = torch.empty((shared, parts, rows, 2), dtype=wide, device=q_BWHD.device)
     out_BWF = torch.empty((batch, width, heads * size), dtype=q_BWHD.dtype, device=q_BWHD.device)
     ancestors_BW, causal = span.mask.ancestors_BW, keys is None or span.mask.causal
-    programs, passes = (splits, 1) if cut.shared else (1, 2)
     shapes = {
         "WINDOW": span.mask.window, "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
         "SIZE_PAD": triton.next_power_of_2(size), "SPLITS": splits, "TOKENS": TILE_TOKENS, "PDL": PDL,
-        "HAS_BLOCK": keys is not None, "WIDE": tl.float64 if wide == torch.float64 else tl.float32, **LAUNCH,
+        "HAS_BLOCK": keys is not None, "WIDE": tl.float64 if wide == torch.float64 else tl.float32,
+        "PROGRAMS": programs, "PARTS": parts, **LAUNCH,
     }  # fmt: skip
     attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](
         q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B,
@@ -70,9 +73,9 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
         block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
         block_values.stride(1), block_values.stride(2), size**-0.5 * _LOG2_E,
         BLOCK_SIZE=span.block_size, HAS_TREE=ancestors_BW is not None, CAUSAL=causal, TILE=cut.tile,
-        PROGRAMS=programs, num_warps=cut.warps, num_stages=cut.stages, **shapes,
+        num_warps=cut.warps, num_stages=cut.stages, **shapes,
     )  # fmt: skip
-    if not cut.shared:
+    if not shared:
         return out_BWF
     merge_rows, merge_warps = _merge_rows(batch * kv_heads, rows)
     merge_kernel[(batch * kv_heads, triton.cdiv(rows, merge_rows))](

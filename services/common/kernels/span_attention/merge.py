@@ -7,17 +7,17 @@ import triton.language as tl
 
 from services.common.kernels.pdl import allow_next, await_previous
 from services.common.kernels.span_attention.softmax import NOTHING, mean, power
-from services.common.kernels.span_attention.splits import last_seen, lengths_of, oldest_seen, split_tiles
+from services.common.kernels.span_attention.splits import last_seen, lengths_of, oldest_seen, share_of, split_tiles
 
 
 @triton.jit
 def merge_kernel(
     partial_ptr, sums_ptr, out_ptr, lengths_ptr, reach_ptr, room,
     HAS_BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr, WINDOW: tl.constexpr,
-    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr,
-    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PDL: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
-    """Add the parts of the splits that a row sees, in order; grid (B * Hkv, row tiles)."""
+    """Add the parts of what a row sees, in order; grid (B * Hkv, row tiles)."""
     pair = tl.program_id(0)
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, SIZE_PAD)
@@ -27,16 +27,19 @@ def merge_kernel(
     size = split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS)
     last = last_seen(row, length, total, HAS_BLOCK, GROUP)
     count = tl.where(known, last // TOKENS // size - oldest // TOKENS // size + 1, 0)
+    # What the first program took is one part.
+    _, ahead = share_of(0, length, total, size, WINDOW, TOKENS, SPLITS, PROGRAMS)
+    count = tl.where(known, tl.maximum(count - ahead, 0) + 1, 0)
     await_previous(PDL)
-    base = pair.to(tl.int64) * SPLITS * WIDTH * GROUP + row
+    base = pair.to(tl.int64) * PARTS * WIDTH * GROUP + row
     best = tl.full((ROWS,), NOTHING, dtype=WIDE)
-    for split in tl.static_range(SPLITS):
-        at = (base + split * WIDTH * GROUP) * 2
-        best = tl.maximum(best, tl.load(sums_ptr + at, mask=split < count, other=NOTHING))
+    for slot in tl.static_range(PARTS):
+        at = (base + slot * WIDTH * GROUP) * 2
+        best = tl.maximum(best, tl.load(sums_ptr + at, mask=slot < count, other=NOTHING))
     mass = tl.zeros((ROWS,), dtype=WIDE)
     sum_ = tl.zeros((ROWS, SIZE_PAD), dtype=WIDE)
-    for split in tl.static_range(SPLITS):
-        at, exists = base + split * WIDTH * GROUP, split < count
+    for slot in tl.static_range(PARTS):
+        at, exists = base + slot * WIDTH * GROUP, slot < count
         takes = exists[:, None] & (column < SIZE)[None, :]
         part = tl.load(partial_ptr + at[:, None] * SIZE + column[None, :], mask=takes, other=0.0)
         factor = power(tl.load(sums_ptr + at * 2, mask=exists, other=NOTHING) - best)

@@ -6,8 +6,9 @@ import triton
 import triton.language as tl
 
 from services.common.kernels.pdl import allow_next, await_previous
+from services.common.kernels.span_attention.parts import leave
 from services.common.kernels.span_attention.softmax import NOTHING, fold, highest, mean, nothing, take
-from services.common.kernels.span_attention.splits import lengths_of, oldest_seen, split_tiles
+from services.common.kernels.span_attention.splits import lengths_of, oldest_seen, share_of, split_tiles
 
 _FULL_TILE = tl.constexpr(64)
 
@@ -20,15 +21,16 @@ def attend_kernel(
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
-    SIZE_PAD: tl.constexpr, PDL: tl.constexpr,
+    SIZE_PAD: tl.constexpr, PARTS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the result, or the parts of splits that a second launch adds; grid (B * Hkv, PROGRAMS, row tiles).
 
-    One program takes all splits, or PROGRAMS is SPLITS and each takes one. Rows of a tile may have splits of two sizes:
-    the program of a split takes both in turn, but one of all has no registers for that, and there are twice as many.
+    One program takes all splits, or several have a share each. The first adds its own to one part, others leave each
+    apart. Rows of a tile may have splits of two sizes: a program with a share takes both in turn, but one of all has no
+    registers for that, and there are twice as many.
     """
     PASSES: tl.constexpr = 2 if PROGRAMS == 1 else 1
-    pair, program = tl.program_id(0), tl.program_id(1)
+    pair, program = tl.program_id(0), 0 if PROGRAMS == 1 else tl.program_id(1)
     row_tile, second = tl.program_id(2) // PASSES, tl.program_id(2) % PASSES
     sequence, head = (pair // KV_HEADS).to(tl.int64), pair % KV_HEADS
     row, column = row_tile * TILE + tl.arange(0, TILE), tl.arange(0, SIZE_PAD)
@@ -54,39 +56,41 @@ def attend_kernel(
     out_ptrs = out_ptr + q_row[:, None] * SIZE + column[None, :]
     tile_of = (
         q, kv_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs, row, column, low,
-        sequence, head, pair, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw, stride_kh,
-        stride_vb, stride_vw, stride_vh, scale,
+        sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw,
+        stride_kh, stride_vb, stride_vw, stride_vh, scale,
     )  # fmt: skip
     if PROGRAMS == 1:
         if (second == 0) | (most > least):
             size = tl.where(second == 0, least, most)
             first = oldest // TOKENS // size
             _attend(
-                tile_of, size, first, first + SPLITS, 0, True, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS,
-                WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+                tile_of, size, first, first + SPLITS, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS, WIDE,
+                WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD, PARTS, PROGRAMS,
             )  # fmt: skip
     else:
         for size in tl.range(least, most + 1, tl.maximum(most - least, 1), num_stages=1):
-            split = oldest // TOKENS // size + program
+            first = oldest // TOKENS // size
+            begin, behind = share_of(program, length, total, size, WINDOW, TOKENS, SPLITS, PROGRAMS)
             _attend(
-                tile_of, size, split, split + 1, program, False, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS,
-                WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD,
+                tile_of, size, first + begin, first + behind, BLOCK_SIZE, HAS_BLOCK, HAS_TREE, CAUSAL, TILE, TOKENS,
+                WIDE, WINDOW, WIDTH, GROUP, KV_HEADS, SIZE, SPLITS, SIZE_PAD, PARTS, PROGRAMS,
             )  # fmt: skip
     allow_next(PDL)
 
 
 @triton.jit
 def _attend(
-    tile_of, size, first_split, behind, slot, FOLDS: tl.constexpr,
+    tile_of, size, first_split, behind,
     BLOCK_SIZE: tl.constexpr, HAS_BLOCK: tl.constexpr, HAS_TREE: tl.constexpr, CAUSAL: tl.constexpr,
     TILE: tl.constexpr, TOKENS: tl.constexpr, WIDE: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr, SIZE_PAD: tl.constexpr,
+    PARTS: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     """Do what `attend_kernel` does for the rows whose splits have `size` tiles, from the first split to `behind`."""
     (
         q, kv_ptr, block_k_ptr, block_v_ptr, row_table_ptr, bits_ptr, partial_ptr, sums_ptr, out_ptrs, row, column, low,
-        sequence, head, pair, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw, stride_kh,
-        stride_vb, stride_vw, stride_vh, scale,
+        sequence, head, program, length, total, seen, seen_by_all, oldest, room, places, stride_kb, stride_kw,
+        stride_kh, stride_vb, stride_vw, stride_vh, scale,
     ) = tile_of  # fmt: skip
     begin = tl.maximum(oldest // TOKENS, first_split * size)
     # Rows with splits of this size see no tile behind the last of them.
@@ -102,7 +106,9 @@ def _attend(
     values_ptrs = keys_ptrs + places * KV_HEADS * SIZE
     known = (column < SIZE)[None, :]
     best, mass, sum_ = nothing(TILE, SIZE_PAD, WIDE)
-    whole_best, whole_mass, whole_sum = best, mass, sum_
+    whole_best, whole_mass, whole_sum = best, tl.max(mass, 1), sum_
+    part_of = (partial_ptr, sums_ptr, q, length, total, size)
+    edge = (begin // size + 1) * size
     if middle > begin:
         for tile in range(begin, middle):
             position = tile * TOKENS + tl.arange(0, TOKENS)
@@ -121,10 +127,10 @@ def _attend(
                 sees = _sees(position, row, length, total, low, bits_ptr, CAUSAL, HAS_TREE, WINDOW, WIDTH, GROUP)
                 scores = tl.where(sees, scores, float("-inf"))
             top = highest(scores, scale)
-            if FOLDS:
-                best, whole_best, whole_mass, whole_sum = _end_split(
-                    (tile % size == 0) & (tile > begin), top, best, mass, sum_, whole_best, whole_mass, whole_sum
-                )
+            best, edge, whole_best, whole_mass, whole_sum = _end_split(
+                part_of, program, tile, edge, size, top, best, mass, sum_, whole_best, whole_mass, whole_sum,
+                HAS_BLOCK, GROUP, WINDOW, TOKENS, SPLITS, WIDTH, SIZE, PARTS, PROGRAMS,
+            )  # fmt: skip
             best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
     for tile in tl.range(tl.maximum(begin, middle), end, num_stages=1):
         position = tile * TOKENS + tl.arange(0, TOKENS)
@@ -145,35 +151,48 @@ def _attend(
         scores = tl.dot(q, tl.trans(k), input_precision="ieee").to(WIDE)
         scores = tl.where(sees, scores, float("-inf"))
         top = highest(scores, scale)
-        if FOLDS:
-            best, whole_best, whole_mass, whole_sum = _end_split(
-                (tile % size == 0) & (tile > begin), top, best, mass, sum_, whole_best, whole_mass, whole_sum
-            )
+        best, edge, whole_best, whole_mass, whole_sum = _end_split(
+            part_of, program, tile, edge, size, top, best, mass, sum_, whole_best, whole_mass, whole_sum,
+            HAS_BLOCK, GROUP, WINDOW, TOKENS, SPLITS, WIDTH, SIZE, PARTS, PROGRAMS,
+        )  # fmt: skip
         best, mass, sum_ = take(scores, top, v, scale, best, mass, sum_)
-    stores = (row < WIDTH * GROUP) & (end > begin)
-    stores &= split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS) == size
-    takes = stores[:, None] & known
-    if FOLDS:
-        _, mass, sum_ = fold(whole_best, whole_mass, whole_sum, best, mass, sum_)
-        tl.store(out_ptrs, mean(mass, sum_, out_ptrs), mask=takes)
-    else:
-        part = (pair.to(tl.int64) * SPLITS + slot) * WIDTH * GROUP + row
-        tl.store(partial_ptr + part[:, None] * SIZE + column[None, :], sum_, mask=takes)
-        both = part[:, None] * 2 + tl.arange(0, 2)[None, :]
-        tl.store(sums_ptr + both, tl.join(best, tl.max(mass, 1)), mask=stores[:, None])
+    mass = tl.max(mass, 1)
+    if PROGRAMS < SPLITS:
+        best, mass, sum_ = fold(whole_best, whole_mass, whole_sum, best, mass, sum_)
+    if PROGRAMS == 1:
+        stores = (row < WIDTH * GROUP) & (end > begin)
+        stores &= split_tiles(row, length, total, HAS_BLOCK, GROUP, WINDOW, TOKENS) == size
+        tl.store(out_ptrs, mean(mass[:, None], sum_, out_ptrs), mask=stores[:, None] & known)
+    elif end > begin:
+        leave(
+            part_of, end - 1, best, mass, sum_,
+            HAS_BLOCK, GROUP, WINDOW, TOKENS, SPLITS, WIDTH, SIZE, PARTS, PROGRAMS,
+        )  # fmt: skip
 
 
 @triton.jit
-def _end_split(ends, top, best, mass, sum_, whole_best, whole_mass, whole_sum):
-    """Where a split ends, fold it into what stands before it, and begin a part anew: what it holds fades to zero.
+def _end_split(
+    part_of, program, tile, edge, size, top, best, mass, sum_, whole_best, whole_mass, whole_sum,
+    HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr, TOKENS: tl.constexpr, SPLITS: tl.constexpr,
+    WIDTH: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """At the edge of a split, fold it or leave its part, and begin a part anew: what the sums hold fades to zero.
 
     `top` changes nothing. Because of it a split ends after the next tile's scores, and its products may take until
     then.
     """
-    if ends:
-        whole_best, whole_mass, whole_sum = fold(whole_best, whole_mass, whole_sum, best, mass, sum_)
-        best = tl.maximum(tl.minimum(top, NOTHING), NOTHING)
-    return best, whole_best, whole_mass, whole_sum
+    if PROGRAMS < SPLITS:
+        ends = tile == edge
+        if ends:
+            if program == 0:
+                whole_best, whole_mass, whole_sum = fold(whole_best, whole_mass, whole_sum, best, tl.max(mass, 1), sum_)
+            else:
+                leave(
+                    part_of, tile - 1, best, tl.max(mass, 1), sum_,
+                    HAS_BLOCK, GROUP, WINDOW, TOKENS, SPLITS, WIDTH, SIZE, PARTS, PROGRAMS,
+                )  # fmt: skip
+            best, edge = tl.maximum(tl.minimum(top, NOTHING), NOTHING), edge + size
+    return best, edge, whole_best, whole_mass, whole_sum
 
 
 @triton.jit

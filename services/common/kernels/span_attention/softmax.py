@@ -51,7 +51,7 @@ def fold(best, mass, sum_, next_best, next_mass, next_sum):
     top = tl.maximum(best, next_best)
     fade, next_fade = power(best - top)[:, None], power(next_best - top)[:, None]
     # Products with powers of two are exact, so a fused sum has the bits of a separate one.
-    mass = tl.fma(next_mass, tl.broadcast_to(next_fade, mass.shape), mass * fade)
+    mass = tl.fma(next_mass, power(next_best - top), mass * power(best - top))
     return top, mass, tl.fma(next_sum, tl.broadcast_to(next_fade, sum_.shape), sum_ * fade)
 
 

@@ -30,6 +30,11 @@ def split_count(window: int) -> int:
     return MOST_SPLITS + (window > 0)
 
 
+def part_count(splits: int, programs: int) -> int:
+    """Return how many parts programs leave that share so many splits: the first adds up its own."""
+    return splits - -(-splits // programs) + 1
+
+
 @triton.jit
 def split_tiles(
     row, length, total, HAS_BLOCK: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr, TOKENS: tl.constexpr
@@ -62,3 +67,18 @@ def oldest_seen(length, WINDOW: tl.constexpr):
 def lengths_of(length_ptr, reach_ptr, room, WIDTH: tl.constexpr):
     """Return a sequence's length and reach, as far as its table goes."""
     return tl.minimum(tl.load(length_ptr).to(tl.int32), room), tl.minimum(tl.load(reach_ptr).to(tl.int32), room + WIDTH)
+
+
+@triton.jit
+def share_of(
+    program, length, total, size,
+    WINDOW: tl.constexpr, TOKENS: tl.constexpr, SPLITS: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """Return which of a sequence's splits a program takes: the first, and the one behind its last.
+
+    Earlier programs take one more where shares differ. No share changes a bit.
+    """
+    count = (total - 1) // TOKENS // size - oldest_seen(length, WINDOW) // TOKENS // size + 1
+    # What is behind them is seen by rows with greater splits.
+    count = tl.minimum(count, SPLITS)
+    return tl.cdiv(program * count, PROGRAMS), tl.cdiv((program + 1) * count, PROGRAMS)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from services.common.kernels.span_attention.cut import cut_span
+from services.common.kernels.span_attention.splits import MOST_SPLITS
 from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, Rope
 from services.target.device import shapes
 from services.target.device.shapes import SHORT_VERIFY, VERIFY, RunnerSettings, buckets_of, shorts_of
@@ -30,7 +31,7 @@ def test_one_program_takes_a_short_context_of_five_to_eight_sequences_of_many_ro
         for width in WIDTHS:
             usual, short = (cut_span(4 * width, sequences * KV_HEADS, NARROW, short) for short in (False, True))
             if 5 <= sequences <= 8 and width > 4:
-                assert (usual.shared, usual.stages, short.shared, short.stages) == (True, 3, False, 7)
+                assert (usual.programs, usual.stages, short.programs, short.stages) == (132 // (8 * sequences), 7, 1, 7)
             else:
                 assert short == usual
             assert cut_span(4 * width, sequences * KV_HEADS, WIDE, short=True) == cut_span(
@@ -41,7 +42,12 @@ def test_one_program_takes_a_short_context_of_five_to_eight_sequences_of_many_ro
 def test_programs_share_the_contexts_of_few_rows_at_all_lengths() -> None:
     """The parts that they leave are small, so that merging them takes less than one program's tiles."""
     for sequences, width, short in product(range(2, 9), (1, 4), (False, True)):
-        assert cut_span(4 * width, sequences * KV_HEADS, NARROW, short) == (16, True, 3, 2)
+        assert cut_span(4 * width, sequences * KV_HEADS, NARROW, short) == (
+            16,
+            MOST_SPLITS // 2 if sequences > 4 else MOST_SPLITS,
+            3,
+            2,
+        )
 
 
 def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
