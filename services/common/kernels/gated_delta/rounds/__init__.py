@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.gated_delta.blocks import DeltaConstants
-from services.common.kernels.gated_delta.cut import ALONE
 from services.common.kernels.gated_delta.plan import BLOCK
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, program_of
 from services.common.kernels.gated_delta.span import DeltaSpan
@@ -19,6 +18,8 @@ __all__ = ["round_rows", "serves_round"]
 
 _HOPPER = (9, 0)
 _DIM, _TAPS, _ALIGNED = 128, 4, 4
+_ALONE = 128
+"""CTAs that have a processor each; beyond, two that share one were quicker."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +46,7 @@ def round_rows(
     assert norm_V.dtype == into_TF.dtype and out_TF.is_contiguous(), "rows, results and the norm have one type"
     batch, heads = len(span.slots_B), state_SHKV.shape[1]
     # Few heads have a processor each; of many, one computes while the other waits for memory.
-    program = program_of(1 if batch * heads <= ALONE else 2)
+    program = program_of(1 if batch * heads <= _ALONE else 2)
     program.launch(
         (heads, batch), into_TF, ring_SRC, conv_CK, decay_H, bias_H, norm_V, span.slots_B, span.lengths_B,
         span.folded_B, state_SHKV, out_TF, conv_CK.stride(1), span.width, span.ring, k_heads,
