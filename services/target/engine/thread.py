@@ -46,18 +46,17 @@ class EngineThread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _commands(self, busy: bool) -> list[Command]:
+    def _awaited(self, busy: bool) -> list[Command]:
         """What the next turn obeys: a round planned behind the first prompt of a burst shall hold the others."""
-        if not busy:
-            return self._inbox.wait(_IDLE_S)
-        return self._inbox.gather() if self.engine.prompts_run else self._inbox.take()
+        return self._inbox.gather() if busy else self._inbox.wait(_IDLE_S)
 
     def _run(self) -> None:
         busy = True
         stay_on_core(self._core)
         try:
             while not self._stopping.is_set():
-                busy = self.engine.turn(self._commands(busy))
+                decodes = busy and not self.engine.prompts_run
+                busy = self.engine.turn(self._inbox.take() if decodes else self._awaited(busy))
             self.engine.land()
         except BaseException as error:
             _LOG.critical("the engine has died: %s", error, exc_info=error)

@@ -142,7 +142,7 @@ class Scheduler:
             return Plan(self._number, 1, (), 0, (), (), (), ())
         self._number += 1
         bucket, width = (self._bucket(len(rows)), width) if rows else (0, 1)
-        behind_prompts = any(plan.chunks for plan in self._in_flight)
+        behind_prompts = bool(self._in_flight and self._in_flight[-1].chunks)
         work = rows, bucket, chunks, admissions, grown.growths, self._roster.take_released(), self._keeper.take()
         self._in_flight.append(plan := Plan(self._number, width, *work, behind_prompts))
         self._width_in_flight += width

@@ -3,9 +3,8 @@
 So one captured launch serves every context length. A program handles all query heads of one K/V head for a tile of
 rows. Of many sequences one program walks all splits of the positions (`splits.py`) and adds them itself. Of few the
 splits are shared among programs: the first adds up its own, the others leave a part of each, and a second launch adds
-all parts in order, with the same bits. Bytes for contexts of
-n tokens: `B n 2 Hkv D e` once (grouped queries share the read), `B Hq W D e` of queries, and `8 B Hq W D` of float32
-sums a part, written and read in L2.
+all parts in order, with the same bits. Bytes for contexts of n tokens: `B n 2 Hkv D e` once (grouped queries share the
+read), `B Hq W D e` of queries, and `8 B Hq W D` of float32 sums a part, written and read in L2.
 """
 
 import torch

@@ -8,7 +8,7 @@ import triton.language as tl
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.span_attention.splits import oldest_seen, share_of, split_tiles
 
-_INTERPRETED = tl.constexpr(INTERPRETED)
+_INTERPRETED, _NARROW = tl.constexpr(INTERPRETED), tl.constexpr(128)
 
 
 @triton.jit
@@ -22,7 +22,7 @@ def leave(
     The first program's splits are one part, every other split is one of its own. All that says where parts lie is
     computed anew, because the loop around has no registers to keep it. Products of 16-bit numbers leave two
     neighbouring columns of a row in a thread's registers, which are stored as they are: `tl.store` would first bring
-    them into another order through shared memory, where tiles loaded ahead need the room.
+    them into another order through shared memory, where tiles loaded ahead need the room. Wide heads load few ahead.
     """
     partial_ptr, sums_ptr, q, length, total, size = part_of
     pair, row_tile = _unknown(tl.program_id(0)), _unknown(tl.program_id(2))
@@ -33,7 +33,7 @@ def leave(
     slot = tl.maximum(last_tile // size - oldest_seen(length, WINDOW) // TOKENS // size - ahead + 1, 0)
     part = (pair.to(tl.int64) * PARTS + slot) * WIDTH * GROUP + row
     places, takes = partial_ptr + part[:, None] * SIZE + column[None, :], stores[:, None] & (column < SIZE)[None, :]
-    if q.dtype.primitive_bitwidth == 16 and not _INTERPRETED:
+    if q.dtype.primitive_bitwidth == 16 and SIZE <= _NARROW and not _INTERPRETED:
         _store_pairs(places, sum_, takes)
         _store_both(sums_ptr + part * 2, best, mass, stores)
     else:
