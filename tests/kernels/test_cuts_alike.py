@@ -79,7 +79,7 @@ def test_keys_are_tiled_and_split_alike(in_block: bool, launches: list[Launch]) 
     for name, every in by_kernel.items():
         assert all(decided == every[0] for decided in every), name
         assert every[0]["TOKENS"] == TILE_TOKENS
-    assert by_kernel["attend_kernel"][0]["SPLITS"] == MOST_SPLITS
+        assert every[0]["SPLITS"] == MOST_SPLITS
 
 
 def test_splits_follow_what_a_row_sees() -> None:

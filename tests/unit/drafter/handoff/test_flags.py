@@ -95,7 +95,7 @@ def test_under_mps_a_draft_of_few_sequences_waits_itself(flags: Flags, monkeypat
 def test_behind_prompts_the_stream_waits_before_a_draft_of_few_sequences(
     flags: Flags, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel that polled while 4,096 rows of prompts were computed held them up by a third."""
+    """A pack of prompts took a tenth longer beside a kernel that polled."""
     handoff, _ = flag_handoff(monkeypatch, mps=True)
     handoff.begin(7, 8, True)
     handoff.begin(8, 8, False)

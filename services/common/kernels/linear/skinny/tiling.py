@@ -50,8 +50,8 @@ class SkinnyTiling(NamedTuple):
 def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | None:
     """Return the cut of a weight for so many rows; None where it does not fit, or Triton was quicker, as for a head.
 
-    Lines of one wave of CTAs need many bytes under way on each multiprocessor, for memory takes microseconds to answer.
-    A weight of several waves has two CTAs there at a time.
+    One CTA a multiprocessor asks for as many bytes at a time as fit there: smaller rings were slower. A weight
+    of several waves has two CTAs there at a time.
     """
     step = 2 * _EIGHT if kind == Kind.GATED else 4
     rows = next((most for most in ROWS if most >= rows), 0)
