@@ -16,6 +16,7 @@ EPS = 1e-6
 ROWS = [1, 2, 7, 8, 9, 16, 17, 32]
 PLAIN = [(6144, 2560), (12352, 2560), (132, 64)]
 GATED = [(19456, 2560), (18432, 2560), (34816, 5120), (32, 64)]
+GATES = [(4096, 2560), (6144, 5120), (132, 64)]
 ADDED = [(2560, 4096), (2560, 9728), (5120, 17408), (132, 192)]
 
 
@@ -71,6 +72,22 @@ def test_a_product_added_to_a_stream(
     assert torch.equal(normed.rows_TD, expected.rows_TD)
     assert normed.squares_T is not None and expected.squares_T is not None
     assert torch.equal(normed.squares_T, expected.squares_T)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("lines", "depth"), GATES)
+@pytest.mark.parametrize("scale", [0.01, 30.0])
+def test_a_product_that_gates_rows(
+    lines: int, depth: int, rows: int, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x_TD, weight_FD = operands(rows, lines, depth)
+    mixed_TF = randn(rows, lines, seed=5, dtype=torch.bfloat16)
+    both = [Normed(x_TD * scale, squares(rows, depth)), Normed(x_TD * scale)]
+    assert skinny_tiling(x_TD, weight_FD, Kind.GATES) is not None, "this GPU takes Triton's products"
+    got = [kernel.linear_gates(normed, weight_FD, mixed_TF.clone(), EPS) for normed in both]
+    by_triton(monkeypatch)
+    for normed, got_TF in zip(both, got, strict=True):
+        assert torch.equal(got_TF, kernel.linear_gates(normed, weight_FD, mixed_TF.clone(), EPS))
 
 
 def test_a_row_takes_nothing_from_another_that_is_no_number() -> None:

@@ -16,7 +16,7 @@ UNDER_WAY = 96 * 1024
 """Bytes that a multiprocessor must ask for at a time, or memory's answer is waited for."""
 WEIGHTS = [
     (6144, 2560, Kind.PLAIN), (2560, 4096, Kind.ADDED), (19456, 2560, Kind.GATED), (2560, 9728, Kind.ADDED),
-    (12352, 2560, Kind.PLAIN), (18432, 2560, Kind.GATED), (34816, 5120, Kind.GATED),
+    (12352, 2560, Kind.PLAIN), (18432, 2560, Kind.GATED), (34816, 5120, Kind.GATED), (4096, 2560, Kind.GATES),
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from services.common.kernels.linear.skinny import (
     SkinnyTiling,
     skinny_added,
     skinny_gated,
+    skinny_gates,
     skinny_normed,
     skinny_tiling,
 )
@@ -80,6 +81,8 @@ def linear_normed(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | N
 
 def linear_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Multiply rows by the sigmoid of `norm @ weight.T`, in place."""
+    if cut is None and (skinny := _skinny(normed.rows_TD, weight_FD, Kind.GATES)):
+        return skinny_gates(normed, weight_FD, mixed_TF, eps, skinny)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is not None:
         return _launch(normed, weight_FD, cut, eps, gates_TF=mixed_TF, out_TF=mixed_TF)[0]

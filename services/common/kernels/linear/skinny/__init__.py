@@ -15,7 +15,7 @@ from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.skinny.source import program_of
 from services.common.kernels.linear.skinny.tiling import Kind, SkinnyTiling, skinny_cut
 
-__all__ = ["Kind", "SkinnyTiling", "skinny_added", "skinny_gated", "skinny_normed", "skinny_tiling"]
+__all__ = ["Kind", "SkinnyTiling", "skinny_added", "skinny_gated", "skinny_gates", "skinny_normed", "skinny_tiling"]
 
 _HOPPER = (9, 0)
 _log = logging.getLogger(__name__)
@@ -49,6 +49,13 @@ def skinny_gated(normed: Normed, weight_FD: Tensor, eps: float, tiling: SkinnyTi
     out_TI = x_TD.new_empty((len(x_TD), inner))
     _launch(tiling, x_TD, weight_FD, inner, (out_TI, None, None, None, normed.squares_T, None), eps, 0.0)
     return out_TI
+
+
+def skinny_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float, tiling: SkinnyTiling) -> Tensor:
+    """Multiply rows by the sigmoid of `norm @ weight.T`, in place."""
+    ends = (mixed_TF, None, mixed_TF, None, normed.squares_T, None)
+    _launch(tiling, normed.rows_TD, weight_FD, len(weight_FD), ends, eps, 0.0)
+    return mixed_TF
 
 
 def skinny_added(

@@ -53,7 +53,7 @@ __device__ __forceinline__ void end_gated(const float (&sums)[TILES][SUMS], cons
   }
 }
 
-// The stream at a thread's sums, and the norm at its lines.
+// The stream, or what is gated, at a thread's sums; for a stream the norm at its lines too.
 struct Beside {
   unsigned short stream[TILES * 2][OWN], norm[TILES * 2];
 
@@ -62,7 +62,7 @@ struct Beside {
     for (int part = 0; part < TILES * 2; ++part) {
       const int in_band = part / 2 * 64 + warp * 16 + part % 2 * 8 + lane / 4, line = first + in_band;
       const bool inside = in_band < LINES && line < ends.outputs;
-      norm[part] = inside ? ends.norm[line] : 0;
+      norm[part] = KIND == ADDED && inside ? ends.norm[line] : 0;
 #pragma unroll
       for (int own = 0; own < OWN; ++own) {
         const int row = row_at(own, lane);
@@ -71,6 +71,22 @@ struct Beside {
     }
   }
 };
+
+__device__ __forceinline__ void end_gates(const float (&sums)[TILES][SUMS], const Ends& ends, const Roots& roots,
+                                          const Beside& beside, int first, int lane, int warp) {
+#pragma unroll
+  for (int part = 0; part < TILES * 2; ++part) {
+    const int in_band = part / 2 * 64 + warp * 16 + part % 2 * 8 + lane / 4, line = first + in_band;
+    if (in_band >= LINES || line >= ends.outputs) continue;
+#pragma unroll
+    for (int own = 0; own < OWN; ++own) {
+      const int row = row_at(own, lane);
+      const float gate = __fmul_rn(rounded(sums[part / 2][sum_at(own) + part % 2 * 2]), roots.of[own]);
+      const float result = times_sigmoid(number(beside.stream[part][own]), gate);
+      if (row < ends.rows) ends.out[(size_t)row * ends.outputs + line] = bits_of(result);
+    }
+  }
+}
 
 __device__ __forceinline__ void end_added(const float (&sums)[TILES][SUMS], const Ends& ends, const Beside& beside, int first,
                                           int lane, int warp) {

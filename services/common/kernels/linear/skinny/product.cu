@@ -36,10 +36,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, 1)
   allow_next();
   Roots roots;
   Beside beside;
-  if constexpr (KIND == ADDED)
-    beside.read(ends, first, lane, warp);
-  else
-    roots.read(ends, lane);
+  if constexpr (KIND == ADDED || KIND == GATES) beside.read(ends, first, lane, warp);
+  if constexpr (KIND != ADDED) roots.read(ends, lane);
   float sums[TILES][SUMS];
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
@@ -62,4 +60,5 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, 1)
   if constexpr (KIND == PLAIN) end_plain(sums, ends, roots, first, lane, warp);
   if constexpr (KIND == GATED) end_gated(sums, ends, roots, first, lane, warp);
   if constexpr (KIND == ADDED) end_added(sums, ends, beside, first, lane, warp);
+  if constexpr (KIND == GATES) end_gates(sums, ends, roots, beside, first, lane, warp);
 }

@@ -3,7 +3,7 @@
 // The build defines ROWS (of x, those behind the last count as zero), LINES of the weight that a CTA loads, SUBS (64s of depth
 // in a stage), STAGES and KIND: what follows the product.
 
-constexpr int PLAIN = 0, GATED = 1, ADDED = 2;
+constexpr int PLAIN = 0, GATED = 1, ADDED = 2, GATES = 3;
 constexpr int SUB = 64, SUB_BYTES = SUB * 2;  // 64 numbers are a swizzled row of 128 bytes
 constexpr int CLUSTER = 1, WARPS = 4;
 constexpr int EIGHTS = (LINES + 7) / 8;      // the swizzle repeats after eight lines

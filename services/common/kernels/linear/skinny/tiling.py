@@ -16,11 +16,12 @@ _SUBS = (4, 2, 1)
 
 
 class Kind(IntEnum):
-    """What follows a product: nothing but its norm, SwiGLU of its halves, or the sum with a stream."""
+    """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows."""
 
     PLAIN = 0
     GATED = 1
     ADDED = 2
+    GATES = 3
 
 
 class SkinnyTiling(NamedTuple):
