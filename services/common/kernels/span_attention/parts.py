@@ -56,8 +56,10 @@ def _store_pairs(places, numbers, takes):
     tl.inline_asm_elementwise(
         """{
         .reg .pred takes;
+        .reg .b64 kept;
+        createpolicy.fractional.L2::evict_last.b64 kept, 1.0;
         setp.ne.b32 takes, $6, 0;
-        @takes st.global.v2.b32 [$2], {$4, $5};
+        @takes st.global.L2::cache_hint.v2.b32 [$2], {$4, $5}, kept;
         mov.b32 $0, $4;
         mov.b32 $1, $5;
         }""",
