@@ -10,7 +10,7 @@ from services.common.model.spec import StackSpec
 
 VERIFY, SHORT_VERIFY = "verify", "short verify"
 """Kinds of captured rounds. A short one gives the same bits at every length, and takes less time at few positions."""
-SHORT_POSITIONS = 2048
+SHORT_POSITIONS = 1024
 """Positions up to which short rounds take less time, measured on an H200."""
 
 _WIDTHS_ON_CPU = (32, 64, 96)

@@ -8,7 +8,7 @@ from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.span_attention.splits import MOST_SPLITS
 
 _PROCESSORS = 132
-_STAGES, _STAGES_ALONE = 3, 7
+_STAGES, _STAGES_SHARED, _STAGES_ALONE = 3, 5, 7
 _FEW_ROWS, _ROWS = 16, 16 if INTERPRETED else 64
 _PROMPT_ROWS = 1024
 _WIDE_ROWS = 16 if INTERPRETED else 32
@@ -47,7 +47,7 @@ def cut_span(rows: int, pairs: int, head_bytes: int, short: bool = False) -> Cut
     if groups * 2 > _PROCESSORS:
         return Cut(tile, 1, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)
     if groups * 4 > _PROCESSORS and narrow:
-        return Cut(tile, 1 if short else _PROCESSORS // groups, _STAGES_ALONE)
+        return Cut(tile, 1, _STAGES_ALONE) if short else Cut(tile, _PROCESSORS // groups, _STAGES_SHARED)
     return Cut(tile, MOST_SPLITS, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES, warps)
 
 

@@ -31,7 +31,7 @@ def test_one_program_takes_a_short_context_of_five_to_eight_sequences_of_many_ro
         for width in WIDTHS:
             usual, short = (cut_span(4 * width, sequences * KV_HEADS, NARROW, short) for short in (False, True))
             if 5 <= sequences <= 8 and width > 4:
-                assert (usual.programs, usual.stages, short.programs, short.stages) == (132 // (8 * sequences), 7, 1, 7)
+                assert (usual.programs, usual.stages, short.programs, short.stages) == (132 // (8 * sequences), 5, 1, 7)
             else:
                 assert short == usual
             assert cut_span(4 * width, sequences * KV_HEADS, WIDE, short=True) == cut_span(
@@ -60,7 +60,7 @@ def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
     assert found(SPEC, device="cpu") == frozenset()
 
 
-@pytest.mark.parametrize(("reach", "kind"), [(1, SHORT_VERIFY), (2048, SHORT_VERIFY), (2049, VERIFY)])
+@pytest.mark.parametrize(("reach", "kind"), [(1, SHORT_VERIFY), (1024, SHORT_VERIFY), (1025, VERIFY)])
 def test_what_a_round_reaches_decides(reach: int, kind: str) -> None:
     settings = RunnerSettings(8, 99, 4096, shorts=frozenset({(8, 4)}))
     assert [settings.kind(8, 4, reach), settings.kind(8, 8, reach), settings.kind(4, 4, reach)] == [
