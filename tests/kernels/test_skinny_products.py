@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from services.common.kernels.cuda_program import DriverError
-from services.common.kernels.linear import kernel, skinny
-from services.common.kernels.linear.skinny import Kind, SkinnyTiling, skinny_tiling
+from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.skinny.source import source_of
-from services.common.kernels.linear.skinny.tiling import ROWS, SUB, skinny_cut
+from services.common.kernels.linear.skinny.tiling import ROWS, SUB, SkinnyTiling, skinny_cut
 
 SHARED_BYTES, PROCESSORS = 232_448, 132
 UNDER_WAY = 96 * 1024
@@ -64,11 +61,6 @@ def test_other_products_go_elsewhere(lines: int, depth: int, rows: int, kind: Ki
     assert skinny_cut(lines, depth, rows, kind) is None
 
 
-def test_a_cpu_takes_none() -> None:
-    x_TD, weight_FD = torch.zeros(4, 128, dtype=torch.bfloat16), torch.zeros(64, 128, dtype=torch.bfloat16)
-    assert skinny_tiling(x_TD, weight_FD, Kind.PLAIN) is None
-
-
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_source_is_whole(kind: Kind) -> None:
     """The compiler of a serving process finds no headers, so none may be asked for."""
@@ -77,30 +69,3 @@ def test_a_source_is_whole(kind: Kind) -> None:
     assert "m64n16k16" in source
     assert f"#define KIND {int(kind)}" in source
     assert source.count('extern "C" __global__') == 1
-
-
-@pytest.mark.parametrize("error", [DriverError("product: no compiler"), ModuleNotFoundError("cupy")])
-def test_without_a_compiler_triton_serves_and_the_log_says_so(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refused(_: SkinnyTiling) -> None:
-        raise error
-
-    monkeypatch.setattr(skinny, "program_of", refused)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    assert not skinny._usable.__wrapped__(torch.device("cuda"), cut(2560, 4096, 8, Kind.ADDED))
-    assert str(error) in caplog.text
-
-
-def test_only_the_measured_kind_of_gpu_compiles_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skinny, "program_of", lambda _: pytest.fail("nothing is compiled"))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    assert not skinny._usable.__wrapped__(torch.device("cuda"), cut(2560, 4096, 16, Kind.ADDED))
-
-
-def test_a_refused_product_does_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the check at start refused goes through the programs in Triton."""
-    monkeypatch.setattr(kernel, "skinny_tiling", lambda *_: pytest.fail("it was refused"))
-    monkeypatch.setattr(kernel, "allowed", lambda *_: False)
-    x_TD, weight_FD = torch.ones(4, 128, dtype=torch.bfloat16), torch.ones(64, 128, dtype=torch.bfloat16)
-    assert not kernel.is_skinny(x_TD, weight_FD)

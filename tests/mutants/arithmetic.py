@@ -111,16 +111,9 @@ ARITHMETIC = (
     Mutant(
         "a-refused-product-serves-with-its-end",
         "services.common.kernels.linear.kernel",
-        "return fused_tiling(x_TD, weight_FD) if allowed(outputs, depth, len(x_TD)) else None",
-        "return fused_tiling(x_TD, weight_FD)",
-        "tests/kernels/test_fused_products.py::test_a_refused_product_does_without_them",
-    ),
-    Mutant(
-        "a-refused-product-serves-by-the-kernel-for-few-rows",
-        "services.common.kernels.linear.kernel",
-        "return skinny_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None",
-        "return skinny_tiling(x_TD, weight_FD, kind)",
-        "tests/kernels/test_skinny_products.py::test_a_refused_product_does_without_them",
+        "return cuda_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None",
+        "return cuda_tiling(x_TD, weight_FD, kind)",
+        "tests/kernels/test_cuda_products.py::test_many_rows_that_were_refused_go_through_triton_64_at_a_time",
     ),
     Mutant(
         "rows-of-eight-bits-share-a-scale",

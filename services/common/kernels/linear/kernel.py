@@ -14,19 +14,18 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.common.kernels.linear.allowed import allowed
 from services.common.kernels.linear.cublas import library_product
+from services.common.kernels.linear.cuda_products import (
+    CudaTiling,
+    Kind,
+    cuda_added,
+    cuda_gated,
+    cuda_gates,
+    cuda_normed,
+    cuda_tiling,
+)
 from services.common.kernels.linear.ends import end_rows
-from services.common.kernels.linear.fused import FusedTiling, fused_added, fused_gated, fused_tiling
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
-from services.common.kernels.linear.skinny import (
-    Kind,
-    SkinnyTiling,
-    skinny_added,
-    skinny_gated,
-    skinny_gates,
-    skinny_normed,
-    skinny_tiling,
-)
 from services.common.kernels.linear.tiling import Tiling, tiling
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import begin_norm
@@ -48,8 +47,8 @@ class Sum:
 
 def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: Tiling | None = None) -> Tensor:
     """Return `x @ weight.T`, in `out_TF` where that is given."""
-    if cut is None and (skinny := _skinny(x_TD, weight_FD, Kind.PLAIN)):
-        return skinny_normed(Normed(x_TD), weight_FD, 0.0, skinny, out_TF)
+    if cut is None and (cuda := _cuda(x_TD, weight_FD, Kind.PLAIN)):
+        return cuda_normed(Normed(x_TD), weight_FD, 0.0, cuda, out_TF)
     cut = cut or _cut(x_TD, weight_FD)
     if cut is None:
         return _product(x_TD, weight_FD, out_TF)
@@ -58,11 +57,9 @@ def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: T
 
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Return SwiGLU of `norm @ weight.T`."""
-    if cut is None and (skinny := _skinny(normed.rows_TD, weight_FD, Kind.GATED)):
-        return skinny_gated(normed, weight_FD, eps, skinny)
+    if cut is None and (cuda := _cuda(normed.rows_TD, weight_FD, Kind.GATED)):
+        return cuda_gated(normed, weight_FD, eps, cuda)
     cut = cut or _cut(normed.rows_TD, weight_FD)
-    if cut is None and (fused := _fused(normed.rows_TD, weight_FD)):
-        return fused_gated(normed, weight_FD, eps, fused)
     if cut is None:
         return swiglu(_product(normed.rows_TD, weight_FD), normed.squares_T, normed.width, eps)
     return _launch(normed, weight_FD, cut, eps, gated=True)[0]
@@ -70,8 +67,8 @@ def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | No
 
 def linear_normed(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Return `norm @ weight.T`."""
-    if cut is None and (skinny := _skinny(normed.rows_TD, weight_FD, Kind.PLAIN)):
-        return skinny_normed(normed, weight_FD, eps, skinny)
+    if cut is None and (cuda := _cuda(normed.rows_TD, weight_FD, Kind.PLAIN)):
+        return cuda_normed(normed, weight_FD, eps, cuda)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is not None:
         return _launch(normed, weight_FD, cut, eps)[0]
@@ -81,8 +78,8 @@ def linear_normed(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | N
 
 def linear_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:
     """Multiply rows by the sigmoid of `norm @ weight.T`, in place."""
-    if cut is None and (skinny := _skinny(normed.rows_TD, weight_FD, Kind.GATES)):
-        return skinny_gates(normed, weight_FD, mixed_TF, eps, skinny)
+    if cut is None and (cuda := _cuda(normed.rows_TD, weight_FD, Kind.GATES)):
+        return cuda_gates(normed, weight_FD, mixed_TF, eps, cuda)
     cut = cut or _cut(normed.rows_TD, weight_FD)
     if cut is not None:
         return _launch(normed, weight_FD, cut, eps, gates_TF=mixed_TF, out_TF=mixed_TF)[0]
@@ -103,11 +100,9 @@ def linear_added(
     """Return the norm of `stream + x @ weight.T`, and that sum; many rows write it over the stream unless `keep`."""
     if squares_T is None:
         squares_T = torch.zeros(len(x_TD), dtype=torch.int64, device=x_TD.device)
-    if cut is None and (skinny := _skinny(x_TD, weight_FD, Kind.ADDED)):
-        return skinny_added(x_TD, weight_FD, stream_TF, norm_F, squares_T, offset, skinny)
+    if cut is None and (cuda := _cuda(x_TD, weight_FD, Kind.ADDED)):
+        return cuda_added(x_TD, weight_FD, stream_TF, norm_F, squares_T, offset, cuda)
     cut = cut or _cut(x_TD, weight_FD)
-    if cut is None and (fused := _fused(x_TD, weight_FD)):
-        return fused_added(x_TD, weight_FD, stream_TF, norm_F, squares_T, offset, fused)
     if cut is None:
         # The library's own sum with the stream is rounded once by some of its kernels and twice by others.
         total_TF = torch.empty_like(stream_TF) if keep else stream_TF
@@ -118,7 +113,7 @@ def linear_added(
 
 def is_skinny(x_TD: Tensor, weight_FD: Tensor) -> bool:
     """Return whether a product goes by the kernel for few rows in CUDA C++."""
-    return _skinny(x_TD, weight_FD, Kind.PLAIN) is not None
+    return _cuda(x_TD, weight_FD, Kind.PLAIN) is not None
 
 
 def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
@@ -129,16 +124,10 @@ def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
     return tiling(outputs, depth, _row_tile(rows), x_TD.element_size())
 
 
-def _skinny(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> SkinnyTiling | None:
-    """Return the cut of a product of few rows in CUDA C++; None where the check at start refused it."""
+def _cuda(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
+    """Return the cut of a product in CUDA C++; None where the check at start refused it."""
     outputs, depth = weight_FD.shape
-    return skinny_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None
-
-
-def _fused(x_TD: Tensor, weight_FD: Tensor) -> FusedTiling | None:
-    """Return the cut of a product of many rows that its end is part of; None where the check at start refused it."""
-    outputs, depth = weight_FD.shape
-    return fused_tiling(x_TD, weight_FD) if allowed(outputs, depth, len(x_TD)) else None
+    return cuda_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None
 
 
 def _product(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None) -> Tensor:

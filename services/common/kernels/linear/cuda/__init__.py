@@ -1,8 +1,18 @@
 """What the products in CUDA C++ share: the ring of stages, and the arithmetic that ends a product."""
 
+from enum import IntEnum
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+
+
+class Kind(IntEnum):
+    """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows."""
+
+    PLAIN = 0
+    GATED = 1
+    ADDED = 2
+    GATES = 3
 
 
 def read(folder: Path, *names: str) -> str:

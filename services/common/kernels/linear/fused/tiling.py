@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from services.common.kernels.linear.cuda import Kind
+
 SUB = 64
 """Inputs of a swizzled row: stages are multiples of it deep."""
 _NUMBER_BYTES, _BARRIER_BYTES, _ALIGNMENT = 2, 8, 1024
@@ -55,10 +57,11 @@ _MEASURED = {
 """The quickest found on an H200, by lines, depth and most rows: those that fill it in one wave."""
 
 
-def fused_cut(lines: int, depth: int, rows: int) -> FusedTiling | None:
+def fused_cut(lines: int, depth: int, rows: int, kind: Kind) -> FusedTiling | None:
     """Return how a product is cut; None where the library was quicker, as it is with a tile's rows part empty."""
     most = -(-rows // _STEP) * _STEP
-    return _MEASURED.get((lines, depth, most)) if rows >= _LEAST * most else None
+    cut = _MEASURED.get((lines, depth, most)) if rows >= _LEAST * most else None
+    return cut if cut is not None and kind == (Kind.GATED if cut.gated else Kind.ADDED) else None
 
 
 def every_tiling() -> tuple[FusedTiling, ...]:

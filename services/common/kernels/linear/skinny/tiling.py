@@ -1,7 +1,8 @@
 """How products of up to 32 rows are divided among CTAs: every multiprocessor gets about as many bytes of the weight."""
 
-from enum import IntEnum
 from typing import NamedTuple
+
+from services.common.kernels.linear.cuda import Kind
 
 SUB = 64
 """Inputs of a swizzled row: stages are multiples of it deep."""
@@ -13,15 +14,6 @@ _ALIGNMENT, _BARRIERS = 1024, 1024
 _PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
 _RING_BYTES, _STAGE_BYTES = 200 * 1024, 24 * 1024
 _SUBS = (4, 2, 1)
-
-
-class Kind(IntEnum):
-    """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows."""
-
-    PLAIN = 0
-    GATED = 1
-    ADDED = 2
-    GATES = 3
 
 
 class SkinnyTiling(NamedTuple):

@@ -1,0 +1,119 @@
+"""Products in CUDA C++ with what follows them in a block: of few rows (`skinny/`), and of some hundred (`fused/`).
+
+Both kinds of kernel take the same arguments, and have the bits of all other products.
+"""
+
+import logging
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.cuda_program import CudaProgram, DriverError, InterleavedHalves, TensorMap
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.fused.source import program_of as fused_program
+from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
+from services.common.kernels.linear.normed import Normed
+from services.common.kernels.linear.skinny.source import program_of as skinny_program
+from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
+
+__all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_tiling"]
+
+CudaTiling = SkinnyTiling | FusedTiling
+
+_HOPPER = (9, 0)
+_log = logging.getLogger(__name__)
+
+
+def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
+    """Return how a product is cut; None where the programs in Triton or the library serve."""
+    if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16:
+        return None
+    (lines, depth), rows = weight_FD.shape, len(x_TD)
+    cut = skinny_cut(lines, depth, rows, kind) or fused_cut(lines, depth, rows, kind)
+    if cut is None or not (TensorMap.takes(x_TD) and TensorMap.takes(weight_FD)):
+        return None
+    return cut if _usable(x_TD.device, cut) else None
+
+
+def cuda_normed(
+    normed: Normed, weight_FD: Tensor, eps: float, tiling: CudaTiling, out_TF: Tensor | None = None
+) -> Tensor:
+    """Return `norm @ weight.T`, in `out_TF` where that is given."""
+    x_TD, outputs = normed.rows_TD, len(weight_FD)
+    if out_TF is None:
+        out_TF = x_TD.new_empty((len(x_TD), outputs))
+    _launch(tiling, x_TD, weight_FD, outputs, (out_TF, None, None, None, normed.squares_T, None), eps)
+    return out_TF
+
+
+def cuda_gated(normed: Normed, weight_FD: Tensor, eps: float, tiling: CudaTiling) -> Tensor:
+    """Return SwiGLU of `norm @ weight.T`."""
+    x_TD, inner = normed.rows_TD, len(weight_FD) // 2
+    out_TI = x_TD.new_empty((len(x_TD), inner))
+    _launch(tiling, x_TD, weight_FD, inner, (out_TI, None, None, None, normed.squares_T, None), eps)
+    return out_TI
+
+
+def cuda_gates(normed: Normed, weight_FD: Tensor, mixed_TF: Tensor, eps: float, tiling: CudaTiling) -> Tensor:
+    """Multiply rows by the sigmoid of `norm @ weight.T`, in place."""
+    ends = (mixed_TF, None, mixed_TF, None, normed.squares_T, None)
+    _launch(tiling, normed.rows_TD, weight_FD, len(weight_FD), ends, eps)
+    return mixed_TF
+
+
+def cuda_added(
+    x_TD: Tensor,
+    weight_FD: Tensor,
+    stream_TF: Tensor,
+    norm_F: Tensor,
+    squares_T: Tensor,
+    offset: float,
+    tiling: CudaTiling,
+) -> tuple[Normed, Tensor]:
+    """Return the begun norm of `stream + x @ weight.T`, and that sum; its squares are added to `squares_T`."""
+    total_TF, scaled_TF = torch.empty_like(stream_TF), torch.empty_like(stream_TF)
+    ends = (total_TF, scaled_TF, stream_TF, norm_F, None, squares_T)
+    _launch(tiling, x_TD, weight_FD, len(weight_FD), ends, 0.0, offset)
+    return Normed(scaled_TF, squares_T), total_TF
+
+
+def _launch(
+    tiling: CudaTiling,
+    x_TD: Tensor,
+    weight_FD: Tensor,
+    outputs: int,
+    ends: tuple[Tensor | None, ...],
+    eps: float,
+    offset: float = 0.0,
+) -> None:
+    """`ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added."""
+    assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
+    rows, depth = x_TD.shape
+    arguments = (TensorMap(x_TD, tiling.rows), _boxes(tiling, weight_FD), *ends)
+    grid = tiling.grid(outputs) if isinstance(tiling, SkinnyTiling) else tiling.grid(rows, outputs)
+    _program(tiling).launch(grid, *arguments, rows, outputs, depth, 1.0 / depth, eps, offset)
+
+
+def _boxes(tiling: CudaTiling, weight_FD: Tensor) -> TensorMap:
+    """Describe what a CTA loads at a time: few rows have a gate's lines beside those that it gates."""
+    if isinstance(tiling, FusedTiling):
+        return TensorMap(weight_FD, tiling.band)
+    return (InterleavedHalves if tiling.kind == Kind.GATED else TensorMap)(weight_FD, tiling.lines)
+
+
+def _program(tiling: CudaTiling) -> CudaProgram:
+    return skinny_program(tiling) if isinstance(tiling, SkinnyTiling) else fused_program(tiling)
+
+
+@cache
+def _usable(device: torch.device, tiling: CudaTiling) -> bool:
+    """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
+    if torch.cuda.get_device_capability(device) != _HOPPER:
+        return False
+    try:
+        _program(tiling)
+    except (DriverError, ImportError, OSError) as error:
+        _log.warning("products of up to %d rows do without CUDA C++: %s", tiling.rows, error)
+        return False
+    return True
