@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import pytest
@@ -34,9 +35,14 @@ def ordered() -> None:
     keep_order()
 
 
+@cache
+def weight_of(lines: int, depth: int) -> Tensor:
+    """Random weights, made once: that takes longer than all products by them."""
+    return randn(lines, depth, seed=1, dtype=torch.bfloat16).mul_(0.02)
+
+
 def operands(rows: int, lines: int, depth: int, kind: Kind) -> tuple[Tensor, Tensor]:
-    x_TD = randn(rows, depth, dtype=torch.bfloat16)
-    weight_FD = randn(lines, depth, seed=1, dtype=torch.bfloat16).mul_(0.02)
+    x_TD, weight_FD = randn(rows, depth, dtype=torch.bfloat16), weight_of(lines, depth)
     assert cuda_tiling(x_TD, weight_FD, kind) is not None, "this GPU takes other products"
     return x_TD, weight_FD
 
