@@ -11,18 +11,18 @@ import torch
 import torch.utils.dlpack
 from torch import Tensor
 
+from services.common.pair.arena.laid_out import LaidOut
 from services.common.pair.arena.layout import ArenaSpec, Layout, TensorEntry, plan_layout
 
 
-class CudaArena:
+class CudaArena(LaidOut):
     """Device memory and the tensors in it. The owner creates it; another process of the same GPU maps the handle."""
 
     def __init__(self, layout: Layout, pointer: int, device: int, owner: bool) -> None:
-        self._layout = layout
+        super().__init__(layout, {entry.name: _view(pointer, entry, device) for entry in layout.tensors})
         self._pointer = pointer
         self._device = device
         self._owner = owner
-        self._tensors = {entry.name: _view(pointer, entry, device) for entry in layout.tensors}
 
     @classmethod
     def create(cls, spec: ArenaSpec, device: int = 0) -> Self:
@@ -66,20 +66,6 @@ class CudaArena:
     def sealed(self) -> bool:
         """False: a process that maps a GPU's memory can write it."""
         return False
-
-    def tensor(self, name: str) -> Tensor:
-        """Return a tensor; raises KeyError when the arena has none of that name."""
-        return self._tensors[name]
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-    def layout(self) -> Layout:
-        """Return what a drafter needs besides the handle."""
-        return self._layout
 
     def close(self) -> None:
         """Free or unmap the segment; tensors must not be used afterwards."""

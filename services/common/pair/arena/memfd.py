@@ -14,6 +14,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from services.common.pair.arena.laid_out import LaidOut
 from services.common.pair.arena.layout import ArenaSpec, Layout, TensorEntry, plan_layout
 
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -21,16 +22,15 @@ _NO_OTHER_WRITER = 0x10
 """F_SEAL_FUTURE_WRITE of Linux 5.1, for which Python has no name: only maps that exist can still write."""
 
 
-class MemfdArena:
+class MemfdArena(LaidOut):
     """Memory files and the tensors in them. The owner creates it; others map the descriptors they received."""
 
     def __init__(
         self, layout: Layout, descriptors: Sequence[int], maps: list[mmap.mmap], tensors: dict[str, Tensor]
     ) -> None:
+        super().__init__(layout, tensors)
         self.descriptors = tuple(descriptors)
-        self._layout = layout
         self._maps = maps
-        self._tensors = tensors
 
     @classmethod
     def create(cls, spec: ArenaSpec, others_write: Collection[str] = ()) -> Self:
@@ -80,20 +80,6 @@ class MemfdArena:
     def sealed(self) -> bool:
         """The kernel refuses other writers."""
         return True
-
-    def tensor(self, name: str) -> Tensor:
-        """Return a tensor; raises KeyError when the arena has none of that name."""
-        return self._tensors[name]
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-    def layout(self) -> Layout:
-        """Return what a drafter needs besides the descriptor."""
-        return self._layout
 
     def close(self) -> None:
         """Close the descriptors and drop the tensors; the memory goes with the last view of it."""

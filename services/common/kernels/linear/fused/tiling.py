@@ -48,7 +48,7 @@ class FusedTiling(NamedTuple):
 
 
 _STEP, _LEAST = 128, 0.85
-_MEASURED = {
+MEASURED = {
     (2560, 4096, 128): FusedTiling(64, 40, 2, 8, share=2),
     (2560, 9728, 128): FusedTiling(64, 40, 2, 8, share=2),
     (19456, 2560, 128): FusedTiling(128, 76, 1, 6, gated=True),
@@ -60,10 +60,5 @@ _MEASURED = {
 def fused_cut(lines: int, depth: int, rows: int, kind: Kind) -> FusedTiling | None:
     """Return how a product is cut; None where the library was quicker, as it is with a tile's rows part empty."""
     most = -(-rows // _STEP) * _STEP
-    cut = _MEASURED.get((lines, depth, most)) if rows >= _LEAST * most else None
+    cut = MEASURED.get((lines, depth, most)) if rows >= _LEAST * most else None
     return cut if cut is not None and kind == (Kind.GATED if cut.gated else Kind.ADDED) else None
-
-
-def every_tiling() -> tuple[FusedTiling, ...]:
-    """Return those in use, each once."""
-    return tuple(dict.fromkeys(_MEASURED.values()))

@@ -22,21 +22,6 @@ struct Roots {
   }
 };
 
-__device__ __forceinline__ void end_plain(const float (&sums)[TILES][SUMS], const Ends& ends, const Roots& roots, int first,
-                                          int lane, int warp) {
-#pragma unroll
-  for (int part = 0; part < TILES * 2; ++part) {
-    const int in_band = part / 2 * 64 + warp * 16 + part % 2 * 8 + lane / 4, line = first + in_band;
-    if (in_band >= LINES || line >= ends.outputs) continue;
-#pragma unroll
-    for (int own = 0; own < OWN; ++own) {
-      const int row = row_at(own, lane);
-      const float result = __fmul_rn(rounded(sums[part / 2][sum_at(own) + part % 2 * 2]), roots.of[own]);
-      if (row < ends.rows) ends.out[(size_t)row * ends.outputs + line] = bits_of(result);
-    }
-  }
-}
-
 __device__ __forceinline__ void end_gated(const float (&sums)[TILES][SUMS], const Ends& ends, const Roots& roots, int first,
                                           int lane, int warp) {
 #pragma unroll
@@ -72,8 +57,9 @@ struct Beside {
   }
 };
 
-__device__ __forceinline__ void end_gates(const float (&sums)[TILES][SUMS], const Ends& ends, const Roots& roots,
-                                          const Beside& beside, int first, int lane, int warp) {
+// Stores a product of a norm, or what it gates.
+__device__ __forceinline__ void end_normed(const float (&sums)[TILES][SUMS], const Ends& ends, const Roots& roots,
+                                           const Beside& beside, int first, int lane, int warp) {
 #pragma unroll
   for (int part = 0; part < TILES * 2; ++part) {
     const int in_band = part / 2 * 64 + warp * 16 + part % 2 * 8 + lane / 4, line = first + in_band;
@@ -81,8 +67,8 @@ __device__ __forceinline__ void end_gates(const float (&sums)[TILES][SUMS], cons
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
       const int row = row_at(own, lane);
-      const float gate = __fmul_rn(rounded(sums[part / 2][sum_at(own) + part % 2 * 2]), roots.of[own]);
-      const float result = times_sigmoid(number(beside.stream[part][own]), gate);
+      float result = __fmul_rn(rounded(sums[part / 2][sum_at(own) + part % 2 * 2]), roots.of[own]);
+      if constexpr (KIND == GATES) result = times_sigmoid(number(beside.stream[part][own]), result);
       if (row < ends.rows) ends.out[(size_t)row * ends.outputs + line] = bits_of(result);
     }
   }

@@ -57,8 +57,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, 1)
   }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   hold(sums);
-  if constexpr (KIND == PLAIN) end_plain(sums, ends, roots, first, lane, warp);
+  if constexpr (KIND == PLAIN || KIND == GATES) end_normed(sums, ends, roots, beside, first, lane, warp);
   if constexpr (KIND == GATED) end_gated(sums, ends, roots, first, lane, warp);
   if constexpr (KIND == ADDED) end_added(sums, ends, beside, first, lane, warp);
-  if constexpr (KIND == GATES) end_gates(sums, ends, roots, beside, first, lane, warp);
 }
