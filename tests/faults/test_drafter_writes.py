@@ -57,16 +57,18 @@ async def test_a_drafter_that_writes_all_it_can_changes_no_text(
             await asyncio.to_thread(pair.wait_ready)
             expected = await plain(pair, frames())
             assert await drafted(pair, expected) > 0
+            first = (await asyncio.to_thread(pair.describe)).generation
             turn_to(pair, folder / "fake.sock")
             pair.kill_drafter(0)
-            await asyncio.to_thread(pair.wait_attached, 2)
+            second = (await asyncio.to_thread(pair.wait_attached, first + 1)).generation
             while scribbling.scribbles < size(100, 5_000):
                 await drafted(pair, expected)
             assert (scribbling.open, scribbling.sealed) == (1, 1), "the mailbox alone can be written"
-            assert await asyncio.to_thread(lambda: pair.describe().generation) == 2
+            state = await asyncio.to_thread(pair.describe)
+            assert state.generation == second, "the drafter that writes has stayed attached"
             pair.turn_to(pair.add_drafter())
             scribbling.stop()
-            await asyncio.to_thread(pair.wait_attached, 3)
+            await asyncio.to_thread(pair.wait_attached, second + 1)
             assert await drafted(pair, expected) > 0
             await asyncio.to_thread(pair.until, lambda: at_rest(pair), "rest")
         finally:
