@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import time
+from collections.abc import Callable
 
 from tests.faults.http2 import DATA, END_HEADERS, HEADERS, METHOD, RST_STREAM, SETTINGS, START, frame, opening
 
@@ -13,6 +15,8 @@ ACK = 1
 PIECE = 16_384
 FIRST_WINDOW = 65_535
 ZEROS = bytes(PIECE)
+LONGEST_S = 30.0
+"""A busy machine answers late; what it has not answered by then it never will."""
 
 
 class HalfSent:
@@ -37,12 +41,18 @@ class HalfSent:
             self._windows[number], self._left[number] = self._first_window - 5, message_bytes - PIECE
             self._window -= 5
 
-    async def run(self, quiet_s: float) -> None:
-        """Sends whatever the server takes, until it has asked for nothing more for a while."""
+    async def run(self, quiet_s: float, answered: Callable[[], bool]) -> None:
+        """Sends whatever the server takes, until it has `answered` and has asked for nothing more for a while."""
+        end = time.monotonic() + LONGEST_S
         self._push()
-        with contextlib.suppress(TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
-                head = await asyncio.wait_for(self._reader.readexactly(9), quiet_s)
+                try:
+                    head = await asyncio.wait_for(self._reader.readexactly(9), quiet_s)
+                except TimeoutError:
+                    if answered() or time.monotonic() > end:
+                        return
+                    continue
                 payload = await self._reader.readexactly(int.from_bytes(head[:3], "big"))
                 self._take(head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF, payload)
                 self._push()
