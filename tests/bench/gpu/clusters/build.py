@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from services.common.kernels import cuda
 from services.common.kernels.linear import fused
 from services.common.kernels.linear.cuda import FOLDER, multiplication
 from tests.bench.gpu.clusters.tiling import Tiling
@@ -37,7 +38,8 @@ def command(tiling: Tiling, folder: Path) -> list[str]:
     defines = [f"-D{name}={value}" for name, value in values.items()]
     target = "-gencode=arch=compute_90a,code=sm_90a"
     output = str(cubin_of(tiling, folder))
-    included = [f"-I{folder / tiling.name}", f"-I{FOLDER}", f"-I{Path(fused.__file__).parent}"]
+    sources = (cuda.FOLDER, FOLDER, Path(fused.__file__).parent)
+    included = [f"-I{each}" for each in (folder / tiling.name, *sources)]
     return ["nvcc", "-cubin", "-O3", "-std=c++17", target, "-Xptxas=-v", *included, *defines, str(SOURCE), "-o", output]
 
 

@@ -20,6 +20,7 @@ static_assert(X_SLICE % 8 == 0 && ROWS % SHARE_X == 0, "the swizzle repeats afte
 static_assert(SUBS % SHARE_W == 0, "the weight of a stage is shared by 64s of depth");
 static_assert(SHARE_W == 1 || SHARE_W == ROW_PARTS, "a cluster has one row part, or all");
 
+#include "asynchronous.cu"
 #include "primitives.cu"
 #include "multiply.cu"
 

@@ -15,17 +15,6 @@ class Kind(IntEnum):
     GATES = 3
 
 
-def read(folder: Path, *names: str) -> str:
-    """Return the files of a kernel one after the other: its own, or else those that all share."""
-    files = (folder / name if (folder / name).exists() else FOLDER / name for name in names)
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
-
-
-def defined(**values: int) -> str:
-    """Return the sizes that a source is built for."""
-    return "".join(f"#define {name.upper()} {value}\n" for name, value in values.items())
-
-
 def multiplication(columns: int) -> str:
     """Return the source of one wgmma: PTX names each sum of a thread, of which there are `columns` / 2."""
     count, kind = columns // 2, "unsigned long long"

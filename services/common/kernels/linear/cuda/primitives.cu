@@ -2,51 +2,10 @@
 //
 // The build defines before: SUBS, X_SUB, W_SUB and STAGE (bytes of a 64 of depth and of a stage), and CTAs of a CLUSTER.
 
-struct alignas(64) TensorMap {
-  unsigned char bytes[128];
-};
-
-constexpr unsigned long long STREAMED = 0x12F0000000000000ull, KEPT = 0x14F0000000000000ull;  // evict first, evict last
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
 __device__ __forceinline__ unsigned cluster_rank() {
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
-}
-
-__device__ __forceinline__ void barrier_init(unsigned barrier, unsigned count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-
-__device__ __forceinline__ void expect_bytes(unsigned barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ bool passed(unsigned barrier, unsigned parity) {
-  unsigned done;
-  asm volatile(
-      "{\n.reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n}"
-      : "=r"(done)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return done != 0;
-}
-
-// A phase that never ends is a defect: the kernel then fails, it does not hang.
-__device__ __forceinline__ void await_phase(unsigned barrier, unsigned parity) {
-  for (unsigned tries = 0; !passed(barrier, parity); ++tries) {
-    if (tries == 1u << 24) __trap();
-  }
-}
-
-__device__ __forceinline__ void arrive(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ void arrive_at(unsigned barrier, unsigned rank) {
@@ -68,37 +27,6 @@ __device__ __forceinline__ void cluster_wait() {
   if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-__device__ __forceinline__ bool elected() {
-  unsigned chosen;
-  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
-  return chosen != 0;
-}
-
-// Results of the kernel before are complete and visible from here on.
-__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// The next kernel may start; it waits for this one where it needs what this one leaves.
-__device__ __forceinline__ void allow_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
-// Loads a box, and counts its bytes at a barrier: of this CTA, or of every CTA in `mask` and into the same place there.
-template <bool SHARED>
-__device__ __forceinline__ void load(unsigned to, const TensorMap* map, int depth, int line, unsigned barrier,
-                                     unsigned short mask, unsigned long long hint) {
-  if constexpr (SHARED) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-        "[%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
-        "l"(map), "r"(depth), "r"(line), "r"(barrier), "h"(mask), "l"(hint)
-        : "memory");
-  } else {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(map), "r"(depth), "r"(line), "r"(barrier), "l"(hint)
-        : "memory");
-  }
-}
-
 // Loads eight lines of the one half of a weight beside the same eight of the other, for each eight of a box.
 __device__ __forceinline__ void load_interleaved(unsigned to, const TensorMap* map, int depth, int eight, unsigned barrier,
                                                  unsigned long long hint) {
@@ -107,12 +35,6 @@ __device__ __forceinline__ void load_interleaved(unsigned to, const TensorMap* m
       "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
       "l"(map), "r"(depth), "r"(0), "r"(0), "r"(eight), "r"(barrier), "l"(hint)
       : "memory");
-}
-
-// K-major operand, rows of 128 bytes swizzled in groups of eight rows that lie 1,024 bytes apart.
-__device__ __forceinline__ unsigned long long descriptor(unsigned address) {
-  constexpr unsigned long long LAYOUT = (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32) | (1ull << 16);
-  return LAYOUT | ((address & 0x3FFFF) >> 4);
 }
 
 struct Ring {

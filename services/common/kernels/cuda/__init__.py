@@ -1,0 +1,45 @@
+"""What kernels in CUDA C++ are put together from: files of several folders, sizes, and matrix instructions."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def read(names: tuple[str, ...], *folders: Path) -> str:
+    """Return files one after the other, each from the first folder that has it; what all kernels share comes last."""
+    return "\n".join(_found(name, *folders, FOLDER).read_text(encoding="utf-8") for name in names)
+
+
+def defined(**values: int) -> str:
+    """Return the sizes that a source is built for."""
+    return "".join(f"#define {name.upper()} {value}\n" for name, value in values.items())
+
+
+def wgmma(name: str, columns: int, registers: bool, turned: bool = False) -> str:
+    """Return the source of one product of 64 rows and 16 inputs in bfloat16: `name(sums, a, b, added)`.
+
+    The left operand is in `registers` or is described as the right one is, which may be `turned`: side by side in
+    memory are its columns then. Unless they are `added` to, the sums begin anew. PTX names each sum of a thread.
+    """
+    count = columns // 2
+    sums = ", ".join(f"%{number}" for number in range(count))
+    outputs = ", ".join(f'"+f"(sums[{number}])' for number in range(count))
+    parts = 4 if registers else 1
+    right = count + parts
+    left = "{" + ", ".join(f"%{count + part}" for part in range(4)) + "}" if registers else f"%{count}"
+    given = ", ".join(f'"r"(a[{part}])' for part in range(4)) if registers else '"l"(a)'
+    taken = "const unsigned (&a)[4]" if registers else "unsigned long long a"
+    flags = f"p, 1, 1, {int(turned)}" if registers else f"p, 1, 1, 0, {int(turned)}"
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16"
+    return (
+        f"__device__ __forceinline__ void {name}(float (&sums)[{count}], {taken}, unsigned long long b,\n"
+        "    int added = 1) {\n"
+        f'  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{right + 1}, 0;\\n"\n'
+        f'      "{instruction} {{{sums}}}, {left}, %{right}, {flags};\\n}}"\n'
+        f'      : {outputs} : {given}, "l"(b), "r"(added));\n'
+        "}\n"
+    )
+
+
+def _found(name: str, *folders: Path) -> Path:
+    return next(folder / name for folder in folders if (folder / name).exists())
