@@ -89,16 +89,23 @@ def shorts_of(
     """The (bucket, width) that are captured once more, because attention to short contexts is cut otherwise."""
     if device.type == "cpu":
         return frozenset()
-    from services.common.kernels.span_attention.cut import cut_span  # needs Triton, which machines without a GPU lack
+    # They need Triton, which machines without a GPU lack.
+    from services.common.kernels.span_attention.cut import cut_span
+    from services.common.kernels.span_attention.hopper.cut import cut_tiles
 
     attention = spec.attention
-    group, head_bytes = attention.heads // attention.kv_heads, attention.head_dim * dtype.itemsize
+    group, size = attention.heads // attention.kv_heads, attention.head_dim
+
+    def cuts(rows: int, pairs: int, short: bool) -> tuple[object, object]:
+        tiles = cut_tiles(rows, pairs, size, short) if dtype == torch.bfloat16 else None
+        return cut_span(rows, pairs, size * dtype.itemsize, short), tiles
+
     return frozenset(
         (bucket, width)
         for bucket in buckets
         for width in widths
         for rows, pairs in [(width * group, bucket * attention.kv_heads)]
-        if cut_span(rows, pairs, head_bytes, short=True) != cut_span(rows, pairs, head_bytes)
+        if cuts(rows, pairs, short=True) != cuts(rows, pairs, short=False)
     )
 
 

@@ -7,7 +7,7 @@ import triton
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.span_attention.splits import MOST_SPLITS
 
-_PROCESSORS = 132
+PROCESSORS = 132
 _STAGES, _STAGES_SHARED, _STAGES_ALONE = 3, 5, 7
 _FEW_ROWS, _ROWS = 16, 16 if INTERPRETED else 64
 _PROMPT_ROWS = 1024
@@ -38,22 +38,22 @@ def cut_span(rows: int, pairs: int, head_bytes: int, short: bool = False) -> Cut
     """
     narrow = head_bytes <= _NARROW_HEAD_BYTES
     few = rows <= _FEW_ROWS and narrow
-    if few and pairs > 2 * _PROCESSORS:
+    if few and pairs > 2 * PROCESSORS:
         return Cut(_FEW_ROWS, 1, 2, 2)
-    if few and pairs * 2 <= _PROCESSORS < pairs * MOST_SPLITS:
-        return Cut(_FEW_ROWS, MOST_SPLITS // 2 if pairs * 4 > _PROCESSORS else MOST_SPLITS, _STAGES, 2)
+    if few and pairs * 2 <= PROCESSORS < pairs * MOST_SPLITS:
+        return Cut(_FEW_ROWS, MOST_SPLITS // 2 if pairs * 4 > PROCESSORS else MOST_SPLITS, _STAGES, 2)
     tile, warps = (_ROWS, 4) if narrow else _wide_tile(rows, pairs)
     groups = pairs * triton.cdiv(rows, tile)
-    if groups * 2 > _PROCESSORS:
-        return Cut(tile, 1, _STAGES_ALONE if narrow and groups <= _PROCESSORS else _STAGES, warps)
-    if groups * 4 > _PROCESSORS and narrow:
-        return Cut(tile, 1, _STAGES_ALONE) if short else Cut(tile, _PROCESSORS // groups, _STAGES_SHARED)
-    return Cut(tile, MOST_SPLITS, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= _PROCESSORS else _STAGES, warps)
+    if groups * 2 > PROCESSORS:
+        return Cut(tile, 1, _STAGES_ALONE if narrow and groups <= PROCESSORS else _STAGES, warps)
+    if groups * 4 > PROCESSORS and narrow:
+        return Cut(tile, 1, _STAGES_ALONE) if short else Cut(tile, PROCESSORS // groups, _STAGES_SHARED)
+    return Cut(tile, MOST_SPLITS, _STAGES_ALONE if narrow and groups * MOST_SPLITS <= PROCESSORS else _STAGES, warps)
 
 
 def _wide_tile(rows: int, pairs: int) -> tuple[int, int]:
     """Return rows of a tile and warps, for which registers hold the sums of wide heads; only prompts fill 64 rows."""
-    if pairs * triton.cdiv(rows, _ROWS) > _PROCESSORS and rows >= _PROMPT_ROWS:
+    if pairs * triton.cdiv(rows, _ROWS) > PROCESSORS and rows >= _PROMPT_ROWS:
         return _ROWS, 8
     tile = min(_WIDE_ROWS, max(_FEW_ROWS, int(triton.next_power_of_2(rows))))
     return tile, 4 if tile == _FEW_ROWS else 8

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.span_attention.cut import cut_span
+from services.common.kernels.span_attention.hopper import attend_tiles, tiles_of
 from services.common.kernels.span_attention.merge import merge_kernel
 from services.common.kernels.span_attention.program import attend_kernel
 from services.common.kernels.span_attention.span import Span
@@ -49,7 +50,8 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     room = span.block_table_BN.shape[1] * span.block_size
     cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), span.short)
     splits = split_count(span.mask.window)
-    programs = splits if cut.programs == MOST_SPLITS else cut.programs
+    tiles = tiles_of(q_BWHD, kv_2NSHD, span) if keys is None else None
+    programs = tiles.programs if tiles else splits if cut.programs == MOST_SPLITS else cut.programs
     parts, passes = part_count(splits, programs), 2 if programs == 1 else 1
     q_BWHD = q_BWHD.contiguous()
     block_keys, block_values = (q_BWHD, q_BWHD) if keys is None or values is None else (keys, values)
@@ -65,15 +67,19 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
         "HAS_BLOCK": keys is not None, "WIDE": tl.float64 if wide == torch.float64 else tl.float32,
         "PROGRAMS": programs, "PARTS": parts, **LAUNCH,
     }  # fmt: skip
-    attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](
-        q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B,
-        span.positions_BW, span.lengths_B if ancestors_BW is None else ancestors_BW, partial, sums, out_BWF,
-        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
-        block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
-        block_values.stride(1), block_values.stride(2), size**-0.5 * _LOG2_E,
-        BLOCK_SIZE=span.block_size, HAS_TREE=ancestors_BW is not None, CAUSAL=causal, TILE=cut.tile,
-        num_warps=cut.warps, num_stages=cut.stages, **shapes,
-    )  # fmt: skip
+    scale = size**-0.5 * _LOG2_E
+    if tiles:
+        attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale)
+    else:
+        attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](
+            q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B,
+            span.positions_BW, span.lengths_B if ancestors_BW is None else ancestors_BW, partial, sums, out_BWF,
+            kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.stride(0), span.block_table_BN.shape[1],
+            block_keys.stride(0), block_keys.stride(1), block_keys.stride(2), block_values.stride(0),
+            block_values.stride(1), block_values.stride(2), scale,
+            BLOCK_SIZE=span.block_size, HAS_TREE=ancestors_BW is not None, CAUSAL=causal, TILE=cut.tile,
+            num_warps=cut.warps, num_stages=cut.stages, **shapes,
+        )  # fmt: skip
     if not shared:
         return out_BWF
     merge_rows, merge_warps = _merge_rows(batch * kv_heads, rows)

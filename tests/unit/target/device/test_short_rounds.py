@@ -55,8 +55,9 @@ def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
         return shorts_of(buckets_of(128), WIDTHS, spec, dtype, torch.device(device))
 
     assert found(SPEC) == {(8, 8), (8, 16)}
-    wide = replace(HEADS, head_dim=256)
-    assert found(replace(SPEC, layers=(replace(LAYER, mixer=wide),))) == found(SPEC, torch.float32) == frozenset()
+    wide = replace(HEADS, heads=16, kv_heads=4, head_dim=256)
+    assert found(replace(SPEC, layers=(replace(LAYER, mixer=wide),))) == {(1, 8), (1, 16)}
+    assert found(SPEC, torch.float32) == frozenset()
     assert found(SPEC, device="cpu") == frozenset()
 
 

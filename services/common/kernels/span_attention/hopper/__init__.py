@@ -1,0 +1,74 @@
+"""Attention of many rows of a K/V head in CUDA C++, with the bits of the program in Triton.
+
+A multiprocessor has one CTA, which takes one item after another. Its copy engine fetches keys and values by itself, so
+tiles come as fast as memory gives them. The scores of a tile are computed while the one before it is weighed.
+"""
+
+import logging
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.cuda_program import DriverError, TensorMap
+from services.common.kernels.span_attention.cut import PROCESSORS
+from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_tiles
+from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
+from services.common.kernels.span_attention.span import Span
+
+__all__ = ["TileCut", "attend_tiles", "tiles_of"]
+
+_HOPPER = (9, 0)
+_LEAST_BLOCK = 8
+_log = logging.getLogger(__name__)
+
+
+def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | None:
+    """Return how a causal span is cut; None where Triton's programs serve it."""
+    batch, width, heads, size = q_BWHD.shape
+    kv_heads, block = kv_2NSHD.shape[3], span.block_size
+    if not q_BWHD.is_cuda or q_BWHD.dtype != torch.bfloat16 or not span.mask.is_open or not kv_2NSHD.is_contiguous():
+        return None
+    tables = (span.block_table_BN.dtype, span.lengths_B.dtype, span.reach_B.dtype)
+    if tables != (torch.int32, torch.int64, torch.int64) or block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS):
+        return None
+    cut = cut_tiles(width * heads // kv_heads, batch * kv_heads, size, span.short)
+    if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, cut)):
+        return None
+    return cut
+
+
+def attend_tiles(
+    q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, partial: Tensor, sums: Tensor, out_BWF: Tensor,
+    scale: float,
+) -> None:  # fmt: skip
+    """Leave the parts of splits in `partial` [B * Hkv, parts, W * group, D] and `sums`, or one program's result."""
+    batch, width, heads, size = q_BWHD.shape
+    kv_heads = kv_2NSHD.shape[3]
+    items = batch * kv_heads * cut.programs * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
+    lines = kv_2NSHD.view(-1, kv_heads * size)
+    program_of(_shape(q_BWHD, kv_2NSHD, cut)).launch(
+        (min(items, PROCESSORS), 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
+        span.block_table_BN, span.lengths_B, span.reach_B, partial, sums, out_BWF, len(lines) // 2,
+        span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch * kv_heads, width, kv_heads, cut.programs,
+        partial.shape[1], scale,
+    )  # fmt: skip
+
+
+def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, cut: TileCut) -> Shape:
+    heads, size = q_BWHD.shape[2:]
+    block, kv_heads = kv_2NSHD.shape[2:4]
+    return Shape(size, heads // kv_heads, block, cut.row_groups, cut.programs == 1)
+
+
+@cache
+def _usable(device: torch.device, shape: Shape) -> bool:
+    """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
+    if torch.cuda.get_device_capability(device) != _HOPPER:
+        return False
+    try:
+        program_of(shape)
+    except (DriverError, ImportError, OSError) as error:
+        _log.warning("attention of heads of %d goes through Triton: %s", shape.size, error)
+        return False
+    return True

@@ -1,0 +1,203 @@
+// Attention of rows of K/V heads over paged keys and values; a grid of any number of CTAs takes all items in turn.
+//
+// Some warps stream tiles of keys and values into a ring, others multiply. The scores of a tile are computed while the
+// tile before it is weighed. Every sum has the order that `program.py` gives it, and so its bits.
+
+struct Walk {
+  const Ends& ends;
+  const Item& item;
+  unsigned queries;
+  int group, size, begin, end_tile, row, lane;
+  float scale;
+
+  __device__ __forceinline__ int first_row() const { return item.span.first_row + group / COLUMN_GROUPS * GROUP_ROWS; }
+  __device__ __forceinline__ unsigned own(unsigned values) const { return values + ends.column / PANEL * HALF_TILE; }
+
+  // Copies of what lies behind the last position may be anything: as values they count as zero.
+  __device__ __forceinline__ void clear_behind(unsigned values, int tile) const {
+    const int place = threadIdx.x % THREADS / 2;
+    if (place >= item.span.seen() - tile * TOKENS) {
+#pragma unroll
+      for (int part = 0; part < COLUMNS / 16; ++part)
+        store_shared(own(values) + part / 4 * HALF_TILE + place * PANEL_BYTES + threadIdx.x % 2 * 64 + part % 4 * 16,
+                     make_uint4(0, 0, 0, 0));
+    }
+    publish_shared(1 + group, THREADS);
+  }
+
+  __device__ __forceinline__ void ask(float (&scores)[TOKENS / 2], const Ring& ring, int tile) const {
+    await_phase(ring.full_at(), ring.parity);
+    if (tile * TOKENS + TOKENS > item.span.seen()) clear_behind(ring.values(), tile);
+    ask_scores(scores, queries, ring.keys());
+  }
+
+  __device__ __forceinline__ void hide(float (&scores)[TOKENS / 2], int tile) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int last = min(item.span.length + (row + half * 8) / GROUP, item.span.total - 1);
+#pragma unroll
+      for (int eight = 0; eight < TOKENS / 8; ++eight) {
+        const int position = tile * TOKENS + eight * 8 + lane % 4 * 2, number = eight * 4 + half * 2;
+        if (position > last) scores[number] = -INFINITY_F;
+        if (position + 1 > last) scores[number + 1] = -INFINITY_F;
+      }
+    }
+  }
+
+  // Turns the scores of a tile into weights, by the highest so far; what was summed before fades.
+  __device__ __forceinline__ void weigh(float (&scores)[TOKENS / 2], const Part& part, int tile, int edge,
+                                        float (&higher)[2], float (&fade)[2]) const {
+    if (tile * TOKENS + TOKENS > item.span.length + first_row() / GROUP + 1) hide(scores, tile);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float best = tile == edge ? NOTHING : part.best[half];
+      higher[half] = fmaxf(best, highest(scores, half, scale));
+      fade[half] = fade_of(__fsub_rn(best, higher[half]));
+      const float offset = __fsub_rn(0.f, higher[half]);
+#pragma unroll
+      for (int eight = 0; eight < TOKENS / 8; ++eight) {
+        const int number = eight * 4 + half * 2;
+        scores[number] = power(__fmaf_rn(scores[number], scale, offset));
+        scores[number + 1] = power(__fmaf_rn(scores[number + 1], scale, offset));
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void take(Part& part, unsigned (&weights)[TOKENS / 16][4],
+                                              const float (&scores)[TOKENS / 2], const float (&higher)[2],
+                                              const float (&fade)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) part.fade(half, fade[half]), part.best[half] = higher[half];
+#pragma unroll
+    for (int each = 0; each < TOKENS / 4; ++each)
+      weights[each / 4][each % 4] = pair_of(scores[each * 2], scores[each * 2 + 1]);
+  }
+
+  __device__ __forceinline__ void end_split(const Part& part, Part& whole, int tile) const {
+    if (ALONE || item.program == 0)
+      whole.fold(part);
+    else
+      ends.leave(part, item, tile - 1, size, row, lane);
+  }
+
+  // The scores of a tile are computed before the values of the one before it are added, and weighed meanwhile.
+  __device__ __forceinline__ void run(Part& part, Ring& ring) const {
+    Part whole;
+    float scores[TOKENS / 2], higher[2], fade[2];
+    unsigned weights[TOKENS / 16][4];
+    part.clear(), whole.clear();
+    ask(scores, ring, begin);
+    end_products();
+    await_products<0>();
+    hold(scores);
+    int edge = (begin / size + 1) * size;
+    weigh(scores, part, begin, edge, higher, fade);
+    take(part, weights, scores, higher, fade);
+#pragma unroll 1
+    for (int tile = begin + 1; tile < end_tile; ++tile) {
+      const unsigned values = ring.values(), empty = ring.empty_at();
+      ring.next();
+      ask(scores, ring, tile);
+      end_products();
+      ask_values(part.sum, weights, own(values));
+      end_products();
+      add_mass(part.mass, weights);
+      await_products<1>();
+      hold(scores);
+      weigh(scores, part, tile, edge, higher, fade);
+      await_products<0>();
+      hold(part.sum);
+      if (lane == 0) arrive(empty);
+      if (tile == edge) {
+        end_split(part, whole, tile);
+        edge += size;
+      }
+      take(part, weights, scores, higher, fade);
+    }
+    ask_values(part.sum, weights, own(ring.values()));
+    end_products();
+    add_mass(part.mass, weights);
+    await_products<0>();
+    hold(part.sum);
+    if (lane == 0) arrive(ring.empty_at());
+    ring.next();
+    whole.fold(part);
+    part = whole;
+  }
+
+  __device__ __forceinline__ void end(const Part& part) const {
+    if (ALONE)
+      ends.mean(part, item, size, row, lane);
+    else
+      ends.leave(part, item, end_tile - 1, size, row, lane);
+  }
+};
+
+// Rows behind the last one are zero. Warpgroups that share rows copy some panels each, when all have multiplied those before.
+__device__ __forceinline__ void ask_queries(unsigned to, const unsigned short* q, const Ends& ends, const Item& item, int group) {
+  const int own = group / COLUMN_GROUPS * GROUP_ROWS + threadIdx.x % THREADS / 2, row = item.span.first_row + own;
+  const bool there = row < item.span.rows();
+  const unsigned short* from = q + (there ? ends.line(item, row) : 0) * SIZE;
+  if constexpr (COLUMN_GROUPS > 1) sync_threads(1 + GROUPS, GROUPS * THREADS);
+#pragma unroll
+  for (int part = 0; part < COLUMNS / 16; ++part) {
+    const int eight = ends.column / 8 + threadIdx.x % 2 * (COLUMNS / 16) + part;
+    copy_shared(to + eight / 8 * QUERY_PANEL + own * PANEL_BYTES + ((eight % 8 ^ own % 8) << 4), from + eight * 8, there);
+  }
+}
+
+__device__ __forceinline__ void await_queries(int group) {
+  await_copies();
+  if constexpr (COLUMN_GROUPS > 1)
+    publish_shared(1 + GROUPS, GROUPS * THREADS);
+  else
+    publish_shared(1 + group, THREADS);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1)
+    attend(const __grid_constant__ TensorMap map, const unsigned short* q, const int* tables, const long long* lengths,
+           const long long* reaches, float* partial, float* sums, unsigned short* out, int places, int stride, int columns,
+           int pairs, int width, int kv_heads, int programs, int parts, float scale) {
+  extern __shared__ unsigned char memory[];
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
+  const Items items{lengths, reaches, pairs, kv_heads, columns * BLOCK, width, programs};
+  const unsigned stages = kept((shared_address(memory) + 1023) & ~1023u);
+  const unsigned queries = stages + STAGES * STAGE;
+  Ring ring{stages, queries + QUERY_BYTES, queries + QUERY_BYTES + STAGES * 8};
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      barrier_init(ring.full + stage * 8, LOADERS);
+      barrier_init(ring.empty + stage * 8, GROUPS * THREADS / 32);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (group == GROUPS) {
+    if constexpr (GROUPS > 1) give_registers<32>();
+    load_items(items, ring, &map, tables, stride, places, warp, lane);
+    return;
+  }
+  if constexpr (GROUPS > 1) take_registers<232>();
+  await_previous();
+  const Ends ends{partial, sums, out, kv_heads, programs, parts, group % COLUMN_GROUPS * COLUMNS};
+  const int in_tile = group / COLUMN_GROUPS * GROUP_ROWS;
+  Item next = items.at(blockIdx.x);
+  ask_queries(queries, q, ends, next, group);
+  for (int round = 0; items.index(round) < items.count(); ++round) {
+    const Item item = next;
+    const bool more = items.index(round + 1) < items.count();
+    if (more) next = items.at(items.index(round + 1));
+    const int least = item.least(), most = item.most(), row = item.span.first_row + in_tile + warp % 4 * 16 + lane / 4;
+    await_queries(group);
+    for (int size = least; size <= most; size += max(most - least, 1)) {
+      const Tiles tiles(item.span, item.program, programs, size);
+      const bool empty = tiles.begin >= tiles.end;
+      Part part;
+      const Walk walk{ends, item, queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane, scale};
+      if (!empty) walk.run(part, ring);
+      if (size == most && more) ask_queries(queries, q, ends, next, group);
+      if (!empty) walk.end(part);
+    }
+  }
+  allow_next();
+}

@@ -1,0 +1,42 @@
+"""How rows are divided among CTAs, of which a multiprocessor has one."""
+
+from typing import NamedTuple
+
+from services.common.kernels.span_attention.cut import PROCESSORS
+from services.common.kernels.span_attention.splits import MOST_SPLITS
+
+ROWS = 64
+"""Of a warpgroup."""
+_FEW_ROWS = 16
+_NARROW, SIZES = 128, (128, 256)
+
+
+class TileCut(NamedTuple):
+    """Programs that share the splits of a CTA's rows, and how many times 64 these are."""
+
+    programs: int
+    row_groups: int = 1
+
+
+def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
+    """Return the cut for so many rows of each of `pairs` sequences and K/V heads; None where Triton's programs serve.
+
+    Prompts have enough rows for all multiprocessors, and heads narrow enough for two warpgroups with rows of their own.
+    Other rows share their splits among so many CTAs as run at once, but short contexts of half of them none. Triton is
+    as fast for narrow heads whose programs have a split or two each, or a multiprocessor each and no share, and faster
+    for a short context of wide heads that all of them share: it starts sooner.
+    """
+    groups, narrow = pairs * -(-rows // ROWS), size == _NARROW
+    if rows <= _FEW_ROWS or size not in SIZES:
+        return None
+    if groups > PROCESSORS and (rows > ROWS or not narrow):
+        return TileCut(1, 2 if narrow else 1)
+    if narrow and not MOST_SPLITS // 2 * groups > PROCESSORS >= 2 * groups:
+        return None
+    if short and 2 * MOST_SPLITS * groups <= PROCESSORS:
+        return None
+    return TileCut(1) if short and narrow and groups * 4 > PROCESSORS else TileCut(_shared(groups))
+
+
+def _shared(groups: int) -> int:
+    return max(min(MOST_SPLITS, PROCESSORS // groups), 1)

@@ -1,0 +1,45 @@
+// What becomes of a part: left for the kernel that merges parts, or the weighted mean of the values.
+
+struct Ends {
+  float *partial, *sums;
+  unsigned short* out;
+  int kv_heads, programs, parts, column;  // the first of a warpgroup's
+
+  // Which of the queries a row is.
+  __device__ __forceinline__ size_t line(const Item& item, int row) const {
+    const size_t position = (size_t)item.sequence * item.span.width + row / GROUP;
+    return (position * kv_heads + item.head) * GROUP + row % GROUP;
+  }
+
+  // Stores the part that ends with a tile, of the rows whose splits have that size. Splits of the first program are one part.
+  __device__ __forceinline__ void leave(const Part& part, const Item& item, int last_tile, int size, int row, int lane) const {
+    const int slot = max(last_tile / size - item.span.share(1, programs, size) + 1, 0);
+    const size_t pair = (size_t)item.sequence * kv_heads + item.head;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int own = row + half * 8;
+      if (own >= item.span.rows() || item.span.split(own) != size) continue;
+      const size_t at = (pair * parts + slot) * item.span.rows() + own;
+      float* to = partial + at * SIZE + column + lane % 4 * 2;
+#pragma unroll
+      for (int eight = 0; eight < COLUMNS / 8; ++eight)
+        store_kept(to + eight * 8, part.sum[eight * 4 + half * 2], part.sum[eight * 4 + half * 2 + 1]);
+      if (column == 0 && lane % 4 == 0)
+        *reinterpret_cast<float2*>(sums + at * 2) = make_float2(part.best[half], part.mass[half]);
+    }
+  }
+
+  __device__ __forceinline__ void mean(const Part& part, const Item& item, int size, int row, int lane) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int own = row + half * 8;
+      if (own >= item.span.rows() || item.span.split(own) != size) continue;
+      const float by = part.mass[half] > 0.f ? part.mass[half] : 1.f;
+      unsigned short* to = out + line(item, own) * SIZE + column + lane % 4 * 2;
+#pragma unroll
+      for (int eight = 0; eight < COLUMNS / 8; ++eight)
+        *reinterpret_cast<unsigned*>(to + eight * 8) =
+            pair_of(quotient(part.sum[eight * 4 + half * 2], by), quotient(part.sum[eight * 4 + half * 2 + 1], by));
+    }
+  }
+};

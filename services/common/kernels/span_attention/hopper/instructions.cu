@@ -1,0 +1,100 @@
+// Single instructions, and what orders them.
+
+__device__ __forceinline__ float upwards(float x) {
+  float whole;
+  asm("cvt.rpi.ftz.f32.f32 %0, %1;" : "=f"(whole) : "f"(x));
+  return whole;
+}
+
+__device__ __forceinline__ float power(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+__device__ __forceinline__ float quotient(float x, float by) {
+  float result;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(by));
+  return result;
+}
+
+__device__ __forceinline__ unsigned pair_of(float low, float high) {
+  unsigned both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+// Copies 16 bytes into shared memory beside other work, or as many zeros where none are there.
+__device__ __forceinline__ void copy_shared(unsigned to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+
+__device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ __forceinline__ void store_shared(unsigned to, uint4 numbers) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(numbers.x), "r"(numbers.y), "r"(numbers.z),
+               "r"(numbers.w)
+               : "memory");
+}
+
+// What these threads have stored in shared memory is seen by the tensor cores. A barrier is of so many threads.
+__device__ __forceinline__ void publish_shared(int barrier, int threads) {
+  asm volatile("fence.proxy.async.shared::cta;\nbar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void sync_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// Warpgroups that multiply take registers which one that loads gives up.
+template <int COUNT>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Where it lies, in a way that the compiler keeps and does not compute at every use.
+__device__ __forceinline__ unsigned kept(unsigned address) {
+  asm volatile("" : "+r"(address));
+  return address;
+}
+
+__device__ __forceinline__ void store_kept(float* to, float first, float second) {
+  asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(first), "f"(second), "l"(KEPT)
+               : "memory");
+}
+
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits until no more than so many groups of products are under way.
+template <int LEFT>
+__device__ __forceinline__ void await_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+// Sums belong to the tensor cores until a wait; the compiler must not read or move them before.
+template <int COUNT>
+__device__ __forceinline__ void hold(float (&sums)[COUNT]) {
+#pragma unroll
+  for (int number = 0; number < COUNT; ++number) asm volatile("" : "+f"(sums[number])::"memory");
+}
+
+__device__ __forceinline__ void hold(const unsigned (&weights)[TOKENS / 16][4]) {
+#pragma unroll
+  for (int part = 0; part < TOKENS / 4; ++part) asm volatile("" ::"r"(weights[part / 4][part % 4]) : "memory");
+}
+
+// Adds sixteen weights of each of a warp's rows to each of eight columns.
+__device__ __forceinline__ void multiply_ones(float (&sums)[4], const unsigned (&weights)[4]) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(0x3F803F80));
+}
+

@@ -1,0 +1,20 @@
+// Sizes of a CTA's tiles. Its warpgroups have 64 rows of a K/V head's queries each, or share rows and have columns each.
+//
+// The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
+// tile), SPLITS (that a row sees at most), STAGES (tiles under way), ROW_GROUPS, and ALONE: whether one CTA takes all splits.
+
+constexpr int THREADS = 128, COLUMNS = 128, GROUP_ROWS = 64;  // of a warpgroup
+constexpr int COLUMN_GROUPS = SIZE / COLUMNS, GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;
+constexpr int PANEL = 64, PANEL_BYTES = PANEL * 2;            // 64 numbers are a swizzled row of 128 bytes
+constexpr int PANELS = SIZE / PANEL, OWN_PANELS = COLUMNS / PANEL;
+constexpr int HALF_TILE = TOKENS * PANEL_BYTES;               // a panel of a tile
+constexpr int TILE_BYTES = PANELS * HALF_TILE, STAGE = 2 * TILE_BYTES;
+constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE;  // positions that lie together
+constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
+// Several warpgroups leave a loading one few registers, and so take its other warps too.
+constexpr int LOADERS = GROUPS > 1 ? 4 : 2, LOADED_PANELS = 2 * PANELS / LOADERS;
+constexpr float NOTHING = -1e30f;                             // the reference of a row that has seen no position
+#define INFINITY_F __int_as_float(0x7F800000)
+
+static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
+static_assert(PIECE % 8 == 0 && LOADED_PANELS * PIECES <= 32, "the swizzle repeats after eight rows; a lane loads a box");

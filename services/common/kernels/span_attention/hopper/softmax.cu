@@ -1,0 +1,54 @@
+// The running softmax of `softmax.py`, operation by operation. A thread has two rows, eight apart, and of both every fourth
+// pair of columns.
+
+__device__ __forceinline__ float fade_of(float exponent) {
+  return __int_as_float((__float2int_rz(fmaxf(exponent, -127.f)) + 127) << 23);
+}
+
+// The least whole power of two that no score of a row exceeds; four lanes have a row.
+__device__ __forceinline__ float highest(const float (&scores)[TOKENS / 2], int half, float scale) {
+  float most = fmaxf(scores[half * 2], scores[half * 2 + 1]);
+#pragma unroll
+  for (int eight = 1; eight < TOKENS / 8; ++eight)
+    most = fmaxf(most, fmaxf(scores[eight * 4 + half * 2], scores[eight * 4 + half * 2 + 1]));
+  most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+  most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+  return upwards(__fmul_rn(most, scale));
+}
+
+struct Part {
+  float best[2], mass[2], sum[COLUMNS / 2];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) best[half] = NOTHING, mass[half] = 0.f;
+#pragma unroll
+    for (int number = 0; number < COLUMNS / 2; ++number) sum[number] = 0.f;
+  }
+
+  __device__ __forceinline__ void fade(int half, float by) {
+    mass[half] = __fmul_rn(mass[half], by);
+#pragma unroll
+    for (int eight = 0; eight < COLUMNS / 8; ++eight) {
+      sum[eight * 4 + half * 2] = __fmul_rn(sum[eight * 4 + half * 2], by);
+      sum[eight * 4 + half * 2 + 1] = __fmul_rn(sum[eight * 4 + half * 2 + 1], by);
+    }
+  }
+
+  // Adds the part that follows it.
+  __device__ __forceinline__ void fold(const Part& next) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float top = fmaxf(best[half], next.best[half]), by = fade_of(__fsub_rn(next.best[half], top));
+      fade(half, fade_of(__fsub_rn(best[half], top)));
+      mass[half] = __fmaf_rn(next.mass[half], by, mass[half]);
+#pragma unroll
+      for (int eight = 0; eight < COLUMNS / 8; ++eight) {
+        const int number = eight * 4 + half * 2;
+        sum[number] = __fmaf_rn(next.sum[number], by, sum[number]);
+        sum[number + 1] = __fmaf_rn(next.sum[number + 1], by, sum[number + 1]);
+      }
+      best[half] = top;
+    }
+  }
+};

@@ -1,0 +1,68 @@
+"""The source of attention in CUDA C++."""
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from services.common.kernels.cuda import defined, read, wgmma
+from services.common.kernels.cuda_program import CudaProgram
+from services.common.kernels.span_attention.hopper.cut import ROWS
+
+_FILES = (
+    "sizes.cu", "asynchronous.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu", "ends.cu", "products.cu",
+    "attend.cu",
+)  # fmt: skip
+TOKENS = 64
+"""Positions of a tile."""
+_COLUMNS = 128
+_SPLITS, _THREADS, _ALIGNMENT, _BARRIER_BYTES = 16, 128, 1024, 8
+_FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
+
+
+class Shape(NamedTuple):
+    """Numbers of a head, query heads of a K/V head, positions of a block, 64s of rows, and whether a CTA is alone."""
+
+    size: int
+    group: int
+    block: int
+    row_groups: int
+    alone: bool
+
+    @property
+    def threads(self) -> int:
+        """Those of a CTA: warpgroups that multiply, and warps that load."""
+        groups = self.row_groups * self.size // _COLUMNS
+        return groups * _THREADS + (_THREADS if groups > 1 else _FEW_LOADERS)
+
+    @property
+    def stages(self) -> int:
+        """Tiles of keys and values that shared memory holds."""
+        room = _MOST_SHARED - _ALIGNMENT - self.row_groups * ROWS * self.size * 2
+        return room // (2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Those of a CTA."""
+        stage = 2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES
+        return _ALIGNMENT + self.stages * stage + self.row_groups * ROWS * self.size * 2
+
+
+def source_of(shape: Shape) -> str:
+    """Return what a compiler is given; it includes nothing."""
+    sizes = defined(
+        size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=_SPLITS, stages=shape.stages,
+        row_groups=shape.row_groups, alone=int(shape.alone),
+    )  # fmt: skip
+    scores = wgmma("multiply_scores", TOKENS, registers=False)
+    values = wgmma("multiply_values", _COLUMNS, registers=True, turned=True)
+    return "\n".join((sizes, scores, values, read(_FILES, Path(__file__).parent)))
+
+
+@cache
+def program_of(shape: Shape) -> CudaProgram:
+    """Return the kernel, compiled once.
+
+    Raises:
+        DriverError: the compiler or the GPU refuses it.
+    """
+    return CudaProgram(source_of(shape), "attend", shape.threads, shape.shared_bytes)

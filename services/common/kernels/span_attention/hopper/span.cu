@@ -1,0 +1,82 @@
+// Which tiles a CTA takes, as `splits.py` says, and where its rows lie.
+
+__device__ __forceinline__ int tiles_of_split(int last) {
+  const int tiles = max(last, 0) / (TOKENS * SPLITS) + 1, shift = max(29 - __clz(tiles), 0);
+  return (tiles + (1 << shift) - 1) >> shift << shift;
+}
+
+struct Span {
+  int length, total, width, first_row;
+
+  __device__ __forceinline__ int last_seen(int row) const { return min(length + row / GROUP, total - 1); }
+  __device__ __forceinline__ int split(int row) const { return tiles_of_split(last_seen(row)); }
+  __device__ __forceinline__ int rows() const { return width * GROUP; }
+  __device__ __forceinline__ int last_row() const { return min(first_row + ROWS, rows()) - 1; }
+  // Positions that some row sees, and those that all rows see.
+  __device__ __forceinline__ int seen() const { return min(total, length + last_row() / GROUP + 1); }
+  __device__ __forceinline__ int seen_by_all() const { return length + first_row / GROUP + 1; }
+
+  // Splits of `size` tiles that programs before this one take.
+  __device__ __forceinline__ int share(int program, int programs, int size) const {
+    const int count = min((total - 1) / TOKENS / size + 1, SPLITS);
+    return (program * count + programs - 1) / programs;
+  }
+};
+
+// The tiles of a CTA that belong to splits of one size.
+struct Tiles {
+  int begin, end;
+
+  __device__ __forceinline__ Tiles(const Span& span, int program, int programs, int size) {
+    const int behind = ALONE ? SPLITS : span.share(program + 1, programs, size);
+    begin = ALONE ? 0 : span.share(program, programs, size) * size;
+    end = min(behind * size, (span.seen() + TOKENS - 1) / TOKENS);
+  }
+};
+
+struct Ring {
+  unsigned tiles, full, empty;
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ unsigned keys() const { return tiles + stage * STAGE; }
+  __device__ __forceinline__ unsigned values() const { return keys() + TILE_BYTES; }
+  __device__ __forceinline__ unsigned full_at() const { return full + stage * 8; }
+  __device__ __forceinline__ unsigned empty_at() const { return empty + stage * 8; }
+  __device__ __forceinline__ void next() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+// Rows of one K/V head of a sequence, and the splits of theirs that one program takes.
+struct Item {
+  int sequence, head, program;
+  Span span;
+
+  __device__ __forceinline__ int least() const { return span.split(span.first_row); }
+  __device__ __forceinline__ int most() const { return span.split(span.last_row()); }
+};
+
+// All items, of which a CTA takes one after another: in every other round from the other end, so that those who began with
+// long ones go on with short ones.
+struct Items {
+  const long long *lengths, *reaches;
+  int pairs, kv_heads, room, width, programs;
+
+  // Which one a CTA takes in a round; at least `count` where it has none.
+  __device__ __forceinline__ int index(int round) const {
+    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  }
+  __device__ __forceinline__ int rounds() const { return (count() + gridDim.x - 1) / gridDim.x; }
+
+  __device__ __forceinline__ int tiles() const { return (width * GROUP + ROWS - 1) / ROWS; }
+  __device__ __forceinline__ int count() const { return pairs * programs * tiles(); }
+
+  // Later rows see more, and come first.
+  __device__ __forceinline__ Item at(int index) const {
+    const int pair = index % pairs, rest = index / pairs, sequence = pair / kv_heads;
+    const int reach = min((int)reaches[sequence], room + width);
+    const Span span{min((int)lengths[sequence], room), min(reach, room), width, (tiles() - 1 - rest / programs) * ROWS};
+    return Item{sequence, pair % kv_heads, rest % programs, span};
+  }
+};

@@ -1,0 +1,86 @@
+"""Attention in CUDA C++ has the bits of the program in Triton, however it is cut; no other memory counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.kernels.span_attention import Span, kernel, plan_span
+from services.common.kernels.span_attention.hopper import TileCut, tiles_of
+from tests.kernels.gpu.devices import DEVICE, INTERPRETED, randn
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+HEADS, GROUP = 4, 4
+LENGTHS = [0, 1, 63, 500, 1008, 1016, 2040, 4090, 7160, 8190]
+"""Lengths next to ends of tiles; in some tiles rows have splits of two sizes."""
+CUTS = [TileCut(1), TileCut(2), TileCut(3), TileCut(5), TileCut(16)]
+
+
+class Attention:
+    """Random K/V and queries; positions that no row sees are NaN."""
+
+    def __init__(self, lengths: list[int], width: int, size: int, block: int, valid: list[int] | None = None) -> None:
+        columns = -(-(max(lengths) + width) // block)
+        order = torch.randperm(len(lengths) * columns, generator=torch.Generator().manual_seed(1)) + 1
+        self.kv = randn(2, 1 + len(order), block, HEADS, size, dtype=torch.bfloat16)
+        self.q = 2 * randn(len(lengths), width, GROUP * HEADS, size, seed=2, dtype=torch.bfloat16)
+        table = order.view(len(lengths), columns).to(torch.int32)
+        known = [length + (valid[row] if valid else width) for row, length in enumerate(lengths)]
+        for row, count in enumerate(known):
+            places = torch.arange(columns * block)
+            hidden = places >= count
+            self.kv[:, table[row].long()[places[hidden] // block], places[hidden] % block] = float("nan")
+            table[row, -(-count // block) :] = 0
+        self.kv[:, 0] = float("nan")
+        self.valid = None if valid is None else torch.tensor(valid, device=DEVICE)
+        self.span: Span = plan_span(table.to(DEVICE), torch.tensor(lengths, device=DEVICE), width, block, self.valid)
+
+    def __call__(self, monkeypatch: pytest.MonkeyPatch, cut: TileCut | None) -> Tensor:
+        monkeypatch.setattr(kernel, "tiles_of", lambda *_: cut)
+        found = kernel.attend_span(self.q, self.kv, self.span)
+        if self.valid is None:
+            return found
+        rows_BW = torch.arange(found.shape[1], device=DEVICE) < self.valid[:, None]
+        return torch.where(rows_BW[..., None], found, 0)
+
+
+@pytest.mark.parametrize("size", [128, 256])
+@pytest.mark.parametrize("width", [1, 5, 16, 40])
+def test_every_cut_has_the_bits_of_triton(width: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = Attention(LENGTHS, width, size, 16)
+    expected = attention(monkeypatch, None)
+    assert not expected.isnan().any()
+    for cut in CUTS:
+        assert torch.equal(attention(monkeypatch, cut), expected), cut
+    if size == 128:
+        assert torch.equal(attention(monkeypatch, TileCut(1, 2)), expected), "two warpgroups"
+
+
+@pytest.mark.parametrize("block", [8, 16, 32, 64, 128])
+def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = Attention([300, 77, 128], 16, 128, block)
+    expected = attention(monkeypatch, None)
+    for cut in (TileCut(1), TileCut(2)):
+        assert torch.equal(attention(monkeypatch, cut), expected), cut
+
+
+@pytest.mark.parametrize("size", [128, 256])
+def test_prompts_whose_last_rows_are_padding(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = Attention([0, 2048, 512], 512, size, 16, valid=[512, 3, 200])
+    expected = attention(monkeypatch, None)
+    for cut in (TileCut(1), TileCut(1, 2)) if size == 128 else (TileCut(1),):
+        assert torch.equal(attention(monkeypatch, cut), expected), cut
+
+
+def test_its_own_cut_serves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them falls back to Triton unseen."""
+    for size, batch, width in ((128, 4, 16), (128, 8, 16), (256, 1, 16), (256, 8, 16)):
+        attention = Attention(LENGTHS[:batch], width, size, 16)
+        assert tiles_of(attention.q, attention.kv, attention.span) is not None, (size, batch, width)
+        short = replace(attention.span, short=True)
+        found = kernel.attend_span(attention.q, attention.kv, short)
+        assert torch.equal(found, attention(monkeypatch, None)), (size, batch, width)
+        monkeypatch.undo()

@@ -1,0 +1,71 @@
+"""How attention in CUDA C++ is cut, and what its compiler is given."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from services.common.kernels.span_attention.cut import PROCESSORS
+from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_tiles
+from services.common.kernels.span_attention.hopper.source import Shape, source_of
+
+MOST_SHARED = 227 * 1024
+SHAPES = [
+    Shape(size, 4, block, groups, alone)
+    for size, block, groups, alone in product(SIZES, (8, 16, 32, 64, 128), (1, 2), (False, True))
+    if groups == 1 or (size == 128 and alone)
+]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_shared_rows_run_at_once(size: int) -> None:
+    """A program that waits for another's multiprocessor would take twice the time."""
+    for rows, pairs, short in product((20, 32, 64, 128, 512), (1, 4, 8, 16, 33, 64, 128), (False, True)):
+        cut = cut_tiles(rows, pairs, size, short)
+        groups = pairs * -(-rows // ROWS)
+        if cut and cut.programs > 1:
+            assert cut.row_groups == 1
+            assert groups * cut.programs <= PROCESSORS
+
+
+def test_short_contexts_of_half_the_processors_are_not_shared() -> None:
+    assert cut_tiles(64, 64, 128, short=True) == TileCut(1)
+    assert cut_tiles(64, 64, 128) == TileCut(2)
+    assert cut_tiles(64, 32, 128, short=True) == cut_tiles(64, 32, 128) == TileCut(4)
+
+
+def test_triton_keeps_few_rows_and_other_heads() -> None:
+    assert cut_tiles(16, 64, 128) is None
+    assert cut_tiles(64, 64, 64) is None
+
+
+def test_triton_keeps_narrow_heads_of_few_sequences_and_of_many() -> None:
+    assert cut_tiles(64, 8, 128) is cut_tiles(64, 16, 128) is None
+    assert cut_tiles(64, 128, 128) is cut_tiles(64, 256, 128) is None
+
+
+def test_triton_keeps_one_short_context_of_wide_heads() -> None:
+    assert cut_tiles(64, 4, 256, short=True) is None
+    assert cut_tiles(64, 4, 256) == TileCut(16)
+    assert cut_tiles(64, 8, 256, short=True) == cut_tiles(64, 8, 256) == TileCut(16)
+    assert cut_tiles(64, 128, 256) == TileCut(1)
+
+
+def test_prompts_give_two_warpgroups_rows_unless_heads_are_wide() -> None:
+    assert cut_tiles(8192, 8, 128) == TileCut(1, 2)
+    assert cut_tiles(8192, 4, 256) == TileCut(1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
+    assert shape.shared_bytes <= MOST_SHARED
+    assert shape.stages >= 3
+    assert shape.threads % 32 == 0 and shape.threads <= 512
+
+
+def test_the_source_includes_nothing_and_defines_its_sizes() -> None:
+    source = source_of(Shape(256, 4, 16, 1, True))
+    assert "#include" not in source
+    assert "#define SIZE 256\n" in source and "#define ALONE 1\n" in source and "#define STAGES 3\n" in source
+    assert "m64n64k16" in source and "m64n128k16" in source
