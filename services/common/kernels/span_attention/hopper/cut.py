@@ -3,10 +3,11 @@
 from typing import NamedTuple
 
 from services.common.kernels.span_attention.cut import PROCESSORS
-from services.common.kernels.span_attention.splits import MOST_SPLITS
 
 ROWS = 64
 """Of a warpgroup."""
+SPLITS = 16
+"""Of what a row sees, at most, on a GPU."""
 _FEW_ROWS = 16
 _NARROW, SIZES = 128, (128, 256)
 
@@ -31,12 +32,12 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
         return None
     if groups > PROCESSORS and (rows > ROWS or not narrow):
         return TileCut(1, 2 if narrow else 1)
-    if narrow and not MOST_SPLITS // 2 * groups > PROCESSORS >= 2 * groups:
+    if narrow and not SPLITS // 2 * groups > PROCESSORS >= 2 * groups:
         return None
-    if short and 2 * MOST_SPLITS * groups <= PROCESSORS:
+    if short and 2 * SPLITS * groups <= PROCESSORS:
         return None
     return TileCut(1) if short and narrow and groups * 4 > PROCESSORS else TileCut(_shared(groups))
 
 
 def _shared(groups: int) -> int:
-    return max(min(MOST_SPLITS, PROCESSORS // groups), 1)
+    return max(min(SPLITS, PROCESSORS // groups), 1)

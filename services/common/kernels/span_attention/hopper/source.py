@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from services.common.kernels.cuda import defined, read, wgmma
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.span_attention.hopper.cut import ROWS
+from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 _FILES = (
     "sizes.cu", "asynchronous.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu", "ends.cu", "products.cu",
@@ -15,7 +15,7 @@ _FILES = (
 TOKENS = 64
 """Positions of a tile."""
 _COLUMNS = 128
-_SPLITS, _THREADS, _ALIGNMENT, _BARRIER_BYTES = 16, 128, 1024, 8
+_THREADS, _ALIGNMENT, _BARRIER_BYTES = 128, 1024, 8
 _FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
 
 
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
 def source_of(shape: Shape) -> str:
     """Return what a compiler is given; it includes nothing."""
     sizes = defined(
-        size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=_SPLITS, stages=shape.stages,
+        size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, alone=int(shape.alone),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
