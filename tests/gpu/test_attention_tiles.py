@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 HEADS, GROUP = 4, 4
 LENGTHS = [0, 1, 63, 500, 1008, 1016, 2040, 4090, 7160, 8190]
 """Lengths next to ends of tiles; in some tiles rows have splits of two sizes."""
-CUTS = [TileCut(1), TileCut(2), TileCut(3), TileCut(5), TileCut(16)]
+CUTS = [TileCut(programs) for programs in (1, 2, 3, 4, 5, 16)]
 
 
 class Attention:

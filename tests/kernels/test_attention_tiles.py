@@ -42,7 +42,8 @@ def test_triton_keeps_few_rows_and_other_heads() -> None:
 
 def test_triton_keeps_narrow_heads_of_few_sequences_and_of_many() -> None:
     assert cut_tiles(64, 8, 128) is cut_tiles(64, 16, 128) is None
-    assert cut_tiles(64, 128, 128) is cut_tiles(64, 256, 128) is None
+    assert cut_tiles(64, 256, 128) is None
+    assert cut_tiles(64, 128, 128) == TileCut(1)
 
 
 def test_triton_keeps_one_short_context_of_wide_heads() -> None:

@@ -24,20 +24,18 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
 
     Prompts have enough rows for all multiprocessors, and heads narrow enough for two warpgroups with rows of their own.
     Other rows share their splits among so many CTAs as run at once, but short contexts of half of them none. Triton is
-    as fast for narrow heads whose programs have a split or two each, or a multiprocessor each and no share, and faster
-    for a short context of wide heads that all of them share: it starts sooner.
+    as fast for narrow heads whose programs have a split or two each, or share a multiprocessor, and faster for a short
+    context of wide heads that all of them share: it starts sooner.
     """
     groups, narrow = pairs * -(-rows // ROWS), size == _NARROW
     if rows <= _FEW_ROWS or size not in SIZES:
         return None
     if groups > PROCESSORS and (rows > ROWS or not narrow):
         return TileCut(1, 2 if narrow else 1)
-    if narrow and not SPLITS // 2 * groups > PROCESSORS >= 2 * groups:
+    if narrow and not SPLITS // 2 * groups > PROCESSORS >= groups:
         return None
     if short and 2 * SPLITS * groups <= PROCESSORS:
         return None
-    return TileCut(1) if short and narrow and groups * 4 > PROCESSORS else TileCut(_shared(groups))
-
-
-def _shared(groups: int) -> int:
-    return max(min(SPLITS, PROCESSORS // groups), 1)
+    if short and narrow and groups * 4 > PROCESSORS:
+        return TileCut(1)
+    return TileCut(max(min(SPLITS, PROCESSORS // groups), 1))

@@ -17,6 +17,7 @@ TOKENS = 64
 _COLUMNS = 128
 _THREADS, _ALIGNMENT, _BARRIER_BYTES = 128, 1024, 8
 _FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
+_ROUND_STAGES = 4
 
 
 class Shape(NamedTuple):
@@ -36,9 +37,13 @@ class Shape(NamedTuple):
 
     @property
     def stages(self) -> int:
-        """Tiles of keys and values that shared memory holds."""
+        """Tiles of keys and values under way: so many as shared memory holds, but of narrow heads in rounds fewer.
+
+        Memory then serves all programs the sooner.
+        """
         room = _MOST_SHARED - _ALIGNMENT - self.row_groups * ROWS * self.size * 2
-        return room // (2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES)
+        most = room // (2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES)
+        return min(most, _ROUND_STAGES) if self.row_groups == 1 else most
 
     @property
     def shared_bytes(self) -> int:
