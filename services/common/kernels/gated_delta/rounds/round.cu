@@ -39,16 +39,6 @@ __device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int 
   }
 }
 
-// Rows of which a query or a key is no number count as absent.
-__device__ __forceinline__ void clear_broken(Memory& memory, int count, int warp, int lane) {
-  const Block& own = memory.blocks[lane / BLOCK % count];
-  const unsigned broken = __ballot_sync(~0u, own.ill[0][lane % BLOCK] + own.ill[1][lane % BLOCK] != 0.f);
-  if (!broken) return;
-  for (int row = warp; row < count * BLOCK; row += WARPS)
-    if (broken >> row & 1) clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
-  __syncthreads();
-}
-
 // Asks for what gates a warp's rows of the span, and for the norm's weight.
 __device__ __forceinline__ void load_ends(const Span& span, const half_t* norm, int start, int old, int real, uint2 (&z)[2],
                                           uint2& weight, int warp, int lane) {

@@ -169,3 +169,13 @@ __device__ __forceinline__ void make_gates(Memory& memory, const Span& span, flo
   }
   block.beta[row] = beta, block.units[row] = units, block.ill[3][row] = ill;
 }
+
+// Rows of which a query or a key is no number count as absent.
+__device__ __forceinline__ void clear_broken(Memory& memory, int count, int warp, int lane) {
+  const Block& own = memory.blocks[lane / BLOCK % count];
+  const unsigned broken = __ballot_sync(~0u, own.ill[0][lane % BLOCK] + own.ill[1][lane % BLOCK] != 0.f);
+  if (!broken) return;
+  for (int row = warp; row < count * BLOCK; row += WARPS)
+    if (broken >> row & 1) clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
+  __syncthreads();
+}
