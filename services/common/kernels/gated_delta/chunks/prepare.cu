@@ -13,7 +13,7 @@ __device__ __forceinline__ void load_tap_weights(Pair& pair, const Span& span, c
 #pragma unroll 1
   for (int each = warp; each < TAPS * parts; each += WARPS) {
     const int tap = each / parts, part = first + each % parts;
-    const float* from = conv + tap * stride + (part < 2 ? span.channel(part) : span.values + (part - 2) * DIM);
+    const float* from = conv + tap * stride + span.channel(part);
     *reinterpret_cast<float4*>(&pair.conv[tap][part][lane * 4]) = *reinterpret_cast<const float4*>(from + lane * 4);
   }
 }
@@ -22,10 +22,6 @@ __device__ __forceinline__ void load_tap_weights(Pair& pair, const Span& span, c
 struct Unit {
   int row, part, own;
   __device__ Unit(int unit, int first, int parts) : row(unit / parts * 2), part(first + unit % parts), own(part < 2 ? 0 : part - 2) {}
-  __device__ Span of(Span span) const {
-    span.values += own * DIM;
-    return span;
-  }
 };
 
 // Makes parts from `first` on of all rows, two neighbours at a time; what the next need is asked for meanwhile.
@@ -36,12 +32,12 @@ __device__ __forceinline__ void make_all(Pair& pair, const Span& span, int start
   Raw<2> raw, ahead;
   if (unit < last) {
     const Unit own(unit, first, parts);
-    raw = load_raw<2>(own.of(span), start, place, own.row, real, min(own.part, 2), lane);
+    raw = load_raw<2>(span, start, place, own.row, real, own.part, lane);
   }
 #pragma unroll 1
   for (; unit < last; unit += WARPS) {
     const Unit now(unit, first, parts), after(unit + WARPS, first, parts);
-    if (unit + WARPS < last) ahead = load_raw<2>(after.of(span), start, place, after.row, real, min(after.part, 2), lane);
+    if (unit + WARPS < last) ahead = load_raw<2>(span, start, place, after.row, real, after.part, lane);
     Memory memory(pair, now.own);
     make_part<2>(memory, span, raw, now.row, real, min(now.part, 2), lane);
     raw = ahead;
@@ -51,19 +47,12 @@ __device__ __forceinline__ void make_all(Pair& pair, const Span& span, int start
 // A lane for each row: its rate and its decay.
 __device__ __forceinline__ void make_rates(Block block, const Span& span, float decay, float bias, int start, int place,
                                            int real, int row) {
-  float beta = 0.f, ill = 0.f;
-  int64 units = 0;
+  half_t logit = 0, slope = 0;
   if (row < real) {
     const half_t* gate = span.row(start + row, place + row) + span.gates;
-    const float logit = wide(gate[0]), g = __fmul_rn(softplus(__fadd_rn(wide(gate[span.gates_apart]), bias)), decay);
-    if (finite(logit) && finite(g))
-      beta = sigmoid(logit), units = decay_units(g);
-    else
-      ill = nan();
-  } else {
-    block.ill[0][row] = block.ill[1][row] = block.ill[2][row] = 0.f, block.down[row] = 0.f;
+    logit = gate[0], slope = gate[span.gates_apart];
   }
-  block.beta[row] = beta, block.units[row] = units, block.ill[3][row] = ill;
+  set_rate(block, logit, slope, row < real, decay, bias, row);
 }
 
 __device__ __forceinline__ void store_box(const TensorMap* map, int column, int row, const void* from) {
@@ -91,7 +80,8 @@ __device__ __forceinline__ void store_block(const Block& block, const TensorMap*
 }
 
 // What reads and updates of `count` heads weigh keys and values by, from their rows: the inverses of both side by side.
-__device__ __forceinline__ void solve_heads(Pair& pair, int count, bool first, bool read, int warp, int lane) {
+__device__ __forceinline__ void solve_heads(Pair& pair, int count, int real, bool first, bool read, bool moves, int warp,
+                                            int lane) {
   if (first) {
     Memory memory(pair, 0);
     clear_broken(memory, 1, warp, lane);
@@ -103,13 +93,13 @@ __device__ __forceinline__ void solve_heads(Pair& pair, int count, bool first, b
   __syncthreads();
   if (warp < count) {
     Block block(pair, warp);
-    invert(block, lane);
+    invert(block, real, lane);
   }
   __syncthreads();
 #pragma unroll 1
   for (int own = 0; own < count; ++own) {
     Block block(pair, own);
-    weigh(block, threadIdx.x);
+    weigh(block, threadIdx.x, moves);
   }
 }
 
@@ -144,15 +134,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     const int head = k_head * group + before, count = min(group - before, 2), first = before ? 2 : 0;
     span.head = head, span.values = (2 * k_heads + head) * DIM;
     load_tap_weights(pair, span, conv, stride, first, 2 + count, warp, lane);
-    if (warp == WARPS - 1 && lane < count * BLOCK) {
-      const int own = lane / BLOCK;
+    if (warp == WARPS - 1) {
+      const int own = lane / BLOCK % count;  // where a head is alone both halves of the warp make its rates
       span.gates = kept - 2 * heads + head + own;
       make_rates(Block(pair, own), span, decays[head + own], bias[head + own], start, place, real, lane % BLOCK);
     }
     __syncthreads();
     make_all(pair, span, start, place, real, first, 2 + count - first, warp, lane);
     __syncthreads();
-    solve_heads(pair, count, before == 0, read, warp, lane);
+    solve_heads(pair, count, real, before == 0, read, through, warp, lane);
 #pragma unroll 1
     for (int own = 0; own < count; ++own) {
       // The copy engine may still read what the last head left.

@@ -39,6 +39,24 @@ __device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int 
   }
 }
 
+// A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.
+__device__ __forceinline__ void make_gates(Memory& memory, const Span& span, float decay, float bias, int start, int place,
+                                           int real, int count, int lane) {
+  // Where one block is alone both halves of the warp make it.
+  Block& block = memory.blocks[lane / BLOCK % count];
+  lane %= count * BLOCK;
+  half_t logit = 0, slope = 0;
+  if (lane < real) {
+    const half_t* gate = span.row(start + lane, place + lane) + span.gates;
+    logit = gate[0], slope = gate[span.gates_apart];
+    if (start + lane >= span.length) {
+      half_t* kept = span.kept_row(place + lane) + span.gates;
+      kept[0] = logit, kept[span.gates_apart] = slope;
+    }
+  }
+  set_rate(block, logit, slope, lane < real, decay, bias, lane % BLOCK);
+}
+
 // Asks for what gates a warp's rows of the span, and for the norm's weight.
 __device__ __forceinline__ void load_ends(const Span& span, const half_t* norm, int start, int old, int real, uint2 (&z)[2],
                                           uint2& weight, int warp, int lane) {
@@ -129,10 +147,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     clear_broken(memory, count, warp, lane);
     if (warp < count * 4) couple(memory.blocks[warp / 4], warp % 4, lane, start + (warp / 4 + 1) * BLOCK > length);
     __syncthreads();
-    if (warp < count) invert(memory.blocks[warp], lane);
-    __syncthreads();
+    if (real > 2) {
+      if (warp < count) invert(memory.blocks[warp], real - warp * BLOCK, lane);
+      __syncthreads();
+    }
 #pragma unroll 1
-    for (int each = 0; each < count; ++each) weigh(memory.blocks[each], threadIdx.x);
+    for (int each = 0; each < count; ++each) weigh(memory.blocks[each], threadIdx.x, start + (each + 1) * BLOCK < reach);
     __syncthreads();
 #pragma unroll 1
     for (int each = 0; each < count; ++each) {
