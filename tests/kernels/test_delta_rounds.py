@@ -19,7 +19,7 @@ def test_a_source_is_whole(programs: int) -> None:
     assert "#include" not in source
     assert source.count('extern "C" __global__') == 1
     assert f"#define PROGRAMS {programs}\n" in source
-    assert all(source.count(f"m64n{lines}k16") == 1 for lines in (32, 128))
+    assert all(source.count(f"m64n{lines}k16") == 1 for lines in (16, 32, 128))
 
 
 @pytest.mark.parametrize("programs", PROGRAMS)

@@ -57,6 +57,18 @@ __device__ __forceinline__ void make_gates(Memory& memory, const Span& span, flo
   set_rate(block, logit, slope, lane < real, decay, bias, lane % BLOCK);
 }
 
+// What rows read of a block that none follows: its updates find nothing.
+__device__ __forceinline__ void read_last(Block& block, const State& state, int column, int lane) {
+  float found[BLOCK / 2];
+  state.times(shared_address(block.factors) + BLOCK * PANEL_BYTES, found);
+#pragma unroll
+  for (int pair = 0; pair < BLOCK / 4; ++pair) {
+    const int row = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
+    float2& base = *reinterpret_cast<float2*>(&block.base[BLOCK + row][column]);
+    base = make_float2(__fadd_rn(found[number], base.x), __fadd_rn(found[number + 2], base.y));
+  }
+}
+
 // Asks for what gates a warp's rows of the span, and for the norm's weight.
 __device__ __forceinline__ void load_ends(const Span& span, const half_t* norm, int start, int old, int real, uint2 (&z)[2],
                                           uint2& weight, int warp, int lane) {
@@ -175,12 +187,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
           load_state<DIM / 2>(own_state, there, x, 0, lane);
         state.take(x);
       }
-      float before[EARLY + 1];
-      if constexpr (EARLY > 0) {
-        if (next < reach) load_state<EARLY>(own_state, there, before, 0, lane);
+      if (next >= reach) {
+        read_last(block, state, column, lane);
+        break;
       }
+      float before[EARLY + 1];
+      if constexpr (EARLY > 0) load_state<EARLY>(own_state, there, before, 0, lane);
       float found[LINES / 2];
-      state.times(block, found);
+      state.times(shared_address(block.factors), found);
 #pragma unroll
       for (int pair = 0; pair < LINES / 4; ++pair) {
         const int line = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
@@ -188,7 +202,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
         found[number] = __fadd_rn(found[number], base.x), found[number + 2] = __fadd_rn(found[number + 2], base.y);
         if (line >= BLOCK) base = make_float2(found[number], found[number + 2]);
       }
-      if (next >= reach) break;
       float x[DIM / 2];
       advance(block, found, own_state, there, next == fold, before, x, lane);
       there |= next == fold;

@@ -16,7 +16,7 @@ _BLOCK_BYTES, _TAPS_BYTES, _ALIGNMENT = 78_848, 6_144, 1024
 def source_of(programs: int) -> str:
     """Return what a compiler is given; it includes nothing."""
     parts = [(FOLDER / name).read_text(encoding="utf-8") for name in _FILES]
-    products = product_source(32, turned=0), product_source(128, turned=1)
+    products = product_source(16, turned=0), product_source(32, turned=0), product_source(128, turned=1)
     return "\n".join((f"#define PROGRAMS {programs}", *products, *parts))
 
 
