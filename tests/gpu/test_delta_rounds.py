@@ -1,4 +1,4 @@
-"""Rounds of Gated DeltaNet in one kernel against those by the kernels of chunks: the same bits, wherever blocks end."""
+"""Rounds of Gated DeltaNet in one kernel against those by the kernels in Triton: the same bits, wherever blocks end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDED = (0, 0, BLOCK, 2 * BLOCK, 5 * BLOCK)
 
 
 class Both:
-    """One layer twice, with states and rings alike: of the kernels of chunks, and of the one that is tested."""
+    """One layer twice, with states and rings alike: of the kernels in Triton, and of the one that is tested."""
 
     def __init__(self, sequences: int, pick: random.Random) -> None:
         self.layers = [Layer(QWEN, torch.bfloat16, sequences) for _ in range(2)]

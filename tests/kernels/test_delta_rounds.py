@@ -19,7 +19,7 @@ def test_a_source_is_whole(programs: int) -> None:
     assert "#include" not in source
     assert source.count('extern "C" __global__') == 1
     assert f"#define PROGRAMS {programs}\n" in source
-    assert all(source.count(f"m64n{lines}k16") == 1 for lines in (32, 128))
+    assert all(source.count(f"m64n{lines}k16") == 1 for lines in (16, 32, 128))
 
 
 @pytest.mark.parametrize("programs", PROGRAMS)
@@ -27,7 +27,7 @@ def test_as_many_programs_as_are_meant_to_share_a_multiprocessor_fit_it(programs
     assert programs * (shared_bytes(programs) + RESERVED_BYTES) <= PROCESSOR_SHARED_BYTES
 
 
-def test_on_a_cpu_the_kernels_of_chunks_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cpu_the_kernels_in_triton_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "_usable", lambda _: pytest.fail("it is no GPU"))
     conv_CK, of_H = torch.zeros(8192, 4), torch.zeros(32)
     constants = DeltaConstants(conv_CK, of_H, of_H, 16, 128)
@@ -38,7 +38,7 @@ def test_on_a_cpu_the_kernels_of_chunks_serve(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("error", [DriverError("delta_round: no compiler"), ModuleNotFoundError("cupy")])
-def test_without_a_compiler_the_kernels_of_chunks_serve_and_the_log_says_so(
+def test_without_a_compiler_the_kernels_in_triton_serve_and_the_log_says_so(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(_: int) -> None:

@@ -10,6 +10,7 @@ import triton
 from torch import Tensor
 
 from services.common.kernels.gated_delta.blocks import DeltaConstants
+from services.common.kernels.gated_delta.chunks import Scratches, chain_rows, prepare_rows, serves_chunk
 from services.common.kernels.gated_delta.cut import ALONE, Cut, cut_rows
 from services.common.kernels.gated_delta.norm import norm_kernel
 from services.common.kernels.gated_delta.prepare import prepare_kernel
@@ -42,6 +43,10 @@ def delta_rows(
         round_rows(into_TF, constants, norm_V, eps, span, state_SHKV, ring_SRC, out_TF)
         return out_TF
     few = span.width <= span.widest
+    if cut is None and serves_chunk(into_TF, constants, span, state_SHKV):
+        read_TF = _read_chunk(into_TF, constants, span, state_SHKV, ring_SRC)
+        _norm(read_TF, into_TF, norm_V, eps, span, ring_SRC, out_TF, v_dim)
+        return out_TF
     cut = cut or cut_rows(batch, heads, v_dim, few)
     # Rows that no block reaches are written by the kernel that norms.
     together = few and span.valid_B is None and cut.columns == v_dim
@@ -53,15 +58,34 @@ def delta_rows(
         maxnreg=SCAN_REGISTERS if few and batch * heads > ALONE else None,
         **_shapes(into_TF, constants, span, state_SHKV),
     )  # fmt: skip
-    if together:
-        return out_TF
+    if not together:
+        _norm(read_TF, into_TF, norm_V, eps, span, ring_SRC, out_TF, v_dim)
+    return out_TF
+
+
+def _read_chunk(
+    into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor
+) -> Tensor:
+    """Return what rows read, float32; fold complete blocks and keep the last rows."""
+    heads, v_dim = state_SHKV.shape[1], state_SHKV.shape[3]
+    read_TF = into_TF.new_empty((len(into_TF), heads * v_dim), dtype=torch.float32)
+    scratches = _scratches(constants, span, heads, v_dim)
+    prepare_rows(into_TF, constants, span, ring_SRC, heads, scratches)
+    chain_rows(into_TF, span, state_SHKV, ring_SRC, constants.k_heads, scratches, read_TF)
+    return read_TF
+
+
+def _norm(
+    read_TF: Tensor, into_TF: Tensor, norm_V: Tensor, eps: float, span: DeltaSpan, ring_SRC: Tensor, out_TF: Tensor,
+    v_dim: int,
+) -> None:  # fmt: skip
+    heads, batch = out_TF.shape[1] // v_dim, len(span.slots_B)
     rows = 1 if span.width == 1 else min(16, triton.next_power_of_2(span.width))
     norm_kernel[(triton.cdiv(span.width, rows), heads, batch)](
         read_TF, into_TF, norm_V, span.valid_B, out_TF, eps=eps,
         width=span.width, HEADS=heads, V_DIM=v_dim, FEATURES=into_TF.shape[1], KEPT=ring_SRC.shape[2], ROWS=rows,
         PDL=PDL, num_warps=1 if rows == 1 else 4, **LAUNCH,
     )  # fmt: skip
-    return out_TF
 
 
 def _where(span: DeltaSpan) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -76,19 +100,25 @@ def _shapes(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_S
     }  # fmt: skip
 
 
+def _scratches(constants: DeltaConstants, span: DeltaSpan, heads: int, v_dim: int) -> Scratches:
+    """Return room for what is prepared of each block: factors and bases, keys and rates."""
+    like, k_heads, k_dim = constants.decay_H, constants.k_heads, constants.k_dim
+    sizes = (len(span.slots_B), span.most_blocks)
+    return (
+        like.new_empty((*sizes, heads, 2, 32, k_dim), dtype=torch.float16),
+        like.new_empty((*sizes, heads, 32, v_dim)),
+        like.new_empty((*sizes, k_heads, 2, 16, k_dim), dtype=torch.float16),
+        like.new_empty((*sizes, heads, 32)),
+    )
+
+
 def _prepared(
     into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor, ring_SRC: Tensor
-) -> tuple[Tensor, ...]:
+) -> Scratches:
     """Return of each block factors and bases, keys and rates."""
-    conv_CK, decay_H, bias_H, k_heads, k_dim = constants
-    batch, heads, v_dim, blocks = span.slots_B.shape[0], state_SHKV.shape[1], state_SHKV.shape[3], span.most_blocks
-    sizes = (batch, blocks)
-    scratches = (
-        decay_H.new_empty((*sizes, heads, 2, 32, k_dim), dtype=torch.float16),
-        decay_H.new_empty((*sizes, heads, 32, v_dim)),
-        decay_H.new_empty((*sizes, k_heads, 2, 16, k_dim), dtype=torch.float16),
-        decay_H.new_empty((*sizes, heads, 32)),
-    )
+    conv_CK, decay_H, bias_H, _, k_dim = constants
+    batch, heads, blocks = len(span.slots_B), state_SHKV.shape[1], span.most_blocks
+    scratches = _scratches(constants, span, heads, state_SHKV.shape[3])
     # More warps make one program quicker, and many slower.
     few = span.width <= span.widest
     shared = {"num_warps": 8} if few and batch * heads <= ALONE else {"num_warps": 4, "maxnreg": REGISTERS}

@@ -1,4 +1,4 @@
-"""Rounds of few rows in one kernel in CUDA C++, with the bits of the kernels that serve chunks.
+"""Rounds of few rows in one kernel in CUDA C++, with the bits of the kernels in Triton.
 
 Bytes of a layer for B sequences: their states once, and once more where a block was completed; rows in L2.
 """
@@ -63,6 +63,6 @@ def _usable(device: torch.device) -> bool:
         for programs in PROGRAMS:
             program_of(programs)
     except (RuntimeError, ImportError, OSError) as error:
-        _log.warning("rounds of recurrent layers go through the kernels of chunks: %s", error)
+        _log.warning("rounds of recurrent layers go through the kernels in Triton: %s", error)
         return False
     return True

@@ -1,6 +1,6 @@
 // Functions of numbers, operation by operation as the kernels in Triton compute them.
 //
-// The build defines before: PROGRAMS, CTAs that share a processor, and multiply_32 and multiply_128, wgmmas of 64 rows.
+// The build defines before: PROGRAMS, CTAs that share a processor, and multiply_16 and the like, wgmmas of 64 rows.
 
 typedef unsigned short half_t;
 typedef long long int64;
@@ -36,7 +36,7 @@ __device__ __forceinline__ float root(float x) {
 // Beside 1, a power below the least normal number is nothing, so that it may become zero.
 __device__ __forceinline__ float sigmoid(float x) {
   float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(__fsub_rn(0.f, x), LOG2_E)));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(x, -LOG2_E)));
   const float r = root(__fadd_rn(power, 1.f));
   return __fmul_rn(r, r);
 }
@@ -61,7 +61,8 @@ __device__ __forceinline__ float softplus(float x) {
 
 // In multiples of 2^-30: whole numbers add up to the same sum in any order.
 __device__ __forceinline__ int64 square(float x) {
-  return __float2ll_rz(__fadd_rn(__fmul_rn(fminf(__fmul_rn(x, x), LARGEST * LARGEST), SQUARE_UNITS), 0.5f));
+  // A power of two times a number is exact: one rounding.
+  return __float2ll_rz(__fmaf_rn(fminf(__fmul_rn(x, x), LARGEST * LARGEST), SQUARE_UNITS, 0.5f));
 }
 
 __device__ __forceinline__ float from_squares(int64 units) { return __fmul_rn(__ll2float_rn(units), 1.f / SQUARE_UNITS); }

@@ -1,21 +1,10 @@
 // What a block needs that no state enters, in the steps of `prepare.py`; a barrier lies between any two steps.
 
-// Warps 0 and 1: keys times keys, for the triangle. Warps 2 and 3: queries times keys. Each has eight columns. The last
-// also computes decays since the block's start, and up to its end.
+// Warps 0 and 1: keys times keys, for the triangle. Warps 2 and 3: queries times keys. Each has eight columns.
 __device__ __forceinline__ void couple(Block& block, int warp, int lane, bool read) {
   const bool scores = warp >= 2;
   const int first = warp % 2 * 8, column = first + lane % 4 * 2;
   const unsigned rows = shared_address(scores ? block.queries : block.keys), keys = shared_address(block.keys);
-  int64 total = lane < BLOCK ? block.units[lane] : 0;
-#pragma unroll
-  for (int apart = 1; apart < BLOCK; apart *= 2) {
-    const int64 before = __shfl_up_sync(~0u, total, apart);
-    if (lane >= apart) total += before;
-  }
-  if (warp == 3) {
-    const int64 whole = __shfl_sync(~0u, total, BLOCK - 1);
-    if (lane < BLOCK) block.since[lane] = power(from_units(total)), block.until[lane] = power(from_units(whole - total));
-  }
   if (scores && !read) return;
   unsigned rows_of[2][DIM / 16][4], keys_of[2][DIM / 32][4];
 #pragma unroll
@@ -30,8 +19,8 @@ __device__ __forceinline__ void couple(Block& block, int warp, int lane, bool re
   float decays[4], sums[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
   for (int number = 0; number < 4; ++number) {
-    const int64 here = __shfl_sync(~0u, total, lane / 4 + number / 2 * 8), there = __shfl_sync(~0u, total, column + number % 2);
-    decays[number] = power(from_units(here - there));
+    const int64 since = block.units[lane / 4 + number / 2 * 8], before = block.units[column + number % 2];
+    decays[number] = power(from_units(since - before));
   }
 #pragma unroll
   for (int term = 0; term < 3; ++term) {  // high by low, low by high, high by high
@@ -89,24 +78,30 @@ __device__ __forceinline__ void join(Block& block, int lane) {
   }
 }
 
-// One warp: the inverse of 1 + the triangle, from blocks of two rows on.
-__device__ __forceinline__ void invert(Block& block, int lane) {
-  join<2, 1>(block, lane);
-  join<4, 1>(block, lane);
-  join<8, 2>(block, lane);
+// One warp: the inverse of 1 + the triangle, from blocks of two rows on. Where no row is, it is the identity's.
+__device__ __forceinline__ void invert(Block& block, int real, int lane) {
+  if (real > 2) join<2, 1>(block, lane);
+  if (real > 4) join<4, 1>(block, lane);
+  if (real > 8) join<8, 2>(block, lane);
 }
 
-// One number of each thread: what a read, and an update, weighs a key and a value by, as halves.
-__device__ __forceinline__ void weigh(Block& block, int thread) {
+// One number of each thread: what a read, and an update where one follows, weighs a key and a value by, as halves.
+__device__ __forceinline__ void weigh(Block& block, int thread, bool moves) {
   const int row = thread / BLOCK, column = thread % BLOCK;
   const float beta = block.beta[column], by_key = __fsub_rn(0.f, block.since[column]);
   const float by_value = __fmul_rn(block.down[column], TILE_UP);
   float weights[2] = {0.f, __fmul_rn(block.solved[row][column], beta)};
 #pragma unroll
-  for (int at = 0; at < BLOCK; ++at)
-    weights[0] = __fmaf_rn(block.reads[row][at], __fmul_rn(block.solved[at][column], beta), weights[0]);
+  for (int four = 0; four < BLOCK; four += 4) {
+    const float4 reads = *reinterpret_cast<const float4*>(&block.reads[row][four]);
+    weights[0] = __fmaf_rn(reads.x, __fmul_rn(block.solved[four][column], beta), weights[0]);
+    weights[0] = __fmaf_rn(reads.y, __fmul_rn(block.solved[four + 1][column], beta), weights[0]);
+    weights[0] = __fmaf_rn(reads.z, __fmul_rn(block.solved[four + 2][column], beta), weights[0]);
+    weights[0] = __fmaf_rn(reads.w, __fmul_rn(block.solved[four + 3][column], beta), weights[0]);
+  }
 #pragma unroll
   for (int update = 0; update < 2; ++update) {
+    if (update && !moves) break;
     const float value = __fmul_rn(weights[update], by_value);
     float most = fabsf(value), up, down;
 #pragma unroll

@@ -30,6 +30,13 @@ __device__ __forceinline__ void factor(Block& block, int warp, int lane) {
       multiply(sums[kind][eight], left, right[eight * 2], right[eight * 2 + 1]);
     }
   }
+  float since[2], back[2], ill[2];
+#pragma unroll
+  for (int below = 0; below < 2; ++below) {
+    const int line_row = row + below * 8;
+    since[below] = block.since[line_row], back[below] = block.back[READS ? 0 : 1][line_row];
+    ill[below] = block.ill[0][line_row] + block.ill[1][line_row] + (block.ill[2][line_row] + block.ill[3][line_row]);
+  }
 #pragma unroll
   for (int own = 0; own < 4; ++own) {
     const int eight = own / 2, below = own % 2, line_row = row + below * 8, line = line_row + (READS ? BLOCK : 0);
@@ -38,8 +45,8 @@ __device__ __forceinline__ void factor(Block& block, int warp, int lane) {
     float x = __fmul_rn(of_keys[below * 2], TILE_BACK), y = __fmul_rn(of_keys[below * 2 + 1], TILE_BACK);
     if constexpr (READS) {
       const float2 query = *reinterpret_cast<const float2*>(&block.query[line_row][first + lane % 4 * 2]);
-      x = __fadd_rn(x, __fmul_rn(query.x, block.since[line_row]));
-      y = __fadd_rn(y, __fmul_rn(query.y, block.since[line_row]));
+      x = __fadd_rn(x, __fmul_rn(query.x, since[below]));
+      y = __fadd_rn(y, __fmul_rn(query.y, since[below]));
     }
     unsigned upper, rest;
     halves(__fmul_rn(x, TILE_SCALE), __fmul_rn(y, TILE_SCALE), upper, rest);
@@ -47,12 +54,8 @@ __device__ __forceinline__ void factor(Block& block, int warp, int lane) {
     *reinterpret_cast<unsigned*>(to) = upper;
     *reinterpret_cast<unsigned*>(to + 2 * LINES_BYTES) = rest;
     const float(&of_values)[4] = sums[1][eight];
-    const float back = block.back[READS ? 0 : 1][line_row];
-    x = __fmul_rn(of_values[below * 2], back), y = __fmul_rn(of_values[below * 2 + 1], back);
-    if constexpr (READS) {
-      const float ill = block.ill[0][line_row] + block.ill[1][line_row] + (block.ill[2][line_row] + block.ill[3][line_row]);
-      x = __fadd_rn(x, ill), y = __fadd_rn(y, ill);
-    }
+    x = __fmul_rn(of_values[below * 2], back[below]), y = __fmul_rn(of_values[below * 2 + 1], back[below]);
+    if constexpr (READS) x = __fadd_rn(x, ill[below]), y = __fadd_rn(y, ill[below]);
     *reinterpret_cast<float2*>(&block.base[line][first + lane % 4 * 2]) = make_float2(x, y);
   }
 }

@@ -39,14 +39,34 @@ __device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int 
   }
 }
 
-// Rows of which a query or a key is no number count as absent.
-__device__ __forceinline__ void clear_broken(Memory& memory, int count, int warp, int lane) {
-  const Block& own = memory.blocks[lane / BLOCK % count];
-  const unsigned broken = __ballot_sync(~0u, own.ill[0][lane % BLOCK] + own.ill[1][lane % BLOCK] != 0.f);
-  if (!broken) return;
-  for (int row = warp; row < count * BLOCK; row += WARPS)
-    if (broken >> row & 1) clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
-  __syncthreads();
+// A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.
+__device__ __forceinline__ void make_gates(Memory& memory, const Span& span, float decay, float bias, int start, int place,
+                                           int real, int count, int lane) {
+  // Where one block is alone both halves of the warp make it.
+  Block& block = memory.blocks[lane / BLOCK % count];
+  lane %= count * BLOCK;
+  half_t logit = 0, slope = 0;
+  if (lane < real) {
+    const half_t* gate = span.row(start + lane, place + lane) + span.gates;
+    logit = gate[0], slope = gate[span.gates_apart];
+    if (start + lane >= span.length) {
+      half_t* kept = span.kept_row(place + lane) + span.gates;
+      kept[0] = logit, kept[span.gates_apart] = slope;
+    }
+  }
+  set_rate(block, logit, slope, lane < real, decay, bias, lane % BLOCK);
+}
+
+// What rows read of a block that none follows: its updates find nothing.
+__device__ __forceinline__ void read_last(Block& block, const State& state, int column, int lane) {
+  float found[BLOCK / 2];
+  state.times(shared_address(block.factors) + BLOCK * PANEL_BYTES, found);
+#pragma unroll
+  for (int pair = 0; pair < BLOCK / 4; ++pair) {
+    const int row = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
+    float2& base = *reinterpret_cast<float2*>(&block.base[BLOCK + row][column]);
+    base = make_float2(__fadd_rn(found[number], base.x), __fadd_rn(found[number + 2], base.y));
+  }
 }
 
 // Asks for what gates a warp's rows of the span, and for the norm's weight.
@@ -139,10 +159,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     clear_broken(memory, count, warp, lane);
     if (warp < count * 4) couple(memory.blocks[warp / 4], warp % 4, lane, start + (warp / 4 + 1) * BLOCK > length);
     __syncthreads();
-    if (warp < count) invert(memory.blocks[warp], lane);
-    __syncthreads();
+    if (real > 2) {
+      if (warp < count) invert(memory.blocks[warp], real - warp * BLOCK, lane);
+      __syncthreads();
+    }
 #pragma unroll 1
-    for (int each = 0; each < count; ++each) weigh(memory.blocks[each], threadIdx.x);
+    for (int each = 0; each < count; ++each) weigh(memory.blocks[each], threadIdx.x, start + (each + 1) * BLOCK < reach);
     __syncthreads();
 #pragma unroll 1
     for (int each = 0; each < count; ++each) {
@@ -165,12 +187,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
           load_state<DIM / 2>(own_state, there, x, 0, lane);
         state.take(x);
       }
-      float before[EARLY + 1];
-      if constexpr (EARLY > 0) {
-        if (next < reach) load_state<EARLY>(own_state, there, before, 0, lane);
+      if (next >= reach) {
+        read_last(block, state, column, lane);
+        break;
       }
+      float before[EARLY + 1];
+      if constexpr (EARLY > 0) load_state<EARLY>(own_state, there, before, 0, lane);
       float found[LINES / 2];
-      state.times(block, found);
+      state.times(shared_address(block.factors), found);
 #pragma unroll
       for (int pair = 0; pair < LINES / 4; ++pair) {
         const int line = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
@@ -178,7 +202,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
         found[number] = __fadd_rn(found[number], base.x), found[number + 2] = __fadd_rn(found[number + 2], base.y);
         if (line >= BLOCK) base = make_float2(found[number], found[number + 2]);
       }
-      if (next >= reach) break;
       float x[DIM / 2];
       advance(block, found, own_state, there, next == fold, before, x, lane);
       there |= next == fold;

@@ -18,7 +18,8 @@ struct Span {
   __device__ int turned(int place) const {
     return place + (place < 0 ? ring_rows : place >= ring_rows ? -ring_rows : 0);
   }
-  __device__ int channel(int part) const { return part == 0 ? queries : part == 1 ? keys : values; }
+  // Of queries, of keys, of values, and of those of the heads behind.
+  __device__ int channel(int part) const { return part == 0 ? queries : part == 1 ? keys : values + (part - 2) * DIM; }
 };
 
 // What one row, or two neighbours, are made of.
@@ -27,25 +28,29 @@ struct Raw {
   uint2 rows[TAPS + COUNT - 1];
 };
 
+// Of numbers from 0 up to 2^57, in parts whose sums have 32 bits: a sum of the whole warp is one instruction each.
 __device__ __forceinline__ int64 sum_of_warp(int64 x) {
-#pragma unroll
-  for (int apart = WARP / 2; apart; apart /= 2) x += __shfl_xor_sync(~0u, x, apart);
-  return x;
+  constexpr int BITS = 26;
+  const unsigned low = __reduce_add_sync(~0u, (unsigned)x & ((1u << BITS) - 1));
+  const unsigned middle = __reduce_add_sync(~0u, (unsigned)(x >> BITS) & ((1u << BITS) - 1));
+  const unsigned high = __reduce_add_sync(~0u, (unsigned)(x >> 2 * BITS));
+  return ((int64)high << 2 * BITS) + ((int64)middle << BITS) + low;
 }
 
 template <int COUNT>
 __device__ __forceinline__ Raw<COUNT> load_raw(const Span& span, int start, int place, int row, int end, int part,
                                                int lane) {
   Raw<COUNT> raw;
-  const int column = span.channel(part) + lane * 4;
-  int at = start + row + 1 - TAPS, turn = span.turned(place + row + 1 - TAPS);
+  const int column = span.channel(part) + lane * 4, first = start + row + 1 - TAPS;
+  const int turn = span.turned(place + row + 1 - TAPS), ahead = first - span.length;
+  // Rows lie side by side, up to the ring's end and to the span's beginning.
+  const half_t* from = (ahead >= 0 ? span.into + ahead * span.features : span.ring + turn * span.kept) + column;
 #pragma unroll
   for (int each = 0; each < TAPS + COUNT - 1; ++each) {
-    const bool fresh = at >= span.length, there = at >= 0 && (each < TAPS || row + 1 < end);
-    const half_t* from = (fresh ? span.into : span.ring) + ((fresh ? (at - span.length) * span.features : turn * span.kept) + column);
+    const bool there = first + each >= 0 && (each < TAPS || row + 1 < end);
     raw.rows[each] = there ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
-    ++at;
-    turn = turn + 1 == span.ring_rows ? 0 : turn + 1;
+    from += ahead + each >= 0 ? span.features : turn + each + 1 == span.ring_rows ? (1 - span.ring_rows) * span.kept : span.kept;
+    if (ahead + each + 1 == 0) from = span.into + column;
   }
   return raw;
 }
@@ -129,12 +134,8 @@ __device__ __forceinline__ void make_part(Memory& memory, const Span& span, cons
 #pragma unroll
     for (int own = 0; own < COUNT; ++own)
       units[own] = square(x[own][0]) + square(x[own][1]) + square(x[own][2]) + square(x[own][3]);
-    // Both rows' sums side by side: neither waits for the other.
 #pragma unroll
-    for (int apart = WARP / 2; apart; apart /= 2) {
-#pragma unroll
-      for (int own = 0; own < COUNT; ++own) units[own] += __shfl_xor_sync(~0u, units[own], apart);
-    }
+    for (int own = 0; own < COUNT; ++own) units[own] = sum_of_warp(units[own]);
   }
 #pragma unroll
   for (int own = 0; own < COUNT; ++own) {
@@ -144,21 +145,24 @@ __device__ __forceinline__ void make_part(Memory& memory, const Span& span, cons
   }
 }
 
-// A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.
-__device__ __forceinline__ void make_gates(Memory& memory, const Span& span, float decay, float bias, int start, int place,
-                                           int real, int count, int lane) {
-  if (lane >= count * BLOCK) return;
-  Block& block = memory.blocks[lane / BLOCK];
-  const int row = lane % BLOCK;
+// The log decays of a block's rows, a row to each lane of a half warp, as sums from the block's start; and decays since
+// then, and up to its end.
+__device__ __forceinline__ void add_decays(Block& block, int64 total, int row) {
+#pragma unroll
+  for (int apart = 1; apart < BLOCK; apart *= 2) {
+    const int64 before = __shfl_up_sync(~0u, total, apart, BLOCK);
+    if (row >= apart) total += before;
+  }
+  const int64 whole = __shfl_sync(~0u, total, BLOCK - 1, BLOCK);
+  block.units[row] = total, block.since[row] = power(from_units(total)), block.until[row] = power(from_units(whole - total));
+}
+
+// A row's rate and its log decay, from what the model says of them; rows that are absent are as if nothing was said.
+__device__ __forceinline__ void set_rate(Block& block, half_t raw_logit, half_t raw_slope, bool there, float decay, float bias,
+                                         int row) {
   float beta = 0.f, ill = 0.f;
   int64 units = 0;
-  if (lane < real) {
-    const half_t* gate = span.row(start + lane, place + lane) + span.gates;
-    const half_t raw_logit = gate[0], raw_slope = gate[span.gates_apart];
-    if (start + lane >= span.length) {
-      half_t* kept = span.kept_row(place + lane) + span.gates;
-      kept[0] = raw_logit, kept[span.gates_apart] = raw_slope;
-    }
+  if (there) {
     const float logit = wide(raw_logit), g = __fmul_rn(softplus(__fadd_rn(wide(raw_slope), bias)), decay);
     if (finite(logit) && finite(g))
       beta = sigmoid(logit), units = decay_units(g);
@@ -167,5 +171,16 @@ __device__ __forceinline__ void make_gates(Memory& memory, const Span& span, flo
   } else {
     block.ill[0][row] = block.ill[1][row] = block.ill[2][row] = 0.f, block.down[row] = 0.f;
   }
-  block.beta[row] = beta, block.units[row] = units, block.ill[3][row] = ill;
+  block.beta[row] = beta, block.ill[3][row] = ill;
+  add_decays(block, units, row);
+}
+
+// Rows of which a query or a key is no number count as absent.
+__device__ __forceinline__ void clear_broken(Memory& memory, int count, int warp, int lane) {
+  const Block& own = memory.blocks[lane / BLOCK % count];
+  const unsigned broken = __ballot_sync(~0u, own.ill[0][lane % BLOCK] + own.ill[1][lane % BLOCK] != 0.f);
+  if (!broken) return;
+  for (int row = warp; row < count * BLOCK; row += WARPS)
+    if (broken >> row & 1) clear_row(memory.blocks[row / BLOCK], row % BLOCK, lane);
+  __syncthreads();
 }

@@ -8,7 +8,7 @@ from services.common.kernels.cuda_program import CudaProgram
 FOLDER = Path(__file__).parent
 PROGRAMS = (1, 2)
 """CTAs that share a processor: one that keeps its state in registers throughout, or two that take turns."""
-_FILES = ("arithmetic.cu", "memory.cu", "rows.cu", "block.cu", "factors.cu", "state.cu", "round.cu")
+_FILES = ("arithmetic.cu", "memory.cu", "kept.cu", "rows.cu", "block.cu", "factors.cu", "state.cu", "round.cu")
 _THREADS = 256
 _BLOCK_BYTES, _TAPS_BYTES, _ALIGNMENT = 78_848, 6_144, 1024
 
@@ -16,7 +16,8 @@ _BLOCK_BYTES, _TAPS_BYTES, _ALIGNMENT = 78_848, 6_144, 1024
 def source_of(programs: int) -> str:
     """Return what a compiler is given; it includes nothing."""
     parts = [(FOLDER / name).read_text(encoding="utf-8") for name in _FILES]
-    return "\n".join((f"#define PROGRAMS {programs}", _product(32, turned=0), _product(128, turned=1), *parts))
+    products = product_source(16, turned=0), product_source(32, turned=0), product_source(128, turned=1)
+    return "\n".join((f"#define PROGRAMS {programs}", *products, *parts))
 
 
 def shared_bytes(programs: int) -> int:
@@ -34,7 +35,7 @@ def program_of(programs: int) -> CudaProgram:
     return CudaProgram(source_of(programs), "delta_round", _THREADS, shared_bytes(programs))
 
 
-def _product(lines: int, turned: int) -> str:
+def product_source(lines: int, turned: int) -> str:
     """Return the source of one wgmma with an operand in registers: PTX names each sum of a thread, `lines` / 2."""
     count = lines // 2
     sums = ", ".join(f"%{number}" for number in range(count))

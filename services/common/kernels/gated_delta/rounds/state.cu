@@ -27,11 +27,11 @@ struct State {
     }
   }
 
-  // What each line of the factors finds: sums of lines in eights, both columns, pairs.
-  __device__ __forceinline__ void times(const Block& block, float (&sums)[LINES / 2]) const {
-    const unsigned factors = shared_address(block.factors);
+  // What each of some lines of the factors finds: sums of lines in eights, both columns, pairs.
+  template <int COUNT>
+  __device__ __forceinline__ void times(unsigned factors, float (&sums)[COUNT]) const {
 #pragma unroll
-    for (int number = 0; number < LINES / 2; ++number) sums[number] = 0.f;
+    for (int number = 0; number < COUNT; ++number) sums[number] = 0.f;
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int term = 0; term < 3; ++term) {  // low by high, high by low, high by high
@@ -39,13 +39,17 @@ struct State {
       for (int step = 0; step < STEPS; ++step) {
         const unsigned long long by =
             k_major(factors + (term == 1 ? 2 * LINES_BYTES : 0) + step / 4 * LINES_BYTES) + step % 4 * 2;
-        multiply_32(sums, term == 0 ? low[step] : high[step], by, term + step > 0);
+        const unsigned(&columns)[4] = term == 0 ? low[step] : high[step];
+        if constexpr (COUNT == BLOCK / 2)
+          multiply_16(sums, columns, by, term + step > 0);
+        else
+          multiply_32(sums, columns, by, term + step > 0);
       }
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-    for (int number = 0; number < LINES / 2; ++number) {
+    for (int number = 0; number < COUNT; ++number) {
       asm volatile("" : "+f"(sums[number])::"memory");
       sums[number] = __fmul_rn(sums[number], down[number / 2 % 2]);
     }
@@ -55,21 +59,22 @@ struct State {
 // A lane's columns are neighbours, so that both come at once: which row of an operand a column is does not matter.
 template <int COUNT>
 __device__ __forceinline__ void load_state(const float* state, bool there, float* x, int first, int lane) {
+  const float* own = state + (lane % 4 * 2 * DIM + lane / 4 * 2);
 #pragma unroll
   for (int pair = 0; pair < COUNT / 2; ++pair) {
-    const int depth = (first / 4 + pair / 2) * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
-    const float* from = state + depth * DIM + lane / 4 * 2;
-    const float2 both = there ? *reinterpret_cast<const float2*>(from) : make_float2(0.f, 0.f);
+    const int depth = (first / 4 + pair / 2) * 8 + pair % 2, number = pair / 2 * 4 + pair % 2;
+    const float2 both = there ? *reinterpret_cast<const float2*>(own + depth * DIM) : make_float2(0.f, 0.f);
     x[number] = both.x, x[number + 2] = both.y;
   }
 }
 
 template <int COUNT>
 __device__ __forceinline__ void store_state(float* state, const float* x, int first, int lane) {
+  float* own = state + (lane % 4 * 2 * DIM + lane / 4 * 2);
 #pragma unroll
   for (int pair = 0; pair < COUNT / 2; ++pair) {
-    const int depth = (first / 4 + pair / 2) * 8 + lane % 4 * 2 + pair % 2, number = first + pair / 2 * 4 + pair % 2;
-    *reinterpret_cast<float2*>(state + depth * DIM + lane / 4 * 2) = make_float2(x[number], x[number + 2]);
+    const int depth = (first / 4 + pair / 2) * 8 + pair % 2, number = first + pair / 2 * 4 + pair % 2;
+    *reinterpret_cast<float2*>(own + depth * DIM) = make_float2(x[number], x[number + 2]);
   }
 }
 

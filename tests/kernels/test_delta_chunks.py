@@ -1,0 +1,60 @@
+"""Chunks of Gated DeltaNet in CUDA C++: sources are whole, they fit a multiprocessor, and who goes without them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from services.common.kernels.cuda_program import DriverError
+from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, chunks, ring_rows
+from services.common.kernels.gated_delta.chunks.source import (
+    SHARING,
+    chain_bytes,
+    chain_source,
+    prepare_bytes,
+    prepare_source,
+)
+
+PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
+
+
+def test_a_source_is_whole() -> None:
+    """The compiler of a serving process finds no headers, so none may be asked for."""
+    prepare, chain = prepare_source(), chain_source()
+    assert all("#include" not in source for source in (prepare, chain))
+    assert all(source.count('extern "C" __global__') == 1 for source in (prepare, chain))
+    assert all(chain.count(f"m64n{lines}k16") == 1 for lines in (32, 128))
+
+
+@pytest.mark.parametrize("size", [prepare_bytes(), chain_bytes()])
+def test_as_many_programs_as_are_meant_to_share_a_multiprocessor_fit_it(size: int) -> None:
+    assert SHARING * (size + RESERVED_BYTES) <= PROCESSOR_SHARED_BYTES
+
+
+def test_on_a_cpu_other_kernels_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_usable", lambda _: pytest.fail("it is no GPU"))
+    conv_CK, of_H = torch.zeros(8192, 4), torch.zeros(32)
+    constants = DeltaConstants(conv_CK, of_H, of_H, 16, 128)
+    where = torch.zeros(1, dtype=torch.int64)
+    span = DeltaSpan(where, where, where, where, 512, ring_rows(16, 4), 4)
+    rows_TF, state_SHKV = torch.zeros(512, 12352, dtype=torch.bfloat16), torch.zeros(1, 32, 128, 128)
+    assert not chunks.serves_chunk(rows_TF, constants, span, state_SHKV)
+
+
+@pytest.mark.parametrize("error", [DriverError("delta_chain: no compiler"), ModuleNotFoundError("cupy")])
+def test_without_a_compiler_the_kernels_in_triton_serve_and_the_log_says_so(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused() -> None:
+        raise error
+
+    monkeypatch.setattr(chunks, "prepare_program", refused)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    assert not chunks._usable.__wrapped__(torch.device("cuda"))
+    assert str(error) in caplog.text
+
+
+def test_only_the_measured_kind_of_gpu_compiles_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "prepare_program", lambda: pytest.fail("nothing is compiled"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    assert not chunks._usable.__wrapped__(torch.device("cuda"))
