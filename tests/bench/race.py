@@ -44,9 +44,11 @@ def latencies(rows: Iterable[Row]) -> str:
 def _times(row: Row) -> list[str]:
     setting = f"K = {row['k']}" if row["k"] else row["mode"]
     weights = row.get("drafter_weights")
+    kind = [weights] if weights not in (None, "dtype") else []
+    kind += ["short blocks"] if row.get("short_blocks") else []
     figures = [*row["ttft_ms"].values(), *row["itl_ms"].values(), row["whole_tok_s"], row["prompts_s"]]
     shown = [NONE if figure is None else f"{figure:,}" for figure in figures]
-    return [row["go"], row["system"], setting + (f", {weights}" if weights not in (None, "dtype") else ""), *shown]
+    return [row["go"], row["system"], ", ".join([setting, *kind]), *shown]
 
 
 def _line(go: list[Row]) -> list[str]:

@@ -77,7 +77,7 @@ def test_prompts_whose_last_rows_are_padding(size: int, monkeypatch: pytest.Monk
 
 def test_its_own_cut_serves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them falls back to Triton unseen."""
-    for size, batch, width in ((128, 4, 16), (128, 8, 16), (256, 1, 16), (256, 8, 16)):
+    for size, batch, width in ((128, 6, 16), (128, 8, 16), (256, 1, 16), (256, 8, 16)):
         attention = Attention(LENGTHS[:batch], width, size, 16)
         assert tiles_of(attention.q, attention.kv, attention.span) is not None, (size, batch, width)
         short = replace(attention.span, short=True)

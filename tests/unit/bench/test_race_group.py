@@ -17,7 +17,7 @@ from tests.bench.gpu.race.merge import MergeError, add, merge
 from tests.bench.gpu.race.meter import Meter, Sample, beside, parsed
 from tests.bench.gpu.race.ours import streams_of
 from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Choice, Job, Leg, plan, requests_of
-from tests.bench.gpu.race.rows import Measured, Repeat, row_of
+from tests.bench.gpu.race.rows import Drafter, Measured, Repeat, row_of
 from tests.bench.gpu.race.theirs import VllmOptions, order_of, vllm_leg
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import PROFILES, TINY
@@ -128,10 +128,10 @@ def test_a_closed_loop_has_the_speed_of_its_seconds_and_no_prompts_apart() -> No
     loop = Job("P65", 512, 32, "adaptive", None, 20.0)
     measured_ = Measured((Repeat(3.0, 23.0, 0.0, 40_000),), measured(1, 1.0, streams=2).streams)
     done = Group([Leg("paceline", (LOAD, loop))], {"paceline": lambda leg: ("abc", [measured(1024, 4.0), measured_])})
-    (row,) = done.rows([], "int8", closed=True)
+    (row,) = done.rows([], Drafter("int8", short_blocks=True), closed=True)
     assert row.keys() == KEYS
     assert (row["go"], row["whole_tok_s"], row["decode_tok_s"], row["prompts_s"]) == (loop.go, 2000, None, None)
-    assert row["drafter_weights"] == "int8"
+    assert (row["drafter_weights"], row["short_blocks"]) == ("int8", True)
     assert [one["go"] for one in done.rows([])] == [LOAD.go]
 
 

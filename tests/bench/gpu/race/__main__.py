@@ -22,6 +22,7 @@ from tests.bench.gpu.race.merge import Result, add, text_of
 from tests.bench.gpu.race.meter import Meter, NoMeter, gpu_names
 from tests.bench.gpu.race.ours import paceline_leg
 from tests.bench.gpu.race.plan import GROUPS, PACELINE, PARTS, VLLM, Choice, Leg, plan
+from tests.bench.gpu.race.rows import Drafter
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE, Scale
 from tests.bench.gpu.race.theirs import VllmOptions, vllm_leg
 from tests.bench.race import RESULTS, latencies, table
@@ -32,6 +33,7 @@ def main() -> int:
     chosen = arguments(__doc__ or "")
     scale = TINY_SCALE if chosen.tiny else FULL_SCALE
     settings = scale.settings(chosen.memory_gb)
+    drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
     options = VllmOptions(Path(chosen.vllm).resolve(), chosen.vllm_python, chosen.vllm_memory)
     for group in [chosen.group] if chosen.group else GROUPS:
         legs = plan(_choice(group, chosen, scale))
@@ -39,7 +41,7 @@ def main() -> int:
             print(f"group {group}\n{told(legs, saved_rows(RESULTS))}")
             continue
         sides: dict[str, Side] = {
-            PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, chosen.drafter_weights)),
+            PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter)),
             VLLM: lambda leg: vllm_leg(leg, settings, options),
         }
         result = _run(group, legs, sides, chosen, scale)
@@ -75,9 +77,11 @@ def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Na
     device, uuid = gpu_names(chosen.gpu) if scale.on_gpu else ("CPU", "")
     ours = {name: metadata.version(name) for name in ("torch", "triton")}
     theirs = {VLLM: done.versions[VLLM]} if VLLM in done.versions else {}
+    drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
     facts = {
         "gpu": uuid,
-        "drafter_weights": chosen.drafter_weights,
+        "drafter_weights": drafter.weights,
+        "short_blocks": drafter.short_blocks,
         "seconds": done.seconds,
         "unsteady": done.marks(),
         "throttle_reasons": done.reasons(meter.samples),
@@ -89,8 +93,8 @@ def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Na
         "versions": theirs | ours,
         "command": "python -m tests.bench.gpu.race " + " ".join(sys.argv[1:]),
         "groups": {_name(group, chosen): facts},
-        "rows": done.rows(meter.samples, chosen.drafter_weights),
-        "closed": done.rows(meter.samples, chosen.drafter_weights, closed=True),
+        "rows": done.rows(meter.samples, drafter),
+        "closed": done.rows(meter.samples, drafter, closed=True),
     }
 
 

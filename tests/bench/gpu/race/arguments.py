@@ -37,6 +37,9 @@ def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--without-fixed", action="store_true", help="leave out paceline at fixed K")
     parser.add_argument("--once", action="store_true", help="leave out paceline's second leg")
     parser.add_argument("--drafter-weights", choices=["dtype", "int8"], default="dtype", help="of paceline's drafter")
+    parser.add_argument(
+        "--short-blocks", action="store_true", help="paceline drafts blocks of K + 1 rows, as vLLM does"
+    )
     parser.add_argument("--plan", action="store_true", help="print the legs and their seconds, and run nothing")
 
 

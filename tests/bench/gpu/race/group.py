@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.bench.gpu.race.meter import Sample, beside
 from tests.bench.gpu.race.plan import PACELINE, Job, Leg
-from tests.bench.gpu.race.rows import Measured, row_of, unsteady
+from tests.bench.gpu.race.rows import Drafter, Measured, row_of, unsteady
 
 Row = dict[str, Any]
 Side = Callable[[Leg], tuple[str, list[Measured]]]
@@ -37,10 +37,10 @@ class Group:
                 self._measured.setdefault((leg.side, job), []).append(one)
             tell(self)
 
-    def rows(self, samples: Sequence[Sample], weights: str = "dtype", closed: bool = False) -> list[Row]:
-        """A row for each load and mode of each side, or those of closed loops; `weights` are paceline's drafter's."""
+    def rows(self, samples: Sequence[Sample], drafter: Drafter | None = None, closed: bool = False) -> list[Row]:
+        """A row for each load and mode of each side, or those of closed loops; `drafter` is paceline's."""
         return [
-            row_of(self._system(side), job, legs, samples, weights if side == PACELINE else None)
+            row_of(self._system(side), job, legs, samples, (drafter or Drafter()) if side == PACELINE else None)
             for (side, job), legs in self._measured.items()
             if bool(job.seconds) == closed
         ]

@@ -12,20 +12,18 @@ from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.race.loop import looped
 from tests.bench.gpu.race.plan import PROMPT, REPEATS, SCHEDULES, Job, Leg
-from tests.bench.gpu.race.rows import Measured, Repeat
+from tests.bench.gpu.race.rows import Drafter, Measured, Repeat
 from tests.bench.gpu.rig import RigSettings
 
 
-def paceline_leg(leg: Leg, settings: RigSettings, drafter_weights: str) -> list[Measured]:
-    """Start a pair, whose drafter has weights of this type, and run the leg's jobs in order."""
-    with (
-        Mps(settings.device == "cuda") as environment,
-        tempfile.TemporaryDirectory(prefix="pl") as folder,
-        ServedPair(
-            settings, Path(folder), PairOptions(environment=environment, drafter_weights=drafter_weights)
-        ) as pair,
-    ):
-        return asyncio.run(_run(leg, pair))
+def paceline_leg(leg: Leg, settings: RigSettings, drafter: Drafter) -> list[Measured]:
+    """Start a pair with such a drafter, and run the leg's jobs in order."""
+    with Mps(settings.device == "cuda") as environment, tempfile.TemporaryDirectory(prefix="pl") as folder:
+        options = PairOptions(
+            environment=environment, drafter_weights=drafter.weights, short_blocks=drafter.short_blocks
+        )
+        with ServedPair(settings, Path(folder), options) as pair:
+            return asyncio.run(_run(leg, pair))
 
 
 async def _run(leg: Leg, pair: ServedPair) -> list[Measured]:

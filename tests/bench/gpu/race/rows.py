@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.bench.gpu.race.meter import Sample, beside
 from tests.bench.gpu.race.plan import PROMPT, Job
@@ -14,6 +14,13 @@ from tests.bench.gpu.race.plan import PROMPT, Job
 Row = dict[str, Any]
 STEADY = 0.03
 """Two legs of one side may differ by so much."""
+
+
+class Drafter(NamedTuple):
+    """The type of a drafter's weights, and whether its blocks are as wide as a round, as all of vLLM's are."""
+
+    weights: str = "dtype"
+    short_blocks: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,9 @@ class Measured:
 
 
 def row_of(
-    system: str, job: Job, legs: Sequence[Measured], samples: Sequence[Sample], weights: str | None = None
+    system: str, job: Job, legs: Sequence[Measured], samples: Sequence[Sample], drafter: Drafter | None = None
 ) -> Row:
-    """Return the row of a job, of all its legs: medians, and every repeat; `weights` is the type of the drafter's.
+    """Return the row of a job, of all its legs: medians, and every repeat; vLLM's has no `drafter` told.
 
     A closed loop has no prompts apart, and no whole load: its speed is that of its seconds.
     """
@@ -61,7 +68,8 @@ def row_of(
         "concurrency": job.concurrency,
         "mode": job.mode,
         "k": job.k,
-        "drafter_weights": weights,
+        "drafter_weights": drafter and drafter.weights,
+        "short_blocks": drafter and drafter.short_blocks,
         "decode_tok_s": None if closed else round((tokens - job.concurrency) / (whole_s - prompts_s)),
         "whole_tok_s": round(tokens / whole_s),
         "prompts_s": None if closed else round(prompts_s, 4),
