@@ -100,3 +100,8 @@ class Layer:
 
 def away(found: Tensor, exact: Tensor) -> float:
     return float((found.cpu().double() - exact).abs().max() / exact.abs().max())
+
+
+def padded(rows_TF: Tensor, width: int) -> Tensor:
+    """Return rows with NaN behind them, up to so many."""
+    return torch.cat((rows_TF, torch.full_like(rows_TF[:1], NAN).expand(width - len(rows_TF), -1)))
