@@ -27,6 +27,35 @@ def test_chunks_in_cuda_have_the_bits_of_those_in_triton(shape: Shape, starts: l
         assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
 
 
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize(("start", "valid"), [(0, 1152), (45, 1100), (45, 300)])
+def test_a_long_prompt_in_parts_has_the_bits_of_one_in_triton(start: int, valid: int, captured: bool) -> None:
+    """A part goes through its states on another stream, while the next one is prepared; rows may end in any."""
+    found = [_long(start, valid, cut, captured) for cut in (None, Cut(64, 4, 3))]
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
+
+
+def _long(start: int, valid: int, cut: Cut | None, captured: bool) -> list[Tensor]:
+    """What a span of 1,152 rows reads, its state and its ring, once eagerly or in a graph of two layers."""
+    layers = [Layer(QWEN, torch.bfloat16) for _ in range(2 if captured else 1)]
+    for layer in layers:
+        if start:
+            layer.run([0], [0], padded(layer.rows(start), 64)[None], [start], cut=Cut(64, 4, 3))
+    spans = [layer.span([0], [start], 1152, [valid]) for layer in layers]
+    rows_BWF = padded(layers[0].rows(valid, seed=5), 1153)[None, :1152]
+    if not captured:
+        torch.cuda.synchronize()
+        return [layers[0].take(spans[0], rows_BWF, cut), layers[0].state_SHKV, layers[0].ring_SRC]
+    graph = torch.cuda.CUDAGraph()
+    Layer(QWEN, torch.bfloat16).run([0], [0], rows_BWF, [valid], cut=cut)  # compiles
+    with torch.cuda.graph(graph):
+        reads = [layer.take(span, rows_BWF, cut) for layer, span in zip(layers, spans, strict=True)]
+    graph.replay()
+    torch.cuda.synchronize()
+    return [x for layer in layers for x in (layer.state_SHKV, layer.ring_SRC)] + reads
+
+
 def _spans(shape: Shape, starts: list[int], valid: list[int], cut: Cut | None) -> list[Tensor]:
     """What two spans of 160 rows read, states and rings; rows before `starts` are brought by the kernels in Triton."""
     layer = Layer(shape, torch.bfloat16)

@@ -7,6 +7,7 @@ import torch
 
 from services.common.kernels.cuda_program import DriverError
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, chunks, ring_rows
+from services.common.kernels.gated_delta.chunks.overlap import parts_of
 from services.common.kernels.gated_delta.chunks.source import (
     SHARING,
     chain_bytes,
@@ -58,3 +59,16 @@ def test_only_the_measured_kind_of_gpu_compiles_them(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(chunks, "prepare_program", lambda: pytest.fail("nothing is compiled"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     assert not chunks._usable.__wrapped__(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("blocks", [64, 65, 127, 128, 129, 512])
+def test_a_long_prompt_is_cut_into_parts_of_which_the_first_is_small(blocks: int) -> None:
+    parts = parts_of(1, blocks)
+    assert [block for part in parts for block in part] == list(range(blocks))
+    assert len(parts) == 4
+    assert 0 < len(parts[0]) * 1.8 < min(map(len, parts[1:]))
+
+
+@pytest.mark.parametrize(("sequences", "blocks"), [(1, 1), (1, 63), (2, 64), (8, 128)])
+def test_short_prompts_and_several_are_one_part(sequences: int, blocks: int) -> None:
+    assert parts_of(sequences, blocks) == [range(blocks)]

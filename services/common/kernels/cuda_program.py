@@ -97,8 +97,8 @@ class CudaProgram:
         call("cuModuleGetFunction", byref(self._function), self._module, c_char_p(name.encode()))
         call("cuFuncSetAttribute", self._function, c_int(_MAX_DYNAMIC_SHARED), c_int(shared_bytes))
 
-    def launch(self, grid: tuple[int, int], *arguments: Argument) -> None:
-        """Enqueue it on torch's stream; it may start while the kernel before it drains.
+    def launch(self, grid: tuple[int, int], *arguments: Argument, early: bool = True) -> None:
+        """Enqueue it on torch's stream; it may start while the kernel before it drains, if it is `early`.
 
         Raises:
             DriverError: the driver refuses it.
@@ -106,7 +106,7 @@ class CudaProgram:
         held = [_held(argument) for argument in arguments]
         values = (c_void_p * len(held))(*(address for address, _ in held))
         attribute = LaunchAttribute(id=STREAM_SERIALIZATION)
-        attribute.value[0] = 1
+        attribute.value[0] = early
         config = LaunchConfig(
             grid=(c_uint * 3)(*grid, 1), block=(c_uint * 3)(self._threads, 1, 1), shared_bytes=self._shared_bytes,
             stream=torch.cuda.current_stream().cuda_stream, attributes=ctypes.pointer(attribute), count=1,

@@ -78,16 +78,25 @@ class Layer:
         cut: Cut | None = None,
     ) -> Tensor:
         """Runs a span of each slot and folds."""
-        slots_B, lengths_B = torch.tensor(slots, device=DEVICE), torch.tensor(lengths, device=DEVICE)
-        valid_B = None if valid is None else torch.tensor(valid, device=DEVICE)
-        span = DeltaSpan(
-            slots_B, lengths_B, self.folded_S[slots_B], valid_B, rows_BWF.shape[1], self.ring, self.shape.taps
-        )
-        flat_TF, norm_V = rows_BWF.flatten(0, 1), self.norm_V.to(DEVICE)
+        span = self.span(slots, lengths, rows_BWF.shape[1], valid)
         if DEVICE == "cuda":
             torch.cuda.synchronize()  # kernels read where a span lies before they wait for the one before
-        out_TF = delta_rows(flat_TF, self.constants, norm_V, EPS, span, self.state_SHKV, self.ring_SRC, cut=cut)
-        self.folded_S[slots_B] = next_folded(span)
+        out_TF = self.take(span, rows_BWF, cut)
+        self.folded_S[span.slots_B] = next_folded(span)
+        return out_TF
+
+    def span(self, slots: list[int], lengths: list[int], width: int, valid: list[int] | None = None) -> DeltaSpan:
+        """Where spans of slots lie."""
+        slots_B, lengths_B = torch.tensor(slots, device=DEVICE), torch.tensor(lengths, device=DEVICE)
+        valid_B = None if valid is None else torch.tensor(valid, device=DEVICE)
+        return DeltaSpan(slots_B, lengths_B, self.folded_S[slots_B], valid_B, width, self.ring, self.shape.taps)
+
+    def take(self, span: DeltaSpan, rows_BWF: Tensor, cut: Cut | None = None) -> Tensor:
+        """Runs a span, and tells no one what was folded."""
+        norm_V = self.norm_V.to(DEVICE)
+        out_TF = delta_rows(
+            rows_BWF.flatten(0, 1), self.constants, norm_V, EPS, span, self.state_SHKV, self.ring_SRC, cut=cut
+        )
         return out_TF.view(*rows_BWF.shape[:2], -1)
 
     def expected(self, rows_TF: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 // Takes 64 columns of a head through its blocks in order: what rows read, and the state; grid (2 * heads, sequences).
 //
-// Four warps have 16 columns each and keep them in registers; one lane asks for the blocks ahead. All sums are those of
+// A launch takes all blocks or a part of them; the state goes from part to part through memory. Four warps have 16 columns each and keep them in registers; one lane asks for the blocks ahead. All sums are those of
 // `scan.py`, in its order. The build puts arithmetic.cu and pipe.cu in front.
 
 struct Source {
@@ -49,14 +49,16 @@ __device__ __forceinline__ void keep_rows(const half_t* into, half_t* ring, int 
   }
 }
 
-// The blocks of a sequence, which begin where its state ends.
+// The blocks of a sequence that a launch takes, which begin where its state ends; the `last` hold the rows that end it.
 struct Blocks {
   int length, folded, reach, count, complete;
+  bool last;
 };
 
-__device__ __forceinline__ Blocks blocks_of(int length, int valid, int folded) {
-  const int reach = length + valid, rows = max(reach - folded, 0);
-  return {length, folded, reach, (rows + BLOCK - 1) / BLOCK, rows / BLOCK};
+__device__ __forceinline__ Blocks blocks_of(int length, int valid, int begin, int skipped, int most) {
+  const int end = length + valid, folded = begin + skipped * BLOCK, reach = min(end, folded + most * BLOCK);
+  const int rows = max(reach - folded, 0);
+  return {length, folded, reach, (rows + BLOCK - 1) / BLOCK, rows / BLOCK, rows > 0 && reach == end};
 }
 
 __device__ __forceinline__ void begin(Pipe& pipe) {
@@ -122,27 +124,30 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, PROGRAMS)
     delta_chain(const __grid_constant__ TensorMap factors, const __grid_constant__ TensorMap keys,
                 const __grid_constant__ TensorMap bases, const float* rates, const half_t* into, half_t* ring,
                 const int64* slots, const int64* lengths, const int64* foldeds, const int64* valids, float* states,
-                float* out, int width, int most_blocks, int ring_rows, int k_heads, int heads, int features, int kept) {
+                float* out, int width, int most_blocks, int ring_rows, int k_heads, int heads, int features, int kept,
+                int skipped, int most) {
   extern __shared__ unsigned char raw[];
   // The tensor cores' swizzle follows addresses.
   Pipe& pipe = *reinterpret_cast<Pipe*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
   const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
   const int head = blockIdx.x / 2, part = blockIdx.x % 2, sequence = blockIdx.y, slot = (int)slots[sequence];
-  const Blocks blocks = blocks_of((int)lengths[sequence], (int)valids[sequence], (int)foldeds[sequence]);
+  const Blocks blocks = blocks_of((int)lengths[sequence], (int)valids[sequence], (int)foldeds[sequence], skipped, most);
   begin(pipe);
   float* state = states + ((size_t)slot * heads + head) * (DIM * DIM) + part * COLUMNS + warp * 16 + state_at(lane);
   float x[DIM / 2];
-  // No kernel of this forward has written the state.
+  // No kernel of this forward has written the state, but the part before this one has.
+  if (skipped) await_previous();
   load_state(state, blocks.folded > 0, x);
-  await_previous();
-  const int first = sequence * most_blocks, k_head = head / (heads / k_heads);
+  if (!skipped) await_previous();
+  const int first = sequence * most_blocks + skipped, k_head = head / (heads / k_heads);
   const Source source{&factors, &keys, &bases, rates, first * heads + head, heads, first * k_heads + k_head, k_heads, part};
   if (threadIdx.x == 0) {
     for (int block = 0; block < min(blocks.count, STAGES); ++block) ask(pipe, source, block);
   }
   __syncwarp();
-  keep_rows(into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, blocks.length, blocks.reach,
-            ring_rows, features, kept, blockIdx.x, 2 * heads);
+  if (blocks.last)
+    keep_rows(into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, blocks.length, blocks.reach,
+              ring_rows, features, kept, blockIdx.x, 2 * heads);
   const size_t first_read = ((size_t)sequence * width * heads + head) * DIM + part * COLUMNS;
   const Place place{out + first_read + warp * 16 + lane / 4 * 2, heads * DIM, base_at(warp, lane), lane};
   Operand own;

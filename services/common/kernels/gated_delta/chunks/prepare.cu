@@ -107,12 +107,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     delta_prepare(const __grid_constant__ TensorMap factors, const __grid_constant__ TensorMap keys, float* bases, float* rates,
                   const half_t* into, half_t* ring, const float* conv, const float* decays, const float* bias,
                   const int64* slots, const int64* lengths, const int64* foldeds, const int64* valids, int stride, int width,
-                  int blocks, int ring_rows, int k_heads, int heads, int features, int kept, float scale) {
+                  int blocks, int ring_rows, int k_heads, int heads, int features, int kept, int skipped, float scale) {
   extern __shared__ unsigned char raw[];
   // The tensor cores' swizzle follows addresses.
   Pair& pair = *reinterpret_cast<Pair*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
   const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
-  const int number = blockIdx.x / k_heads, k_head = blockIdx.x % k_heads, sequence = blockIdx.y;
+  const int number = skipped + blockIdx.x / k_heads, k_head = blockIdx.x % k_heads, sequence = blockIdx.y;
   const int slot = (int)slots[sequence], length = (int)lengths[sequence], start = (int)foldeds[sequence] + number * BLOCK;
   const int reach = length + (int)valids[sequence], group = heads / k_heads;
   await_previous();
