@@ -58,6 +58,7 @@ class Layer:
         conv_KC = numbers(shape.taps, shape.channels, seed=1)
         decay_H, bias_H = -0.3 * numbers(shape.heads, seed=2).abs(), numbers(shape.heads, seed=3)
         self.norm_V = (1 + 0.1 * numbers(shape.v_dim, seed=4)).to(dtype)
+        self._norm_V = self.norm_V.to(DEVICE)
         self.exact = DeltaConstants(conv_KC.t().double(), decay_H.double(), bias_H.double(), shape.k_heads, shape.k_dim)
         on = [x.to(DEVICE) for x in (conv_KC, decay_H, bias_H)]
         self.constants = DeltaConstants(on[0].t(), on[1], on[2], shape.k_heads, shape.k_dim)
@@ -93,10 +94,8 @@ class Layer:
 
     def take(self, span: DeltaSpan, rows_BWF: Tensor, cut: Cut | None = None) -> Tensor:
         """Runs a span, and tells no one what was folded."""
-        norm_V = self.norm_V.to(DEVICE)
-        out_TF = delta_rows(
-            rows_BWF.flatten(0, 1), self.constants, norm_V, EPS, span, self.state_SHKV, self.ring_SRC, cut=cut
-        )
+        flat_TF, constants = rows_BWF.flatten(0, 1), self.constants
+        out_TF = delta_rows(flat_TF, constants, self._norm_V, EPS, span, self.state_SHKV, self.ring_SRC, cut=cut)
         return out_TF.view(*rows_BWF.shape[:2], -1)
 
     def expected(self, rows_TF: Tensor) -> tuple[Tensor, Tensor]:
