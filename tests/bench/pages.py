@@ -41,7 +41,7 @@ def steps() -> str:
 
 def served() -> str:
     """Every load of the newest race against vLLM."""
-    return race.table(_newest_race()["rows"])
+    return race.table(race.newest_rows())
 
 
 def against_vllm() -> str:
@@ -105,7 +105,9 @@ def draw(path: Path) -> None:
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("output tokens per second, prompts counted")
     panels[0][0].legend(frameon=False)
-    figure.savefig(path, dpi=110, metadata={"Description": race.newest().name, "Software": ""})
+    figure.savefig(
+        path, dpi=110, metadata={"Description": " ".join(file.name for file in race.newest()), "Software": ""}
+    )
 
 
 def main() -> int:
@@ -120,7 +122,7 @@ def main() -> int:
 def _headline() -> dict[tuple[int, int], tuple[Row, Row]]:
     """(out, requests) -> the best of vLLM and what paceline chose, where both were measured whole."""
     found: dict[tuple[int, int], tuple[Row, Row]] = {}
-    rows = [row for row in _newest_race()["rows"] if row["profile"] == "P65"]
+    rows = [row for row in race.newest_rows() if row["profile"] == "P65"]
     for load in dict.fromkeys((row["out"], row["concurrency"]) for row in rows):
         there = [row for row in rows if (row["out"], row["concurrency"]) == load]
         theirs = _best([row for row in there if row["system"] != "paceline"])
@@ -133,11 +135,6 @@ def _headline() -> dict[tuple[int, int], tuple[Row, Row]]:
 def _best(rows: list[Row]) -> Row:
     """The highest of each speed, as the race's table has it."""
     return {name: max((row[name] for row in rows if row[name] is not None), default=None) for name in race.SPEEDS}
-
-
-def _newest_race() -> Row:
-    found: Row = json.loads(race.newest().read_text())
-    return found
 
 
 def _read(name: str) -> Row:

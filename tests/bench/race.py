@@ -15,9 +15,24 @@ SPEEDS = ("decode_tok_s", "whole_tok_s")
 NONE = "-"
 
 
-def newest() -> Path:
-    """The valid result: the one of the latest date."""
-    return max(RESULTS.glob("race_*.json"))
+def newest() -> list[Path]:
+    """The valid results: those of the latest date, a file for each build that ran some of the loads."""
+    files = sorted(RESULTS.glob("race_*.json"))
+    return [file for file in files if _date(file) == _date(files[-1])]
+
+
+def newest_rows() -> list[Row]:
+    """Rows of the valid results; all of a load are of one file, and so of one machine and go."""
+    goes: dict[str, list[Row]] = {}
+    for file in newest():
+        rows = json.loads(file.read_text())["rows"]
+        goes |= {go: [row for row in rows if row["go"] == go] for go in dict.fromkeys(row["go"] for row in rows)}
+    rows = [row for load in goes.values() for row in load]
+    return sorted(rows, key=lambda row: (row["profile"] is None, row["profile"] or "", -row["out"], row["concurrency"]))
+
+
+def _date(file: Path) -> str:
+    return file.stem.split("_")[1]
 
 
 def table(rows: Iterable[Row]) -> str:
@@ -88,4 +103,4 @@ def _ratio(name: str, ours: list[Row], theirs: list[Row]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(json.loads(newest().read_text())["rows"]))
+    sys.stdout.write(table(newest_rows()))

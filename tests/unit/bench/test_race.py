@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bench import pages
-from tests.bench.race import latencies, newest, table
+from tests.bench.race import latencies, newest, newest_rows, table
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = {
@@ -25,9 +25,8 @@ FIGURES = {"decode_tok_s": 200, "whole_tok_s": 100, "prompts_s": 0.5}
 
 
 @pytest.fixture(scope="module")
-def race() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(newest().read_text())
-    return found
+def races() -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in newest()]
 
 
 @pytest.mark.parametrize("name", pages.PAGES)
@@ -39,9 +38,10 @@ def test_a_page_shows_the_saved_results_to_the_figure(name: str) -> None:
 
 def test_readme_names_the_newest_race_and_its_plot() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert f"tests/bench/results/{newest().name}" in readme
+    assert all(f"tests/bench/results/{file.name}" in readme for file in newest())
     assert f"({pages.PLOT.relative_to(ROOT)})" in readme
-    assert newest().name.encode() in pages.PLOT.read_bytes(), "make pictures draws the newest race"
+    drawn = pages.PLOT.read_bytes()
+    assert all(file.name.encode() in drawn for file in newest()), "make pictures draws the newest race"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
@@ -49,14 +49,22 @@ def test_no_sentence_compares_with_vllm(page: str) -> None:
     assert not re.search(r"times\s+(what\s+)?vLLM", (ROOT / page).read_text())
 
 
-def test_every_row_has_the_whole_form(race: dict[str, Any]) -> None:
-    assert race["bench"] == "race" and {"device", "commit", "versions", "command"} <= race.keys()
-    assert all(row.keys() | LATER == KEYS for row in race["rows"])
+def test_every_row_has_the_whole_form(races: list[dict[str, Any]]) -> None:
+    for race in races:
+        assert race["bench"] == "race" and {"device", "commit", "versions", "command"} <= race.keys()
+        assert all(row.keys() | LATER == KEYS for row in race["rows"])
 
 
-def test_whole_load_decode_and_prompts_are_one_measurement(race: dict[str, Any]) -> None:
+def test_rows_of_a_load_are_of_one_file(races: list[dict[str, Any]]) -> None:
+    shown = newest_rows()
+    for go in {row["go"] for row in shown}:
+        rows = [row for row in shown if row["go"] == go]
+        assert any(all(row in race["rows"] for row in rows) for race in races), go
+
+
+def test_whole_load_decode_and_prompts_are_one_measurement() -> None:
     """decode = (tokens - requests) / (whole - prompts); figures are medians, rounded, so 2 % is allowed."""
-    complete = [row for row in race["rows"] if None not in (row["decode_tok_s"], row["whole_tok_s"], row["prompts_s"])]
+    complete = [row for row in newest_rows() if None not in (row["decode_tok_s"], row["whole_tok_s"], row["prompts_s"])]
     assert len(complete) >= 12
     for row in complete:
         tokens = row["out"] * row["concurrency"]
