@@ -158,6 +158,9 @@ class KernelStack:
         squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
         for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):
             mixed_TF = layer.mixer(normed, rows, rotation, state, plans)
+            if index == len(self._layers) - 1:
+                mixed_TF, stream_TD = rows.last(mixed_TF), rows.last(stream_TD)
+                squares_NT = squares_NT[:, : len(stream_TD)]
             # A tapped stream is read again at the end.
             keep = index - 1 in tapped
             normed, stream_TD = linear_added(

@@ -31,16 +31,25 @@ class Rows:
     """Spans of any lengths in one forward. Products run over all rows at once, attention over one span at a time.
 
     `views` are the spans as layers see them: of a target each part's, of a drafter its one part's by kind of layer.
+    `ends` are the rows of each sequence of a single part that are read in the end; None: all.
     """
 
-    def __init__(self, *parts: Part, views: Sequence[Span] = ()) -> None:
+    def __init__(self, *parts: Part, views: Sequence[Span] = (), ends: range | None = None) -> None:
         spans, positions, slots = [], [], []
         for part in parts:
             spans.append(part.span)
             positions.append(part.span.positions_BW.flatten())
             slots.append(part.span.slots_T)
-        self.parts, self.views = parts, views or spans
+        assert ends is None or len(parts) == 1, "rows of one part"
+        self.parts, self.views, self.ends = parts, views or spans, ends
         self.positions_T, self.slots_T = _joined(positions), _joined(slots)
+
+    def last(self, x_TX: Tensor) -> Tensor:
+        """The rows of a flat tensor that the last layer goes on with behind its mixer: those that are read."""
+        if self.ends is None:
+            return x_TX
+        width = self.parts[0].span.width
+        return x_TX.view(-1, width, x_TX.shape[-1])[:, self.ends.start : self.ends.stop].flatten(0, 1)
 
     def split(self, x_TX: Tensor) -> Iterator[tuple[Span, Tensor]]:
         """Each span with its rows of a flat tensor, [B, W, ...]."""

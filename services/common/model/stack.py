@@ -31,6 +31,7 @@ class Stack(Protocol):
         """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated [T, F].
 
         The last block's stream is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
+        Only rows that are read in the end are returned, if `rows` say which.
         `states` are those of each layer, and left as they are after the rows; recurrent ones need a plan of each span.
         """
         ...

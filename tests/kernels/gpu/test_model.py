@@ -42,6 +42,7 @@ def run_pair(folder: Path, device: str) -> list[torch.Tensor]:
     rows = Rows(Part(plan_context(table, torch.tensor([9], device=device), 3, 4), slot))
     ids = block_ids(block, torch.tensor([77], device=device))
     outs.append(block.hidden(ids, rows, draft_kv, target.embed_VD))
+    outs.append(block.hidden(ids, Rows(*rows.parts, ends=range(1, 2)), draft_kv, target.embed_VD))
     outs.append(block.propose(ids, rows, draft_kv, target.embed_VD, target.lm_head_VD))
     return outs
 

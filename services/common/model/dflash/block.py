@@ -20,6 +20,9 @@ from services.common.model.rows import Rows
 from services.common.model.stack import draft_stack, rotation_table
 from services.common.model.weights import LayerWeights, read_layer
 
+_MANY_ROWS = 256
+"""Of a block, from which on the last layer drops those that no draft is read from; of fewer it would save no time."""
+
 
 @dataclass(frozen=True)
 class Coupling:
@@ -92,9 +95,11 @@ class DflashBlock:
         width = part.span.width
         take = width - 1 if count is None else count
         assert 0 < take < width, "a block of B rows proposes at most B - 1 tokens"
+        if take < width - 1 and part.count >= _MANY_ROWS:
+            rows = Rows(part, ends=range(1, take + 1))
         hidden_BWD = self.hidden(ids_BW, rows, draft_kv_L2NSHD, embed_VD)
         # One product over flat rows, because a strided batch would read the head once for each sequence.
-        rows_RD = hidden_BWD[:, 1 : take + 1].reshape(-1, hidden_BWD.shape[-1])
+        rows_RD = (hidden_BWD if rows.ends else hidden_BWD[:, 1 : take + 1]).reshape(-1, hidden_BWD.shape[-1])
         if coupling is not None:
             return argmax_token(coupling.apply(self._logits(rows_RD, head), take)).view(-1, take)
         # A scale above 0 and a bound keep the order.
@@ -102,14 +107,14 @@ class DflashBlock:
 
     @torch.no_grad()
     def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
-        """Return the normalised hidden states of the block [B, W, D]."""
+        """Return the normalised hidden states of the block [B, W, D], or of the rows that are read in the end."""
         rotation = self._table.at(rows.positions_T)
         if self._masks != (OPEN,):
             (part,) = rows.parts
-            rows = Rows(part, views=[seen_through(part.span, mask) for mask in self._masks])
+            rows = Rows(part, views=[seen_through(part.span, mask) for mask in self._masks], ends=rows.ends)
         states = [[kv_2NSHD] for kv_2NSHD in draft_kv_L2NSHD.unbind()]
         hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, states)
-        return hidden_TD.view(*ids_BW.shape, -1)
+        return hidden_TD.view(len(ids_BW), -1, hidden_TD.shape[-1])
 
     def _logits(self, rows_RD: Tensor, head: Weight) -> Tensor:
         logits_RV, cap = linear(rows_RD, head), self.spec.logit_cap

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from services.common.model import DflashBlock, ModelError, Target, load_target
+from services.common.model.dflash import block as dflash_block
 from services.common.model.dflash.context import DflashContext, load_context
+from services.common.model.rows import Rows
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import (
     block_ids,
@@ -136,6 +138,27 @@ class TestPortBugs:
         ids = block_ids(block, torch.tensor([7]))
         tokens = block.propose(ids, span, draft_kv, target.embed_VD, target.lm_head_VD, count=3)
         assert tokens[0].tolist() == (right[1:4] @ target.lm_head_VD.T).argmax(-1).tolist()
+
+    def test_rows_that_no_draft_is_read_from_may_end_before_the_last_layer(
+        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Drafts of many sequences are those of blocks that go on whole."""
+        target, context, block, _ = pair
+        lengths = [16, 11, 5]
+        table, draft_kv = tables([9] * 3, 20), context_kv(context)
+        for row, length in enumerate(lengths):
+            features = features_of(target, context.taps, ids_like(1, length))[0]
+            context.write(features, span_at(table[row : row + 1], [0], length), draft_kv)
+        rows, ids = context_at(table, lengths, BLOCK), block_ids(block, torch.tensor([7, 8, 9]))
+        whole = block.hidden(ids, rows, draft_kv, target.embed_VD)
+        assert whole.shape[1] == BLOCK
+        cut = block.hidden(ids, Rows(*rows.parts, ends=range(1, 4)), draft_kv, target.embed_VD)
+        torch.testing.assert_close(cut, whole[:, 1:4], atol=1e-12, rtol=1e-12)
+        head = target.lm_head_VD
+        drafts = [block.propose(ids, rows, draft_kv, target.embed_VD, head, count) for count in (2, None)]
+        monkeypatch.setattr(dflash_block, "_MANY_ROWS", 3 * BLOCK)
+        found = block.propose(ids, rows, draft_kv, target.embed_VD, head, 2)
+        assert found.tolist() == drafts[0].tolist() == drafts[1][:, :2].tolist()
 
 
 @pytest.mark.parametrize(
