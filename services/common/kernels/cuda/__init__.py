@@ -15,8 +15,8 @@ def defined(**values: int) -> str:
     return "".join(f"#define {name.upper()} {value}\n" for name, value in values.items())
 
 
-def wgmma(name: str, columns: int, registers: bool, turned: bool = False) -> str:
-    """Return the source of one product of 64 rows and 16 inputs in bfloat16: `name(sums, a, b, added)`.
+def wgmma(name: str, columns: int, registers: bool, turned: bool = False, kind: str = "bf16") -> str:
+    """Return the source of one product of 64 rows and 16 inputs of a `kind`: `name(sums, a, b, added)`.
 
     The left operand is in `registers` or is described as the right one is, which may be `turned`: side by side in
     memory are its columns then. Unless they are `added` to, the sums begin anew. PTX names each sum of a thread.
@@ -30,7 +30,7 @@ def wgmma(name: str, columns: int, registers: bool, turned: bool = False) -> str
     given = ", ".join(f'"r"(a[{part}])' for part in range(4)) if registers else '"l"(a)'
     taken = "const unsigned (&a)[4]" if registers else "unsigned long long a"
     flags = f"p, 1, 1, {int(turned)}" if registers else f"p, 1, 1, 0, {int(turned)}"
-    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16"
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}"
     return (
         f"__device__ __forceinline__ void {name}(float (&sums)[{count}], {taken}, unsigned long long b,\n"
         "    int added = 1) {\n"

@@ -82,3 +82,9 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned address) {
   constexpr unsigned long long LAYOUT = (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32) | (1ull << 16);
   return LAYOUT | ((address & 0x3FFFF) >> 4);
 }
+
+// The same memory as an operand that is turned: panels of 64 columns lie so many bytes apart.
+__device__ __forceinline__ unsigned long long turned_descriptor(unsigned address, unsigned panel_bytes) {
+  constexpr unsigned long long LAYOUT = (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32);
+  return LAYOUT | ((unsigned long long)(panel_bytes >> 4) << 16) | ((address & 0x3FFFF) >> 4);
+}

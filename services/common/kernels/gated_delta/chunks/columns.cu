@@ -64,7 +64,7 @@ struct Operand {
 };
 
 __device__ __forceinline__ unsigned long long lines_at(const Stage& stage, bool rest, int step) {
-  return k_major(shared_address(stage.factors[step / 4]) + (rest ? LINES : 0) * PANEL_BYTES) + step % 4 * 2;
+  return descriptor(shared_address(stage.factors[step / 4]) + (rest ? LINES : 0) * PANEL_BYTES) + step % 4 * 2;
 }
 
 // Low by high, whose operands are made meanwhile, high by low, high by high.
@@ -128,7 +128,7 @@ __device__ __forceinline__ void start_moves(float (&moves)[DIM / 2], const float
 #pragma unroll
   for (int part = 0; part < 4; ++part)
     halves(update[part % 2][part / 2 * 2], update[part % 2][part / 2 * 2 + 1], high[part], low[part]);
-  const unsigned long long keys = column_major(shared_address(stage.keys[0])), rest = keys + (BLOCK * PANEL_BYTES >> 4);
+  const unsigned long long keys = columns_at(shared_address(stage.keys[0])), rest = keys + (BLOCK * PANEL_BYTES >> 4);
   fence();
   multiply_128(moves, low, keys, 0);
   multiply_128(moves, high, rest, 1);

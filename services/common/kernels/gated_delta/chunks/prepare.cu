@@ -3,10 +3,6 @@
 // A CTA has a block of a key head: its queries and keys are made once, and two value heads side by side go on from there.
 // The copy engine stores what they make. The build puts pair.cu and the files of `rounds` in front that make rows and factors.
 
-struct alignas(64) TensorMap {
-  unsigned char bytes[128];
-};
-
 __device__ __forceinline__ void load_tap_weights(Pair& pair, const Span& span, const float* conv, int stride, int first, int last,
                                                  int warp, int lane) {
   const int parts = last - first;

@@ -5,24 +5,13 @@ constexpr int ROWS_BYTES = BLOCK * PANEL_BYTES;       // of 16 rows, half of the
 constexpr int LINES = 32, LINES_BYTES = LINES * PANEL_BYTES;
 constexpr int PITCH = DIM + 4, SMALL_PITCH = 20, HALF_PITCH = 24;  // so that a warp's accesses meet no bank twice
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
-
 // Where eight numbers lie in a tile whose panels of 64 columns are swizzled over 128 bytes.
 __device__ __forceinline__ unsigned eight_at(int panel_bytes, int row, int column) {
   return column / PANEL * panel_bytes + row * PANEL_BYTES + ((column % PANEL / 8 ^ row % 8) << 4);
 }
 
-constexpr unsigned long long SWIZZLED = (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32);
-
-// Lines of the factors are K-major; keys have their columns side by side, panels of them apart.
-__device__ __forceinline__ unsigned long long k_major(unsigned address) {
-  return SWIZZLED | (1ull << 16) | ((address & 0x3FFFF) >> 4);
-}
-__device__ __forceinline__ unsigned long long column_major(unsigned address) {
-  return SWIZZLED | ((unsigned long long)(ROWS_BYTES >> 4) << 16) | ((address & 0x3FFFF) >> 4);
-}
+// Lines of the factors lie as `descriptor` says; keys have their columns side by side, panels of them apart.
+__device__ __forceinline__ unsigned long long columns_at(unsigned address) { return turned_descriptor(address, ROWS_BYTES); }
 
 __device__ __forceinline__ void load_four(unsigned (&to)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -45,10 +34,6 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4
                : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-
-// Results of the kernel before are complete and visible from here on.
-__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ __forceinline__ void allow_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // Brings a head's state into the second cache.
 __device__ __forceinline__ void prefetch(const float* state) {

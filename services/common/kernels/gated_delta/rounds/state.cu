@@ -38,7 +38,7 @@ struct State {
 #pragma unroll
       for (int step = 0; step < STEPS; ++step) {
         const unsigned long long by =
-            k_major(factors + (term == 1 ? 2 * LINES_BYTES : 0) + step / 4 * LINES_BYTES) + step % 4 * 2;
+            descriptor(factors + (term == 1 ? 2 * LINES_BYTES : 0) + step / 4 * LINES_BYTES) + step % 4 * 2;
         const unsigned(&columns)[4] = term == 0 ? low[step] : high[step];
         if constexpr (COUNT == BLOCK / 2)
           multiply_16(sums, columns, by, term + step > 0);
@@ -108,7 +108,7 @@ __device__ __forceinline__ void advance(const Block& block, const float (&found)
   unsigned high[4], low[4];
   operand(update, high, low);
   const float whole = block.since[BLOCK - 1];
-  const unsigned long long keys = column_major(shared_address(block.keys)), rest = keys + (2 * ROWS_BYTES >> 4);
+  const unsigned long long keys = columns_at(shared_address(block.keys)), rest = keys + (2 * ROWS_BYTES >> 4);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   multiply_128(x, low, keys, 0);
   multiply_128(x, high, rest, 1);

@@ -2,11 +2,7 @@
 // instruction of 16 inputs each.
 
 // Values have their columns side by side, panels of them apart.
-__device__ __forceinline__ unsigned long long columns_at(unsigned address) {
-  constexpr unsigned long long LAYOUT =
-      (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32) | ((unsigned long long)(HALF_TILE >> 4) << 16);
-  return LAYOUT | ((address & 0x3FFFF) >> 4);
-}
+__device__ __forceinline__ unsigned long long columns_at(unsigned address) { return turned_descriptor(address, HALF_TILE); }
 
 __device__ __forceinline__ void ask_scores(float (&scores)[TOKENS / 2], unsigned queries, unsigned keys) {
   hold(scores);
