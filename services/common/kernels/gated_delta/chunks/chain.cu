@@ -1,7 +1,8 @@
 // Takes 64 columns of a head through its blocks in order: what rows read, and the state; grid (2 * heads, sequences).
 //
-// A launch takes all blocks or a part of them; the state goes from part to part through memory. Four warps have 16 columns each and keep them in registers; one lane asks for the blocks ahead. All sums are those of
-// `scan.py`, in its order. The build puts arithmetic.cu and pipe.cu in front.
+// A launch takes all blocks or a part of them; the state goes from part to part through memory. Four warps have 16 columns
+// each and keep them in registers; one lane asks for the blocks ahead. All sums are those of `scan.py`, in its order. The
+// build puts asynchronous.cu, arithmetic.cu and pipe.cu in front.
 
 struct Source {
   const TensorMap *factors, *keys, *bases;
