@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from services.common.kernels.cuda_program import DriverError
-from services.common.kernels.linear import cuda_products, kernel, reference
-from services.common.kernels.linear.cuda_products import CudaTiling, Kind, cuda_tiling
+from services.common.kernels.linear import kernel, reference
+from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
 from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 
@@ -23,27 +22,6 @@ def test_few_rows_and_some_hundred_are_cut_otherwise() -> None:
 def test_a_cpu_takes_none(rows: int) -> None:
     x_TD, weight_FD = torch.zeros(rows, 4096, dtype=torch.bfloat16), torch.zeros(2560, 4096, dtype=torch.bfloat16)
     assert cuda_tiling(x_TD, weight_FD, Kind.ADDED) is None
-
-
-@pytest.mark.parametrize("tiling", [FEW, MANY])
-@pytest.mark.parametrize("error", [DriverError("product: no compiler"), ModuleNotFoundError("cupy")])
-def test_without_a_compiler_others_serve_and_the_log_says_so(
-    error: Exception, tiling: CudaTiling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refused(_: CudaTiling) -> None:
-        raise error
-
-    monkeypatch.setattr(cuda_products, "_program", refused)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    assert not cuda_products._usable.__wrapped__(torch.device("cuda"), tiling)
-    assert str(error) in caplog.text
-
-
-@pytest.mark.parametrize("tiling", [FEW, MANY])
-def test_only_the_measured_kind_of_gpu_compiles_them(tiling: CudaTiling, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_products, "_program", lambda _: pytest.fail("nothing is compiled"))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    assert not cuda_products._usable.__wrapped__(torch.device("cuda"), tiling)
 
 
 def test_few_rows_that_were_refused_go_through_triton(monkeypatch: pytest.MonkeyPatch) -> None:

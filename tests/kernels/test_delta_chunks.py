@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from services.common.kernels.cuda_program import DriverError
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, chunks, ring_rows
 from services.common.kernels.gated_delta.chunks.overlap import parts_of
 from services.common.kernels.gated_delta.chunks.source import (
@@ -40,25 +39,6 @@ def test_on_a_cpu_other_kernels_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     span = DeltaSpan(where, where, where, where, 512, ring_rows(16, 4), 4)
     rows_TF, state_SHKV = torch.zeros(512, 12352, dtype=torch.bfloat16), torch.zeros(1, 32, 128, 128)
     assert not chunks.serves_chunk(rows_TF, constants, span, state_SHKV)
-
-
-@pytest.mark.parametrize("error", [DriverError("delta_chain: no compiler"), ModuleNotFoundError("cupy")])
-def test_without_a_compiler_the_kernels_in_triton_serve_and_the_log_says_so(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refused() -> None:
-        raise error
-
-    monkeypatch.setattr(chunks, "prepare_program", refused)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    assert not chunks._usable.__wrapped__(torch.device("cuda"))
-    assert str(error) in caplog.text
-
-
-def test_only_the_measured_kind_of_gpu_compiles_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "prepare_program", lambda: pytest.fail("nothing is compiled"))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    assert not chunks._usable.__wrapped__(torch.device("cuda"))
 
 
 @pytest.mark.parametrize("blocks", [64, 65, 127, 128, 129, 512])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from services.common.kernels.cuda_program import DriverError
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, ring_rows, rounds
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, shared_bytes, source_of
 
@@ -35,22 +34,3 @@ def test_on_a_cpu_the_kernels_in_triton_serve(monkeypatch: pytest.MonkeyPatch) -
     span = DeltaSpan(where, where, where, None, 4, ring_rows(16, 4), 4)
     rows_TF, state_SHKV = torch.zeros(4, 12352, dtype=torch.bfloat16), torch.zeros(1, 32, 128, 128)
     assert not rounds.serves_round(rows_TF, constants, span, state_SHKV)
-
-
-@pytest.mark.parametrize("error", [DriverError("delta_round: no compiler"), ModuleNotFoundError("cupy")])
-def test_without_a_compiler_the_kernels_in_triton_serve_and_the_log_says_so(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refused(_: int) -> None:
-        raise error
-
-    monkeypatch.setattr(rounds, "program_of", refused)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    assert not rounds._usable.__wrapped__(torch.device("cuda"))
-    assert str(error) in caplog.text
-
-
-def test_only_the_measured_kind_of_gpu_compiles_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "program_of", lambda _: pytest.fail("nothing is compiled"))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    assert not rounds._usable.__wrapped__(torch.device("cuda"))

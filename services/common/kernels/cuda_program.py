@@ -1,13 +1,16 @@
 """Kernels in CUDA C++: compiled for the GPU at hand at first use, and launched with attributes that torch has not."""
 
 import ctypes
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
 
 import torch
 from torch import Tensor
 
+_HOPPER = (9, 0)
+_log = logging.getLogger(__name__)
 _BFLOAT16, _SWIZZLE_128B, _PROMOTE_256B = 9, 3, 3
 _MAX_DYNAMIC_SHARED, STREAM_SERIALIZATION = 8, 6
 _MAP_BYTES, _MAP_ALIGNMENT, _MAP_COLUMNS = 128, 64, 64
@@ -112,6 +115,19 @@ class CudaProgram:
             stream=torch.cuda.current_stream().cuda_stream, attributes=ctypes.pointer(attribute), count=1,
         )  # fmt: skip
         call("cuLaunchKernelEx", byref(config), self._function, values, None)
+
+
+def compiles(device: torch.device, otherwise: str, *programs: Callable[[], CudaProgram]) -> bool:
+    """Whether a GPU is an H100 or H200 and has all programs; `otherwise` is what the log says where one is refused."""
+    if torch.cuda.get_device_capability(device) != _HOPPER:
+        return False
+    try:
+        for program in programs:
+            program()
+    except (RuntimeError, ImportError, OSError) as error:
+        _log.warning("%s: %s", otherwise, error)
+        return False
+    return True
 
 
 def _held(argument: Argument) -> tuple[int, object]:

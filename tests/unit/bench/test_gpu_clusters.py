@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.common.kernels.linear.cuda import multiplication
+from services.common.kernels.cuda import wgmma
 from tests.bench.gpu.clusters import report
 from tests.bench.gpu.clusters.build import command
 from tests.bench.gpu.clusters.overseer import Overseer
@@ -57,7 +57,7 @@ def test_the_build_names_every_part_of_a_tiling() -> None:
     assert [word for word in words if word.startswith("-D")] == [
         "-DROWS=64", "-DLINES=40", "-DSUBS=2", "-DSTAGES=8", "-DSHARE_X=4", "-DSHARE_W=2",
     ]  # fmt: skip
-    assert "m64n40k16" in multiplication(40) and "%19}, %20, %21, 1" in multiplication(40)
+    assert "m64n40k16" in wgmma("mma", 40, registers=False) and "%19}, %20, %21, p" in wgmma("mma", 40, registers=False)
 
 
 def said(*lines: dict[str, object], then: str = "") -> list[str]:

@@ -3,13 +3,12 @@
 Both kinds of kernel take the same arguments, and have the bits of all other products.
 """
 
-import logging
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from services.common.kernels.cuda_program import CudaProgram, DriverError, InterleavedHalves, TensorMap
+from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.fused.source import program_of as fused_program
 from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
@@ -20,9 +19,6 @@ from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cu
 __all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_tiling"]
 
 CudaTiling = SkinnyTiling | FusedTiling
-
-_HOPPER = (9, 0)
-_log = logging.getLogger(__name__)
 
 
 def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
@@ -109,11 +105,5 @@ def _program(tiling: CudaTiling) -> CudaProgram:
 @cache
 def _usable(device: torch.device, tiling: CudaTiling) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
-    if torch.cuda.get_device_capability(device) != _HOPPER:
-        return False
-    try:
-        _program(tiling)
-    except (DriverError, ImportError, OSError) as error:
-        _log.warning("products of up to %d rows do without CUDA C++: %s", tiling.rows, error)
-        return False
-    return True
+    otherwise = f"products of up to {tiling.rows} rows do without CUDA C++"
+    return compiles(device, otherwise, partial(_program, tiling))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from services.common.kernels import cuda
 from services.common.kernels.linear import fused
-from services.common.kernels.linear.cuda import FOLDER, multiplication
+from services.common.kernels.linear.cuda import FOLDER
 from tests.bench.gpu.clusters.tiling import Tiling
 
 SOURCE = Path(__file__).with_name("product.cu")
@@ -45,7 +45,7 @@ def command(tiling: Tiling, folder: Path) -> list[str]:
 
 def _built(tiling: Tiling, folder: Path) -> str:
     (folder / tiling.name).mkdir(parents=True, exist_ok=True)
-    (folder / tiling.name / "mma.inc").write_text(multiplication(tiling.lines))
+    (folder / tiling.name / "mma.inc").write_text(cuda.wgmma("mma", tiling.lines, registers=False))
     try:
         ran = subprocess.run(command(tiling, folder), capture_output=True, text=True, check=False, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -3,13 +3,12 @@
 One prepares blocks side by side; the other takes 64 columns of a head through its blocks, its state in registers.
 """
 
-import logging
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from services.common.kernels.cuda_program import TensorMap
+from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.chunks.source import chain_program, prepare_program
 from services.common.kernels.gated_delta.plan import BLOCK
@@ -17,11 +16,9 @@ from services.common.kernels.gated_delta.span import DeltaSpan
 
 __all__ = ["Scratches", "chain_rows", "prepare_rows", "serves_chunk"]
 
-_HOPPER = (9, 0)
 _DIM, _TAPS, _ALIGNED = 128, 4, 4
 _PARTS = 2
 """CTAs that share the columns of a head."""
-_log = logging.getLogger(__name__)
 
 Scratches = tuple[Tensor, Tensor, Tensor, Tensor]
 """Of each block: factors, bases, keys and rates."""
@@ -81,12 +78,5 @@ def chain_rows(
 @cache
 def _usable(device: torch.device) -> bool:
     """Whether the GPU is of the measured kind and the kernels were compiled for it; what is not compiled is logged."""
-    if torch.cuda.get_device_capability(device) != _HOPPER:
-        return False
-    try:
-        prepare_program()
-        chain_program()
-    except (RuntimeError, ImportError, OSError) as error:
-        _log.warning("chunks of recurrent layers go through the kernels in Triton: %s", error)
-        return False
-    return True
+    otherwise = "chunks of recurrent layers go through the kernels in Triton"
+    return compiles(device, otherwise, prepare_program, chain_program)

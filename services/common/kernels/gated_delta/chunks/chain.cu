@@ -100,8 +100,8 @@ __device__ __forceinline__ void take_block(Pipe& pipe, const Source& source, con
   add_base(found + BLOCK / 2, own.down, stage, BLOCK, place.base);
   const int first_row = blocks.folded + block * BLOCK - blocks.length;
   store_reads(place.out, found + BLOCK / 2, first_row, blocks.reach - blocks.length, place.features, place.lane);
-  await_sums();
-  settled(moves);
+  await_products<0>();
+  hold(moves);
   __syncwarp();
   if (place.lane == 0) arrive(shared_address(&pipe.empty[block % STAGES]));
   add_moves(x, moves, by);

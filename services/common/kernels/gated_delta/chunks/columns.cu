@@ -27,15 +27,6 @@ __device__ __forceinline__ float most_of_four_lanes(float most) {
   return fmaxf(most, __shfl_xor_sync(~0u, most, 2));
 }
 
-__device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void await_sums() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
-template <int COUNT>
-__device__ __forceinline__ void settled(float (&sums)[COUNT]) {
-#pragma unroll
-  for (int number = 0; number < COUNT; ++number) asm volatile("" : "+f"(sums[number])::"memory");
-}
-
 // Columns as operands: their halves, and what their products are multiplied by.
 struct Operand {
   unsigned high[STEPS][4], low[STEPS][4];
@@ -75,16 +66,16 @@ __device__ __forceinline__ void multiply_lines(float (&found)[LINES / 2], Operan
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) {
     own.take(x, step);
-    fence();
+    begin_products();
     multiply_32(found, own.low[step], lines_at(stage, false, step), step > 0);
   }
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) multiply_32(found, own.high[step], lines_at(stage, true, step), 1);
 #pragma unroll
   for (int step = 0; step < STEPS; ++step) multiply_32(found, own.high[step], lines_at(stage, false, step), 1);
-  commit();
-  await_sums();
-  settled(found);
+  end_products();
+  await_products<0>();
+  hold(found);
 }
 
 // Where a lane's numbers of a base begin; those of the next line lie at `next_line`.
@@ -129,16 +120,16 @@ __device__ __forceinline__ void start_moves(float (&moves)[DIM / 2], const float
   for (int part = 0; part < 4; ++part)
     halves(update[part % 2][part / 2 * 2], update[part % 2][part / 2 * 2 + 1], high[part], low[part]);
   const unsigned long long keys = columns_at(shared_address(stage.keys[0])), rest = keys + (BLOCK * PANEL_BYTES >> 4);
-  fence();
+  begin_products();
   multiply_128(moves, low, keys, 0);
   multiply_128(moves, high, rest, 1);
   multiply_128(moves, high, keys, 1);
-  commit();
+  end_products();
 }
 
 // While products are under way: not before they begin.
 __device__ __forceinline__ void decay(float (&x)[DIM / 2], float whole) {
-  settled(x);
+  hold(x);
 #pragma unroll
   for (int number = 0; number < DIM / 2; ++number) x[number] = __fmul_rn(x[number], whole);
 }

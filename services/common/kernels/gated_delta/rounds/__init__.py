@@ -3,12 +3,12 @@
 Bytes of a layer for B sequences: their states once, and once more where a block was completed; rows in L2.
 """
 
-import logging
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
+from services.common.kernels.cuda_program import compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.plan import BLOCK
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, program_of
@@ -16,11 +16,9 @@ from services.common.kernels.gated_delta.span import DeltaSpan
 
 __all__ = ["round_rows", "serves_round"]
 
-_HOPPER = (9, 0)
 _DIM, _TAPS, _ALIGNED = 128, 4, 4
 _ALONE = 128
 """CTAs that have a processor each; beyond, two that share one were quicker."""
-_log = logging.getLogger(__name__)
 
 
 def serves_round(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor) -> bool:
@@ -57,12 +55,5 @@ def round_rows(
 @cache
 def _usable(device: torch.device) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
-    if torch.cuda.get_device_capability(device) != _HOPPER:
-        return False
-    try:
-        for programs in PROGRAMS:
-            program_of(programs)
-    except (RuntimeError, ImportError, OSError) as error:
-        _log.warning("rounds of recurrent layers go through the kernels in Triton: %s", error)
-        return False
-    return True
+    programs = (partial(program_of, number) for number in PROGRAMS)
+    return compiles(device, "rounds of recurrent layers go through the kernels in Triton", *programs)

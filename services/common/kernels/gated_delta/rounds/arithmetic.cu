@@ -10,16 +10,8 @@ constexpr float TILE_SCALE = 1024.f, TILE_BACK = 1.f / 1048576.f, TILE_UP = 1048
 constexpr float SQUARE_UNITS = 1073741824.f, LARGEST = 5792.f, LOG2_E = 1.44269504f;
 
 __device__ __forceinline__ float nan() { return __int_as_float(0x7FC00000); }
-__device__ __forceinline__ float low_of(unsigned both) { return __uint_as_float(both << 16); }
-__device__ __forceinline__ float high_of(unsigned both) { return __uint_as_float(both & 0xFFFF0000u); }
 __device__ __forceinline__ float wide(half_t x) { return __uint_as_float((unsigned)x << 16); }
 __device__ __forceinline__ bool finite(float x) { return fabsf(x) < __int_as_float(0x7F800000); }
-
-__device__ __forceinline__ unsigned pair_of(float low, float high) {
-  unsigned both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
 
 __device__ __forceinline__ float power(float x) {
   float result;

@@ -1,14 +1,5 @@
 // What follows a product in a block, operation by operation as the programs in Triton compute it.
 
-__device__ __forceinline__ unsigned pair_of(float low, float high) {
-  unsigned both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
-
-__device__ __forceinline__ float low_of(unsigned both) { return __uint_as_float(both << 16); }
-__device__ __forceinline__ float high_of(unsigned both) { return __uint_as_float(both & 0xFFFF0000u); }
-
 // As `sums.root_scale`, `linear_kernel` and `sums.squares` compute them, operation by operation.
 __device__ __forceinline__ float root_scale(long long squares, float inverse_depth, float eps) {
   float root;

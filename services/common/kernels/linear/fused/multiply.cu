@@ -1,13 +1,7 @@
 // How a warpgroup multiplies its 64 rows. The build defines mma(sums, x, weight) before, one instruction of 16 inputs.
 
-// The sums belong to the tensor cores until a wait; the compiler must not read or move them before.
-__device__ __forceinline__ void hold(float (&sums)[LINES / 2]) {
-#pragma unroll
-  for (int number = 0; number < LINES / 2; ++number) asm volatile("" : "+f"(sums[number])::"memory");
-}
-
 __device__ __forceinline__ void multiply(float (&sums)[LINES / 2], const Ring& ring, int stage, int group) {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  begin_products();
 #pragma unroll
   for (int sub = 0; sub < SUBS; ++sub) {
     const unsigned long long x = descriptor(ring.x(stage, sub) + group * 64 * SUB_BYTES);
@@ -15,5 +9,5 @@ __device__ __forceinline__ void multiply(float (&sums)[LINES / 2], const Ring& r
 #pragma unroll
     for (int part = 0; part < SUB / 16; ++part) mma(sums, x + 2 * part, weight + 2 * part);  // 32 bytes further
   }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  end_products();
 }

@@ -3,14 +3,14 @@
 from functools import cache
 from pathlib import Path
 
-from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda import defined, read, wgmma
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.linear.cuda import FOLDER, multiplication
+from services.common.kernels.linear.cuda import FOLDER
 from services.common.kernels.linear.fused.tiling import FusedTiling
 
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "primitives.cu", "multiply.cu", "loader.cu", "arithmetic.cu", "ends.cu",
-    "product.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "primitives.cu", "multiply.cu", "loader.cu", "arithmetic.cu",
+    "ends.cu", "product.cu",
 )  # fmt: skip
 
 
@@ -20,7 +20,7 @@ def source_of(tiling: FusedTiling) -> str:
         rows=tiling.rows, band=tiling.band, subs=tiling.subs, stages=tiling.stages, share=tiling.share,
         gated=int(tiling.gated),
     )  # fmt: skip
-    return "\n".join((sizes, multiplication(tiling.lines), read(_FILES, Path(__file__).parent, FOLDER)))
+    return "\n".join((sizes, wgmma("mma", tiling.lines, registers=False), read(_FILES, Path(__file__).parent, FOLDER)))
 
 
 @cache

@@ -1,15 +1,12 @@
 // How the warpgroup multiplies. The build defines mma(sums, weight, x) before, one instruction of 64 lines and 16 inputs.
 
-// The sums belong to the tensor cores until a wait; the compiler must not read or move them before.
 __device__ __forceinline__ void hold(float (&sums)[TILES][SUMS]) {
 #pragma unroll
-  for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-    for (int at = 0; at < SUMS; ++at) asm volatile("" : "+f"(sums[tile][at])::"memory");
+  for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
 }
 
 __device__ __forceinline__ void multiply(float (&sums)[TILES][SUMS], const Ring& ring, int stage) {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  begin_products();
 #pragma unroll
   for (int sub = 0; sub < SUBS; ++sub) {
     const unsigned long long x = descriptor(ring.x(stage, sub)), weight = descriptor(ring.weight(stage, sub));
@@ -19,5 +16,5 @@ __device__ __forceinline__ void multiply(float (&sums)[TILES][SUMS], const Ring&
       for (int tile = 0; tile < TILES; ++tile)
         mma(sums[tile], weight + tile * (64 * SUB_BYTES / 16) + 2 * part, x + 2 * part);  // 32 bytes further
   }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  end_products();
 }

@@ -4,13 +4,12 @@ A multiprocessor has one CTA, which takes one item after another. Its copy engin
 tiles come as fast as memory gives them. The scores of a tile are computed while the one before it is weighed.
 """
 
-import logging
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from services.common.kernels.cuda_program import DriverError, TensorMap
+from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_tiles
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
@@ -18,9 +17,7 @@ from services.common.kernels.span_attention.span import Span
 
 __all__ = ["TileCut", "attend_tiles", "tiles_of"]
 
-_HOPPER = (9, 0)
 _LEAST_BLOCK = 8
-_log = logging.getLogger(__name__)
 
 
 def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | None:
@@ -64,11 +61,5 @@ def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, cut: TileCut) -> Shape:
 @cache
 def _usable(device: torch.device, shape: Shape) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
-    if torch.cuda.get_device_capability(device) != _HOPPER:
-        return False
-    try:
-        program_of(shape)
-    except (DriverError, ImportError, OSError) as error:
-        _log.warning("attention of heads of %d goes through Triton: %s", shape.size, error)
-        return False
-    return True
+    otherwise = f"attention of heads of {shape.size} goes through Triton"
+    return compiles(device, otherwise, partial(program_of, shape))

@@ -18,12 +18,6 @@ __device__ __forceinline__ float quotient(float x, float by) {
   return result;
 }
 
-__device__ __forceinline__ unsigned pair_of(float low, float high) {
-  unsigned both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
-
 // Copies 16 bytes into shared memory beside other work, or as many zeros where none are there.
 __device__ __forceinline__ void copy_shared(unsigned to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
@@ -67,22 +61,6 @@ __device__ __forceinline__ unsigned kept(unsigned address) {
 __device__ __forceinline__ void store_kept(float* to, float first, float second) {
   asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(first), "f"(second), "l"(KEPT)
                : "memory");
-}
-
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-// Waits until no more than so many groups of products are under way.
-template <int LEFT>
-__device__ __forceinline__ void await_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
-}
-
-// Sums belong to the tensor cores until a wait; the compiler must not read or move them before.
-template <int COUNT>
-__device__ __forceinline__ void hold(float (&sums)[COUNT]) {
-#pragma unroll
-  for (int number = 0; number < COUNT; ++number) asm volatile("" : "+f"(sums[number])::"memory");
 }
 
 __device__ __forceinline__ void hold(const unsigned (&weights)[TOKENS / 16][4]) {

@@ -9,8 +9,8 @@ from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu", "ends.cu", "products.cu",
-    "attend.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu", "ends.cu",
+    "products.cu", "attend.cu",
 )  # fmt: skip
 TOKENS = 64
 """Positions of a tile."""
