@@ -17,6 +17,8 @@ HEADS, GROUP = 4, 4
 LENGTHS = [0, 1, 63, 500, 1008, 1016, 2040, 4090, 7160, 8190]
 """Lengths next to ends of tiles; in some tiles rows have splits of two sizes."""
 CUTS = [TileCut(programs) for programs in (1, 2, 3, 4, 5, 16)]
+NARROW_CUTS = [TileCut(1, 2), TileCut(1, 1, 2)]
+"""Of narrow heads: two warpgroups with rows of one item, and with items of their own."""
 
 
 class Attention:
@@ -53,17 +55,24 @@ def test_every_cut_has_the_bits_of_triton(width: int, size: int, monkeypatch: py
     attention = Attention(LENGTHS, width, size, 16)
     expected = attention(monkeypatch, None)
     assert not expected.isnan().any()
-    for cut in CUTS:
+    for cut in CUTS + NARROW_CUTS if size == 128 else CUTS:
         assert torch.equal(attention(monkeypatch, cut), expected), cut
-    if size == 128:
-        assert torch.equal(attention(monkeypatch, TileCut(1, 2)), expected), "two warpgroups"
+
+
+def test_items_of_many_sequences_are_taken_two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers take one item after another, some of them one less; a single item leaves a warpgroup without one."""
+    for lengths in ([37 * row % 700 for row in range(150)], [3 * row % 700 for row in range(300)], [40]):
+        attention = Attention(lengths, 8, 128, 16)
+        expected = attention(monkeypatch, None)
+        for cut in (TileCut(1), *NARROW_CUTS):
+            assert torch.equal(attention(monkeypatch, cut), expected), (len(lengths), cut)
 
 
 @pytest.mark.parametrize("block", [8, 16, 32, 64, 128])
 def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = Attention([300, 77, 128], 16, 128, block)
     expected = attention(monkeypatch, None)
-    for cut in (TileCut(1), TileCut(2)):
+    for cut in (TileCut(1), TileCut(2), *NARROW_CUTS):
         assert torch.equal(attention(monkeypatch, cut), expected), cut
 
 
@@ -71,14 +80,14 @@ def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None
 def test_prompts_whose_last_rows_are_padding(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = Attention([0, 2048, 512], 512, size, 16, valid=[512, 3, 200])
     expected = attention(monkeypatch, None)
-    for cut in (TileCut(1), TileCut(1, 2)) if size == 128 else (TileCut(1),):
+    for cut in (TileCut(1), *NARROW_CUTS) if size == 128 else (TileCut(1),):
         assert torch.equal(attention(monkeypatch, cut), expected), cut
 
 
 def test_its_own_cut_serves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them falls back to Triton unseen."""
-    for size, batch, width in ((128, 6, 16), (128, 8, 16), (256, 1, 16), (256, 8, 16)):
-        attention = Attention(LENGTHS[:batch], width, size, 16)
+    for size, batch, width in ((128, 6, 16), (128, 8, 16), (128, 34, 8), (256, 1, 16), (256, 8, 16)):
+        attention = Attention((LENGTHS * 4)[:batch], width, size, 16)
         assert tiles_of(attention.q, attention.kv, attention.span) is not None, (size, batch, width)
         short = replace(attention.span, short=True)
         found = kernel.attend_span(attention.q, attention.kv, short)

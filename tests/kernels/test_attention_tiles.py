@@ -16,6 +16,7 @@ SHAPES = [
     for size, block, groups, alone in product(SIZES, (8, 16, 32, 64, 128), (1, 2), (False, True))
     if groups == 1 or (size == 128 and alone)
 ]
+SHAPES += [Shape(128, 4, block, 1, True, items=2) for block in (8, 16, 32, 64, 128)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -40,10 +41,16 @@ def test_triton_keeps_few_rows_and_other_heads() -> None:
     assert cut_tiles(64, 64, 64) is None
 
 
-def test_triton_keeps_narrow_heads_of_few_sequences_and_of_many() -> None:
+def test_triton_keeps_narrow_heads_of_few_sequences() -> None:
     assert cut_tiles(64, 8, 128) is cut_tiles(64, 16, 128) is None
-    assert cut_tiles(64, 256, 128) is None
     assert cut_tiles(64, 128, 128) == TileCut(1)
+
+
+def test_items_of_many_sequences_are_taken_two_at_a_time() -> None:
+    """One alone waits for its tiles."""
+    assert cut_tiles(32, 256, 128) == cut_tiles(64, 1024, 128) == cut_tiles(4, 256, 128) == TileCut(1, 1, 2)
+    assert cut_tiles(16, 512, 128) is None
+    assert cut_tiles(64, 256, 256) == TileCut(1)
 
 
 def test_triton_keeps_one_short_context_of_wide_heads() -> None:

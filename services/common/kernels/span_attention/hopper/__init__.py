@@ -45,7 +45,7 @@ def attend_tiles(
     items = batch * kv_heads * cut.programs * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
     lines = kv_2NSHD.view(-1, kv_heads * size)
     program_of(_shape(q_BWHD, kv_2NSHD, cut)).launch(
-        (min(items, PROCESSORS), 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
+        (min(-(-items // cut.items), PROCESSORS), 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, partial, sums, out_BWF, len(lines) // 2,
         span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch * kv_heads, width, kv_heads, cut.programs,
         partial.shape[1], scale,
@@ -55,7 +55,7 @@ def attend_tiles(
 def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, cut: TileCut) -> Shape:
     heads, size = q_BWHD.shape[2:]
     block, kv_heads = kv_2NSHD.shape[2:4]
-    return Shape(size, heads // kv_heads, block, cut.row_groups, cut.programs == 1)
+    return Shape(size, heads // kv_heads, block, cut.row_groups, cut.programs == 1, cut.items)
 
 
 @cache

@@ -10,7 +10,9 @@ struct Walk {
   int group, size, begin, end_tile, row, lane;
   float scale;
 
-  __device__ __forceinline__ int first_row() const { return item.span.first_row + group / COLUMN_GROUPS * GROUP_ROWS; }
+  __device__ __forceinline__ int first_row() const {
+    return item.span.first_row + group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
+  }
   __device__ __forceinline__ unsigned own(unsigned values) const { return values + ends.column / PANEL * HALF_TILE; }
 
   // Copies of what lies behind the last position may be anything: as values they count as zero.
@@ -135,7 +137,7 @@ struct Walk {
 
 // Rows behind the last one are zero. Warpgroups that share rows copy some panels each, when all have multiplied those before.
 __device__ __forceinline__ void ask_queries(unsigned to, const unsigned short* q, const Ends& ends, const Item& item, int group) {
-  const int own = group / COLUMN_GROUPS * GROUP_ROWS + threadIdx.x % THREADS / 2, row = item.span.first_row + own;
+  const int own = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS + threadIdx.x % THREADS / 2, row = item.span.first_row + own;
   const bool there = row < item.span.rows();
   const unsigned short* from = q + (there ? ends.line(item, row) : 0) * SIZE;
   if constexpr (COLUMN_GROUPS > 1) sync_threads(1 + GROUPS, GROUPS * THREADS);
@@ -160,14 +162,22 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
            int pairs, int width, int kv_heads, int programs, int parts, float scale) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
-  const Items items{lengths, reaches, pairs, kv_heads, columns * BLOCK, width, programs};
-  const unsigned stages = kept((shared_address(memory) + 1023) & ~1023u);
-  const unsigned queries = stages + STAGES * STAGE;
-  Ring ring{stages, queries + QUERY_BYTES, queries + QUERY_BYTES + STAGES * 8};
+  const int own = group == GROUPS ? warp % 4 / ITEM_LOADERS : group / ITEM_GROUPS;
+  const unsigned stages = kept((shared_address(memory) + 1023) & ~1023u), all_queries = stages + ITEMS * STAGES * STAGE;
+  const unsigned queries = all_queries + own * QUERY_BYTES, barriers = all_queries + ITEMS * QUERY_BYTES;
+  Ring ring{stages + own * STAGES * STAGE, barriers + own * STAGES * 8, barriers + (ITEMS + own) * STAGES * 8};
+  Order& order = *reinterpret_cast<Order*>(memory + (barriers + 2 * ITEMS * STAGES * 8 - shared_address(memory)));
+  // A long item and a short one share a multiprocessor.
+  const int ctas = gridDim.x, worker = own ? 2 * ctas - 1 - (int)blockIdx.x : (int)blockIdx.x;
+  Items items{lengths, reaches, nullptr, pairs / kv_heads, kv_heads, columns * BLOCK, width, programs, worker, ITEMS * ctas};
+  if (items.count() > ctas && items.lines() <= SORTED) {
+    order.sort(items);
+    items.order = order.lines;
+  }
   if (threadIdx.x == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-      barrier_init(ring.full + stage * 8, LOADERS);
-      barrier_init(ring.empty + stage * 8, GROUPS * THREADS / 32);
+    for (int stage = 0; stage < ITEMS * STAGES; ++stage) {
+      barrier_init(barriers + stage * 8, ITEM_LOADERS);
+      barrier_init(barriers + (ITEMS * STAGES + stage) * 8, ITEM_GROUPS * THREADS / 32);
     }
     publish_barriers();
   }
@@ -180,8 +190,8 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   if constexpr (GROUPS > 1) take_registers<232>();
   await_previous();
   const Ends ends{partial, sums, out, kv_heads, programs, parts, group % COLUMN_GROUPS * COLUMNS};
-  const int in_tile = group / COLUMN_GROUPS * GROUP_ROWS;
-  Item next = items.at(blockIdx.x);
+  const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
+  Item next = items.at(min(items.index(0), items.count() - 1));
   ask_queries(queries, q, ends, next, group);
   for (int round = 0; items.index(round) < items.count(); ++round) {
     const Item item = next;

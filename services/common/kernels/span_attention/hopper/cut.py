@@ -13,26 +13,34 @@ _NARROW, SIZES = 128, (128, 256)
 
 
 class TileCut(NamedTuple):
-    """Programs that share the splits of a CTA's rows, and how many times 64 these are."""
+    """Programs that share the splits of a CTA's rows, how many times 64 these are, and items that a CTA takes at once.
+
+    An item is rows of one sequence and K/V head.
+    """
 
     programs: int
     row_groups: int = 1
+    items: int = 1
 
 
 def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
     """Return the cut for so many rows of each of `pairs` sequences and K/V heads; None where Triton's programs serve.
 
     Prompts have enough rows for all multiprocessors, and heads narrow enough for two warpgroups with rows of their own.
-    Other rows share their splits among so many CTAs as run at once, but short contexts of half of them none. Triton is
-    as fast for narrow heads whose programs have a split or two each, or share a multiprocessor, and faster for a short
-    context of wide heads that all of them share: it starts sooner.
+    Many sequences have enough items, and a multiprocessor takes two at once: one alone waits for its tiles. Other rows
+    share their splits among so many CTAs as run at once, but short contexts of half of them none. Triton is as fast for
+    narrow heads whose programs have a split or two each, and for few rows of very many sequences. It is faster for a
+    short context of wide heads that all programs share: it starts sooner.
     """
     groups, narrow = pairs * -(-rows // ROWS), size == _NARROW
-    if rows <= _FEW_ROWS or size not in SIZES:
+    many = groups > PROCESSORS
+    if size not in SIZES or (rows <= _FEW_ROWS and not (many and narrow and groups <= 2 * PROCESSORS)):
         return None
-    if groups > PROCESSORS and (rows > ROWS or not narrow):
+    if many and narrow and rows <= ROWS:
+        return TileCut(1, 1, 2)
+    if many:
         return TileCut(1, 2 if narrow else 1)
-    if narrow and not SPLITS // 2 * groups > PROCESSORS >= groups:
+    if narrow and SPLITS // 2 * groups <= PROCESSORS:
         return None
     if short and 2 * SPLITS * groups <= PROCESSORS:
         return None

@@ -27,7 +27,7 @@ struct Loader {
 // Positions before the span were final before the kernel in front of this one, which leaves the span's own.
 __device__ __forceinline__ void load_items(const Items& items, Ring ring, const TensorMap* map, const int* tables, int stride,
                                            int places, int warp, int lane) {
-  const int first = warp % 4 * LOADED_PANELS;
+  const int first = warp % ITEM_LOADERS * LOADED_PANELS;
   bool waited = false, around = false;
   for (int round = 0; round < items.rounds(); ++round) {
     if (items.index(round) >= items.count()) break;

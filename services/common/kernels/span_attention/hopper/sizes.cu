@@ -1,10 +1,13 @@
-// Sizes of a CTA's tiles. Its warpgroups have 64 rows of a K/V head's queries each, or share rows and have columns each.
+// Sizes of a CTA's tiles. Its warpgroups have 64 rows of a K/V head's queries each, or share rows and have columns each, or
+// have nothing in common: then each takes items of its own, whose tiles come through a ring of its own.
 //
 // The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
-// tile), SPLITS (that a row sees at most), STAGES (tiles under way), ROW_GROUPS, and ALONE: whether one CTA takes all splits.
+// tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at once),
+// and ALONE: whether one CTA takes all splits.
 
 constexpr int THREADS = 128, COLUMNS = 128, GROUP_ROWS = 64;  // of a warpgroup
-constexpr int COLUMN_GROUPS = SIZE / COLUMNS, GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;
+constexpr int COLUMN_GROUPS = SIZE / COLUMNS, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;
+constexpr int GROUPS = ITEMS * ITEM_GROUPS;
 constexpr int PANEL = 64, PANEL_BYTES = PANEL * 2;            // 64 numbers are a swizzled row of 128 bytes
 constexpr int PANELS = SIZE / PANEL, OWN_PANELS = COLUMNS / PANEL;
 constexpr int HALF_TILE = TOKENS * PANEL_BYTES;               // a panel of a tile
@@ -12,7 +15,8 @@ constexpr int TILE_BYTES = PANELS * HALF_TILE, STAGE = 2 * TILE_BYTES;
 constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE;  // positions that lie together
 constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
 // Several warpgroups leave a loading one few registers, and so take its other warps too.
-constexpr int LOADERS = GROUPS > 1 ? 4 : 2, LOADED_PANELS = 2 * PANELS / LOADERS;
+constexpr int LOADERS = GROUPS > 1 ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS, LOADED_PANELS = 2 * PANELS / ITEM_LOADERS;
+constexpr int SORTED = 256;                                   // lines of items whose order a CTA has room for
 constexpr float NOTHING = -1e30f;                             // the reference of a row that has seen no position
 #define INFINITY_F __int_as_float(0x7F800000)
 

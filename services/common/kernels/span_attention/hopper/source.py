@@ -17,22 +17,28 @@ TOKENS = 64
 _COLUMNS = 128
 _THREADS, _ALIGNMENT, _BARRIER_BYTES = 128, 1024, 8
 _FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
+_ORDER_BYTES = 256 * (4 + 2)
+"""Of what some lines of items see, and of their order."""
 _ROUND_STAGES = 4
 
 
 class Shape(NamedTuple):
-    """Numbers of a head, query heads of a K/V head, positions of a block, 64s of rows, and whether a CTA is alone."""
+    """Numbers of a head, query heads of a K/V head, positions of a block, 64s of rows, and whether a CTA is alone.
+
+    `items` are those that a CTA takes at once.
+    """
 
     size: int
     group: int
     block: int
     row_groups: int
     alone: bool
+    items: int = 1
 
     @property
     def threads(self) -> int:
         """Those of a CTA: warpgroups that multiply, and warps that load."""
-        groups = self.row_groups * self.size // _COLUMNS
+        groups = self.items * self.row_groups * self.size // _COLUMNS
         return groups * _THREADS + (_THREADS if groups > 1 else _FEW_LOADERS)
 
     @property
@@ -41,22 +47,29 @@ class Shape(NamedTuple):
 
         Memory then serves all programs the sooner.
         """
-        room = _MOST_SHARED - _ALIGNMENT - self.row_groups * ROWS * self.size * 2
-        most = room // (2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES)
+        room = _MOST_SHARED - _ALIGNMENT - self._query_bytes - _ORDER_BYTES
+        most = room // (self.items * self._stage_bytes)
         return min(most, _ROUND_STAGES) if self.row_groups == 1 else most
 
     @property
     def shared_bytes(self) -> int:
         """Those of a CTA."""
-        stage = 2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES
-        return _ALIGNMENT + self.stages * stage + self.row_groups * ROWS * self.size * 2
+        return _ALIGNMENT + self.items * self.stages * self._stage_bytes + self._query_bytes + _ORDER_BYTES
+
+    @property
+    def _stage_bytes(self) -> int:
+        return 2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES
+
+    @property
+    def _query_bytes(self) -> int:
+        return self.items * self.row_groups * ROWS * self.size * 2
 
 
 def source_of(shape: Shape) -> str:
     """Return what a compiler is given; it includes nothing."""
     sizes = defined(
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
-        row_groups=shape.row_groups, alone=int(shape.alone),
+        row_groups=shape.row_groups, items=shape.items, alone=int(shape.alone),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS, registers=True, turned=True)

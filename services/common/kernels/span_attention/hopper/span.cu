@@ -57,26 +57,50 @@ struct Item {
   __device__ __forceinline__ int most() const { return span.split(span.last_row()); }
 };
 
-// All items, of which a CTA takes one after another: in every other round from the other end, so that those who began with
-// long ones go on with short ones.
+// All items, of which a CTA, or each of its warpgroups, takes one after another: in every other round from the other end, so
+// that those who began with long ones go on with short ones. A line is as many rows of a sequence, of all heads.
 struct Items {
   const long long *lengths, *reaches;
-  int pairs, kv_heads, room, width, programs;
+  const unsigned short* order;  // of lines, if they are sorted
+  int sequences, kv_heads, room, width, programs, worker, workers;
 
-  // Which one a CTA takes in a round; at least `count` where it has none.
+  // Which one a worker takes in a round; at least `count` where it has none.
   __device__ __forceinline__ int index(int round) const {
-    return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    return round * workers + (round % 2 ? workers - 1 - worker : worker);
   }
-  __device__ __forceinline__ int rounds() const { return (count() + gridDim.x - 1) / gridDim.x; }
+  __device__ __forceinline__ int rounds() const { return (count() + workers - 1) / workers; }
 
   __device__ __forceinline__ int tiles() const { return (width * GROUP + ROWS - 1) / ROWS; }
-  __device__ __forceinline__ int count() const { return pairs * programs * tiles(); }
+  __device__ __forceinline__ int lines() const { return sequences * programs * tiles(); }
+  __device__ __forceinline__ int count() const { return lines() * kv_heads; }
 
   // Later rows see more, and come first.
-  __device__ __forceinline__ Item at(int index) const {
-    const int pair = index % pairs, rest = index / pairs, sequence = pair / kv_heads;
+  __device__ __forceinline__ Item of_line(int line, int head) const {
+    const int sequence = line % sequences, rest = line / sequences;
     const int reach = min((int)reaches[sequence], room + width);
     const Span span{min((int)lengths[sequence], room), min(reach, room), width, (tiles() - 1 - rest / programs) * ROWS};
-    return Item{sequence, pair % kv_heads, rest % programs, span};
+    return Item{sequence, head, rest % programs, span};
+  }
+  __device__ __forceinline__ Item at(int index) const {
+    const int line = index / kv_heads;
+    return of_line(order ? order[line] : line, index % kv_heads);
+  }
+};
+
+// Lines in the order of what they see, the longest first: workers that take several items have about equal shares then.
+struct Order {
+  int seen[SORTED];
+  unsigned short lines[SORTED];
+
+  __device__ __forceinline__ void sort(const Items& items) {
+    const int count = items.lines();
+    for (int line = threadIdx.x; line < count; line += blockDim.x) seen[line] = items.of_line(line, 0).span.seen();
+    __syncthreads();
+    for (int line = threadIdx.x; line < count; line += blockDim.x) {
+      int before = 0;
+      for (int other = 0; other < count; ++other)
+        before += seen[other] > seen[line] || (seen[other] == seen[line] && other < line);
+      lines[before] = line;
+    }
   }
 };
