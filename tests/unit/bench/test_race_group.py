@@ -16,7 +16,7 @@ from tests.bench.gpu.race.group import Group
 from tests.bench.gpu.race.merge import MergeError, add, merge
 from tests.bench.gpu.race.meter import Meter, Sample, beside, parsed
 from tests.bench.gpu.race.ours import streams_of
-from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Choice, Job, Leg, plan, requests_of
+from tests.bench.gpu.race.plan import GROUPS, OUTS, REPEATS, Choice, Job, Leg, plan, repeats_of, requests_of
 from tests.bench.gpu.race.rows import Drafter, Measured, Repeat, row_of
 from tests.bench.gpu.race.theirs import VllmOptions, order_of, vllm_leg
 from tests.bench.gpu.rig import RigSettings
@@ -233,10 +233,16 @@ def test_arrivals_become_streams() -> None:
     assert streams_of(Run(1.0, [], arrivals), 5.0) == [((0.5, 1), (1.0, 3)), ((1.0, 1),)]
 
 
+def test_few_requests_are_repeated_more_often() -> None:
+    """What one stream accepts is chance."""
+    assert [repeats_of(count) for count in (1, 2, 8, 24, 32, 128)] == [25, 25, 9, 3, 3, 3]
+    assert all(repeats_of(count) % 2 for count in range(1, 129)), "a median is one of them"
+
+
 def test_vllm_is_told_the_profile_cut_to_k(tmp_path: Path) -> None:
     order = order_of(Leg("vllm", (Job("P65", 128, 8, "fixed", 7),)), SETTINGS, tmp_path, 0.5)
     assert order["rates"] == list(PROFILES["P65"][:7])
-    assert order["jobs"] == [{"out": 128, "concurrency": 8, "seconds": 0.0}]
+    assert order["jobs"] == [{"out": 128, "concurrency": 8, "seconds": 0.0, "repeats": 9}]
     plain = order_of(Leg("vllm", (Job(None, 128, 8, "plain", 0),)), SETTINGS, tmp_path, 0.5)
     assert (plain["k"], plain["rates"]) == (0, [])
     flat = order_of(Leg("vllm", (Job("flat", 128, 8, "fixed", 15),)), SETTINGS, tmp_path, 0.5)
@@ -249,5 +255,5 @@ def test_vllms_process_runs_out_of_its_folder(k: int, tmp_path: Path) -> None:
     jobs = tuple(Job("P65" if k else None, out, 2, "fixed" if k else "plain", k) for out in (12, 9))
     version, found = vllm_leg(Leg("vllm", jobs), SETTINGS, VllmOptions(tmp_path))
     assert version == "0.99"
-    assert [[repeat.tokens for repeat in one.repeats] for one in found] == [[24] * REPEATS, [18] * REPEATS]
+    assert [[repeat.tokens for repeat in one.repeats] for one in found] == [[24] * repeats_of(2), [18] * repeats_of(2)]
     assert [[[count for _, count in stream] for stream in one.streams] for one in found] == [[[4, 4]] * 2] * 2

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.gpu.race.plan import LEAD_S, PACELINE, REPEATS, Job, Leg
+from tests.bench.gpu.race.plan import LEAD_S, PACELINE, Job, Leg, repeats_of
 
 Row = dict[str, Any]
 STARTS = {PACELINE: 100.0, "vllm": 120.0}
@@ -47,8 +47,9 @@ def _of_job(side: str, job: Job, rows: Sequence[Row]) -> float:
     if job.seconds:
         return LEAD_S + job.seconds + whole
     # vLLM's arrivals are seen in one run more.
-    runs = REPEATS + (side != PACELINE)
-    return runs * whole + (REPEATS + 1) * prompts + WARM_UP[side] * job.concurrency / speed
+    repeats = repeats_of(job.concurrency)
+    runs = repeats + (side != PACELINE)
+    return runs * whole + (repeats + 1) * prompts + WARM_UP[side] * job.concurrency / speed
 
 
 def _known(side: str, job: Job, rows: Sequence[Row]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from tests.bench.gpu.load import Load, Run, TimedClient, run
 from tests.bench.gpu.mps import Mps
 from tests.bench.gpu.pair import PairOptions, ServedPair
 from tests.bench.gpu.race.loop import looped
-from tests.bench.gpu.race.plan import PROMPT, REPEATS, SCHEDULES, Job, Leg
+from tests.bench.gpu.race.plan import PROMPT, SCHEDULES, Job, Leg, repeats_of
 from tests.bench.gpu.race.rows import Drafter, Measured, Repeat
 from tests.bench.gpu.rig import RigSettings
 
@@ -43,7 +43,7 @@ async def _measured(client: TimedClient, job: Job, vocab: int) -> Measured:
 
     await run(client, load(8), vocab)
     repeats, streams = [], []
-    for _ in range(REPEATS):
+    for _ in range(repeats_of(job.concurrency)):
         prompts = await run(client, load(1), vocab)
         whole = await run(client, load(job.out), vocab)
         ended = time.monotonic()

@@ -10,7 +10,9 @@ GROUPS = ("1,8", "32", "64,128")
 PARTS = ("drafts", "closed", "plain")
 """What a group measures: speculation, its closed loops, and no drafts, for which vLLM is started once more."""
 OUTS = (512, 128)
-PROMPT, SLOTS, REPEATS = 512, 128, 3
+PROMPT, SLOTS = 512, 128
+REPEATS, _MOST_REPEATS, _STREAMS = 3, 25, 72
+"""Of a load: as many as have so many streams, within bounds. One stream draws by chance what it accepts."""
 SCHEDULES = {"P65": "P65", "flat": "K15"}
 """Profiles of acceptance, both sides' alike, by the name that the benchmark's pair knows."""
 CLOSED = (32, 128)
@@ -70,6 +72,11 @@ class Choice:
 def drafts_of(concurrency: int) -> tuple[int, ...]:
     """The two K that are tried: no wider one pays with many requests."""
     return (15, 7) if concurrency <= _FEW else (7, 3)
+
+
+def repeats_of(concurrency: int) -> int:
+    """How often a load of so many requests is run: an odd number, since its median is told."""
+    return min(max(_STREAMS // concurrency | 1, REPEATS), _MOST_REPEATS)
 
 
 def requests_of(group: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.gpu.race import worker
-from tests.bench.gpu.race.plan import LEAD_S, PROMPT, REPEATS, SCHEDULES, Leg
+from tests.bench.gpu.race.plan import LEAD_S, PROMPT, SCHEDULES, Job, Leg, repeats_of
 from tests.bench.gpu.race.rows import Measured, Repeat
 from tests.bench.gpu.rig import RigSettings
 from tests.bench.gpu.shapes import rates_of
@@ -47,13 +47,17 @@ def order_of(leg: Leg, settings: RigSettings, folder: Path, memory_fraction: flo
         "rates": [*rates, *[0.0] * k][:k],
         "vocab": settings.shape.vocab,
         "prompt": PROMPT,
-        "repeats": REPEATS,
         "slots": settings.slots,
         "context": settings.context_limit,
         "memory_fraction": memory_fraction,
-        "jobs": [{"out": job.out, "concurrency": job.concurrency, "seconds": job.seconds} for job in leg.jobs],
+        "jobs": [_load_of(job) for job in leg.jobs],
         "lead_s": LEAD_S,
     }
+
+
+def _load_of(job: Job) -> dict[str, Any]:
+    repeats = repeats_of(job.concurrency)
+    return {"out": job.out, "concurrency": job.concurrency, "seconds": job.seconds, "repeats": repeats}
 
 
 def vllm_leg(leg: Leg, settings: RigSettings, options: VllmOptions) -> tuple[str, list[Measured]]:

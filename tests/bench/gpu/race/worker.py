@@ -42,11 +42,11 @@ class Engine:
             speculative_config=self._speculation(),
         )
 
-    def measured(self, out: int, concurrency: int) -> dict[str, Any]:
-        """Repeats of one load, and the arrivals of one more."""
+    def measured(self, out: int, concurrency: int, count: int) -> dict[str, Any]:
+        """So many repeats of one load, and the arrivals of one more."""
         self._generate(concurrency, 16)
         repeats = []
-        for _ in range(self._order["repeats"]):
+        for _ in range(count):
             began, _ = self._generate(concurrency, 1)
             prompts_s = time.monotonic() - began
             began, tokens = self._generate(concurrency, out)
@@ -139,7 +139,7 @@ def main(order_file: str, answer_file: str) -> int:
     measured = [
         engine.looped(job["out"], job["concurrency"], job["seconds"])
         if job["seconds"]
-        else engine.measured(job["out"], job["concurrency"])
+        else engine.measured(job["out"], job["concurrency"], job["repeats"])
         for job in order["jobs"]
     ]
     Path(answer_file).write_text(json.dumps({"version": engine.version, "measured": measured}))
