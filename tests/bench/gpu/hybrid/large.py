@@ -63,7 +63,9 @@ def serve(tiny: bool, exact: str) -> int:
     plan, start = TINY_PLAN if tiny else FULL, time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         worker = build(plan.rig, Path(folder), exact)
-        _tell("start", seconds=round(time.perf_counter() - start, 1), blocks=worker.budget.blocks)
+        terms = {name: round(size / MIB) for name, size in worker.budget.terms.fixed.items()}
+        started = {"seconds": round(time.perf_counter() - start, 1), "blocks": worker.budget.blocks}
+        _tell("start", **started, fixed_mib=terms, **_reserved())
         captured = worker.graphs.captures
         comparison = Comparison(worker, plan)
         cells = (Cell(4, 4, 8),) if tiny else CELLS
