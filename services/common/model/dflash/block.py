@@ -21,7 +21,7 @@ from services.common.model.stack import draft_stack, rotation_table
 from services.common.model.weights import LayerWeights, read_layer
 
 _MANY_ROWS = 256
-"""Of a block, from which on the last layer drops those that no draft is read from; of fewer it would save no time."""
+"""Of all blocks, from which on the last layer drops those that no draft is read from; fewer were not measured."""
 
 
 @dataclass(frozen=True)
