@@ -19,16 +19,11 @@ class Mps:
         }
 
     def __enter__(self) -> dict[str, str]:
-        """Starts the daemon; returns the environment of processes that shall use it.
-
-        It counts the GPUs that it was given from 0 on, whatever their numbers were.
-        """
+        """Starts the daemon; returns the environment of processes that shall use it."""
         if not self._wanted:
             return {}
         subprocess.run(["nvidia-cuda-mps-control", "-d"], env={**os.environ, **self.environment}, check=True)
-        given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        numbers = ",".join(str(number) for number, _ in enumerate(given.split(","))) if given else ""
-        return self.environment | ({"CUDA_VISIBLE_DEVICES": numbers} if numbers else {})
+        return self.environment
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
