@@ -20,19 +20,23 @@ def wgmma(name: str, columns: int, registers: bool, turned: bool = False, kind: 
 
     The left operand is in `registers` or is described as the right one is, which may be `turned`: side by side in
     memory are its columns then. Unless they are `added` to, the sums begin anew. PTX names each sum of a thread.
+    Of whole numbers ("s8") there are 32 inputs; both operands are described and neither is turned.
     """
+    whole = kind == "s8"
+    assert not whole or not (registers or turned), "operands of whole numbers are described"
+    sum_type, letter, shape = ("int", "r", "k32.s32") if whole else ("float", "f", "k16.f32")
     count = columns // 2
     sums = ", ".join(f"%{number}" for number in range(count))
-    outputs = ", ".join(f'"+f"(sums[{number}])' for number in range(count))
+    outputs = ", ".join(f'"+{letter}"(sums[{number}])' for number in range(count))
     parts = 4 if registers else 1
     right = count + parts
     left = "{" + ", ".join(f"%{count + part}" for part in range(4)) + "}" if registers else f"%{count}"
     given = ", ".join(f'"r"(a[{part}])' for part in range(4)) if registers else '"l"(a)'
     taken = "const unsigned (&a)[4]" if registers else "unsigned long long a"
-    flags = f"p, 1, 1, {int(turned)}" if registers else f"p, 1, 1, 0, {int(turned)}"
-    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}"
+    flags = "p" if whole else f"p, 1, 1, {int(turned)}" if registers else f"p, 1, 1, 0, {int(turned)}"
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}{shape}.{kind}.{kind}"
     return (
-        f"__device__ __forceinline__ void {name}(float (&sums)[{count}], {taken}, unsigned long long b,\n"
+        f"__device__ __forceinline__ void {name}({sum_type} (&sums)[{count}], {taken}, unsigned long long b,\n"
         "    int added = 1) {\n"
         f'  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{right + 1}, 0;\\n"\n'
         f'      "{instruction} {{{sums}}}, {left}, %{right}, {flags};\\n}}"\n'

@@ -104,3 +104,9 @@ __device__ __forceinline__ void hold(float (&sums)[COUNT]) {
 #pragma unroll
   for (int number = 0; number < COUNT; ++number) asm volatile("" : "+f"(sums[number])::"memory");
 }
+
+template <int COUNT>
+__device__ __forceinline__ void hold(int (&sums)[COUNT]) {
+#pragma unroll
+  for (int number = 0; number < COUNT; ++number) asm volatile("" : "+r"(sums[number])::"memory");
+}

@@ -19,6 +19,24 @@ __device__ __forceinline__ void end_gated(const float (&sums)[LINES / 2], const 
   }
 }
 
+// Reads the stream and the norm at a thread's sums, before the products, which hide how long that takes.
+__device__ __forceinline__ void read_beside(const Ends& ends, int row, int line, int lane, unsigned (&streams)[LINES / 4],
+                                            unsigned (&norms)[LINES / 8]) {
+#pragma unroll
+  for (int eight = 0; eight < LINES / 8; ++eight) {
+    const int in_band = eight * 8 + lane % 4 * 2, at = line + in_band;
+    const bool inside = in_band < BAND && at < ends.outputs;
+    norms[eight] = inside ? *reinterpret_cast<const unsigned*>(ends.norm + at) : 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int own = row + half * 8;
+      const bool known = inside && own < ends.rows;
+      streams[eight * 2 + half] =
+          known ? *reinterpret_cast<const unsigned*>(ends.stream + (size_t)own * ends.outputs + at) : 0;
+    }
+  }
+}
+
 __device__ __forceinline__ void end_added(const float (&sums)[LINES / 2], const Ends& ends, int row, int line, int lane,
                                           const unsigned (&streams)[LINES / 4], const unsigned (&norms)[LINES / 8]) {
 #pragma unroll

@@ -1,6 +1,8 @@
-// How a warpgroup multiplies its 64 rows. The build defines mma(sums, x, weight) before, one instruction of 16 inputs.
+// How a warpgroup multiplies its 64 rows. The build defines mma(sums, x, weight) before, one instruction that takes
+// 32 bytes of inputs.
 
-__device__ __forceinline__ void multiply(float (&sums)[LINES / 2], const Ring& ring, int stage, int group) {
+template <class Sum>
+__device__ __forceinline__ void multiply(Sum (&sums)[LINES / 2], const Ring& ring, int stage, int group) {
   begin_products();
 #pragma unroll
   for (int sub = 0; sub < SUBS; ++sub) {

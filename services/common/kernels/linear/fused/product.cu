@@ -41,20 +41,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * GROUP + (BESIDE ? 0 : 32),
     if (BESIDE && warp == 0 && elected()) loader.begin(steps);
     __syncwarp();
     await_previous();
-    if constexpr (!GATED) {
-#pragma unroll
-      for (int eight = 0; eight < LINES / 8; ++eight) {
-        const int in_band = eight * 8 + lane % 4 * 2, at = line + in_band;
-        const bool inside = in_band < BAND && at < outputs;
-        norms[eight] = inside ? *reinterpret_cast<const unsigned*>(norm + at) : 0;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int own = row + half * 8;
-          const bool known = inside && own < rows;
-          streams[eight * 2 + half] = known ? *reinterpret_cast<const unsigned*>(stream + (size_t)own * outputs + at) : 0;
-        }
-      }
-    }
+    if constexpr (!GATED) read_beside(ends, row, line, lane, streams, norms);
     float sums[LINES / 2];
 #pragma unroll
     for (int number = 0; number < LINES / 2; ++number) sums[number] = 0.f;

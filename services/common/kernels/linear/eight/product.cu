@@ -1,0 +1,104 @@
+// x[rows, depth] @ weight[lines, depth]^T of whole numbers in eight bits, their scales, and what follows the product.
+//
+// Sums are whole numbers, so they are exact. A CTA takes one tile after the other, and streams its lines of the weight and
+// its rows of x through a ring of stages in shared memory, which is filled on while a tile ends. The build puts the other
+// files in front of this one. Both matrices are described as pairs of numbers, so `pairs` is half their depth.
+
+// Where a warpgroup is in the ring.
+struct Turn {
+  int stage = 0, number = 0;
+  unsigned parity = 0;
+
+  __device__ void advance() {
+    ++number;
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+};
+
+// Says that a warp needs a stage no more. Nobody waits for the last ones, so nobody hears of them: a CTA may be gone by then.
+__device__ __forceinline__ void release(Loader& loader, int stage, int number, int total, int lane) {
+  if (number + STAGES >= total) return;
+  if (lane < SHARE) arrive_at(loader.ring.empty_at(stage), lane);
+  if constexpr (BESIDE) {
+    if (threadIdx.x == 0) loader.next();
+    __syncwarp();
+  }
+}
+
+__device__ __forceinline__ void sum_up(int (&sums)[LINES / 2], Loader& loader, Turn& turn, int total, int group, int lane) {
+#pragma unroll
+  for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
+  hold(sums);
+  int before = 0;
+  for (int step = 0; step < loader.tiles.steps; ++step) {
+    await_phase(loader.ring.full_at(turn.stage), turn.parity);
+    multiply(sums, loader.ring, turn.stage, group);
+    await_products<1>();
+    if (step > 0) release(loader, before, turn.number - 1, total, lane);
+    before = turn.stage;
+    turn.advance();
+  }
+  await_products<0>();
+  hold(sums);
+  release(loader, before, turn.number - 1, total, lane);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHARE, 1, 1)
+    product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const float* line_scales,
+            const float* row_scales, unsigned short* out, unsigned short* scaled, const unsigned short* stream,
+            const unsigned short* norm, const long long* squares, unsigned long long* added, int rows, int outputs, int pairs,
+            float inverse_depth, float eps, float offset) {
+  extern __shared__ unsigned char memory[];
+  // From lane 0, so that the compiler knows it to be the same in a warp.
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  unsigned begin = (shared_address(memory) + 1023) & ~1023u;
+  asm volatile("" : "+r"(begin));  // kept, not computed at every use
+  const Ring ring{begin, begin + STAGES * STAGE, begin + STAGES * STAGE + STAGES * 8};
+  const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
+  const Tiles tiles(rows, outputs, pairs, SHARE > 1 ? int(cluster_rank()) : 0);
+  const int total = tiles.total();
+  allow_next();
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      barrier_init(ring.full_at(stage), 1);
+      barrier_init(ring.empty_at(stage), SHARE * GROUPS * 4);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  cluster_arrive();
+  cluster_wait();
+
+  // Lines that several tiles of rows need are kept for the later ones.
+  Loader loader{ring, &x_map, &weight_map, tiles, outputs, tiles.parts > 1 ? USED : STREAMED};
+  if (warp == GROUPS * 4) {
+    if (elected()) loader.run(total);
+    __syncwarp();
+  } else {
+    const int group = warp / 4, in_tile = group * 64 + warp % 4 * 16 + lane / 4;
+    if (BESIDE && threadIdx.x == 0) loader.begin(total);
+    __syncwarp();
+    await_previous();
+    Turn turn;
+    for (int tile = tiles.first; tile < tiles.count; tile += tiles.apart) {
+      const int line = tiles.line(tile), row = tiles.row(tile) + in_tile;
+      Scales scales;
+      unsigned streams[LINES / 4], norms[LINES / 8];
+      scales.read(line_scales, row_scales, ends, row, line, lane);
+      if constexpr (KIND == ADDED && EARLY) read_beside(ends, row, line, lane, streams, norms);
+      int sums[LINES / 2];
+      sum_up(sums, loader, turn, total, group, lane);
+      float results[LINES / 2];
+      scales.apply(sums, results, lane);
+      if constexpr (KIND == ADDED && !EARLY) read_beside(ends, row, line, lane, streams, norms);
+      if constexpr (KIND == GATED)
+        end_gated(results, ends, row, line, lane);
+      else if constexpr (KIND == ADDED)
+        end_added(results, ends, row, line, lane, streams, norms);
+      else
+        end_plain(results, ends, row, line, lane);
+    }
+  }
+  cluster_arrive();
+  cluster_wait();
+}

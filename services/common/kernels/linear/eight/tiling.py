@@ -1,0 +1,75 @@
+"""How products of more than 64 rows by weights of eight bits are divided among CTAs, by measurement."""
+
+from typing import NamedTuple
+
+from services.common.kernels.linear.cuda import Kind
+
+SUB = 128
+"""Inputs of a swizzled row: stages are multiples of it deep."""
+LEAST_ROWS = 65
+_BARRIER_BYTES, _ALIGNMENT = 8, 1024
+_GROUP_ROWS, _GROUP_THREADS, _WARP_THREADS = 64, 128, 32
+_LOADING_ROWS = 128
+_SWIZZLED_LINES, _FEW_LINES, _INSTRUCTION_LINES = 8, 24, 16
+
+
+class EightTiling(NamedTuple):
+    """Rows and lines of a tile (of a gated weight in each half), 128s of depth in a stage, stages, and what follows.
+
+    `share` CTAs have the same lines and load them for one another; a multiprocessor has room for `ctas`. None of it
+    changes a bit: whole numbers add up exactly.
+    """
+
+    rows: int
+    band: int
+    subs: int
+    stages: int
+    kind: Kind = Kind.PLAIN
+    share: int = 1
+    ctas: int = 1
+
+    @property
+    def halves(self) -> int:
+        """Parts of the weight that a tile has lines of."""
+        return 1 + (self.kind == Kind.GATED)
+
+    @property
+    def lines(self) -> int:
+        """Of a matrix instruction, which takes any eight up to 24, and 16s above."""
+        lines = self.halves * _rounded(self.band, _SWIZZLED_LINES)
+        return lines if lines <= _FEW_LINES else _rounded(lines, _INSTRUCTION_LINES)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a CTA: stages, two barriers for each, and what aligning the first costs."""
+        stage = self.subs * (self.rows + self.lines) * SUB
+        return self.stages * (stage + 2 * _BARRIER_BYTES) + _ALIGNMENT
+
+    @property
+    def threads(self) -> int:
+        """A warpgroup for each 64 rows, and a warp that loads; of more than two warpgroups one warp does both."""
+        return self.rows // _GROUP_ROWS * _GROUP_THREADS + (_WARP_THREADS if self.rows <= _LOADING_ROWS else 0)
+
+    def tiles(self, rows: int, outputs: int) -> int:
+        """Return how many tiles clusters have to take."""
+        return -(-rows // (self.rows * self.share)) * -(-outputs // self.band)
+
+    def grid(self, rows: int, outputs: int, processors: int) -> tuple[int, int]:
+        """Return the CTAs: no more than run at once, each of which takes one tile after the other."""
+        return min(self.tiles(rows, outputs), processors * self.ctas // self.share) * self.share, 1
+
+
+MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {}
+"""The quickest found on an H200, by lines, depth and what follows, for up to so many rows."""
+
+
+def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> EightTiling | None:
+    """Return how a product is cut; None where none was measured, or Triton was quicker."""
+    if rows < LEAST_ROWS or depth % SUB or lines % (2 * (1 + (kind == Kind.GATED))):
+        return None
+    cuts = MEASURED.get((lines, depth, kind), {})
+    return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
+
+
+def _rounded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
