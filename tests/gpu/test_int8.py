@@ -1,11 +1,26 @@
 """On a GPU a product of whole numbers is the exact sum, at any number of rows and by any cut of the table."""
 
+from __future__ import annotations
+
+from functools import cache
+
 import pytest
 import torch
+from torch import Tensor
 
-from services.common.kernels.linear import int8_kernel, reference
-from services.common.kernels.linear.int8_weight import quantised
-from tests.kernels.gpu.devices import randn
+from services.common.kernels.linear import Normed, int8_kernel, reference
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.eight.tiling import EightTiling
+from services.common.kernels.linear.int8_tiling import Int8Cut
+from services.common.kernels.linear.int8_weight import Int8Weight, quantised
+from tests.bench.gpu.int8.eight import everything
+from tests.kernels.gpu.devices import INTERPRETED, randn
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+EPS, DEPTH, ROWS = 1e-6, 1024, (65, 96, 128, 200, 256, 480, 512, 1000, 2048)
+TRITON = Int8Cut(64, 64, 256, stages=5, bulk=True)
+WAVES = 1500
+"""Lines of which the tiles of 2,048 rows are more than run at once."""
 
 
 @pytest.mark.parametrize("depth_outputs", [(2560, 6144), (4096, 2560), (2560, 19456), (9728, 2560), (256, 512)])
@@ -16,3 +31,53 @@ def test_a_row_is_the_same_at_any_number_of_rows(depth_outputs: tuple[int, int])
     expected = reference.linear(x, weight)
     for rows in (1, 5, 16, 17, 32, 64, 65, 128, 129, 256, 257, 530):
         assert torch.equal(int8_kernel.linear(x[:rows], weight), expected[:rows]), rows
+
+
+@cache
+def operands() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows, squares that they wait for, a stream and a norm."""
+    x_TD, stream_TF = randn(2048, DEPTH, dtype=torch.bfloat16), randn(2048, WAVES, seed=2, dtype=torch.bfloat16)
+    squares_T = (randn(2048, seed=4).abs() * DEPTH * 2**24).long() + 1
+    return x_TD, squares_T, stream_TF, randn(WAVES, seed=3, dtype=torch.bfloat16)
+
+
+@cache
+def weight_of(lines: int) -> Int8Weight:
+    return quantised(randn(lines, DEPTH, seed=1, dtype=torch.bfloat16).mul_(DEPTH**-0.5))
+
+
+def product(rows: int, lines: int, kind: Kind, waits: bool, cut: Int8Cut | EightTiling) -> list[Tensor]:
+    """Return all that a product leaves."""
+    (x_TD, squares_T, stream_TF, norm_F), weight = operands(), weight_of(lines * (1 + (kind == Kind.GATED)))
+    normed = Normed(x_TD[:rows], squares_T[:rows] if waits else None)
+    if kind == Kind.GATED:
+        return [int8_kernel.linear_gated(normed, weight, EPS, cut)]
+    if kind == Kind.PLAIN:
+        return [int8_kernel._launch(normed, weight, cut, EPS)[0]]
+    beside_TF, added_T = stream_TF[:rows, :lines].contiguous(), torch.full_like(squares_T[:rows], 3)
+    sums, total_TF = int8_kernel.linear_added(x_TD[:rows], weight, beside_TF, norm_F[:lines], EPS, 0.5, added_T, cut)
+    return [total_TF, sums.rows_TD, added_T]
+
+
+@pytest.mark.parametrize("tiling", everything(), ids=str)
+def test_a_tiling_in_cuda_has_the_bits_of_triton(tiling: EightTiling) -> None:
+    """Lines end inside a band; of the most rows CTAs take several tiles one after the other."""
+    for rows in ROWS:
+        lines = WAVES if rows >= 1000 else tiling.band * 2 + 22
+        for waits in (False, True) if tiling.kind != Kind.ADDED else (False,):
+            got = product(rows, lines, tiling.kind, waits, tiling)
+            for one, other in zip(got, product(rows, lines, tiling.kind, waits, TRITON), strict=True):
+                assert torch.equal(one, other), (rows, lines, waits)
+
+
+@pytest.mark.parametrize("tiling", everything()[:1], ids=str)
+def test_a_tiling_in_cuda_has_the_exact_sums(tiling: EightTiling) -> None:
+    x_TD, weight = operands()[0][:200], weight_of(WAVES)
+    assert torch.equal(int8_kernel.linear(x_TD, weight, cut=tiling), reference.linear(x_TD, weight))
+
+
+@pytest.mark.parametrize("tiling", everything()[:1], ids=str)
+def test_lines_of_a_weight_are_multiplied_where_they_lie(tiling: EightTiling) -> None:
+    x_TD, weight = operands()[0][:200], weight_of(WAVES)
+    whole_TF = int8_kernel.linear(x_TD, weight, cut=TRITON)
+    assert torch.equal(int8_kernel.linear(x_TD, weight.lines(514, 1210), cut=tiling), whole_TF[:, 514:1210])

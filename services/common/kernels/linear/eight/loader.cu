@@ -19,7 +19,6 @@ struct Loader {
   const TensorMap *x_map, *weight_map;
   const Tiles& tiles;
   int outputs;
-  unsigned long long hint;
   int tile, line, row, step, stage;
   unsigned parity;
 
@@ -30,6 +29,8 @@ struct Loader {
   }
 
   __device__ void weights(int into) const {
+    // Lines that several tiles of rows need are left for the later ones.
+    const unsigned long long hint = tiles.parts > 1 ? USED : STREAMED;
     expect_bytes(ring.full_at(into), LOADED);
 #pragma unroll
     for (int part = 0; part < SUBS / SHARE; ++part) {

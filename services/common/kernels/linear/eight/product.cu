@@ -69,8 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
   cluster_arrive();
   cluster_wait();
 
-  // Lines that several tiles of rows need are kept for the later ones.
-  Loader loader{ring, &x_map, &weight_map, tiles, outputs, tiles.parts > 1 ? USED : STREAMED};
+  Loader loader{ring, &x_map, &weight_map, tiles, outputs};
   if (warp == GROUPS * 4) {
     if (elected()) loader.run(total);
     __syncwarp();
@@ -81,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
     await_previous();
     Turn turn;
     for (int tile = tiles.first; tile < tiles.count; tile += tiles.apart) {
-      const int line = tiles.line(tile), row = tiles.row(tile) + in_tile;
+      int line = tiles.line(tile), row = tiles.row(tile) + in_tile;
       Scales scales;
       unsigned streams[LINES / 4], norms[LINES / 8];
       scales.read(line_scales, row_scales, ends, row, line, lane);
@@ -90,7 +89,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
       sum_up(sums, loader, turn, total, group, lane);
       float results[LINES / 2];
       scales.apply(sums, results, lane);
-      if constexpr (KIND == ADDED && !EARLY) read_beside(ends, row, line, lane, streams, norms);
+      if constexpr (!EARLY) round_early(results);
+      if constexpr (KIND == ADDED && !EARLY) {
+        read_beside(ends, row, line, lane, streams, norms);
+        asm volatile("" : "+r"(row), "+r"(line));  // places are computed anew, not kept
+      }
       if constexpr (KIND == GATED)
         end_gated(results, ends, row, line, lane);
       else if constexpr (KIND == ADDED)

@@ -34,6 +34,16 @@ struct Scales {
   }
 };
 
+// Rounds results at once, so that they take half the registers while what stands beside them is read.
+__device__ __forceinline__ void round_early(float (&results)[LINES / 2]) {
+#pragma unroll
+  for (int at = 0; at < LINES / 2; at += 2) {
+    unsigned both = pair_of(results[at], results[at + 1]);
+    asm volatile("" : "+r"(both)::"memory");
+    results[at] = low_of(both), results[at + 1] = high_of(both);
+  }
+}
+
 __device__ __forceinline__ void end_plain(const float (&sums)[LINES / 2], const Ends& ends, int row, int line, int lane) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

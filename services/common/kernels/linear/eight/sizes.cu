@@ -14,7 +14,7 @@ constexpr int HALF = (BAND + 7) / 8 * 8;  // the swizzle repeats after eight lin
 // Of a matrix instruction, which takes any eight lines up to 24, and 16s above.
 constexpr int LINES = HALVES * HALF <= 24 ? HALVES * HALF : (HALVES * HALF + 15) / 16 * 16;
 // What stands beside the sums of a tile is read before them where registers are left for it.
-constexpr bool EARLY = LINES <= 128;
+constexpr bool EARLY = LINES * CTAS * (BESIDE ? 2 : 1) <= 128;
 constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = LINES * SUB_BYTES;
 constexpr int STAGE = SUBS * (X_SUB + W_SUB), LOADED = SUBS * (X_SUB + HALVES * BAND * SUB_BYTES);
 

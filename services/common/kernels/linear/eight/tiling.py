@@ -59,6 +59,8 @@ class EightTiling(NamedTuple):
         return min(self.tiles(rows, outputs), processors * self.ctas // self.share) * self.share, 1
 
 
+HEAD_LINES = 24_576
+"""A head is multiplied in pieces of no fewer lines, which are cut alike."""
 MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {}
 """The quickest found on an H200, by lines, depth and what follows, for up to so many rows."""
 
@@ -67,7 +69,7 @@ def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> EightTiling | No
     """Return how a product is cut; None where none was measured, or Triton was quicker."""
     if rows < LEAST_ROWS or depth % SUB or lines % (2 * (1 + (kind == Kind.GATED))):
         return None
-    cuts = MEASURED.get((lines, depth, kind), {})
+    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind), {})
     return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
 
 

@@ -1,0 +1,57 @@
+"""Products of more than 64 rows by weights of eight bits in CUDA C++ (`eight/`), with the bits of those in Triton."""
+
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.cuda_program import TensorMap, compiles
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.eight.source import program_of
+from services.common.kernels.linear.eight.tiling import EightTiling, eight_cut
+from services.common.kernels.linear.int8_weight import Int8Weight
+
+
+def eight_tiling(x_TD: Tensor, weight: Int8Weight, kind: Kind) -> EightTiling | None:
+    """Return how a product is cut; None where the programs in Triton serve."""
+    if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16:
+        return None
+    tiling = eight_cut(*weight.shape, len(x_TD), kind)
+    if tiling is None or not TensorMap.takes(weight.whole_FD):
+        return None
+    return tiling if _usable(x_TD.device, tiling) else None
+
+
+def multiply(
+    tiling: EightTiling, rows: tuple[Tensor, Tensor], weight: Int8Weight, ends: tuple[Tensor | None, ...], eps: float,
+    offset: float = 0.0,
+) -> None:  # fmt: skip
+    """Multiply whole `rows`, which come with their scales, and end the product.
+
+    `ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added.
+    """
+    assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
+    (whole_TD, scale_T), (lines, depth) = rows, weight.shape
+    outputs = lines // tiling.halves
+    program_of(tiling).launch(
+        tiling.grid(len(whole_TD), outputs, _processors(whole_TD.device)), _pairs(whole_TD, tiling.rows),
+        _pairs(weight.whole_FD, tiling.band), weight.scale_F, scale_T, *ends, len(whole_TD), outputs, depth // 2,
+        1.0 / depth, eps, offset,
+    )  # fmt: skip
+
+
+def _pairs(whole_TD: Tensor, box_rows: int) -> TensorMap:
+    """Describe two numbers of eight bits as one of two bytes, which is what the copy engine is told of."""
+    return TensorMap(whole_TD.view(torch.bfloat16), box_rows)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@cache
+def _usable(device: torch.device, tiling: EightTiling) -> bool:
+    """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
+    otherwise = f"products of eight bits in tiles of {tiling.rows} rows do without CUDA C++"
+    return compiles(device, otherwise, partial(program_of, tiling))

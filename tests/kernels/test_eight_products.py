@@ -1,0 +1,152 @@
+"""Own products by weights of eight bits: what is cut fits a multiprocessor, and where the programs in Triton stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from services.common.kernels.linear import Normed, int8_kernel
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.eight import tiling as tilings
+from services.common.kernels.linear.eight.source import source_of
+from services.common.kernels.linear.eight.tiling import MEASURED, SUB, EightTiling, eight_cut
+from services.common.kernels.linear.int8_cuda import eight_tiling
+from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
+from services.common.kernels.linear.int8_weight import Int8Weight, quantised, quantised_rows
+from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
+
+PROCESSORS, REGISTERS, WARP = 132, 65_536, 32
+WIDTHS = (*range(8, 25, 8), *range(32, 257, 16))
+"""Lines that a matrix instruction of whole numbers can have."""
+SOME, MORE = EightTiling(128, 48, 1, 4), EightTiling(256, 96, 1, 4)
+SUMMED = EightTiling(64, 40, 2, 4, Kind.ADDED)
+LISTED = list(dict.fromkeys([*everything(), *(cut for cuts in MEASURED.values() for cut in cuts.values())]))
+
+
+@pytest.mark.parametrize("own", LISTED)
+def test_a_tiling_fits_a_multiprocessor(own: EightTiling) -> None:
+    assert own.shared_bytes <= SHARED_BYTES
+    assert own.ctas * (own.shared_bytes + CTA_BYTES) <= PROCESSOR_BYTES
+    assert own.lines in WIDTHS
+    assert own.halves * own.band <= own.lines
+    # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
+    parts = -(-own.ctas * own.threads // (4 * WARP))
+    assert own.lines // 2 + 24 <= REGISTERS // 4 // WARP // parts
+
+
+@pytest.mark.parametrize("own", LISTED)
+@pytest.mark.parametrize(("rows", "outputs"), [(65, 74112), (128, 2560), (300, 6144), (2048, 9728)])
+def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: EightTiling, rows: int, outputs: int) -> None:
+    tiles, (ctas, _) = own.tiles(rows, outputs), own.grid(rows, outputs, PROCESSORS)
+    assert tiles * own.rows * own.share * own.band >= rows * outputs
+    assert ctas % own.share == 0
+    assert ctas == min(tiles * own.share, PROCESSORS * own.ctas)
+
+
+@pytest.mark.parametrize("own", LISTED)
+def test_a_source_is_whole(own: EightTiling) -> None:
+    """The compiler of a serving process finds no headers, so none may be asked for."""
+    source = source_of(own)
+    assert "#include" not in source
+    assert f"m64n{own.lines}k32.s32.s8.s8 " in source
+    assert source.count('extern "C" __global__') == 1
+
+
+@pytest.mark.parametrize(("weight", "most"), [(weight, most) for weight, cuts in MEASURED.items() for most in cuts])
+def test_a_measured_cut_is_of_its_weight(weight: tuple[int, int, Kind], most: int) -> None:
+    (_, depth, kind), cut = weight, MEASURED[weight][most]
+    assert cut.kind == kind
+    assert depth % (cut.subs * SUB) == 0
+    assert cut.share == 1 or cut.subs % cut.share == 0
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of a few cuts."""
+    head = {512: SOME}
+    table = {
+        (6144, 2560, Kind.PLAIN): {512: MORE, 128: SOME}, (tilings.HEAD_LINES, 2560, Kind.PLAIN): head,
+        (2560, 4096, Kind.ADDED): {1024: SUMMED}, (2559, 4096, Kind.PLAIN): head, (2560, 4000, Kind.PLAIN): head,
+        (6146, 2560, Kind.GATED): head,
+    }  # fmt: skip
+    monkeypatch.setattr(tilings, "MEASURED", table)
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_cut_of_the_fewest_measured_rows_serves() -> None:
+    found = {rows: eight_cut(6144, 2560, rows, Kind.PLAIN) for rows in (64, 65, 128, 129, 512, 513)}
+    assert found == {64: None, 65: SOME, 128: SOME, 129: MORE, 512: MORE, 513: None}
+
+
+@pytest.mark.usefixtures("measured")
+def test_pieces_of_a_head_are_cut_alike() -> None:
+    assert all(eight_cut(lines, 2560, 120, Kind.PLAIN) == SOME for lines in (151936, 77824, 74112, 28672))
+    assert eight_cut(19456, 2560, 120, Kind.PLAIN) is None
+
+
+@pytest.mark.usefixtures("measured")
+def test_what_the_kernel_does_not_take_stays_with_triton() -> None:
+    """An odd number of lines, in a half of a gated weight too, a depth between two swizzled rows, and another end."""
+    assert eight_cut(2559, 4096, 128, Kind.PLAIN) is None
+    assert eight_cut(6146, 2560, 128, Kind.GATED) is None
+    assert eight_cut(2560, 4000, 128, Kind.PLAIN) is None
+    assert eight_cut(6144, 2560, 128, Kind.ADDED) is None
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_cpu_takes_none() -> None:
+    weight = quantised(torch.zeros(6144, 2560, dtype=torch.bfloat16))
+    assert eight_tiling(torch.zeros(128, 2560, dtype=torch.bfloat16), weight, Kind.PLAIN) is None
+
+
+class Launches:
+    """Notes what is launched, and by what."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kinds: tuple[Kind, ...]) -> None:
+        """Products that end as one of the `kinds` are in the table."""
+        self.by: list[object] = []
+        self.ends: list[tuple[bool, ...]] = []
+        monkeypatch.setattr(int8_kernel, "quantised_rows", quantised_rows)
+        monkeypatch.setattr(int8_kernel, "eight_tiling", lambda _x, _w, kind: SOME if kind in kinds else None)
+        monkeypatch.setattr(int8_kernel, "multiply", self._cuda)
+        monkeypatch.setattr(int8_kernel, "_launch_triton", lambda cut, *_: self.by.append(cut))
+        monkeypatch.setattr(int8_kernel, "begin_norm", lambda product_TF, *_: self.by.append("norm"))
+
+    def _cuda(self, tiling: EightTiling, rows: Any, weight: Int8Weight, ends: tuple[Any, ...], *_: float) -> None:
+        self.by.append(tiling)
+        self.ends.append(tuple(end is not None for end in ends))
+
+
+ROWS, WEIGHT = torch.zeros(300, 128, dtype=torch.bfloat16), quantised(torch.zeros(64, 128, dtype=torch.bfloat16))
+STREAM, SQUARES = torch.zeros(300, 64, dtype=torch.bfloat16), torch.zeros(300, dtype=torch.int64)
+
+
+def test_a_product_is_given_what_its_end_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = Launches(monkeypatch, (Kind.PLAIN, Kind.GATED, Kind.ADDED))
+    int8_kernel.linear(ROWS, WEIGHT)
+    assert int8_kernel.linear_gated(Normed(ROWS, SQUARES), WEIGHT, 1e-6).shape == (300, 32)
+    int8_kernel.linear_added(ROWS, WEIGHT, STREAM, STREAM[0], 1e-6)
+    assert launches.by == [SOME] * 3
+    assert launches.ends == [
+        (True, True, False, False, False, False),
+        (True, True, False, False, True, False),
+        (True, True, True, True, False, True),
+    ]
+
+
+@pytest.mark.parametrize("kinds", [(Kind.PLAIN,), ()])
+def test_the_norm_of_a_sum_that_is_not_measured_is_begun_behind(
+    kinds: tuple[Kind, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = Launches(monkeypatch, kinds)
+    int8_kernel.linear_added(ROWS, WEIGHT, STREAM, STREAM[0], 1e-6)
+    assert launches.by == [SOME if kinds else int8_cut(64, 300), "norm"]
+
+
+def test_a_cut_that_is_given_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches, triton = Launches(monkeypatch, tuple(Kind)), Int8Cut(16, 16, 32)
+    int8_kernel.linear(ROWS, WEIGHT, cut=MORE)
+    int8_kernel.linear(ROWS, WEIGHT, cut=triton)
+    assert launches.by == [MORE, triton]
