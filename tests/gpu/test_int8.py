@@ -63,7 +63,7 @@ def product(rows: int, lines: int, kind: Kind, waits: bool, cut: Int8Cut | Eight
 def test_a_tiling_in_cuda_has_the_bits_of_triton(tiling: EightTiling) -> None:
     """Lines end inside a band; of the most rows CTAs take several tiles one after the other."""
     for rows in ROWS:
-        lines = WAVES if rows >= 1000 else tiling.band * 2 + 22
+        lines = WAVES if rows >= 1000 else tiling.band * 2 + 20
         for waits in (False, True) if tiling.kind != Kind.ADDED else (False,):
             got = product(rows, lines, tiling.kind, waits, tiling)
             for one, other in zip(got, product(rows, lines, tiling.kind, waits, TRITON), strict=True):
@@ -80,4 +80,4 @@ def test_a_tiling_in_cuda_has_the_exact_sums(tiling: EightTiling) -> None:
 def test_lines_of_a_weight_are_multiplied_where_they_lie(tiling: EightTiling) -> None:
     x_TD, weight = operands()[0][:200], weight_of(WAVES)
     whole_TF = int8_kernel.linear(x_TD, weight, cut=TRITON)
-    assert torch.equal(int8_kernel.linear(x_TD, weight.lines(514, 1210), cut=tiling), whole_TF[:, 514:1210])
+    assert torch.equal(int8_kernel.linear(x_TD, weight.lines(514, 1214), cut=tiling), whole_TF[:, 514:1214])

@@ -31,6 +31,7 @@ def test_a_tiling_fits_a_multiprocessor(own: EightTiling) -> None:
     assert own.ctas * (own.shared_bytes + CTA_BYTES) <= PROCESSOR_BYTES
     assert own.lines in WIDTHS
     assert own.halves * own.band <= own.lines
+    assert own.band % (4 // own.halves) == 0
     # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
     parts = -(-own.ctas * own.threads // (4 * WARP))
     assert own.lines // 2 + 24 <= REGISTERS // 4 // WARP // parts
@@ -68,7 +69,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     head = {512: SOME}
     table = {
         (6144, 2560, Kind.PLAIN): {512: MORE, 128: SOME}, (tilings.HEAD_LINES, 2560, Kind.PLAIN): head,
-        (2560, 4096, Kind.ADDED): {1024: SUMMED}, (2559, 4096, Kind.PLAIN): head, (2560, 4000, Kind.PLAIN): head,
+        (2560, 4096, Kind.ADDED): {1024: SUMMED}, (2558, 4096, Kind.PLAIN): head, (2560, 4000, Kind.PLAIN): head,
         (6146, 2560, Kind.GATED): head,
     }  # fmt: skip
     monkeypatch.setattr(tilings, "MEASURED", table)
@@ -88,8 +89,8 @@ def test_pieces_of_a_head_are_cut_alike() -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_what_the_kernel_does_not_take_stays_with_triton() -> None:
-    """An odd number of lines, in a half of a gated weight too, a depth between two swizzled rows, and another end."""
-    assert eight_cut(2559, 4096, 128, Kind.PLAIN) is None
+    """Lines that are not stored four at a time, or two of a gated weight, part of a swizzled row, and another end."""
+    assert eight_cut(2558, 4096, 128, Kind.PLAIN) is None
     assert eight_cut(6146, 2560, 128, Kind.GATED) is None
     assert eight_cut(2560, 4000, 128, Kind.PLAIN) is None
     assert eight_cut(6144, 2560, 128, Kind.ADDED) is None

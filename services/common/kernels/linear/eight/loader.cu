@@ -19,8 +19,7 @@ struct Loader {
   const TensorMap *x_map, *weight_map;
   const Tiles& tiles;
   int outputs;
-  int tile, line, row, step, stage;
-  unsigned parity;
+  int tile, line, row, step;
 
   __device__ void take(int next) { tile = next, line = tiles.line(next), row = tiles.row(next), step = 0; }
 
@@ -59,16 +58,20 @@ struct Loader {
   }
 
   // Loads the next step as soon as the one before it in its stage was multiplied.
-  __device__ void next() {
-    await_phase(ring.empty_at(stage), parity);
-    weights(stage);
-    rows(stage);
+  __device__ void next(int into, unsigned parity) {
+    await_phase(ring.empty_at(into), parity);
+    weights(into);
+    rows(into);
     advance();
-    if (++stage == STAGES) stage = 0, parity ^= 1;
   }
 
   __device__ void run(int total) {
     begin(total);
-    for (int number = STAGES; number < total; ++number) next();
+    int into = 0;
+    unsigned parity = 0;
+    for (int number = STAGES; number < total; ++number) {
+      next(into, parity);
+      if (++into == STAGES) into = 0, parity ^= 1;
+    }
   }
 };

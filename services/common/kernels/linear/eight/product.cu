@@ -4,43 +4,43 @@
 // its rows of x through a ring of stages in shared memory, which is filled on while a tile ends. The build puts the other
 // files in front of this one. Both matrices are described as pairs of numbers, so `pairs` is half their depth.
 
-// Where a warpgroup is in the ring.
+// Where a warpgroup is in the ring, and how many steps of its tiles find no stage in it yet.
 struct Turn {
-  int stage = 0, number = 0;
-  unsigned parity = 0;
+  int stage, later;
+  unsigned parity;
 
   __device__ void advance() {
-    ++number;
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
 };
 
-// Says that a warp needs a stage no more. Nobody waits for the last ones, so nobody hears of them: a CTA may be gone by then.
-__device__ __forceinline__ void release(Loader& loader, int stage, int number, int total, int lane) {
-  if (number + STAGES >= total) return;
+// Says that a warp needs the stage before its turn no more. Nobody waits for the last ones, so nobody hears of them: a CTA may
+// be gone by then.
+__device__ __forceinline__ void release(Loader& loader, Turn& turn, int lane) {
+  if (turn.later-- <= 0) return;
+  const bool first = turn.stage == 0;
+  const int stage = first ? STAGES - 1 : turn.stage - 1;
   if (lane < SHARE) arrive_at(loader.ring.empty_at(stage), lane);
   if constexpr (BESIDE) {
-    if (threadIdx.x == 0) loader.next();
+    if (threadIdx.x == 0) loader.next(stage, turn.parity ^ first);
     __syncwarp();
   }
 }
 
-__device__ __forceinline__ void sum_up(int (&sums)[LINES / 2], Loader& loader, Turn& turn, int total, int group, int lane) {
+__device__ __forceinline__ void sum_up(int (&sums)[LINES / 2], Loader& loader, Turn& turn, int group, int lane) {
 #pragma unroll
   for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
   hold(sums);
-  int before = 0;
   for (int step = 0; step < loader.tiles.steps; ++step) {
     await_phase(loader.ring.full_at(turn.stage), turn.parity);
     multiply(sums, loader.ring, turn.stage, group);
     await_products<1>();
-    if (step > 0) release(loader, before, turn.number - 1, total, lane);
-    before = turn.stage;
+    if (step > 0) release(loader, turn, lane);
     turn.advance();
   }
   await_products<0>();
   hold(sums);
-  release(loader, before, turn.number - 1, total, lane);
+  release(loader, turn, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHARE, 1, 1)
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
     if (BESIDE && threadIdx.x == 0) loader.begin(total);
     __syncwarp();
     await_previous();
-    Turn turn;
+    Turn turn{0, total - STAGES, 0};
     for (int tile = tiles.first; tile < tiles.count; tile += tiles.apart) {
       int line = tiles.line(tile), row = tiles.row(tile) + in_tile;
       Scales scales;
@@ -86,20 +86,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
       scales.read(line_scales, row_scales, ends, row, line, lane);
       if constexpr (KIND == ADDED && EARLY) read_beside(ends, row, line, lane, streams, norms);
       int sums[LINES / 2];
-      sum_up(sums, loader, turn, total, group, lane);
+      sum_up(sums, loader, turn, group, lane);
+      if constexpr (KIND == PLAIN) {
+        end_plain(sums, scales, ends, row, line, lane);
+        continue;
+      }
       float results[LINES / 2];
-      scales.apply(sums, results, lane);
-      if constexpr (!EARLY) round_early(results);
+      scales.apply_all(sums, results, lane);
+      if constexpr (KIND == GATED) end_gated(results, ends, row, line, lane);
       if constexpr (KIND == ADDED && !EARLY) {
         read_beside(ends, row, line, lane, streams, norms);
         asm volatile("" : "+r"(row), "+r"(line));  // places are computed anew, not kept
       }
-      if constexpr (KIND == GATED)
-        end_gated(results, ends, row, line, lane);
-      else if constexpr (KIND == ADDED)
-        end_added(results, ends, row, line, lane, streams, norms);
-      else
-        end_plain(results, ends, row, line, lane);
+      if constexpr (KIND == ADDED) end_added(results, ends, row, line, lane, streams, norms);
     }
   }
   cluster_arrive();

@@ -20,5 +20,5 @@ constexpr int STAGE = SUBS * (X_SUB + W_SUB), LOADED = SUBS * (X_SUB + HALVES * 
 
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
 static_assert(!BESIDE || SHARE == 1, "a warp that multiplies waits for no other CTA");
-static_assert(LINES <= 256 && BAND % 2 == 0, "lines of a wgmma; results are stored in pairs");
+static_assert(LINES <= 256 && BAND % (KIND == PLAIN ? 4 : 2) == 0, "lines of a wgmma; results are stored in pairs or fours");
 static_assert(SUBS % SHARE == 0, "each CTA of a cluster loads its part of the lines");

@@ -10,6 +10,8 @@ LEAST_ROWS = 65
 _BARRIER_BYTES, _ALIGNMENT = 8, 1024
 _GROUP_ROWS, _GROUP_THREADS, _WARP_THREADS = 64, 128, 32
 _LOADING_ROWS = 128
+_STORED_LINES = 4
+"""Results that a thread stores at a time, of a gated weight half as many."""
 _SWIZZLED_LINES, _FEW_LINES, _INSTRUCTION_LINES = 8, 24, 16
 
 
@@ -67,7 +69,7 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {}
 
 def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> EightTiling | None:
     """Return how a product is cut; None where none was measured, or Triton was quicker."""
-    if rows < LEAST_ROWS or depth % SUB or lines % (2 * (1 + (kind == Kind.GATED))):
+    if rows < LEAST_ROWS or depth % SUB or lines % _STORED_LINES:
         return None
     cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind), {})
     return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
