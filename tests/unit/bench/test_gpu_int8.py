@@ -8,7 +8,7 @@ import torch
 from services.common.kernels.linear import int8_tiling, reference
 from services.common.kernels.linear.int8_weight import Weight
 from tests.bench.gpu.int8 import drafts
-from tests.bench.gpu.int8.candidates import candidates, products
+from tests.bench.gpu.int8.candidates import candidates, in_cuda, products
 from tests.bench.gpu.shapes import QWEN3_4B, TINY
 
 ROWS = (1, 16, 17, 64, 128, 256, 512)
@@ -36,3 +36,11 @@ def test_a_search_begins_with_the_cut_of_the_table() -> None:
             assert candidates(subject, rows, searched=False) == (chosen,)
             found = candidates(subject, rows, searched=True)
             assert len(found) > 1 and found[0] == chosen
+
+
+def test_a_search_times_tilings_in_cuda_that_end_as_the_product_does() -> None:
+    for subject in products(QWEN3_4B):
+        assert not in_cuda(subject, 64)
+        found = [cut for rows in (65, 128, 512, 2048) for cut in in_cuda(subject, rows)]
+        assert len({cut.kind for cut in found}) == 1
+        assert all(subject.depth % (cut.subs * 128) == 0 for cut in found)

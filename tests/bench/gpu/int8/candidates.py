@@ -13,9 +13,13 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear import int8_kernel, kernel
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.eight.tiling import LEAST_ROWS, SUB, EightTiling
+from services.common.kernels.linear.int8_kernel import Cut
 from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.normed import Normed
+from tests.bench.gpu.int8.eight import tilings
 from tests.support.tiny_checkpoints import TinyShape
 
 EPS = 1e-6
@@ -45,7 +49,7 @@ class Product:
     depth: int
     follows: str = ""
 
-    def __call__(self, x_TD: Tensor, weight: Tensor | Int8Weight, cut: Int8Cut | None = None) -> Tensor:
+    def __call__(self, x_TD: Tensor, weight: Tensor | Int8Weight, cut: Cut | None = None) -> Tensor:
         """Multiply as a draft does; in eight bits by that cut, or by that of the table."""
         squares_T, stream_TF, norm_F = _beside(len(x_TD), self.outputs, x_TD.dtype, x_TD.device, self.follows)
         if self.follows == "swiglu":
@@ -86,6 +90,13 @@ def candidates(subject: Product, rows: int, searched: bool) -> tuple[Int8Cut, ..
     """The cuts that are timed at so many rows; the first is that of the table."""
     listed = _FEW if rows <= 16 else _SOME if rows <= 64 else _MANY
     return tuple(dict.fromkeys((int8_cut(subject.outputs, rows), *(listed if searched else ()))))
+
+
+def in_cuda(subject: Product, rows: int) -> tuple[EightTiling, ...]:
+    """The tilings in CUDA C++ that a search times at so many rows; they are compiled when they are."""
+    kind = {"swiglu": Kind.GATED, "sum": Kind.ADDED}.get(subject.follows, Kind.PLAIN)
+    found = tilings(subject.name, rows) if rows >= LEAST_ROWS else ()
+    return tuple(cut for cut in found if cut.kind == kind and subject.depth % (cut.subs * SUB) == 0)
 
 
 def compile_cuts(shape: TinyShape, counts: Sequence[int], searched: bool, device: str) -> int:

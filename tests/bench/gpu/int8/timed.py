@@ -13,8 +13,9 @@ from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.kernels.linear import reference
+from services.common.kernels.linear.int8_kernel import Cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
-from tests.bench.gpu.int8.candidates import Product, candidates
+from tests.bench.gpu.int8.candidates import Product, candidates, in_cuda
 
 Row = dict[str, Any]
 _CACHE_BYTES, _MOST_COPIES = 256 << 20, 16
@@ -36,7 +37,9 @@ def product_rows(
         expected = subject(some_TD, eight[0])
         found: dict[str, float] = {}
         differ: list[str] = []
-        for place, listed in enumerate(candidates(subject, count, searched)):
+        cuts: list[Cut] = [*candidates(subject, count, searched)]
+        cuts += in_cuda(subject, count) if searched and device == "cuda" else ()
+        for place, listed in enumerate(cuts):
             name, cut = "/".join(str(int(value)) for value in listed), listed if place else None  # as it serves
             if not torch.equal(subject(some_TD, eight[0], cut), expected):
                 differ.append(name)
