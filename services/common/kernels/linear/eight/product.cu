@@ -89,16 +89,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
       sum_up(sums, loader, turn, group, lane);
       if constexpr (KIND == PLAIN) {
         end_plain(sums, scales, ends, row, line, lane);
-        continue;
+      } else {
+        float results[LINES / 2];
+        scales.apply_all(sums, results, lane);
+        if constexpr (KIND == GATED) end_gated(results, ends, row, line, lane);
+        if constexpr (KIND == ADDED && !EARLY) {
+          read_beside(ends, row, line, lane, streams, norms);
+          asm volatile("" : "+r"(row), "+r"(line));  // places are computed anew, not kept
+        }
+        if constexpr (KIND == ADDED) end_added(results, ends, row, line, lane, streams, norms);
       }
-      float results[LINES / 2];
-      scales.apply_all(sums, results, lane);
-      if constexpr (KIND == GATED) end_gated(results, ends, row, line, lane);
-      if constexpr (KIND == ADDED && !EARLY) {
-        read_beside(ends, row, line, lane, streams, norms);
-        asm volatile("" : "+r"(row), "+r"(line));  // places are computed anew, not kept
-      }
-      if constexpr (KIND == ADDED) end_added(results, ends, row, line, lane, streams, norms);
     }
   }
   cluster_arrive();
