@@ -143,6 +143,7 @@ def _target_terms(
         graphs = _target_steps(settings, model, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
         rotation = sum(_rotation_bytes(each, spec.max_positions) for each in (spec, context.spec))
         fixed |= {"steps": _step_bytes(settings, model, widths), _PROCESS: _TARGET_BYTES + graphs + rotation}
+        fixed |= {"loading": _left_bytes(model.device)}
     else:
         per_slot["noise"] = _noise_bytes(model, widths)
     return MemoryTerms(fixed, per_slot, per_token)
@@ -191,6 +192,12 @@ def check_free(budget: MemoryBudget, device: torch.device) -> None:
     if missing > 0:
         message = f"memory: {needed} bytes are planned on a GPU on which others hold {missing} of them"
         raise PacelineError(Code.FAILED_PRECONDITION, Reason.INVALID_FIELD, message, "memory_fraction")
+
+
+def _left_bytes(device: torch.device) -> int:
+    """What loading has left between weights: pieces of memory that the process keeps and that hold nothing."""
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def _step_bytes(settings: SizingSettings, model: Target, widths: Sequence[int]) -> int:

@@ -88,6 +88,12 @@ def test_a_gpus_terms_for_a_model_of_four_billion() -> None:
     assert "noise" not in terms.per_slot
 
 
+def test_pieces_that_loading_leaves_between_weights_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 9 * GIB)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 7 * GIB)
+    assert pair_terms(ON_GPU, MODEL, CONTEXT, LIMIT, (1, 16)).fixed["loading"] == 2 * GIB
+
+
 @pytest.mark.parametrize(
     ("slots", "widths", "target_mib", "shorts", "drafter_mib"),
     [(1, (1, 16), 900, 0, 566), (8, (1, 4, 8, 16), 933, 4, 594), (128, (1, 4, 8, 16), 1071, 4, 930)],

@@ -63,7 +63,52 @@ class EightTiling(NamedTuple):
 
 HEAD_LINES = 24_576
 """A head is multiplied in pieces of no fewer lines, which are cut alike."""
-MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {}
+MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {
+    (6144, 2560, Kind.PLAIN): {
+        128: EightTiling(128, 48, 1, 10),
+        192: EightTiling(64, 192, 1, 7),
+        256: EightTiling(128, 96, 1, 8),
+        384: EightTiling(128, 192, 1, 5),
+        512: EightTiling(256, 96, 1, 5),
+        2048: EightTiling(256, 192, 1, 4),
+    },
+    (2560, 4096, Kind.ADDED): {
+        128: EightTiling(64, 40, 2, 8, Kind.ADDED, share=2),
+        192: EightTiling(64, 80, 1, 12, Kind.ADDED),
+        256: EightTiling(64, 80, 2, 6, Kind.ADDED, share=2),
+    },
+    (2560, 4096, Kind.PLAIN): {
+        512: EightTiling(128, 80, 1, 8),
+        1024: EightTiling(128, 160, 1, 6),
+        2048: EightTiling(256, 160, 1, 4),
+    },
+    (19456, 2560, Kind.GATED): {
+        128: EightTiling(128, 76, 1, 6, Kind.GATED),
+        256: EightTiling(256, 76, 1, 4, Kind.GATED),
+        384: EightTiling(128, 76, 1, 6, Kind.GATED),
+        512: EightTiling(128, 100, 1, 5, Kind.GATED),
+        1024: EightTiling(128, 120, 1, 4, Kind.GATED),
+        2048: EightTiling(256, 86, 1, 4, Kind.GATED),
+    },
+    (2560, 9728, Kind.ADDED): {
+        128: EightTiling(64, 40, 2, 8, Kind.ADDED, share=2),
+        192: EightTiling(64, 80, 1, 12, Kind.ADDED),
+        256: EightTiling(64, 80, 2, 6, Kind.ADDED, share=2),
+    },
+    (2560, 9728, Kind.PLAIN): {
+        512: EightTiling(128, 80, 1, 8),
+        1024: EightTiling(128, 160, 1, 6),
+        2048: EightTiling(256, 160, 1, 4),
+    },
+    (HEAD_LINES, 2560, Kind.PLAIN): {
+        128: EightTiling(128, 200, 1, 5),
+        256: EightTiling(256, 192, 1, 4),
+        384: EightTiling(128, 256, 1, 4),
+        512: EightTiling(256, 192, 1, 4),
+        1024: EightTiling(192, 208, 1, 4),
+        2048: EightTiling(128, 256, 1, 4),
+    },
+}
 """The quickest found on an H200, by lines, depth and what follows, for up to so many rows."""
 
 
