@@ -25,7 +25,7 @@ class DrafterSettings:
     dtype: str = "float32"
     """Data type of the drafter's weights; the target's."""
     weights: str = "dtype"
-    """What products read: int8, with a copy of the head, quicker on a GPU for few sequences, or numbers of dtype."""
+    """What products read: int8, with a copy of the head, quicker on a GPU, or numbers of dtype."""
     threads: int = 1
     """Threads of one forward; 0 leaves torch's choice."""
     core: int = -1
