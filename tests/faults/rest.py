@@ -76,9 +76,10 @@ def defects_in(folder: Path) -> list[str]:
 def processes_of(folder: Path) -> list[str]:
     """Command lines of processes that still run on this folder."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    # A glob that looks into folders fails where one of them vanishes.
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
     return [line for line in found if f"{folder}/" in line]
 
 
