@@ -51,7 +51,7 @@ def against_vllm() -> str:
     for load, (theirs, ours) in _headline().items():
         figures = [f"{best[name]:,}" for best in (theirs, ours) for name in race.SPEEDS]
         ratios = (ours[name] / theirs[name] for name in race.SPEEDS)
-        shown = "; ".join(f"**{ratio:.2f}**" if round(ratio, 2) < 1 else f"{ratio:.2f}" for ratio in ratios)
+        shown = "; ".join(f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}" for ratio in ratios)
         lines.append((*map(str, load), *figures, shown))
     return _table(head, lines)
 

@@ -99,7 +99,7 @@ def _ratio(name: str, ours: list[Row], theirs: list[Row]) -> str:
     if mine is None or best is None:
         return NONE
     ratio = mine[name] / best[name]
-    return f"**{ratio:.2f}**" if round(ratio, 2) < 1 else f"{ratio:.2f}"
+    return f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}"
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def check_free(budget: MemoryBudget, device: torch.device) -> None:
 
 
 def _left_bytes(device: torch.device) -> int:
-    """What loading has left between weights: pieces of memory that the process keeps and that hold nothing."""
+    """Give back what loading has left whole; return what is left between weights and stays with the process."""
     torch.cuda.empty_cache()
     return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 

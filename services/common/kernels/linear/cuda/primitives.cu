@@ -1,6 +1,6 @@
 // What products that stream tiles through a ring of stages in shared memory are made of.
 //
-// The build defines before: SUBS, X_SUB, W_SUB and STAGE (bytes of a 64 of depth and of a stage), and CTAs of a CLUSTER.
+// The build defines before: SUBS, X_SUB, W_SUB and STAGE (bytes of a 64 of depth and of a stage), STAGES, and CTAs of a CLUSTER.
 
 __device__ __forceinline__ unsigned cluster_rank() {
   unsigned rank;
@@ -45,3 +45,17 @@ struct Ring {
   __device__ unsigned full_at(int stage) const { return full + stage * 8; }
   __device__ unsigned empty_at(int stage) const { return empty + stage * 8; }
 };
+
+// Makes a ring's barriers: a full stage waits for one arrival, an empty one for so many. All threads of a cluster call it.
+__device__ __forceinline__ void begin_ring(const Ring& ring, unsigned arrivals) {
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      barrier_init(ring.full_at(stage), 1);
+      barrier_init(ring.empty_at(stage), arrivals);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  cluster_arrive();
+  cluster_wait();
+}

@@ -58,16 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
   const Tiles tiles(rows, outputs, pairs, SHARE > 1 ? int(cluster_rank()) : 0);
   const int total = tiles.total();
   allow_next();
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-      barrier_init(ring.full_at(stage), 1);
-      barrier_init(ring.empty_at(stage), SHARE * GROUPS * 4);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
-  cluster_arrive();
-  cluster_wait();
+  begin_ring(ring, SHARE * GROUPS * 4);
 
   Loader loader{ring, &x_map, &weight_map, tiles, outputs};
   if (warp == GROUPS * 4) {

@@ -109,7 +109,7 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {
         2048: EightTiling(128, 256, 1, 4),
     },
 }
-"""The quickest found on an H200, by lines, depth and what follows, for up to so many rows."""
+"""The quickest found on an H200 to 1 %, by lines, depth and what follows, for up to so many rows."""
 
 
 def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> EightTiling | None:

@@ -19,16 +19,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS * GROUP + (BESIDE ? 0 : 32),
   const int first_row = (int(blockIdx.y) * SHARE + rank) * ROWS;
   const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
   allow_next();
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-      barrier_init(ring.full_at(stage), 1);
-      barrier_init(ring.empty_at(stage), SHARE * GROUPS * 4);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
-  cluster_arrive();
-  cluster_wait();
+  begin_ring(ring, SHARE * GROUPS * 4);
 
   const Loader loader{ring, &x_map, &weight_map, line, first_row, rank, outputs};
   if (warp == GROUPS * 4) {

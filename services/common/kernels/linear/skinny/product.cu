@@ -17,14 +17,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, 1)
   const Ring ring{tiles + 1024, tiles, tiles + STAGES * 8};
   const int band = blockIdx.x, first = band * (KIND == GATED ? LINES / 2 : LINES);
   const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-      barrier_init(ring.full_at(stage), 1);
-      barrier_init(ring.empty_at(stage), WARPS);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
+  begin_ring(ring, WARPS);
 
   if (warp == WARPS) {
     const Loader loader{ring, &x_map, &weight_map, band};

@@ -3,7 +3,7 @@
 //
 // The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
 // tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at once),
-// and ALONE: whether one CTA takes all splits.
+// SORTED (lines of items whose order a CTA has room for), and ALONE: whether one CTA takes all splits.
 
 constexpr int THREADS = 128, COLUMNS = 128, GROUP_ROWS = 64;  // of a warpgroup
 constexpr int COLUMN_GROUPS = SIZE / COLUMNS, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;
@@ -16,7 +16,6 @@ constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE; 
 constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
 // Several warpgroups leave a loading one few registers, and so take its other warps too.
 constexpr int LOADERS = GROUPS > 1 ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS, LOADED_PANELS = 2 * PANELS / ITEM_LOADERS;
-constexpr int SORTED = 256;                                   // lines of items whose order a CTA has room for
 constexpr float NOTHING = -1e30f;                             // the reference of a row that has seen no position
 #define INFINITY_F __int_as_float(0x7F800000)
 

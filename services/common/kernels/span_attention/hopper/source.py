@@ -17,7 +17,8 @@ TOKENS = 64
 _COLUMNS = 128
 _THREADS, _ALIGNMENT, _BARRIER_BYTES = 128, 1024, 8
 _FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
-_ORDER_BYTES = 256 * (4 + 2)
+_SORTED = 256
+_ORDER_BYTES = _SORTED * (4 + 2)
 """Of what some lines of items see, and of their order."""
 _ROUND_STAGES = 4
 
@@ -69,7 +70,7 @@ def source_of(shape: Shape) -> str:
     """Return what a compiler is given; it includes nothing."""
     sizes = defined(
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
-        row_groups=shape.row_groups, items=shape.items, alone=int(shape.alone),
+        row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS, registers=True, turned=True)
