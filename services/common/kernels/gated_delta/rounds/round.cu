@@ -57,45 +57,6 @@ __device__ __forceinline__ void make_gates(Memory& memory, const Span& span, flo
   set_rate(block, logit, slope, lane < real, decay, bias, lane % BLOCK);
 }
 
-// What rows read of a block that none follows: its updates find nothing.
-__device__ __forceinline__ void read_last(Block& block, const State& state, int column, int lane) {
-  float found[BLOCK / 2];
-  state.times(shared_address(block.factors) + BLOCK * PANEL_BYTES, found);
-#pragma unroll
-  for (int pair = 0; pair < BLOCK / 4; ++pair) {
-    const int row = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
-    float2& base = *reinterpret_cast<float2*>(&block.base[BLOCK + row][column]);
-    base = make_float2(__fadd_rn(found[number], base.x), __fadd_rn(found[number + 2], base.y));
-  }
-}
-
-// Asks for what gates a warp's rows of the span, and for the norm's weight.
-__device__ __forceinline__ void load_ends(const Span& span, const half_t* norm, int start, int old, int real, uint2 (&z)[2],
-                                          uint2& weight, int warp, int lane) {
-  weight = *reinterpret_cast<const uint2*>(norm + lane * 4);
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    const int row = old + warp + part * WARPS;
-    const half_t* gates = span.into + (start + row - span.length) * span.features + span.kept + span.head * DIM;
-    z[part] = row < real ? *reinterpret_cast<const uint2*>(gates + lane * 4) : make_uint2(0, 0);
-  }
-}
-
-// Norms and gates one row of a head; a lane has four neighbours.
-__device__ __forceinline__ void end_row(const Block& block, int row, int lane, uint2 z, uint2 norm, float eps, half_t* to) {
-  const float4 read = *reinterpret_cast<const float4*>(&block.base[BLOCK + row][lane * 4]);
-  const float x[4] = {read.x, read.y, read.z, read.w};
-  const float gate[4] = {low_of(z.x), high_of(z.x), low_of(z.y), high_of(z.y)};
-  const float weight[4] = {low_of(norm.x), high_of(norm.x), low_of(norm.y), high_of(norm.y)};
-  const int64 units = sum_of_warp(square(x[0]) + square(x[1]) + square(x[2]) + square(x[3]));
-  const float scale = root(__fadd_rn(__fmul_rn(from_squares(units), 1.f / DIM), eps));
-  float y[4];
-#pragma unroll
-  for (int each = 0; each < 4; ++each)
-    y[each] = __fmul_rn(__fmul_rn(__fmul_rn(x[each], scale), weight[each]), silu(gate[each]));
-  *reinterpret_cast<uint2*>(to) = make_uint2(pair_of(y[0], y[1]), pair_of(y[2], y[3]));
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     delta_round(const half_t* into, half_t* ring, const float* conv, const float* decays, const float* bias,
                 const half_t* norm, const int64* slots, const int64* lengths, const int64* foldeds, float* states,
@@ -195,15 +156,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       if constexpr (EARLY > 0) load_state<EARLY>(own_state, there, before, 0, lane);
       float found[LINES / 2];
       state.times(shared_address(block.factors), found);
-#pragma unroll
-      for (int pair = 0; pair < LINES / 4; ++pair) {
-        const int line = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
-        float2& base = *reinterpret_cast<float2*>(&block.base[line][column]);
-        found[number] = __fadd_rn(found[number], base.x), found[number + 2] = __fadd_rn(found[number + 2], base.y);
-        if (line >= BLOCK) base = make_float2(found[number], found[number + 2]);
-      }
+      add_bases(block, found, column, lane);
       float x[DIM / 2];
-      advance(block, found, own_state, there, next == fold, before, x, lane);
+      // What a part of the state was is at hand where registers allow it.
+      const auto was = [&](int first, float(&old)[LOADED]) {
+        if (first >= EARLY) return load_state<LOADED>(own_state, there, old, first, lane);
+#pragma unroll
+        for (int each = 0; each < LOADED; ++each) old[each] = before[first < EARLY ? first + each : 0];
+      };
+      advance(block, found, own_state, next == fold, was, x, lane);
       there |= next == fold;
       if constexpr (PROGRAMS > 1) {
         // Registers are short while a block is prepared.

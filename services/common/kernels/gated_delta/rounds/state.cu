@@ -85,10 +85,11 @@ __device__ __forceinline__ void operand(const float (&x)[2][4], unsigned (&high)
     halves(x[part % 2][part / 2 * 2], x[part % 2][part / 2 * 2 + 1], high[part], low[part]);
 }
 
-// The state after a block, from what its lines found, into `x`; stored where the block is complete. What a part of
-// it was is at hand where registers allow it.
-__device__ __forceinline__ void advance(const Block& block, const float (&found)[LINES / 2], float* state, bool there,
-                                        bool complete, const float* before, float (&x)[DIM / 2], int lane) {
+// The state after a block, from what its lines found, into `x`; stored where the block is complete. `was` gives the
+// state before it in parts: `LOADED` numbers from one on.
+template <typename Was>
+__device__ __forceinline__ void advance(const Block& block, const float (&found)[LINES / 2], float* state, bool complete,
+                                        const Was& was, float (&x)[DIM / 2], int lane) {
   float update[2][4], down[2];
 #pragma unroll
   for (int below = 0; below < 2; ++below) {
@@ -120,12 +121,11 @@ __device__ __forceinline__ void advance(const Block& block, const float (&found)
 #pragma unroll
   for (int first = 0; first < DIM / 2; first += LOADED) {
     float old[LOADED];
-    if (first >= EARLY) load_state<LOADED>(state, there, old, first, lane);
+    was(first, old);
 #pragma unroll
     for (int each = 0; each < LOADED; ++each) {
       const int number = first + each;
-      const float was = first < EARLY ? before[number] : old[each];
-      x[number] = __fadd_rn(__fmul_rn(was, whole), __fmul_rn(x[number], down[number / 2 % 2]));
+      x[number] = __fadd_rn(__fmul_rn(old[each], whole), __fmul_rn(x[number], down[number / 2 % 2]));
     }
     if (complete) store_state<LOADED>(state, x, first, lane);
   }

@@ -1,0 +1,79 @@
+// What a CTA keeps of two heads that share queries and keys, and how the functions of `rounds` see one of them.
+//
+// Warps that prepare fill what a block needs; what the warps with states need of it they get in one `Ready` a head.
+
+constexpr int TOGETHER_HEADS = 2, STATE_COLUMNS = DIM / WARPS, EACH_THREADS = THREADS;
+
+struct Own {
+  unsigned char values[2][2][ROWS_BYTES];
+  float lower[BLOCK][SMALL_PITCH], reads[BLOCK][SMALL_PITCH], solved[BLOCK][SMALL_PITCH], half[BLOCK][SMALL_PITCH];
+  half_t weights[2][2][2][BLOCK][HALF_PITCH];
+  float back[2][BLOCK];
+  int64 units[BLOCK];
+  float ill[4][BLOCK], beta[BLOCK], down[BLOCK], since[BLOCK], until[BLOCK];
+};
+static_assert(sizeof(Own) % 128 == 0, "rows of eight keep their place among banks");
+
+struct alignas(1024) Ready {
+  unsigned char factors[2][2][LINES_BYTES];
+  float base[LINES][PITCH];
+  float since[BLOCK], until[BLOCK];
+};
+
+struct Pair {
+  alignas(1024) unsigned char keys[2][2][2][ROWS_BYTES];  // of two blocks in turn: states may still move by the last one's
+  Ready ready[TOGETHER_HEADS];
+  unsigned char queries[2][2][ROWS_BYTES];
+  Own own[TOGETHER_HEADS];
+  float query[BLOCK][PITCH];
+  float conv[TAPS][2 + TOGETHER_HEADS][DIM];
+  float states[WARPS][DIM * STATE_COLUMNS];  // each warp's columns of the next head
+  unsigned long long full[TOGETHER_HEADS], empty[TOGETHER_HEADS];
+};
+static_assert(sizeof(Pair) == 215040, "as `source.py` counts");
+
+// Queries and keys are ill for both heads.
+struct Ills {
+  float (*both)[BLOCK], (*own)[BLOCK];
+  __device__ float* operator[](int part) const { return part < 2 ? both[part] : own[part]; }
+};
+
+struct Block {
+  unsigned char (&factors)[2][2][LINES_BYTES];
+  unsigned char (&keys)[2][2][ROWS_BYTES], (&queries)[2][2][ROWS_BYTES], (&values)[2][2][ROWS_BYTES];
+  float (&base)[LINES][PITCH], (&query)[BLOCK][PITCH];
+  float (&lower)[BLOCK][SMALL_PITCH], (&reads)[BLOCK][SMALL_PITCH], (&solved)[BLOCK][SMALL_PITCH], (&half)[BLOCK][SMALL_PITCH];
+  half_t (&weights)[2][2][2][BLOCK][HALF_PITCH];
+  float (&back)[2][BLOCK];
+  int64 (&units)[BLOCK];
+  Ills ill;
+  float (&beta)[BLOCK], (&down)[BLOCK], (&since)[BLOCK], (&until)[BLOCK];
+
+  // As it is prepared, or as it was handed over. `turn` numbers a CTA's blocks.
+  __device__ Block(Pair& pair, int which, int turn, bool handed = false)
+      : Block(pair, pair.own[which], pair.ready[which], turn, handed) {}
+  __device__ Block(Pair& pair, Own& own, Ready& ready, int turn, bool handed)
+      : factors(ready.factors), keys(pair.keys[turn % 2]), queries(pair.queries), values(own.values), base(ready.base),
+        query(pair.query), lower(own.lower), reads(own.reads), solved(own.solved), half(own.half), weights(own.weights),
+        back(own.back), units(own.units), ill{pair.own[0].ill, own.ill}, beta(own.beta), down(own.down),
+        since(handed ? ready.since : own.since), until(handed ? ready.until : own.until) {}
+};
+
+struct Memory {
+  struct Blocks {
+    Block only;
+    __device__ Block& operator[](int) { return only; }
+  } blocks;
+  struct Taps {
+    float (&conv)[TAPS][2 + TOGETHER_HEADS][DIM];
+    int own;
+    struct Parts {
+      float (&parts)[2 + TOGETHER_HEADS][DIM];
+      int own;
+      __device__ float* operator[](int part) const { return parts[part < 2 ? part : 2 + own]; }
+    };
+    __device__ Parts operator[](int tap) const { return {conv[tap], own}; }
+  } conv;
+
+  __device__ Memory(Pair& pair, int which, int turn) : blocks{Block(pair, which, turn)}, conv{pair.conv, which} {}
+};
