@@ -22,57 +22,98 @@ __device__ __forceinline__ void clear(Pair& pair, int warp, int lane) {
   }
 }
 
-// Four neighbours of a row as projected, or zeros where none is.
-__device__ __forceinline__ uint2 load_row(const Span& span, int start, int place, int row, int real, int column) {
-  const bool there = start + row >= 0 && row < real;
-  return there ? *reinterpret_cast<const uint2*>(span.row(start + row, place + row) + column) : make_uint2(0, 0);
+__device__ __forceinline__ void prefetch_line(const half_t* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-// A warp makes queries, keys or values of one half of a block's rows, two neighbours at a time: rows before them are at
-// hand, and the next four have been asked for.
-__device__ __forceinline__ void make_run(Pair& pair, const Span& span, int start, int place, int real, int count, int turn,
-                                         int warp, int lane) {
-  const int part = warp % 4, own = part < 2 ? 0 : part - 2, middle = (real + 3) / 4 * 2;
-  const int from = warp < 4 ? 0 : middle, until = warp < 4 ? min(middle, real) : real, column = span.channel(part) + lane * 4;
-  if (part >= 2 + count || from >= until) return;
-  const bool keeps = part >= 2 || span.keeps_keys;
-  Memory memory(pair, own, turn);
-  Raw<2> raw;
-  uint2 ahead[4];
-#pragma unroll
-  for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = load_row(span, start, place, from + each + 1 - TAPS, real, column);
-#pragma unroll
-  for (int each = 0; each < 4; ++each) ahead[each] = load_row(span, start, place, from + 2 + each, real, column);
-#pragma unroll 1
-  for (int row = from; row < until; row += 2) {
-#pragma unroll
-    for (int each = 0; each < 2; ++each)
-      if (keeps && row + each < until && start + row + each >= span.length)
-        *reinterpret_cast<uint2*>(span.kept_row(place + row + each) + column) = raw.rows[TAPS - 1 + each];
-    make_part<2>(memory, span, raw, row, until, min(part, 2), lane);
-#pragma unroll
-    for (int each = 0; each < TAPS - 1; ++each) raw.rows[each] = raw.rows[each + 2];
-#pragma unroll
-    for (int each = 0; each < 2; ++each) {
-      raw.rows[TAPS - 1 + each] = ahead[each], ahead[each] = ahead[2 + each];
-      ahead[2 + each] = load_row(span, start, place, row + 6 + each, real, column);
-    }
-  }
-}
+// Goes from row to row of what is kept and, behind it, of the span; a lane has four neighbours of a row as projected.
+struct Walk {
+  const half_t* from;
+  int row, ahead, turn;  // `ahead` of the span's beginning, and the place in the ring
 
-// What the model says of a row's rate and of its decay, of one head in each half of a warp.
-struct Gate {
-  half_t logit = 0, slope = 0;
-  __device__ Gate(const Span& span, int start, int place, int real, int own, int row) {
-    if (row >= real) return;
-    const half_t* gate = span.row(start + row, place + row) + span.gates + own;
-    logit = gate[0], slope = gate[span.gates_apart];
+  __device__ __forceinline__ Walk(const Span& span, int start, int place, int row, int column)
+      : row(row), ahead(start + row - span.length), turn(span.turned(place + row)) {
+    from = (ahead >= 0 ? span.into + ahead * span.features : span.ring + turn * span.kept) + column;
   }
-  __device__ void keep(const Span& span, int place, int own, int row) const {
-    half_t* kept = span.kept_row(place + row) + span.gates + own;
-    kept[0] = logit, kept[span.gates_apart] = slope;
+  // The next row, or zeros where none is.
+  __device__ __forceinline__ uint2 next(const Span& span, int start, int end, int column) {
+    const bool there = start + row >= 0 && row < end;
+    const uint2 four = there ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+    const bool over = turn + 1 == span.ring_rows;
+    from += ahead >= 0 ? span.features : over ? (1 - span.ring_rows) * span.kept : span.kept;
+    turn = over ? 0 : turn + 1, ++row, ++ahead;
+    if (ahead == 0) from = span.into + column;
+    return four;
   }
 };
+
+// What a warp makes of a block: queries, keys or values of one half of its rows, two neighbours at a time. The first rows,
+// and the four behind them, are asked for while the block before is handed over.
+struct Run {
+  int start, place, real, from, until;
+  Walk walk;
+  Raw<2> raw;
+  uint2 ahead[4];
+  half_t logit = 0, slope = 0;  // of the last warp: what the model says of rates, of one head in each half of it
+
+  __device__ __forceinline__ Run(const Span& span, int start, int reach, int place, int part, bool any, int own_gate, int warp,
+                                 int lane)
+      : start(start), place(place), real(min(reach - start, BLOCK)), from(warp < 4 ? 0 : (real + 3) / 4 * 2),
+        until(!any ? 0 : warp < 4 ? min((real + 3) / 4 * 2, real) : real),
+        walk(span, start, place, from + 1 - TAPS, span.channel(part) + lane * 4) {
+    const int end = from < until ? real : -TAPS, column = span.channel(part) + lane * 4, row = lane % BLOCK;
+#pragma unroll
+    for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = walk.next(span, start, end, column);
+#pragma unroll
+    for (int each = 0; each < 4; ++each) ahead[each] = walk.next(span, start, end, column);
+    if (warp == WARPS - 1 && row < real) {
+      const half_t* gate = span.row(start + row, place + row) + span.gates + own_gate;
+      logit = gate[0], slope = gate[span.gates_apart];
+    }
+  }
+
+  __device__ __forceinline__ void make(Pair& pair, const Span& span, int part, int turn, int lane) {
+    const int column = span.channel(part) + lane * 4;
+    const bool keeps = part >= 2 || span.keeps_keys;
+    Memory memory(pair, part < 2 ? 0 : part - 2, turn);
+#pragma unroll 1
+    for (int row = from; row < until; row += 2) {
+#pragma unroll
+      for (int each = 0; each < 2; ++each)
+        if (keeps && row + each < until && start + row + each >= span.length)
+          *reinterpret_cast<uint2*>(span.kept_row(place + row + each) + column) = raw.rows[TAPS - 1 + each];
+      make_part<2>(memory, span, raw, row, until, min(part, 2), lane);
+#pragma unroll
+      for (int each = 0; each < TAPS - 1; ++each) raw.rows[each] = raw.rows[each + 2];
+#pragma unroll
+      for (int each = 0; each < 2; ++each) {
+        raw.rows[TAPS - 1 + each] = ahead[each], ahead[each] = ahead[2 + each];
+        ahead[2 + each] = walk.next(span, start, real, column);
+      }
+    }
+  }
+
+  // The last warp: rates and decays; those of a row of the span are kept in the ring, too.
+  __device__ __forceinline__ void set_rates(Pair& pair, const Span& span, float decay, float bias, int own_gate, int turn,
+                                            int lane) const {
+    const int row = lane % BLOCK;
+    if (row < real && start + row >= span.length) {
+      half_t* kept = span.kept_row(place + row) + span.gates + own_gate;
+      kept[0] = logit, kept[span.gates_apart] = slope;
+    }
+    Block block(pair, own_gate, turn);
+    set_rate(block, logit, slope, row < real, decay, bias, row);
+  }
+};
+
+// Brings what a warp needs of the next sequence into the second cache: a lane has half of a row, or what gates one.
+__device__ __forceinline__ void prefetch_rows(const Span& span, int start, int reach, int place, int part, bool any, int warp,
+                                              int lane) {
+  const int row = warp / 4 * BLOCK + lane / 2 + 1 - TAPS, behind = start + lane;
+  if (any && start + row >= 0 && start + row < reach)
+    prefetch_line(span.row(start + row, place + row) + span.channel(part) + lane % 2 * PANEL);
+  if (warp == WARPS - 1 && behind < reach) prefetch_line(span.row(behind, place + lane) + span.gates);
+}
 
 // Rows of which a query or a key is no number count as absent.
 __device__ __forceinline__ void clear_ill(Pair& pair, int turn, int warp, int lane) {
@@ -98,13 +139,12 @@ __device__ __forceinline__ void solve(Pair& pair, int count, int real, bool read
     }
     meet(OF_ROWS);
   }
-  // Lines of rows that are absent are not read.
-  if (moves || warp * 2 < real) {
+  // Lines of rows that are absent are not read. A warp has two lines of a head.
+  const int last = count * (moves ? BLOCK / 2 : (real + 1) / 2);
 #pragma unroll 1
-    for (int own = 0; own < count; ++own) {
-      Block block(pair, own, turn);
-      weigh(block, warp * WARP + lane, moves);
-    }
+  for (int unit = warp; unit < last; unit += WARPS) {
+    Block block(pair, unit % count, turn);
+    weigh(block, unit / count * WARP + lane, moves);
   }
   meet(OF_ROWS);
 }
@@ -125,37 +165,41 @@ __device__ __forceinline__ void hand_over(Pair& pair, int own, bool read, bool m
 
 __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const float* conv, const float* decays,
                                         const float* bias, int stride, int warp, int lane) {
-  int sequence = blockIdx.y, turn = 0;
+  int sequence = blockIdx.y;
   Item item(round, sequence);
-  const int row = lane % BLOCK, own_gate = lane / BLOCK % round.count;
+  const int part = warp % 4, own_gate = lane / BLOCK % round.count;
+  const bool any = part < 2 + round.count;
   load_taps(pair, span_of(round, item, sequence), conv, stride, 2 + round.count, warp, lane);
   clear(pair, warp, lane);
   const float decay = decays[round.head + own_gate], by = bias[round.head + own_gate];
-  meet(OF_ROWS);
   await_previous();
+  int start = item.folded;
+  Run run(span_of(round, item, sequence), start, item.length + round.width, start % round.ring_rows, part, any, own_gate, warp, lane);
+  meet(OF_ROWS);
 #pragma unroll 1
-  for (; sequence < round.batch; sequence += gridDim.y) {
-    const Span span = span_of(round, item, sequence);
-    const Item next(round, min(sequence + (int)gridDim.y, round.batch - 1));
+  for (int turn = 0;; ++turn) {
+    asm volatile("" : "+r"(lane));  // what follows from it is computed again, not kept
+    Span span = span_of(round, item, sequence);
     const int reach = item.length + round.width;
+    const bool read = start + BLOCK > item.length, moves = start + BLOCK < reach;
+    const Item next(round, min(sequence + (int)gridDim.y, round.batch - 1));
+    run.make(pair, span, part, turn, lane);
+    if (warp == WARPS - 1) run.set_rates(pair, span, decay, by, own_gate, turn, lane);
+    if (!moves) {
+      start = next.folded, item = next, sequence += gridDim.y;
+      span = span_of(round, item, min(sequence, round.batch - 1));
+      if (sequence < round.batch)
+        prefetch_rows(span, start, item.length + round.width, start % round.ring_rows, part, any, warp, lane);
+    } else
+      start += BLOCK;
+    meet(OF_ROWS);
+    clear_ill(pair, turn, warp, lane);
+    solve(pair, round.count, run.real, read, moves, turn, warp, lane);
+    const bool more = sequence < round.batch;
+    if (more) run = Run(span, start, item.length + round.width, start % round.ring_rows, part, any, own_gate, warp, lane);
 #pragma unroll 1
-    for (int start = item.folded; start < reach; start += BLOCK, ++turn) {
-      const int real = min(reach - start, BLOCK), place = start % round.ring_rows;
-      const bool gates = warp == WARPS - 1, read = start + BLOCK > item.length, moves = start + BLOCK < reach;
-      const Gate gate(span, start, place, gates ? real : 0, own_gate, row);
-      make_run(pair, span, start, place, real, round.count, turn, warp, lane);
-      if (gates) {
-        if (row < real && start + row >= item.length) gate.keep(span, place, own_gate, row);
-        Block block(pair, own_gate, turn);
-        set_rate(block, gate.logit, gate.slope, row < real, decay, by, row);
-      }
-      meet(OF_ROWS);
-      clear_ill(pair, turn, warp, lane);
-      solve(pair, round.count, real, read, moves, turn, warp, lane);
-#pragma unroll 1
-      for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
-      meet(OF_ROWS);
-    }
-    item = next;
+    for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
+    if (!more) break;
+    meet(OF_ROWS);
   }
 }

@@ -36,15 +36,22 @@ __device__ __forceinline__ void take_columns(unsigned columns, float (&x)[COUNT]
   }
 }
 
-// Where the next head's state lies.
+// Where the states of the next head and of the one behind it lie; nothing where there is none.
 struct Ahead {
-  const float* state;
-  bool any, there;
+  const float *state, *beyond;
+  bool there;
 };
+
+__device__ __forceinline__ void ask_ahead(unsigned columns, const Ahead& ahead, int warp, int lane) {
+  if (!ahead.state) return;
+  ask_state(columns, ahead.state, ahead.there, lane);
+  if (warp == 0 && lane == 0 && ahead.beyond) prefetch(ahead.beyond);
+}
 
 // One head's state meets one block. What is next is asked for as soon as its place is free.
 __device__ __forceinline__ void meet_block(Block& block, unsigned columns, float* state, float* aside, const Ahead& ahead, bool first,
-                                           bool last, bool complete, unsigned full, unsigned parity, int column, int lane) {
+                                           bool last, bool complete, unsigned full, unsigned parity, int warp, int lane) {
+  const int column = warp * STATE_COLUMNS + lane / 4 * 2;
   State operands;
   {
     float x[DIM / 2];
@@ -58,7 +65,7 @@ __device__ __forceinline__ void meet_block(Block& block, unsigned columns, float
     operands.take(x);
   }
   __syncwarp();
-  if (first && last && ahead.any) ask_state(columns, ahead.state, ahead.there, lane);
+  if (first && last) ask_ahead(columns, ahead, warp, lane);
   await_phase(full, parity);
   if (last) return read_last(block, operands, column, lane);
   float found[LINES / 2], x[DIM / 2];
@@ -73,7 +80,7 @@ __device__ __forceinline__ void meet_block(Block& block, unsigned columns, float
 #pragma unroll
   for (int number = 0; number < DIM / 2; ++number) aside[number] = x[number];
   __syncwarp();
-  if (first && ahead.any) ask_state(columns, ahead.state, ahead.there, lane);
+  if (first) ask_ahead(columns, ahead, warp, lane);
 }
 
 __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, float* states, const half_t* norm, half_t* out,
@@ -86,10 +93,12 @@ __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, f
   const size_t slot_size = (size_t)round.heads * (DIM * DIM);
   Item item(round, sequence);
   ask_state(columns, own_states + item.slot * slot_size, item.folded > 0, lane);
+  await_previous();
 #pragma unroll 1
   for (; sequence < round.batch; sequence += gridDim.y) {
     const int after = sequence + gridDim.y, reach = item.length + round.width, fold = item.length / BLOCK * BLOCK;
     const Item next(round, min(after, round.batch - 1));
+    const float* behind = after < round.batch ? own_states + next.slot * slot_size : nullptr;
 #pragma unroll 1
     for (int start = item.folded; start < reach; start += BLOCK, ++turn) {
       const int old = min(max(item.length - start, 0), BLOCK), real = min(reach - start, BLOCK);
@@ -97,15 +106,15 @@ __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, f
       for (int own = 0; own < round.count; ++own) {
         float* state = own_states + item.slot * slot_size + own * (DIM * DIM);
         const bool same = own + 1 < round.count;
-        const Ahead ahead{same ? state + DIM * DIM : own_states + next.slot * slot_size, same || after < round.batch,
-                          (same ? item.folded : next.folded) > 0};
+        const float* beyond = same ? behind : round.count > 1 && behind ? behind + DIM * DIM : nullptr;
+        const Ahead ahead{same ? state + DIM * DIM : behind, beyond, (same ? item.folded : next.folded) > 0};
         Block block(pair, own, turn, true);
-        meet_block(block, columns, state, aside[own], ahead, start == item.folded, start + BLOCK >= reach, start + BLOCK == fold,
-                   shared_address(&pair.full[own]), turn & 1, warp * STATE_COLUMNS + lane / 4 * 2, lane);
         Span span = span_of(round, item, sequence);
         span.head += own;
         uint2 z[2], weight;
         load_ends(span, norm, start, old, real, z, weight, warp, lane);
+        meet_block(block, columns, state, aside[own], ahead, start == item.folded, start + BLOCK >= reach, start + BLOCK == fold,
+                   shared_address(&pair.full[own]), turn & 1, warp, lane);
         meet(OF_STATES);
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
