@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, ring_rows, rounds
+from services.common.kernels.gated_delta.rounds.many.source import many_bytes, many_grid, many_source
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, shared_bytes, source_of
 
 PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
@@ -19,6 +20,55 @@ def test_a_source_is_whole(programs: int) -> None:
     assert source.count('extern "C" __global__') == 1
     assert f"#define PROGRAMS {programs}\n" in source
     assert all(source.count(f"m64n{lines}k16") == 1 for lines in (16, 32, 128))
+
+
+def test_the_source_for_many_sequences_is_whole() -> None:
+    source = many_source()
+    assert "#include" not in source
+    assert source.count('extern "C" __global__') == 1
+    assert all(source.count(f"m64n{lines}k16") == 1 for lines in (16, 32, 128))
+    assert many_bytes() + RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
+
+
+@pytest.mark.parametrize(
+    ("batch", "k_heads", "heads", "grid"),
+    [(32, 16, 32, (16, 8)), (8, 16, 48, (32, 4)), (5, 16, 32, (16, 5)), (9, 16, 16, (16, 8)), (8, 128, 256, (128, 1))],
+)
+def test_pairs_of_heads_take_the_sequences_in_turn(batch: int, k_heads: int, heads: int, grid: tuple[int, int]) -> None:
+    """No more CTAs than processors; heads that share queries and keys go in pairs, the last one may be alone."""
+    assert many_grid(batch, k_heads, heads) == grid
+
+
+class Launched:
+    """Stands for a program, and keeps what it was launched with."""
+
+    def __init__(self) -> None:
+        self.grid: tuple[int, int] | None = None
+        self.arguments: tuple[object, ...] = ()
+
+    def launch(self, grid: tuple[int, int], *arguments: object) -> None:
+        self.grid, self.arguments = grid, arguments
+
+
+@pytest.mark.parametrize(("batch", "many"), [(1, False), (4, False), (7, False), (8, True), (32, True)])
+def test_the_form_for_many_sequences_takes_them_from_eight_on(
+    batch: int, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_one, of_two, of_many = Launched(), Launched(), Launched()
+    monkeypatch.setattr(rounds, "program_of", lambda programs: of_one if programs == 1 else of_two)
+    monkeypatch.setattr(rounds, "many_program", lambda: of_many)
+    heads, width = 32, 2
+    where = torch.zeros(batch, dtype=torch.int64)
+    constants = DeltaConstants(torch.zeros(8192, 4), torch.zeros(heads), torch.zeros(heads), 16, 128)
+    span = DeltaSpan(where, where, where, None, width, ring_rows(16, 4), 4)
+    rows_TF, out_TF = (torch.zeros(batch * width, size, dtype=torch.bfloat16) for size in (12_352, 4096))
+    state_SHKV, ring_SRC = torch.empty(0, heads, 128, 128), torch.empty(0, span.ring, 8256)
+    norm_V = torch.zeros(128, dtype=torch.bfloat16)
+    rounds.round_rows(rows_TF, constants, norm_V, 1e-6, span, state_SHKV, ring_SRC, out_TF)
+    taken = of_many if many else of_one if batch <= 4 else of_two
+    assert [x is taken for x in (of_one, of_two, of_many)] == [x.grid is not None for x in (of_one, of_two, of_many)]
+    assert taken.grid == ((16, 8) if many else (heads, batch))
+    assert len(taken.arguments) == (21 if many else 20)
 
 
 @pytest.mark.parametrize("programs", PROGRAMS)

@@ -11,6 +11,7 @@ from torch import Tensor
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.plan import BLOCK
+from services.common.kernels.gated_delta.rounds.many.source import many_grid, many_program
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, program_of
 from services.common.kernels.gated_delta.span import DeltaSpan
 
@@ -19,6 +20,8 @@ __all__ = ["round_rows", "serves_round"]
 _DIM, _TAPS, _ALIGNED = 128, 4, 4
 _ALONE = 128
 """CTAs that have a processor each; beyond, two that share one were quicker."""
+_MANY = 8
+"""Sequences from which on blocks are prepared beside states."""
 
 
 def serves_round(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, state_SHKV: Tensor) -> bool:
@@ -43,17 +46,19 @@ def round_rows(
     conv_CK, decay_H, bias_H, k_heads, k_dim = constants
     assert norm_V.dtype == into_TF.dtype and out_TF.is_contiguous(), "rows, results and the norm have one type"
     batch, heads = len(span.slots_B), state_SHKV.shape[1]
-    # Few heads have a processor each; of many, one computes while the other waits for memory.
-    program = program_of(1 if batch * heads <= _ALONE else 2)
-    program.launch(
-        (heads, batch), into_TF, ring_SRC, conv_CK, decay_H, bias_H, norm_V, span.slots_B, span.lengths_B,
-        span.folded_B, state_SHKV, out_TF, conv_CK.stride(1), span.width, span.ring, k_heads,
-        heads, into_TF.shape[1], ring_SRC.shape[2], k_dim**-0.5, eps,
+    read = (
+        into_TF, ring_SRC, conv_CK, decay_H, bias_H, norm_V, span.slots_B, span.lengths_B, span.folded_B, state_SHKV,
+        out_TF, conv_CK.stride(1), span.width, span.ring, k_heads, heads, into_TF.shape[1], ring_SRC.shape[2],
     )  # fmt: skip
+    if batch >= _MANY:
+        return many_program().launch(many_grid(batch, k_heads, heads), *read, batch, k_dim**-0.5, eps)
+    # Few heads have a processor each; of more, one computes while the other waits for memory.
+    program = program_of(1 if batch * heads <= _ALONE else 2)
+    return program.launch((heads, batch), *read, k_dim**-0.5, eps)
 
 
 @cache
 def _usable(device: torch.device) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
-    programs = (partial(program_of, number) for number in PROGRAMS)
-    return compiles(device, "rounds of recurrent layers go through the kernels in Triton", *programs)
+    programs = [partial(program_of, number) for number in PROGRAMS]
+    return compiles(device, "rounds of recurrent layers go through the kernels in Triton", *programs, many_program)

@@ -1,5 +1,5 @@
-// The warps that prepare: all that no state enters, of one block of two heads after the other. They are a block or two
-// ahead of the warps with states.
+// The warps that prepare: all that no state enters, of one block of two heads after the other. They are up to a block ahead
+// of the warps with states.
 
 __device__ __forceinline__ void load_taps(Pair& pair, const Span& span, const float* conv, int stride, int parts, int warp,
                                           int lane) {
@@ -61,11 +61,13 @@ struct Run {
       : start(start), place(place), real(min(reach - start, BLOCK)), from(warp < 4 ? 0 : (real + 3) / 4 * 2),
         until(!any ? 0 : warp < 4 ? min((real + 3) / 4 * 2, real) : real),
         walk(span, start, place, from + 1 - TAPS, span.channel(part) + lane * 4) {
-    const int end = from < until ? real : -TAPS, column = span.channel(part) + lane * 4, row = lane % BLOCK;
+    const int column = span.channel(part) + lane * 4, row = lane % BLOCK;
+    if (from < until) {
 #pragma unroll
-    for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = walk.next(span, start, end, column);
+      for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = walk.next(span, start, real, column);
 #pragma unroll
-    for (int each = 0; each < 4; ++each) ahead[each] = walk.next(span, start, end, column);
+      for (int each = 0; each < 4; ++each) ahead[each] = walk.next(span, start, real, column);
+    }
     if (warp == WARPS - 1 && row < real) {
       const half_t* gate = span.row(start + row, place + row) + span.gates + own_gate;
       logit = gate[0], slope = gate[span.gates_apart];
@@ -156,7 +158,8 @@ __device__ __forceinline__ void hand_over(Pair& pair, int own, bool read, bool m
   if (read) factor<true>(block, warp, lane);
   if (moves) {
     factor<false>(block, warp, lane);
-    if (warp == 0 && lane < BLOCK) pair.ready[own].since[lane] = block.since[lane], pair.ready[own].until[lane] = block.until[lane];
+    Ready& ready = pair.ready[own];
+    if (warp == 0 && lane < BLOCK) ready.since[lane] = block.since[lane], ready.until[lane] = block.until[lane];
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncwarp();
@@ -169,12 +172,14 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
   Item item(round, sequence);
   const int part = warp % 4, own_gate = lane / BLOCK % round.count;
   const bool any = part < 2 + round.count;
-  load_taps(pair, span_of(round, item, sequence), conv, stride, 2 + round.count, warp, lane);
+  int start = item.folded;
+  const Span first = span_of(round, item, sequence);
+  prefetch_rows(first, start, item.length + round.width, start % round.ring_rows, part, any, warp, lane);
+  load_taps(pair, first, conv, stride, 2 + round.count, warp, lane);
   clear(pair, warp, lane);
   const float decay = decays[round.head + own_gate], by = bias[round.head + own_gate];
   await_previous();
-  int start = item.folded;
-  Run run(span_of(round, item, sequence), start, item.length + round.width, start % round.ring_rows, part, any, own_gate, warp, lane);
+  Run run(first, start, item.length + round.width, start % round.ring_rows, part, any, own_gate, warp, lane);
   meet(OF_ROWS);
 #pragma unroll 1
   for (int turn = 0;; ++turn) {

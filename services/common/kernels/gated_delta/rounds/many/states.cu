@@ -26,13 +26,15 @@ __device__ __forceinline__ void await_state() {
 // As `load_state` does, from shared memory.
 template <int COUNT>
 __device__ __forceinline__ void take_columns(unsigned columns, float (&x)[COUNT], int first, int lane) {
-  const unsigned own[2] = {columns + state_at(lane % 4 * 2, lane / 4 * 2), columns + state_at(lane % 4 * 2 + 1, lane / 4 * 2)};
+  const int row = lane % 4 * 2, column = lane / 4 * 2;
+  const unsigned own[2] = {columns + state_at(row, column), columns + state_at(row + 1, column)};
 #pragma unroll
   for (int pair = 0; pair < COUNT / 2; ++pair) {
     const int number = pair / 2 * 4 + pair % 2;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                  : "=f"(x[number]), "=f"(x[number + 2])
-                 : "r"(own[pair % 2] + (first / 4 + pair / 2) * EIGHT_BYTES));
+                 : "r"(own[pair % 2] + (first / 4 + pair / 2) * EIGHT_BYTES)
+                 : "memory");
   }
 }
 
@@ -49,8 +51,9 @@ __device__ __forceinline__ void ask_ahead(unsigned columns, const Ahead& ahead, 
 }
 
 // One head's state meets one block. What is next is asked for as soon as its place is free.
-__device__ __forceinline__ void meet_block(Block& block, unsigned columns, float* state, float* aside, const Ahead& ahead, bool first,
-                                           bool last, bool complete, unsigned full, unsigned parity, int warp, int lane) {
+__device__ __forceinline__ void meet_block(Block& block, unsigned columns, float* state, float* aside, const Ahead& ahead,
+                                           bool first, bool last, bool complete, unsigned full, unsigned parity, int warp,
+                                           int lane) {
   const int column = warp * STATE_COLUMNS + lane / 4 * 2;
   State operands;
   {
@@ -92,7 +95,8 @@ __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, f
   float* own_states = states + (size_t)round.head * (DIM * DIM) + warp * STATE_COLUMNS;
   const size_t slot_size = (size_t)round.heads * (DIM * DIM);
   Item item(round, sequence);
-  ask_state(columns, own_states + item.slot * slot_size, item.folded > 0, lane);
+  const float* first = own_states + item.slot * slot_size;
+  ask_ahead(columns, {first, round.count > 1 ? first + DIM * DIM : nullptr, item.folded > 0}, warp, lane);
   await_previous();
 #pragma unroll 1
   for (; sequence < round.batch; sequence += gridDim.y) {

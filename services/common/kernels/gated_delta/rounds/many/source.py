@@ -1,0 +1,48 @@
+"""The source of the kernel for rounds of many sequences."""
+
+from functools import cache
+from pathlib import Path
+
+from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda_program import CudaProgram
+from services.common.kernels.gated_delta.rounds.source import FOLDER as ROUNDS
+from services.common.kernels.gated_delta.rounds.source import product_source
+
+FOLDER = Path(__file__).parent
+TOGETHER_HEADS = 2
+"""Heads that share queries and keys and that a CTA takes together."""
+_FILES = (
+    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "pair.cu", "rows.cu", "items.cu", "block.cu",
+    "factors.cu", "state.cu", "ends.cu", "prepare.cu", "states.cu", "many.cu",
+)  # fmt: skip
+_THREADS = 512
+_PAIR_BYTES, _ALIGNMENT = 215_040, 1024
+_PROCESSORS = 128
+"""CTAs of a launch, unless one sequence has more: no more run side by side, as one fills a processor."""
+
+
+def many_source() -> str:
+    """Return what a compiler is given; it includes nothing. Registers are short, as for two CTAs a processor."""
+    products = product_source(16), product_source(32), product_source(128, turned=True)
+    return "\n".join((defined(programs=2), *products, read(_FILES, FOLDER, ROUNDS)))
+
+
+def many_bytes() -> int:
+    """Return those of shared memory that a CTA takes."""
+    return _PAIR_BYTES + _ALIGNMENT
+
+
+def many_grid(batch: int, k_heads: int, heads: int) -> tuple[int, int]:
+    """Return the CTAs: pairs of heads of a sequence, by sequences that are begun together."""
+    pairs = k_heads * -(-(heads // k_heads) // TOGETHER_HEADS)
+    return pairs, max(1, min(batch, _PROCESSORS // pairs))
+
+
+@cache
+def many_program() -> CudaProgram:
+    """Return the kernel, compiled once.
+
+    Raises:
+        DriverError: the compiler or the GPU refuses it.
+    """
+    return CudaProgram(many_source(), "delta_rounds", _THREADS, many_bytes())
