@@ -1,14 +1,26 @@
 // The warps that prepare: all that no state enters, of one block of two heads after the other. They are up to a block ahead
 // of the warps with states.
 
-__device__ __forceinline__ void load_taps(Pair& pair, const Span& span, const float* conv, int stride, int parts, int warp,
-                                          int lane) {
-#pragma unroll 1
-  for (int each = warp; each < TAPS * parts; each += WARPS) {
-    const float* from = conv + each / parts * stride + span.channel(each % parts) + lane * 4;
-    *reinterpret_cast<float4*>(&pair.conv[each / parts][each % parts][lane * 4]) = *reinterpret_cast<const float4*>(from);
+// A warp's share of what rows are convolved with: asked for first, stored when other things have been done.
+struct Taps {
+  static constexpr int EACH = TAPS * (2 + TOGETHER_HEADS) / WARPS;
+  float4 fours[EACH];
+
+  __device__ __forceinline__ Taps(const Span& span, const float* conv, int stride, int parts, int warp, int lane) {
+#pragma unroll
+    for (int each = 0; each < EACH; ++each) {
+      const int number = warp + each * WARPS, tap = number / parts, part = number % parts;
+      if (tap < TAPS) fours[each] = *reinterpret_cast<const float4*>(conv + tap * stride + span.channel(part) + lane * 4);
+    }
   }
-}
+  __device__ __forceinline__ void store(Pair& pair, int parts, int warp, int lane) const {
+#pragma unroll
+    for (int each = 0; each < EACH; ++each) {
+      const int number = warp + each * WARPS, tap = number / parts, part = number % parts;
+      if (tap < TAPS) *reinterpret_cast<float4*>(&pair.conv[tap][part][lane * 4]) = fours[each];
+    }
+  }
+};
 
 // Rows that are absent weigh nothing, but must be numbers: once at the beginning all are zero.
 __device__ __forceinline__ void clear(Pair& pair, int warp, int lane) {
@@ -62,6 +74,8 @@ struct Run {
         until(!any ? 0 : warp < 4 ? min((real + 3) / 4 * 2, real) : real),
         walk(span, start, place, from + 1 - TAPS, span.channel(part) + lane * 4) {
     const int column = span.channel(part) + lane * 4, row = lane % BLOCK;
+#pragma unroll
+    for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = ahead[each % 4] = make_uint2(0, 0);
     if (from < until) {
 #pragma unroll
       for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = walk.next(span, start, real, column);
@@ -80,6 +94,7 @@ struct Run {
     Memory memory(pair, part < 2 ? 0 : part - 2, turn);
 #pragma unroll 1
     for (int row = from; row < until; row += 2) {
+      asm volatile("" : "+r"(lane));
 #pragma unroll
       for (int each = 0; each < 2; ++each)
         if (keeps && row + each < until && start + row + each >= span.length)
@@ -174,11 +189,12 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
   const bool any = part < 2 + round.count;
   int start = item.folded;
   const Span first = span_of(round, item, sequence);
+  const Taps taps(first, conv, stride, 2 + round.count, warp, lane);
   prefetch_rows(first, start, item.length + round.width, start % round.ring_rows, part, any, warp, lane);
-  load_taps(pair, first, conv, stride, 2 + round.count, warp, lane);
   clear(pair, warp, lane);
-  const float decay = decays[round.head + own_gate], by = bias[round.head + own_gate];
+  taps.store(pair, 2 + round.count, warp, lane);
   await_previous();
+  asm volatile("" : "+r"(lane));
   Run run(first, start, item.length + round.width, start % round.ring_rows, part, any, own_gate, warp, lane);
   meet(OF_ROWS);
 #pragma unroll 1
@@ -188,6 +204,7 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     const int reach = item.length + round.width;
     const bool read = start + BLOCK > item.length, moves = start + BLOCK < reach;
     const Item next(round, min(sequence + (int)gridDim.y, round.batch - 1));
+    const float decay = decays[round.head + own_gate], by = bias[round.head + own_gate];
     run.make(pair, span, part, turn, lane);
     if (warp == WARPS - 1) run.set_rates(pair, span, decay, by, own_gate, turn, lane);
     if (!moves) {
@@ -201,7 +218,8 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     clear_ill(pair, turn, warp, lane);
     solve(pair, round.count, run.real, read, moves, turn, warp, lane);
     const bool more = sequence < round.batch;
-    if (more) run = Run(span, start, item.length + round.width, start % round.ring_rows, part, any, own_gate, warp, lane);
+    // Where no block is left it has no rows; what it is made of is always set, so that nothing of the last one is kept.
+    run = Run(span, start, more ? item.length + round.width : start, start % round.ring_rows, part, any, own_gate, warp, lane);
 #pragma unroll 1
     for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
     if (!more) break;
