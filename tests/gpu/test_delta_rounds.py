@@ -64,7 +64,10 @@ class Both:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("sequences", "width"), [(1, 1), (1, 5), (1, 8), (1, 16), (2, 11), (3, 16), (6, 7), (32, 8)])
+@pytest.mark.parametrize(
+    ("sequences", "width"),
+    [(1, 1), (1, 5), (1, 8), (1, 16), (2, 11), (3, 16), (6, 7), (8, 1), (9, 16), (20, 3), (32, 8)],
+)
 def test_rounds_have_the_bits_of_chunks(sequences: int, width: int, full: bool) -> None:
     """Of what rows read, of states where a block is complete, and of rings; every place of a block comes up."""
     pick = random.Random(sequences * 100 + width)
