@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.linear import kernel
+from services.common.kernels.linear import cuda_products, kernel
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
+from services.common.kernels.linear.eight.tiling import EightTiling
 from services.common.kernels.linear.normed import Normed
+from tests.bench.gpu.products.wide import everything
 from tests.kernels.gpu.devices import INTERPRETED, randn
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
@@ -130,3 +132,45 @@ def test_a_row_is_the_same_alone() -> None:
     for row in (0, 15, 31):
         alone_TI = kernel.linear_gated(Normed(x_TD[row : row + 1]), weight_FD, EPS)
         assert torch.equal(alone_TI[0], together_TI[row])
+
+
+LEFT = 20
+"""Lines by which a product's last band is short of a whole one, or has too many."""
+
+
+def in_tiles(tiling: EightTiling, normed: Normed, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor) -> list[Tensor]:
+    """Return all that a product leaves."""
+    if tiling.kind == Kind.PLAIN:
+        return [cuda_products.cuda_normed(normed, weight_FD, EPS, tiling)]
+    if tiling.kind == Kind.GATED:
+        return [cuda_products.cuda_gated(normed, weight_FD, EPS, tiling)]
+    squares_T = torch.zeros(len(stream_TF), dtype=torch.int64, device=stream_TF.device)
+    begun, total_TF = cuda_products.cuda_added(normed.rows_TD, weight_FD, stream_TF, norm_F, squares_T, 1.0, tiling)
+    return [begun.rows_TD, squares_T, total_TF]
+
+
+def otherwise(
+    tiling: EightTiling, normed: Normed, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor
+) -> list[Tensor]:
+    """Return the same of the library and of programs in Triton."""
+    if tiling.kind == Kind.PLAIN:
+        return [kernel.linear_normed(normed, weight_FD, EPS)]
+    if tiling.kind == Kind.GATED:
+        return [kernel.linear_gated(normed, weight_FD, EPS)]
+    begun, total_TF = kernel.linear_added(normed.rows_TD, weight_FD, stream_TF, norm_F, EPS, keep=True, offset=1.0)
+    assert begun.squares_T is not None
+    return [begun.rows_TD, begun.squares_T, total_TF]
+
+
+@pytest.mark.parametrize("tiling", everything(), ids=str)
+def test_a_product_in_tiles(tiling: EightTiling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines end inside a band; of the most rows CTAs take several tiles one after the other."""
+    by_others(monkeypatch)
+    for rows, outputs in ((65, 300), (200, 2 * tiling.band + LEFT), (257, 1500), (1000, 3000)):
+        x_TD, weight_FD = randn(rows, 1024, dtype=torch.bfloat16), weight_of(outputs * tiling.halves, 1024)
+        stream_TF, norm_F = randn(rows, outputs, seed=2, dtype=torch.bfloat16), randn(outputs, seed=3).bfloat16()
+        waiting = (squares(rows, 1024), None) if tiling.kind != Kind.ADDED else (None,)
+        for normed in (Normed(x_TD, squares_T) for squares_T in waiting):
+            given = tiling, normed, weight_FD, stream_TF, norm_F
+            for own, other in zip(in_tiles(*given), otherwise(*given), strict=True):
+                assert torch.equal(own, other), (rows, outputs, normed.squares_T is None)

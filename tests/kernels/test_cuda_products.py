@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from services.common.kernels.linear import kernel, reference
+from services.common.kernels.cuda_program import TensorMap
+from services.common.kernels.linear import Normed, cuda_products, kernel, reference
 from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
+from services.common.kernels.linear.eight import wide
+from services.common.kernels.linear.eight.tiling import EightTiling
 from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 
@@ -35,6 +38,48 @@ def test_many_rows_that_were_refused_go_through_triton_64_at_a_time(monkeypatch:
     monkeypatch.setattr(kernel, "cuda_tiling", lambda *_: pytest.fail("it was refused"))
     monkeypatch.setattr(kernel, "allowed", lambda *_: False)
     monkeypatch.setattr(kernel, "_product", reference.linear)
+    monkeypatch.setattr(kernel, "begin_norm", lambda product_TF, *_: product_TF)
+    x_TD, weight_FD = torch.ones(128, 16, dtype=torch.bfloat16), torch.ones(8, 16, dtype=torch.bfloat16)
+    stream_TF = torch.zeros(128, 8, dtype=torch.bfloat16)
+    product_TF, _ = kernel.linear_added(x_TD, weight_FD, stream_TF, stream_TF[0], 1e-6)
+    assert torch.equal(torch.as_tensor(product_TF), torch.full((128, 8), 16.0, dtype=torch.bfloat16))
+
+
+WIDE = EightTiling(128, 96, 1, 8, wide=True)
+
+
+def test_a_product_that_was_measured_in_tiles_is_not_cut_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide, "MEASURED", {(2560, 4096, Kind.ADDED): {128: WIDE}})
+    monkeypatch.setattr(TensorMap, "takes", lambda _: True)
+    monkeypatch.setattr(cuda_products, "_usable", lambda *_: True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    weight_FD = torch.zeros(2560, 4096, dtype=torch.bfloat16)
+    found = [cuda_tiling(torch.zeros(rows, 4096, dtype=torch.bfloat16), weight_FD, Kind.ADDED) for rows in (8, 128)]
+    assert found == [FEW, WIDE]
+
+
+def test_a_kernel_in_tiles_is_given_the_ends_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[tuple[bool, ...]] = []
+    monkeypatch.setattr(cuda_products, "launch", lambda *given: ends.append(tuple(end is not None for end in given[4])))
+    x_TD, weight_FD = torch.ones(128, 64, dtype=torch.bfloat16), torch.ones(32, 64, dtype=torch.bfloat16)
+    squares_T, stream_TF = torch.ones(128, dtype=torch.int64), torch.zeros(128, 32, dtype=torch.bfloat16)
+    cuda_products.cuda_normed(Normed(x_TD), weight_FD, 0.0, WIDE)
+    assert cuda_products.cuda_gated(Normed(x_TD, squares_T), weight_FD, 1e-6, WIDE).shape == (128, 16)
+    cuda_products.cuda_added(x_TD, weight_FD, stream_TF, stream_TF[0], squares_T, 0.0, WIDE)
+    assert ends == [
+        (True, False, False, False, False, False),
+        (True, False, False, False, True, False),
+        (True, True, True, True, False, True),
+    ]
+
+
+def test_the_norm_of_a_sum_is_begun_behind_a_product_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only the product alone was measured."""
+    monkeypatch.setattr(kernel, "cuda_tiling", lambda _x, _w, kind: WIDE if kind == Kind.PLAIN else None)
+    monkeypatch.setattr(
+        kernel, "cuda_normed", lambda normed, weight_FD, *_: reference.linear(normed.rows_TD, weight_FD)
+    )
+    monkeypatch.setattr(kernel, "library_product", lambda *_: pytest.fail("the library was asked"))
     monkeypatch.setattr(kernel, "begin_norm", lambda product_TF, *_: product_TF)
     x_TD, weight_FD = torch.ones(128, 16, dtype=torch.bfloat16), torch.ones(8, 16, dtype=torch.bfloat16)
     stream_TF = torch.zeros(128, 8, dtype=torch.bfloat16)

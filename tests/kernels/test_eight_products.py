@@ -1,4 +1,4 @@
-"""Own products by weights of eight bits: what is cut fits a multiprocessor, and where the programs in Triton stay."""
+"""Own products in tiles: what is cut fits a multiprocessor, and where the programs in Triton and the library stay."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ import torch
 from services.common.kernels.linear import Normed, int8_kernel
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.eight import tiling as tilings
+from services.common.kernels.linear.eight import wide
 from services.common.kernels.linear.eight.source import source_of
-from services.common.kernels.linear.eight.tiling import MEASURED, SUB, EightTiling, eight_cut
+from services.common.kernels.linear.eight.tiling import MEASURED, EightTiling, eight_cut
 from services.common.kernels.linear.int8_cuda import eight_tiling
 from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised, quantised_rows
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
+from tests.bench.gpu.products import wide as wide_candidates
 
 PROCESSORS, REGISTERS, WARP = 132, 65_536, 32
-WIDTHS = (*range(8, 25, 8), *range(32, 257, 16))
-"""Lines that a matrix instruction of whole numbers can have."""
+WIDTHS, WIDE_WIDTHS = (*range(8, 25, 8), *range(32, 257, 16)), tuple(range(8, 257, 8))
+"""Lines that a matrix instruction of whole numbers, and of bfloat16, can have."""
 SOME, MORE = EightTiling(128, 48, 1, 4), EightTiling(256, 96, 1, 4)
 SUMMED = EightTiling(64, 40, 2, 4, Kind.ADDED)
-LISTED = list(dict.fromkeys([*everything(), *(cut for cuts in MEASURED.values() for cut in cuts.values())]))
+WIDE, SHARED = EightTiling(128, 192, 1, 4, wide=True), EightTiling(128, 96, 1, 4, share=2, across=2, wide=True)
+TABLES = (MEASURED, wide.MEASURED)
+CUTS = [(*weight, cut) for table in TABLES for weight, cuts in table.items() for cut in cuts.values() if cut]
+LISTED = list(dict.fromkeys([*everything(), *wide_candidates.everything(), *(cut for *_, cut in CUTS)]))
 
 
 @pytest.mark.parametrize("own", LISTED)
 def test_a_tiling_fits_a_multiprocessor(own: EightTiling) -> None:
     assert own.shared_bytes <= SHARED_BYTES
     assert own.ctas * (own.shared_bytes + CTA_BYTES) <= PROCESSOR_BYTES
-    assert own.lines in WIDTHS
+    assert own.lines in (WIDE_WIDTHS if own.wide else WIDTHS)
     assert own.halves * own.band <= own.lines
     assert own.band % (4 // own.halves) == 0
     # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
@@ -41,9 +46,15 @@ def test_a_tiling_fits_a_multiprocessor(own: EightTiling) -> None:
 @pytest.mark.parametrize(("rows", "outputs"), [(65, 74112), (128, 2560), (300, 6144), (2048, 9728)])
 def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: EightTiling, rows: int, outputs: int) -> None:
     tiles, (ctas, _) = own.tiles(rows, outputs), own.grid(rows, outputs, PROCESSORS)
-    assert tiles * own.rows * own.share * own.band >= rows * outputs
-    assert ctas % own.share == 0
-    assert ctas == min(tiles * own.share, PROCESSORS * own.ctas)
+    assert tiles * own.rows * own.share * own.band * own.across >= rows * outputs
+    assert ctas % own.cluster == 0
+    # Clusters of more than two find no room in what a group of multiprocessors has more than sixteen.
+    assert ctas == min(tiles * own.cluster, (PROCESSORS if own.cluster <= 2 else 128) * own.ctas)
+    assert own.row_box * own.across == own.rows
+    assert own.row_box % 8 == 0
+    if own.line_box != own.band:
+        assert own.line_box * own.share * own.halves == own.lines
+        assert own.line_box % 8 == 0
 
 
 @pytest.mark.parametrize("own", LISTED)
@@ -51,16 +62,25 @@ def test_a_source_is_whole(own: EightTiling) -> None:
     """The compiler of a serving process finds no headers, so none may be asked for."""
     source = source_of(own)
     assert "#include" not in source
-    assert f"m64n{own.lines}k32.s32.s8.s8 " in source
+    kind = "k16.f32.bf16.bf16 " if own.wide else "k32.s32.s8.s8 "
+    assert f"m64n{own.lines}{kind}" in source
     assert source.count('extern "C" __global__') == 1
 
 
-@pytest.mark.parametrize(("weight", "most"), [(weight, most) for weight, cuts in MEASURED.items() for most in cuts])
-def test_a_measured_cut_is_of_its_weight(weight: tuple[int, int, Kind], most: int) -> None:
-    (_, depth, kind), cut = weight, MEASURED[weight][most]
+@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), CUTS)
+def test_a_measured_cut_is_of_its_weight(lines: int, depth: int, kind: Kind, cut: EightTiling) -> None:
     assert cut.kind == kind
-    assert depth % (cut.subs * SUB) == 0
-    assert cut.share == 1 or cut.subs % cut.share == 0
+    assert depth % cut.depth == 0
+    assert lines % (4 * cut.halves) == 0
+
+
+@pytest.mark.parametrize("name", ["qkv", "o", "gate_up", "down"])
+@pytest.mark.parametrize("rows", wide_candidates.ROWS)
+def test_candidates_in_bfloat16_are_of_their_product(name: str, rows: int) -> None:
+    depth = {"o": 4096, "down": 9728}.get(name, 2560)
+    found = wide_candidates.wide_tilings(name, rows)
+    assert len(found) > 2
+    assert all(cut.wide and depth % cut.depth == 0 for cut in found)
 
 
 @pytest.fixture
@@ -100,6 +120,15 @@ def test_what_the_kernel_does_not_take_stays_with_triton() -> None:
 def test_a_cpu_takes_none() -> None:
     weight = quantised(torch.zeros(6144, 2560, dtype=torch.bfloat16))
     assert eight_tiling(torch.zeros(128, 2560, dtype=torch.bfloat16), weight, Kind.PLAIN) is None
+
+
+def test_bfloat16_stays_with_the_library_until_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts, product = {512: WIDE, 192: None, 256: SHARED}, (6144, 2560, Kind.PLAIN)
+    monkeypatch.setattr(wide, "MEASURED", {product: cuts, (2558, 4096, Kind.PLAIN): {512: WIDE}})
+    found = {rows: wide.wide_cut(6144, 2560, rows, Kind.PLAIN) for rows in (64, 192, 193, 256, 257, 513)}
+    assert found == {64: None, 192: None, 193: SHARED, 256: SHARED, 257: WIDE, 513: None}
+    assert wide.wide_cut(2558, 4096, 256, Kind.PLAIN) is None
+    assert wide.wide_cut(6144, 2560, 256, Kind.ADDED) is None
 
 
 class Launches:

@@ -39,6 +39,7 @@ KERNELS = {
     "attention": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False),)),
     "products of few rows": Kernel(cuda_products, "_program", (skinny_cut(2560, 4096, 8, Kind.ADDED),)),
     "products of some hundred": Kernel(cuda_products, "_program", (fused_cut(2560, 4096, 128, Kind.ADDED),)),
+    "products in tiles": Kernel(cuda_products, "_program", (EightTiling(128, 96, 1, 8, wide=True),)),
     "products of eight bits": Kernel(int8_cuda, "program_of", (EightTiling(128, 48, 1, 4),)),
 }
 

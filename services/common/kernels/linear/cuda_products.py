@@ -1,6 +1,6 @@
-"""Products in CUDA C++ with what follows them in a block: of few rows (`skinny/`), and of some hundred (`fused/`).
+"""Products in CUDA C++ with what follows them in a block: of few rows (`skinny/`), and of more (`fused/`, `eight/`).
 
-Both kinds of kernel take the same arguments, and have the bits of all other products.
+All kinds of kernel are given the same ends, and have the bits of all other products.
 """
 
 from functools import cache, partial
@@ -10,6 +10,10 @@ from torch import Tensor
 
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.eight.launch import launch
+from services.common.kernels.linear.eight.source import program_of as eight_program
+from services.common.kernels.linear.eight.tiling import EightTiling
+from services.common.kernels.linear.eight.wide import wide_cut
 from services.common.kernels.linear.fused.source import program_of as fused_program
 from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
 from services.common.kernels.linear.normed import Normed
@@ -18,7 +22,7 @@ from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cu
 
 __all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_tiling"]
 
-CudaTiling = SkinnyTiling | FusedTiling
+CudaTiling = SkinnyTiling | FusedTiling | EightTiling
 
 
 def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
@@ -26,7 +30,8 @@ def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | Non
     if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16:
         return None
     (lines, depth), rows = weight_FD.shape, len(x_TD)
-    cut = skinny_cut(lines, depth, rows, kind) or fused_cut(lines, depth, rows, kind)
+    cuts = (cut(lines, depth, rows, kind) for cut in (skinny_cut, wide_cut, fused_cut))
+    cut = next((cut for cut in cuts if cut is not None), None)
     if cut is None or not (TensorMap.takes(x_TD) and TensorMap.takes(weight_FD)):
         return None
     return cut if _usable(x_TD.device, cut) else None
@@ -84,6 +89,9 @@ def _launch(
     offset: float = 0.0,
 ) -> None:
     """`ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added."""
+    if isinstance(tiling, EightTiling):
+        launch(tiling, x_TD, weight_FD, (None, None), ends, eps, offset)
+        return
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, depth = x_TD.shape
     arguments = (TensorMap(x_TD, tiling.rows), _boxes(tiling, weight_FD), *ends)
@@ -91,7 +99,7 @@ def _launch(
     _program(tiling).launch(grid, *arguments, rows, outputs, depth, 1.0 / depth, eps, offset)
 
 
-def _boxes(tiling: CudaTiling, weight_FD: Tensor) -> TensorMap:
+def _boxes(tiling: SkinnyTiling | FusedTiling, weight_FD: Tensor) -> TensorMap:
     """Describe what a CTA loads at a time: few rows have a gate's lines beside those that it gates."""
     if isinstance(tiling, FusedTiling):
         return TensorMap(weight_FD, tiling.band)
@@ -99,6 +107,8 @@ def _boxes(tiling: CudaTiling, weight_FD: Tensor) -> TensorMap:
 
 
 def _program(tiling: CudaTiling) -> CudaProgram:
+    if isinstance(tiling, EightTiling):
+        return eight_program(tiling)
     return skinny_program(tiling) if isinstance(tiling, SkinnyTiling) else fused_program(tiling)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.eight.launch import launch
 from services.common.kernels.linear.eight.source import program_of
 from services.common.kernels.linear.eight.tiling import EightTiling, eight_cut
 from services.common.kernels.linear.int8_weight import Int8Weight
@@ -30,24 +31,8 @@ def multiply(
 
     `ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added.
     """
-    assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
-    (whole_TD, scale_T), (lines, depth) = rows, weight.shape
-    outputs = lines // tiling.halves
-    program_of(tiling).launch(
-        tiling.grid(len(whole_TD), outputs, _processors(whole_TD.device)), _pairs(whole_TD, tiling.rows),
-        _pairs(weight.whole_FD, tiling.band), weight.scale_F, scale_T, *ends, len(whole_TD), outputs, depth // 2,
-        1.0 / depth, eps, offset,
-    )  # fmt: skip
-
-
-def _pairs(whole_TD: Tensor, box_rows: int) -> TensorMap:
-    """Describe two numbers of eight bits as one of two bytes, which is what the copy engine is told of."""
-    return TensorMap(whole_TD.view(torch.bfloat16), box_rows)
-
-
-@cache
-def _processors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    whole_TD, scale_T = rows
+    launch(tiling, whole_TD, weight.whole_FD, (weight.scale_F, scale_T), ends, eps, offset)
 
 
 @cache

@@ -106,7 +106,7 @@ def linear_added(
     if cut is None:
         # The library's own sum with the stream is rounded once by some of its kernels and twice by others.
         total_TF = torch.empty_like(stream_TF) if keep else stream_TF
-        return begin_norm(_product(x_TD, weight_FD), stream_TF, total_TF, norm_F, squares_T, eps, offset), total_TF
+        return begin_norm(linear(x_TD, weight_FD), stream_TF, total_TF, norm_F, squares_T, eps, offset), total_TF
     total_TF, normed = _launch(Normed(x_TD), weight_FD, cut, eps, added=Sum(stream_TF, norm_F, squares_T, offset))
     return normed, total_TF
 

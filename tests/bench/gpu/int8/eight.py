@@ -10,10 +10,13 @@ SHARED_BYTES, PROCESSOR_BYTES, CTA_BYTES = 232_448, 233_472, 1024
 _MOST_STAGES = 12
 
 
-def fitted(kind: Kind, rows: int, band: int, subs: int, share: int = 1, ctas: int = 1) -> EightTiling:
+def fitted(
+    kind: Kind, rows: int, band: int, subs: int, share: int = 1, ctas: int = 1, across: int = 1, *, wide: bool = False
+) -> EightTiling:
     """Return a tiling with as many stages as fit."""
     room = min(SHARED_BYTES, PROCESSOR_BYTES // ctas - CTA_BYTES)
-    tilings = (EightTiling(rows, band, subs, stages, kind, share, ctas) for stages in range(_MOST_STAGES, 1, -1))
+    counts = range(_MOST_STAGES, 1, -1)
+    tilings = (EightTiling(rows, band, subs, stages, kind, share, ctas, across, wide) for stages in counts)
     return next(tiling for tiling in tilings if tiling.shared_bytes <= room)
 
 

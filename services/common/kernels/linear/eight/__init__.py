@@ -1,5 +1,6 @@
-"""Products of more than 64 rows by weights of eight bits, with what follows them in a block, in CUDA C++.
+"""Products of more than 64 rows, with what follows them in a block, in CUDA C++: CTAs take one tile after the other.
 
-Bytes for T rows: F D of weights, once where the CTAs that read the same lines run together, and T D for each band of
-lines. A row has the bits of the programs in Triton: whole numbers add up exactly, and the ends are the same.
+Weights have eight bits or are bfloat16, of e bytes. Bytes for T rows: F D e of weights, once where the CTAs that read
+the same lines run together, and T D e for each band of lines. A row has the bits of all other products: whole numbers
+add up exactly, others in order of depth, and the ends are the same.
 """

@@ -4,12 +4,13 @@
 struct Tiles {
   int parts, count, first, apart, steps, rank;
 
-  __device__ Tiles(int rows, int outputs, int depth, int rank)
-      : parts((rows + ROWS * SHARE - 1) / (ROWS * SHARE)), count(parts * ((outputs + BAND - 1) / BAND)),
-        first(int(blockIdx.x) / SHARE), apart(int(gridDim.x) / SHARE), steps(depth / (SUBS * SUB)), rank(rank) {}
+  __device__ Tiles(int rows, int outputs, int columns, int rank)
+      : parts((rows + ROWS * SHARE - 1) / (ROWS * SHARE)),
+        count(parts * ((outputs + BAND * ACROSS - 1) / (BAND * ACROSS))), first(int(blockIdx.x) / CLUSTER),
+        apart(int(gridDim.x) / CLUSTER), steps(columns / (SUBS * SUB)), rank(rank) {}
 
-  __device__ int line(int tile) const { return tile / parts * BAND; }
-  __device__ int row(int tile) const { return (tile % parts * SHARE + rank) * ROWS; }
+  __device__ int line(int tile) const { return (ACROSS > 1 ? tile / parts * ACROSS + rank / SHARE : tile / parts) * BAND; }
+  __device__ int row(int tile) const { return (tile % parts * SHARE + (ACROSS > 1 ? rank % SHARE : rank)) * ROWS; }
   // Steps of all of them.
   __device__ int total() const { return (count - first + apart - 1) / apart * steps; }
 };
@@ -30,21 +31,27 @@ struct Loader {
   __device__ void weights(int into) const {
     // Lines that several tiles of rows need are left for the later ones.
     const unsigned long long hint = tiles.parts > 1 ? USED : STREAMED;
+    const int row_part = ACROSS > 1 ? tiles.rank % SHARE : tiles.rank, line_part = ACROSS > 1 ? tiles.rank / SHARE : 0;
     expect_bytes(ring.full_at(into), LOADED);
 #pragma unroll
-    for (int part = 0; part < SUBS / SHARE; ++part) {
-      const int sub = tiles.rank * (SUBS / SHARE) + part;
+    for (int part = 0; part < OWN_SUBS; ++part) {
+      const int sub = (SUBS % SHARE ? 0 : row_part * OWN_SUBS) + part, cut = CUTS > 1 ? row_part * LINE_BOX : 0;
 #pragma unroll
-      for (int half = 0; half < HALVES; ++half)
-        load<(SHARE > 1)>(ring.weight(into, sub) + half * HALF * SUB_BYTES, weight_map, (step * SUBS + sub) * SUB,
-                          line + half * outputs, ring.full_at(into), (1u << SHARE) - 1, hint);
+      for (int own = 0; own < OWN_HALVES; ++own) {
+        const int half = (OWN_HALVES < HALVES ? row_part : 0) + own;
+        load<(SHARE > 1)>(ring.weight(into, sub) + half * HALF * SUB_BYTES + cut * SUB_BYTES, weight_map,
+                          (step * SUBS + sub) * SUB, line + half * outputs + cut, ring.full_at(into),
+                          ((1u << SHARE) - 1) << line_part * SHARE, hint);
+      }
     }
   }
 
   __device__ void rows(int into) const {
+    const int row_part = tiles.rank % SHARE, first = ACROSS > 1 ? tiles.rank / SHARE * ROW_BOX : 0;
 #pragma unroll
     for (int sub = 0; sub < SUBS; ++sub)
-      load<false>(ring.x(into, sub), x_map, (step * SUBS + sub) * SUB, row, ring.full_at(into), 0, USED);
+      load<(ACROSS > 1)>(ring.x(into, sub) + first * SUB_BYTES, x_map, (step * SUBS + sub) * SUB, row + first,
+                         ring.full_at(into), EVERY_SHARE << row_part, USED);
   }
 
   // Weights do not come from the kernel before, so the first ones are asked for while it drains.

@@ -1,8 +1,10 @@
-// x[rows, depth] @ weight[lines, depth]^T of whole numbers in eight bits, their scales, and what follows the product.
+// x[rows, depth] @ weight[lines, depth]^T of bfloat16, or of whole numbers in eight bits with scales, and what follows the
+// product.
 //
-// Sums are whole numbers, so they are exact. A CTA takes one tile after the other, and streams its lines of the weight and
-// its rows of x through a ring of stages in shared memory, which is filled on while a tile ends. The build puts the other
-// files in front of this one. Both matrices are described as pairs of numbers, so `pairs` is half their depth.
+// Every sum is one accumulator in order of depth, and sums of whole numbers are exact. A CTA takes one tile after the other,
+// and streams its lines of the weight and its rows of x through a ring of stages in shared memory, which is filled on while a
+// tile ends. The build puts the other files in front of this one. Both matrices are described as numbers of two bytes, of
+// which a row has `columns`: whole numbers as pairs.
 
 // Where a warpgroup is in the ring, and how many steps of its tiles find no stage in it yet.
 struct Turn {
@@ -20,14 +22,17 @@ __device__ __forceinline__ void release(Loader& loader, Turn& turn, int lane) {
   if (turn.later-- <= 0) return;
   const bool first = turn.stage == 0;
   const int stage = first ? STAGES - 1 : turn.stage - 1;
-  if (lane < SHARE) arrive_at(loader.ring.empty_at(stage), lane);
+  // Those that load lines or rows for this one.
+  const int rank = loader.tiles.rank;
+  const bool loads = SHARE == 1 || ACROSS == 1 || lane / SHARE == rank / SHARE || lane % SHARE == rank % SHARE;
+  if (lane < CLUSTER && loads) arrive_at(loader.ring.empty_at(stage), lane);
   if constexpr (BESIDE) {
     if (threadIdx.x == 0) loader.next(stage, turn.parity ^ first);
     __syncwarp();
   }
 }
 
-__device__ __forceinline__ void sum_up(int (&sums)[LINES / 2], Loader& loader, Turn& turn, int group, int lane) {
+__device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], Loader& loader, Turn& turn, int group, int lane) {
 #pragma unroll
   for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
   hold(sums);
@@ -43,10 +48,10 @@ __device__ __forceinline__ void sum_up(int (&sums)[LINES / 2], Loader& loader, T
   release(loader, turn, lane);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHARE, 1, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLUSTER, 1, 1)
     product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const float* line_scales,
             const float* row_scales, unsigned short* out, unsigned short* scaled, const unsigned short* stream,
-            const unsigned short* norm, const long long* squares, unsigned long long* added, int rows, int outputs, int pairs,
+            const unsigned short* norm, const long long* squares, unsigned long long* added, int rows, int outputs, int columns,
             float inverse_depth, float eps, float offset) {
   extern __shared__ unsigned char memory[];
   // From lane 0, so that the compiler knows it to be the same in a warp.
@@ -55,10 +60,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
   asm volatile("" : "+r"(begin));  // kept, not computed at every use
   const Ring ring{begin, begin + STAGES * STAGE, begin + STAGES * STAGE + STAGES * 8};
   const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
-  const Tiles tiles(rows, outputs, pairs, SHARE > 1 ? int(cluster_rank()) : 0);
+  const Tiles tiles(rows, outputs, columns, CLUSTER > 1 ? int(cluster_rank()) : 0);
   const int total = tiles.total();
   allow_next();
-  begin_ring(ring, SHARE * GROUPS * 4);
+  begin_ring(ring, FED * GROUPS * 4);
 
   Loader loader{ring, &x_map, &weight_map, tiles, outputs};
   if (warp == GROUPS * 4) {
@@ -76,13 +81,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(SHA
       unsigned streams[LINES / 4], norms[LINES / 8];
       scales.read(line_scales, row_scales, ends, row, line, lane);
       if constexpr (KIND == ADDED && EARLY) read_beside(ends, row, line, lane, streams, norms);
-      int sums[LINES / 2];
+      Sum sums[LINES / 2];
       sum_up(sums, loader, turn, group, lane);
       if constexpr (KIND == PLAIN) {
         end_plain(sums, scales, ends, row, line, lane);
       } else {
         float results[LINES / 2];
-        scales.apply_all(sums, results, lane);
+        apply_all(sums, scales, results, lane);
         if constexpr (KIND == GATED) end_gated(results, ends, row, line, lane);
         if constexpr (KIND == ADDED && !EARLY) {
           read_beside(ends, row, line, lane, streams, norms);

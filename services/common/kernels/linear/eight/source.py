@@ -8,10 +8,11 @@ from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.linear.cuda import FOLDER
 from services.common.kernels.linear.eight.tiling import EightTiling
 
-_FILES = (
+_BEFORE = (
     "sizes.cu", "asynchronous.cu", "bfloat16.cu", "primitives.cu", "multiply.cu", "loader.cu", "arithmetic.cu",
-    "ends.cu", "scales.cu", "product.cu",
+    "ends.cu",
 )  # fmt: skip
+_AFTER = ("plain.cu", "product.cu")
 _OWN = Path(__file__).parent
 _FUSED = _OWN.parent / "fused"
 """Has the ends of a product, and how a warpgroup multiplies."""
@@ -21,10 +22,11 @@ def source_of(tiling: EightTiling) -> str:
     """Return what a compiler is given; it includes nothing."""
     sizes = defined(
         rows=tiling.rows, band=tiling.band, subs=tiling.subs, stages=tiling.stages, share=tiling.share,
-        ctas=tiling.ctas, kind=int(tiling.kind),
+        across=tiling.across, ctas=tiling.ctas, wide=int(tiling.wide), kind=int(tiling.kind),
     )  # fmt: skip
-    instruction = wgmma("mma", tiling.lines, registers=False, kind="s8")
-    return "\n".join((sizes, instruction, read(_FILES, _OWN, _FUSED, FOLDER)))
+    instruction = wgmma("mma", tiling.lines, registers=False, kind="bf16" if tiling.wide else "s8")
+    files = *_BEFORE, "unscaled.cu" if tiling.wide else "scales.cu", *_AFTER
+    return "\n".join((sizes, instruction, read(files, _OWN, _FUSED, FOLDER)))
 
 
 @cache

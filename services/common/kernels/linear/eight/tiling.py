@@ -1,25 +1,29 @@
-"""How products of more than 64 rows by weights of eight bits are divided among CTAs, by measurement."""
+"""How products of more than 64 rows are divided among CTAs; by measurement, those by weights of eight bits."""
 
 from typing import NamedTuple
 
 from services.common.kernels.linear.cuda import Kind
 
-SUB = 128
-"""Inputs of a swizzled row: stages are multiples of it deep."""
+SUB, WIDE_SUB = 128, 64
+"""Inputs of a swizzled row, in eight bits and in bfloat16: stages are multiples of it deep."""
 LEAST_ROWS = 65
+STORED_LINES = 4
+"""Results that a thread stores at a time, of a gated weight half as many."""
+_SUB_BYTES = 128
 _BARRIER_BYTES, _ALIGNMENT = 8, 1024
 _GROUP_ROWS, _GROUP_THREADS, _WARP_THREADS = 64, 128, 32
 _LOADING_ROWS = 128
-_STORED_LINES = 4
-"""Results that a thread stores at a time, of a gated weight half as many."""
+_PAIR, _GROUPED = 2, 16
+"""CTAs of a cluster that finds room anywhere, and multiprocessors next to one another that larger clusters fill."""
 _SWIZZLED_LINES, _FEW_LINES, _INSTRUCTION_LINES = 8, 24, 16
 
 
 class EightTiling(NamedTuple):
-    """Rows and lines of a tile (of a gated weight in each half), 128s of depth in a stage, stages, and what follows.
+    """Rows and lines of a tile (of a gated weight in each half), swizzled rows of a stage, stages, and what follows.
 
-    `share` CTAs have the same lines and load them for one another; a multiprocessor has room for `ctas`. None of it
-    changes a bit: whole numbers add up exactly.
+    `share` CTAs of a cluster have the same lines, `across` CTAs the same rows; they load them for one another. A
+    multiprocessor has room for `ctas`. `wide` numbers are bfloat16. None of it changes a bit: every sum is one
+    accumulator in order of depth.
     """
 
     rows: int
@@ -29,6 +33,8 @@ class EightTiling(NamedTuple):
     kind: Kind = Kind.PLAIN
     share: int = 1
     ctas: int = 1
+    across: int = 1
+    wide: bool = False
 
     @property
     def halves(self) -> int:
@@ -37,15 +43,36 @@ class EightTiling(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """Of a matrix instruction, which takes any eight up to 24, and 16s above."""
+        """Of a matrix instruction, which takes eights; of whole numbers 16s above 24."""
         lines = self.halves * _rounded(self.band, _SWIZZLED_LINES)
-        return lines if lines <= _FEW_LINES else _rounded(lines, _INSTRUCTION_LINES)
+        return lines if self.wide or lines <= _FEW_LINES else _rounded(lines, _INSTRUCTION_LINES)
 
     @property
     def shared_bytes(self) -> int:
         """Of a CTA: stages, two barriers for each, and what aligning the first costs."""
-        stage = self.subs * (self.rows + self.lines) * SUB
+        stage = self.subs * (self.rows + self.lines) * _SUB_BYTES
         return self.stages * (stage + 2 * _BARRIER_BYTES) + _ALIGNMENT
+
+    @property
+    def depth(self) -> int:
+        """Inputs of a stage, of which a product's depth is a multiple."""
+        return self.subs * (WIDE_SUB if self.wide else SUB)
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.share * self.across
+
+    @property
+    def line_box(self) -> int:
+        """Lines that a CTA loads at a time: all of a band, or its part where a stage has too few bands to hand out."""
+        whole = self.subs % self.share == 0 or self.halves % self.share == 0
+        return self.band if whole else _rounded(self.band, _SWIZZLED_LINES) // self.share
+
+    @property
+    def row_box(self) -> int:
+        """Rows that a CTA loads at a time."""
+        return self.rows // self.across
 
     @property
     def threads(self) -> int:
@@ -54,11 +81,13 @@ class EightTiling(NamedTuple):
 
     def tiles(self, rows: int, outputs: int) -> int:
         """Return how many tiles clusters have to take."""
-        return -(-rows // (self.rows * self.share)) * -(-outputs // self.band)
+        return -(-rows // (self.rows * self.share)) * -(-outputs // (self.band * self.across))
 
     def grid(self, rows: int, outputs: int, processors: int) -> tuple[int, int]:
         """Return the CTAs: no more than run at once, each of which takes one tile after the other."""
-        return min(self.tiles(rows, outputs), processors * self.ctas // self.share) * self.share, 1
+        if self.cluster > _PAIR:
+            processors -= processors % _GROUPED
+        return min(self.tiles(rows, outputs), processors * self.ctas // self.cluster) * self.cluster, 1
 
 
 HEAD_LINES = 24_576
@@ -114,7 +143,7 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {
 
 def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> EightTiling | None:
     """Return how a product is cut; None where none was measured, or Triton was quicker."""
-    if rows < LEAST_ROWS or depth % SUB or lines % _STORED_LINES:
+    if rows < LEAST_ROWS or depth % SUB or lines % STORED_LINES:
         return None
     cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind), {})
     return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)

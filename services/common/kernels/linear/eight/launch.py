@@ -1,0 +1,37 @@
+"""How the kernel of a tiling is launched."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.cuda_program import TensorMap
+from services.common.kernels.linear.eight.source import program_of
+from services.common.kernels.linear.eight.tiling import EightTiling
+
+
+def launch(
+    tiling: EightTiling, x_TD: Tensor, weight_FD: Tensor, scales: tuple[Tensor | None, Tensor | None],
+    ends: tuple[Tensor | None, ...], eps: float, offset: float,
+) -> None:  # fmt: skip
+    """Multiply bfloat16 rows, or whole ones of eight bits with `scales` of lines and rows, and end the product.
+
+    `ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added.
+    """
+    assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
+    rows, (lines, depth) = len(x_TD), weight_FD.shape
+    outputs, x, weight = lines // tiling.halves, _described(x_TD), _described(weight_FD)
+    program_of(tiling).launch(
+        tiling.grid(rows, outputs, _processors(x_TD.device)), TensorMap(x, tiling.row_box),
+        TensorMap(weight, tiling.line_box), *scales, *ends, rows, outputs, x.shape[1], 1.0 / depth, eps, offset,
+    )  # fmt: skip
+
+
+def _described(matrix: Tensor) -> Tensor:
+    """Take two numbers of eight bits for one of two bytes, which is what the copy engine is told of."""
+    return matrix.view(torch.bfloat16) if matrix.element_size() == 1 else matrix
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
