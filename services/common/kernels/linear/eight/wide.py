@@ -3,7 +3,36 @@
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.eight.tiling import LEAST_ROWS, STORED_LINES, EightTiling
 
-MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling | None]] = {}
+MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling | None]] = {
+    (2560, 4096, Kind.ADDED): {
+        128: None,
+        192: EightTiling(64, 64, 2, 7, Kind.ADDED, across=4, wide=True),
+        288: None,
+        320: EightTiling(64, 120, 1, 9, Kind.ADDED, wide=True),
+    },
+    (2560, 4096, Kind.PLAIN): {
+        896: None,
+        1024: EightTiling(128, 160, 1, 6, share=2, wide=True),
+    },
+    (19456, 2560, Kind.GATED): {
+        128: None,
+        192: EightTiling(192, 76, 1, 5, Kind.GATED, wide=True),
+        288: None,
+        384: EightTiling(192, 76, 1, 5, Kind.GATED, share=2, wide=True),
+        448: None,
+        512: EightTiling(128, 100, 1, 5, Kind.GATED, wide=True),
+        640: None,
+        768: EightTiling(128, 112, 1, 5, Kind.GATED, share=2, wide=True),
+        896: None,
+        1024: EightTiling(128, 120, 1, 4, Kind.GATED, across=2, wide=True),
+    },
+    (2560, 9728, Kind.PLAIN): {
+        192: None,
+        256: EightTiling(64, 80, 1, 12, share=2, wide=True),
+        896: None,
+        1024: EightTiling(128, 160, 1, 6, across=2, wide=True),
+    },
+}
 """The quickest found on an H200, by lines, depth and what follows, for up to so many rows; None where others were."""
 
 

@@ -34,10 +34,6 @@ __device__ __forceinline__ void clear(Pair& pair, int warp, int lane) {
   }
 }
 
-__device__ __forceinline__ void prefetch_line(const half_t* from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-}
-
 // Goes from row to row of what is kept and, behind it, of the span; a lane has four neighbours of a row as projected.
 struct Walk {
   const half_t* from;
@@ -123,15 +119,6 @@ struct Run {
   }
 };
 
-// Brings what a warp needs of the next sequence into the second cache: a lane has half of a row, or what gates one.
-__device__ __forceinline__ void prefetch_rows(const Span& span, int start, int reach, int place, int part, bool any, int warp,
-                                              int lane) {
-  const int row = warp / 4 * BLOCK + lane / 2 + 1 - TAPS, behind = start + lane;
-  if (any && start + row >= 0 && start + row < reach)
-    prefetch_line(span.row(start + row, place + row) + span.channel(part) + lane % 2 * PANEL);
-  if (warp == WARPS - 1 && behind < reach) prefetch_line(span.row(behind, place + lane) + span.gates);
-}
-
 // Rows of which a query or a key is no number count as absent.
 __device__ __forceinline__ void clear_ill(Pair& pair, int turn, int warp, int lane) {
   Block block(pair, 0, turn);
@@ -190,7 +177,6 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
   int start = item.folded;
   const Span first = span_of(round, item, sequence);
   const Taps taps(first, conv, stride, 2 + round.count, warp, lane);
-  prefetch_rows(first, start, item.length + round.width, start % round.ring_rows, part, any, warp, lane);
   clear(pair, warp, lane);
   taps.store(pair, 2 + round.count, warp, lane);
   await_previous();
@@ -210,18 +196,17 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     if (!moves) {
       start = next.folded, item = next, sequence += gridDim.y;
       span = span_of(round, item, min(sequence, round.batch - 1));
-      if (sequence < round.batch)
-        prefetch_rows(span, start, item.length + round.width, start % round.ring_rows, part, any, warp, lane);
     } else
       start += BLOCK;
     meet(OF_ROWS);
     clear_ill(pair, turn, warp, lane);
     solve(pair, round.count, run.real, read, moves, turn, warp, lane);
     const bool more = sequence < round.batch;
-    // Where no block is left it has no rows; what it is made of is always set, so that nothing of the last one is kept.
+    hand_over(pair, 0, read, moves, turn, warp, lane);
+    // Behind the first hand-over, whose fence would wait for these rows. Where no block is left it has no rows; what it is
+    // made of is always set, so that nothing of the last one is kept.
     run = Run(span, start, more ? item.length + round.width : start, start % round.ring_rows, part, any, own_gate, warp, lane);
-#pragma unroll 1
-    for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
+    if (round.count > 1) hand_over(pair, 1, read, moves, turn, warp, lane);
     if (!more) break;
     meet(OF_ROWS);
   }

@@ -38,16 +38,14 @@ __device__ __forceinline__ void take_columns(unsigned columns, float (&x)[COUNT]
   }
 }
 
-// Where the states of the next head and of the one behind it lie; nothing where there is none.
+// Where the state of the next head lies; nothing where there is none.
 struct Ahead {
-  const float *state, *beyond;
+  const float* state;
   bool there;
 };
 
-__device__ __forceinline__ void ask_ahead(unsigned columns, const Ahead& ahead, int warp, int lane) {
-  if (!ahead.state) return;
-  ask_state(columns, ahead.state, ahead.there, lane);
-  if (warp == 0 && lane == 0 && ahead.beyond) prefetch(ahead.beyond);
+__device__ __forceinline__ void ask_ahead(unsigned columns, const Ahead& ahead, int lane) {
+  if (ahead.state) ask_state(columns, ahead.state, ahead.there, lane);
 }
 
 // One head's state meets one block. What is next is asked for as soon as its place is free.
@@ -68,7 +66,7 @@ __device__ __forceinline__ void meet_block(Block& block, unsigned columns, float
     operands.take(x);
   }
   __syncwarp();
-  if (first && last) ask_ahead(columns, ahead, warp, lane);
+  if (first && last) ask_ahead(columns, ahead, lane);
   await_phase(full, parity);
   if (last) return read_last(block, operands, column, lane);
   float found[LINES / 2], x[DIM / 2];
@@ -83,7 +81,7 @@ __device__ __forceinline__ void meet_block(Block& block, unsigned columns, float
 #pragma unroll
   for (int number = 0; number < DIM / 2; ++number) aside[number] = x[number];
   __syncwarp();
-  if (first) ask_ahead(columns, ahead, warp, lane);
+  if (first) ask_ahead(columns, ahead, lane);
 }
 
 __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, float* states, const half_t* norm, half_t* out,
@@ -96,7 +94,7 @@ __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, f
   const size_t slot_size = (size_t)round.heads * (DIM * DIM);
   Item item(round, sequence);
   const float* first = own_states + item.slot * slot_size;
-  ask_ahead(columns, {first, round.count > 1 ? first + DIM * DIM : nullptr, item.folded > 0}, warp, lane);
+  ask_ahead(columns, {first, item.folded > 0}, lane);
   await_previous();
 #pragma unroll 1
   for (; sequence < round.batch; sequence += gridDim.y) {
@@ -110,8 +108,7 @@ __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, f
       for (int own = 0; own < round.count; ++own) {
         float* state = own_states + item.slot * slot_size + own * (DIM * DIM);
         const bool same = own + 1 < round.count;
-        const float* beyond = same ? behind : round.count > 1 && behind ? behind + DIM * DIM : nullptr;
-        const Ahead ahead{same ? state + DIM * DIM : behind, beyond, (same ? item.folded : next.folded) > 0};
+        const Ahead ahead{same ? state + DIM * DIM : behind, (same ? item.folded : next.folded) > 0};
         Block block(pair, own, turn, true);
         Span span = span_of(round, item, sequence);
         span.head += own;
