@@ -30,6 +30,7 @@ struct Walk {
   __device__ __forceinline__ void ask(float (&scores)[TOKENS / 2], const Ring& ring, int tile) const {
     await_phase(ring.full_at(), ring.parity);
     if (tile * TOKENS + TOKENS > item.span.seen()) clear_behind(ring.values(), tile);
+    begin_turn(group);
     ask_scores(scores, queries, ring.keys());
   }
 
@@ -82,14 +83,17 @@ struct Walk {
       ends.leave(part, item, tile - 1, size, row, lane);
   }
 
-  // The scores of a tile are computed before the values of the one before it are added, and weighed meanwhile.
-  __device__ __forceinline__ void run(Part& part, Ring& ring) const {
+  // The scores of a tile are computed before the values of the one before it are added, and weighed meanwhile. Something is
+  // looked up while the last products run.
+  template <typename Look>
+  __device__ __forceinline__ void run(Part& part, Ring& ring, const Look& look_up) const {
     Part whole;
     float scores[TOKENS / 2], higher[2], fade[2];
     unsigned weights[TOKENS / 16][4];
     part.clear(), whole.clear();
     ask(scores, ring, begin);
     end_products();
+    end_turn(group);
     await_products<0>();
     hold(scores);
     int edge = (begin / size + 1) * size;
@@ -103,6 +107,7 @@ struct Walk {
       end_products();
       ask_values(part.sum, weights, own(values));
       end_products();
+      end_turn(group);
       add_mass(part.mass, weights);
       await_products<1>();
       hold(scores);
@@ -119,6 +124,7 @@ struct Walk {
     ask_values(part.sum, weights, own(ring.values()));
     end_products();
     add_mass(part.mass, weights);
+    look_up();
     await_products<0>();
     hold(part.sum);
     if (lane == 0) arrive(ring.empty_at());
@@ -135,16 +141,19 @@ struct Walk {
   }
 };
 
-// Rows behind the last one are zero. Warpgroups that share rows copy some panels each, when all have multiplied those before.
+// Rows behind the last one are zero; a warp copies the rows that it multiplies, two at a time. Warpgroups that share rows copy
+// some panels each, when all have multiplied those before.
 __device__ __forceinline__ void ask_queries(unsigned to, const unsigned short* q, const Ends& ends, const Item& item, int group) {
-  const int own = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS + threadIdx.x % THREADS / 2, row = item.span.first_row + own;
-  const bool there = row < item.span.rows();
-  const unsigned short* from = q + (there ? ends.line(item, row) : 0) * SIZE;
+  constexpr int EIGHTS = COLUMNS / 8, ROWS_EACH = 32 / EIGHTS;
+  const int lane = threadIdx.x % 32, eight = ends.column / 8 + lane % EIGHTS;
+  const int first = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS + threadIdx.x % THREADS / 32 * 16 + lane / EIGHTS;
   if constexpr (COLUMN_GROUPS > 1) sync_threads(1 + GROUPS, GROUPS * THREADS);
 #pragma unroll
-  for (int part = 0; part < COLUMNS / 16; ++part) {
-    const int eight = ends.column / 8 + threadIdx.x % 2 * (COLUMNS / 16) + part;
-    copy_shared(to + eight / 8 * QUERY_PANEL + own * PANEL_BYTES + ((eight % 8 ^ own % 8) << 4), from + eight * 8, there);
+  for (int part = 0; part < 16 / ROWS_EACH; ++part) {
+    const int own = first + part * ROWS_EACH, row = item.span.first_row + own;
+    const bool there = row < item.span.rows();
+    const unsigned short* from = q + (there ? ends.line(item, row) : 0) * SIZE + eight * 8;
+    copy_shared(to + eight / 8 * QUERY_PANEL + own * PANEL_BYTES + ((eight % 8 ^ own % 8) << 4), from, there);
   }
 }
 
@@ -169,7 +178,8 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   Order& order = *reinterpret_cast<Order*>(memory + (barriers + 2 * ITEMS * STAGES * 8 - shared_address(memory)));
   // A long item and a short one share a multiprocessor.
   const int ctas = gridDim.x, worker = own ? 2 * ctas - 1 - (int)blockIdx.x : (int)blockIdx.x;
-  Items items{lengths, reaches, nullptr, pairs / kv_heads, kv_heads, columns * BLOCK, width, programs, worker, ITEMS * ctas};
+  Items items{lengths, reaches, nullptr,          pairs / kv_heads, kv_heads, columns * BLOCK,
+              width,   ALONE ? 1 : programs, worker, ITEMS * ctas};
   if (items.count() > ctas && items.lines() <= SORTED) {
     order.sort(items);
     items.order = order.lines;
@@ -188,15 +198,16 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
     return;
   }
   if constexpr (GROUPS > 1) take_registers<232>();
+  Lead lead = items.lead(min(items.index(0), items.count() - 1));
+  Item next = items.item(lead);
   await_previous();
   const Ends ends{partial, sums, out, kv_heads, programs, parts, group % COLUMN_GROUPS * COLUMNS};
   const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
-  Item next = items.at(min(items.index(0), items.count() - 1));
+  if (group == GROUPS - 1) end_turn(group);
   ask_queries(queries, q, ends, next, group);
   for (int round = 0; items.index(round) < items.count(); ++round) {
     const Item item = next;
     const bool more = items.index(round + 1) < items.count();
-    if (more) next = items.at(items.index(round + 1));
     const int least = item.least(), most = item.most(), row = item.span.first_row + in_tile + warp % 4 * 16 + lane / 4;
     await_queries(group);
     for (int size = least; size <= most; size += max(most - least, 1)) {
@@ -204,8 +215,18 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
       const bool empty = tiles.begin >= tiles.end;
       Part part;
       const Walk walk{ends, item, queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane, scale};
-      if (!empty) walk.run(part, ring);
-      if (size == most && more) ask_queries(queries, q, ends, next, group);
+      const bool ends_item = size == most && more;
+      const auto look_up = [&] {
+        if (ends_item) lead = items.lead(items.index(round + 1));
+      };
+      if (empty)
+        look_up();
+      else
+        walk.run(part, ring, look_up);
+      if (ends_item) {
+        next = items.item(lead);
+        ask_queries(queries, q, ends, next, group);
+      }
       if (!empty) walk.end(part);
     }
   }

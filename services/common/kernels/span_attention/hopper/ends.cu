@@ -33,13 +33,36 @@ struct Ends {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int own = row + half * 8;
-      if (own >= item.span.rows() || item.span.split(own) != size) continue;
+      const bool there = own < item.span.rows() && item.span.split(own) == size;
+      if (!__any_sync(~0u, there)) continue;
       const float by = part.mass[half] > 0.f ? part.mass[half] : 1.f;
-      unsigned short* to = out + line(item, own) * SIZE + column + lane % 4 * 2;
+      unsigned short* to = out + (there ? line(item, own) : 0) * SIZE + column + lane % 4 * 8;
 #pragma unroll
-      for (int eight = 0; eight < COLUMNS / 8; ++eight)
-        *reinterpret_cast<unsigned*>(to + eight * 8) =
-            pair_of(quotient(part.sum[eight * 4 + half * 2], by), quotient(part.sum[eight * 4 + half * 2 + 1], by));
+      for (int eight = 0; eight < COLUMNS / 8; eight += 4) {
+        unsigned pairs[4];
+#pragma unroll
+        for (int each = 0; each < 4; ++each) {
+          const int number = (eight + each) * 4 + half * 2;
+          pairs[each] = pair_of(quotient(part.sum[number], by), quotient(part.sum[number + 1], by));
+        }
+        turn(pairs, lane);
+        if (there) *reinterpret_cast<uint4*>(to + eight * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+      }
+    }
+  }
+
+  // Four lanes have a pair of each of four eights; then each has an eight, and stores it at once.
+  static __device__ __forceinline__ void turn(unsigned (&pairs)[4], int lane) {
+#pragma unroll
+    for (int apart = 1; apart < 4; apart *= 2) {
+      const bool upper = lane & apart;
+#pragma unroll
+      for (int each = 0; each < 4; ++each) {
+        if (each & apart) continue;
+        const unsigned got = __shfl_xor_sync(~0u, upper ? pairs[each] : pairs[each + apart], apart);
+        pairs[each] = upper ? got : pairs[each];
+        pairs[each + apart] = upper ? pairs[each + apart] : got;
+      }
     }
   }
 };

@@ -40,6 +40,17 @@ __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// Warpgroups that share tiles ask for products in turn: what one weighs then hides behind the products of the other.
+constexpr bool TAKE_TURNS = ITEMS == 1 && GROUPS > 1;
+constexpr int FIRST_TURN = 2 + GROUPS;
+__device__ __forceinline__ void begin_turn(int group) {
+  if constexpr (TAKE_TURNS) asm volatile("bar.sync %0, %1;" ::"r"(FIRST_TURN + group), "n"(GROUPS * THREADS) : "memory");
+}
+__device__ __forceinline__ void end_turn(int group) {
+  if constexpr (TAKE_TURNS)
+    asm volatile("bar.arrive %0, %1;" ::"r"(FIRST_TURN + (group + 1) % GROUPS), "n"(GROUPS * THREADS) : "memory");
+}
+
 // Warpgroups that multiply take registers which one that loads gives up.
 template <int COUNT>
 __device__ __forceinline__ void give_registers() {

@@ -57,6 +57,12 @@ struct Item {
   __device__ __forceinline__ int most() const { return span.split(span.last_row()); }
 };
 
+// What is read to know an item: asked for early, its lengths are at hand when the item begins.
+struct Lead {
+  int sequence, head, program, first_row;
+  long long length, reach;
+};
+
 // All items, of which a CTA, or each of its warpgroups, takes one after another: in every other round from the other end, so
 // that those who began with long ones go on with short ones. A line is as many rows of a sequence, of all heads.
 struct Items {
@@ -75,32 +81,43 @@ struct Items {
   __device__ __forceinline__ int count() const { return lines() * kv_heads; }
 
   // Later rows see more, and come first.
-  __device__ __forceinline__ Item of_line(int line, int head) const {
+  __device__ __forceinline__ Lead lead_of(int line, int head) const {
     const int sequence = line % sequences, rest = line / sequences;
-    const int reach = min((int)reaches[sequence], room + width);
-    const Span span{min((int)lengths[sequence], room), min(reach, room), width, (tiles() - 1 - rest / programs) * ROWS};
-    return Item{sequence, head, rest % programs, span};
+    const int first_row = (tiles() - 1 - rest / programs) * ROWS;
+    return {sequence, head, rest % programs, first_row, lengths[sequence], reaches[sequence]};
   }
-  __device__ __forceinline__ Item at(int index) const {
+  __device__ __forceinline__ Lead lead(int index) const {
     const int line = index / kv_heads;
-    return of_line(order ? order[line] : line, index % kv_heads);
+    return lead_of(order ? order[line] : line, index % kv_heads);
   }
+  __device__ __forceinline__ Item item(const Lead& lead) const {
+    const int reach = min((int)lead.reach, room + width);
+    return {lead.sequence, lead.head, lead.program,
+            Span{min((int)lead.length, room), min(reach, room), width, lead.first_row}};
+  }
+  __device__ __forceinline__ Item at(int index) const { return item(lead(index)); }
 };
 
 // Lines in the order of what they see, the longest first: workers that take several items have about equal shares then.
 struct Order {
-  int seen[SORTED];
+  int keys[SORTED];  // no two are alike: those that see as much stay in their order
   unsigned short lines[SORTED];
 
+  // A warp finds the places of some lines: each lane compares with every 32nd of the others.
   __device__ __forceinline__ void sort(const Items& items) {
-    const int count = items.lines();
-    for (int line = threadIdx.x; line < count; line += blockDim.x) seen[line] = items.of_line(line, 0).span.seen();
+    const int count = items.lines(), lane = threadIdx.x % 32;
+    for (int line = threadIdx.x; line < SORTED; line += blockDim.x)
+      keys[line] = line < count ? items.item(items.lead_of(line, 0)).span.seen() * SORTED + SORTED - 1 - line : -1;
     __syncthreads();
-    for (int line = threadIdx.x; line < count; line += blockDim.x) {
+    int others[SORTED / 32];
+#pragma unroll
+    for (int each = 0; each < SORTED / 32; ++each) others[each] = keys[each * 32 + lane];
+    for (int line = threadIdx.x / 32; line < count; line += blockDim.x / 32) {
+      const int key = keys[line];
       int before = 0;
-      for (int other = 0; other < count; ++other)
-        before += seen[other] > seen[line] || (seen[other] == seen[line] && other < line);
-      lines[before] = line;
+#pragma unroll
+      for (int each = 0; each < SORTED / 32; ++each) before += __popc(__ballot_sync(~0u, others[each] > key));
+      if (lane == 0) lines[before] = line;
     }
   }
 };
