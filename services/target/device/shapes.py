@@ -15,6 +15,8 @@ SHORT_POSITIONS = 1024
 
 _WIDTHS_ON_CPU = (32, 64, 96)
 _WIDTHS_IN_ORDER = (32, 128, 512, 2048)
+_HALVED_FROM = 16
+"""Rows of a round from which on there are buckets between powers of two."""
 _SEGMENT, _COUNTS = 64, (1, 4, 8, 16, 24, 32, 40, 48, 56)
 _WHOLE_WIDTHS, _WHOLE_COUNTS = (128, 512), (2, 4, 8, 16, 32)
 
@@ -56,10 +58,15 @@ class WholePack(PackShape):
 
 
 def buckets_of(slots: int) -> tuple[int, ...]:
-    """How many rows a captured round may have: powers of two, until all slots fit."""
+    """How many rows a captured round may have, until all slots fit: powers of two, and of many rows the halves between.
+
+    Where requests that began together end one by one, their rounds have half as many rows of padding.
+    """
     buckets = [1]
     while buckets[-1] < slots:
-        buckets.append(2 * buckets[-1])
+        power = 1 << (buckets[-1].bit_length() - 1)
+        halfway = power + power // 2
+        buckets.append(halfway if power >= _HALVED_FROM and buckets[-1] < halfway else 2 * power)
     return tuple(buckets)
 
 
