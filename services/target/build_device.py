@@ -33,7 +33,8 @@ from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferConstants
 from services.target.drafting.shared_weights import SharedWeights
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
-from services.target.scheduling.width.width import FixedWidth, WidthPolicy, adaptive_policy
+from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
+from services.target.scheduling.width.width import adaptive_policy
 from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import MemoryBudget, MemoryTerms, plan_memory

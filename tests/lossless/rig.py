@@ -28,7 +28,7 @@ from services.target.device.shapes import PackShape, RunnerSettings, WholePack
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
-from services.target.scheduling.width.width import FixedWidth
+from services.target.scheduling.width.policy import FixedWidth
 
 GENERATION = 7
 

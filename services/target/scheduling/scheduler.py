@@ -26,7 +26,7 @@ from services.target.scheduling.preemption import Grown, grow_rows
 from services.target.scheduling.slots import SlotTable
 from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
 from services.target.scheduling.waiting import AGEING_S, WaitingQueue, order_of
-from services.target.scheduling.width.width import WidthPolicy
+from services.target.scheduling.width.policy import WidthPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import torch
 
 from services.target.__main__ import main as target_main
 from services.target.device.synthetic import SyntheticAcceptance
-from services.target.scheduling.width.width import AdaptiveWidth, WidthPolicy, adaptive_policy
+from services.target.scheduling.width.policy import WidthPolicy
+from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
 from tests.bench.gpu.shapes import rates_of
 
 VARIABLE = "BENCH_SCHEDULE"

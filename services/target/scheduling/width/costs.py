@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
 from statistics import median
 
-_SHARED_RATE = 0.1
-_CELL_RATE = 0.02
+_LEVEL_RATE = 0.1
+_CELL_RATE = 0.1
+_AGAIN_RATE = 0.5
 FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
@@ -16,8 +17,10 @@ class CostTable:
 
     The first served rounds of a cell replace its figure by whole rounds. Until then it looks too cheap: by the draft,
     which widths have in common, so the last one that was served corrects those that were not, of its bucket first.
-    A served round moves the level of its whole bucket quickly and its own cell slowly. A growing context or a busy
-    machine changes all widths alike; widths that were not run lately must not look cheap for that.
+    A growing context or a busy machine changes all widths alike. So rounds of one width after another move the level of
+    their bucket alone, and a round whose width is not that of the one before moves its own cell: what a width costs
+    more than another shows side by side. A cell that followed rounds in a row took a sixth of what a load's contexts
+    grew by, and the width in use looked the dearer for it.
     """
 
     def __init__(self, widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> None:
@@ -37,6 +40,8 @@ class CostTable:
         self._first: dict[tuple[int, int], list[float]] = {cell: [] for cell in self._base}
         self._drafts: dict[int, float] = {}
         self._latest = 0.0
+        self._last: dict[int, int] = {}
+        self._runs: set[tuple[int, int]] = set()
 
     def cost(self, bucket: int, width: int) -> float:
         """Microseconds that a round should take."""
@@ -54,6 +59,8 @@ class CostTable:
         """
         cell = bucket, width
         error = log(max(micros, 1e-3) / self.cost(bucket, width))
+        in_a_row = self._last.get(bucket) == width
+        self._last[bucket] = width
         first = self._first[cell]
         if len(first) < FIRST_ROUNDS:
             first.append(self._correction(cell) + _within(error, _LARGEST_FIRST))
@@ -62,8 +69,20 @@ class CostTable:
                 self._drafts[bucket] = self._latest = _within(self._cell[cell], _LARGEST_STEP)
             return
         error = _within(error, _LARGEST_STEP)
-        self._level[bucket] += _SHARED_RATE * error
-        self._cell[cell] += _CELL_RATE * error
+        if in_a_row:
+            self._level[bucket] += _LEVEL_RATE * error
+        elif cell not in self._runs:
+            self._cell[cell] += _CELL_RATE * error
+
+    def compared(self, bucket: int, width: int, other: int, dearer: float) -> None:
+        """Learns the log of what a round of `width` costs by one of `other`, each among its like.
+
+        It is worth more than what single rounds show, which move this cell no longer.
+        """
+        cell = bucket, width
+        error = dearer + log(self.cost(bucket, other) / self.cost(bucket, width))
+        self._cell[cell] = self._correction(cell) + error * (_AGAIN_RATE if cell in self._runs else 1.0)
+        self._runs.add(cell)
 
     def table(self) -> dict[tuple[int, int], float]:
         """All costs by (bucket, width)."""

@@ -1,72 +1,12 @@
 """Chooses the `Plan.width` of a round: the one with most expected tokens per second, plain among them."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
-
-
-class WidthPolicy(Protocol):
-    """Chooses the width of each round from the requests that decode."""
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Widths it may choose, rising; the first is 1."""
-
-    def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
-        """A request starts to decode; drafts have up to `cap` tokens, `left` may follow its first one (None: any)."""
-
-    def leave(self, uid: int) -> None:
-        """A request stops decoding."""
-
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
-        """A row verified `drafted` drafts and accepted the first `accepted` of them."""
-
-    def choose(self, bucket: int, rows: int) -> int:
-        """Width of the next round, in which `rows` requests decode."""
-
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
-        """A round committed `committed` tokens; `micros` is None when its duration must not be learned."""
-
-    def plain_micros(self, bucket: int) -> float:
-        """Microseconds of a plain round of the bucket; 0 where none was measured."""
-
-
-class FixedWidth:
-    """One width for all rounds; plain while no request wants drafts."""
-
-    def __init__(self, width: int, micros: Mapping[tuple[int, int], float] | None = None) -> None:
-        """``micros`` by (bucket, width) are what warm-up measured."""
-        self._micros = micros or {}
-        self.widths = (1, width) if width > 1 else (1,)
-        self._width = width
-        self._caps: dict[int, int | None] = {}
-        self._wanting = 0
-
-    def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
-        """Counts a request that wants drafts."""
-        self._caps[uid] = cap
-        self._wanting += cap != 0
-
-    def leave(self, uid: int) -> None:
-        """Forgets a request."""
-        self._wanting -= self._caps.pop(uid) != 0
-
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
-        """Nothing to learn."""
-
-    def choose(self, bucket: int, rows: int) -> int:
-        """The width, or 1."""
-        return self._width if self._wanting else 1
-
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
-        """Nothing to learn."""
-
-    def plain_micros(self, bucket: int) -> float:
-        """As warm-up measured it."""
-        return self._micros.get((bucket, 1), 0.0)
+from services.target.scheduling.width.visits import RUN, Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +20,11 @@ class AdaptiveSettings:
     present width's tokens per second. A probe of a narrower width shows its cost, and nothing of acceptance that wider
     rounds do not show.
 
-    No other width is tried or probed in the first `settled` rounds of a bucket in a row, unless it was not for
+    A visit is a run of rounds of another width that promises the share `near` of the present one's tokens per second.
+    It is visited again after `visit_first` rounds, and then each time after `visit_growth` times as many. Rounds of
+    fewer rows than `visit_rows` leave a GPU below its limit, and what they accept changes too often for runs.
+
+    No other width is tried, visited or probed in the first `settled` rounds of a bucket in a row, unless it was not for
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
     """
 
@@ -91,13 +35,20 @@ class AdaptiveSettings:
     probe_last: int = 256
     close: float = 0.85
     probe_close: int = 8
+    near: float = 0.94
+    visit_rows: int = 16
+    visit_first: int = 64
+    visit_growth: int = 4
     settled: int = 6
     unsettled: int = 96
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """The choice for one bucket, its age in rounds, and when to probe another width."""
+    """The choice for one bucket, its age in rounds, and when to probe or visit another width.
+
+    `recent` are microseconds of the latest rounds of the present width in a row.
+    """
 
     width: int
     stayed: int = 0
@@ -106,6 +57,11 @@ class _Bucket:
     probes: int = 0
     probing: bool = False
     trials: int = 0
+    rounds: int = 0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RUN // 2))
+    visit: Visit | None = None
+    due: dict[int, int] = field(default_factory=dict)
+    visits: dict[int, int] = field(default_factory=dict)
 
 
 class AdaptiveWidth:
@@ -155,16 +111,25 @@ class AdaptiveWidth:
             state = self._buckets[bucket] = _Bucket(self.widths[best], gap=self._settings.probe_first)
         # No row drafts as far as the width in use any more: the best of the others replaces it.
         if state.width > self.widths[len(rates) - 1]:
-            state.width, state.stayed = self.widths[best], 0
+            state.width, state.stayed, state.visit = self.widths[best], 0, None
         current = self.widths.index(state.width)
         margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
-        if best != current and rates[best] > rates[current] * (1.0 + margin):
+        switches = best != current and rates[best] > rates[current] * (1.0 + margin)
+        if state.visit is not None:
+            if bucket == self._bucket and not switches and self._near(rates, state.visit.width, current):
+                return state.visit.next() or state.width
+            state.visit = None
+        if switches:
             state.width, state.stayed, state.gap, current = self.widths[best], 0, self._settings.probe_first, best
         state.stayed += 1
         state.quiet += 1
-        if not self._settled(bucket) and state.quiet <= self._settings.unsettled:
-            return state.width
-        return self._trial(bucket, state, rates, current) or self._probe(bucket, state, rates, current) or state.width
+        state.rounds += 1
+        if not self._settled(bucket):
+            state.recent.clear()
+            if state.quiet <= self._settings.unsettled:
+                return state.width
+        others = (self._trial, self._visit, self._probe)
+        return next((width for other in others if (width := other(bucket, state, rates, current))), state.width)
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
         """Learns the cost of a round, and whether a probe gained against the width in use.
@@ -172,13 +137,20 @@ class AdaptiveWidth:
         The first round of its kind tells no cost: a drafter and a GPU do then what they do once. A width that seemed
         dear for that would not be tried again for long.
         """
+        state = self._buckets.get(bucket)
         if (bucket, width) not in self._served:
             self._served.add((bucket, width))
+            micros = None
+        if state is not None and state.visit is not None:
+            self._visited(bucket, state, state.visit, width, micros)
         elif micros is not None:
             self.costs.measured(bucket, width, micros)
-        state = self._buckets.get(bucket)
         if state is None:
             return
+        if width != state.width:
+            state.recent.clear()
+        elif micros is not None:
+            state.recent.append(micros)
         cost = self.costs.cost(bucket, width)
         self._spent += cost
         if state.probing and width != state.width:
@@ -218,9 +190,39 @@ class AdaptiveWidth:
                 return width
         return None
 
-    def _pays(self, bucket: int, width: int, worth: float) -> bool:
-        """Takes from the budget what a round should lose that is worth so much of one of the present width."""
-        loss = self.costs.cost(bucket, width) * max(0.0, 1.0 - worth)
+    def _visit(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
+        """Begins a visit of the best width that is near and due, behind a run of the present one."""
+        near = [
+            index
+            for index, width in enumerate(self.widths[: len(rates)])
+            if index != current and self._near(rates, width, current)
+            and state.rounds >= state.due.get(width, 0) and self.costs.live_rounds(bucket, width) == FIRST_ROUNDS
+        ]  # fmt: skip
+        if not near or len(state.recent) < RUN // 2 or bucket < self._settings.visit_rows:
+            return None
+        other = max(near, key=rates.__getitem__)
+        width = self.widths[other]
+        if not self._pays(bucket, width, rates[other] / rates[current], RUN):
+            return None
+        state.visit = Visit(width, state.width, list(state.recent))
+        visits = state.visits[width] = state.visits.get(width, 0) + 1
+        state.due[width] = state.rounds + self._settings.visit_first * self._settings.visit_growth ** (visits - 1)
+        return state.visit.next()
+
+    def _near(self, rates: Sequence[float], width: int, current: int) -> bool:
+        index = self.widths.index(width)
+        return index < len(rates) and rates[index] > self._settings.near * rates[current]
+
+    def _visited(self, bucket: int, state: _Bucket, visit: Visit, width: int, micros: float | None) -> None:
+        visit.landed(width, micros)
+        if visit.ended:
+            state.visit = None
+            if (dearer := visit.dearer()) is not None:
+                self.costs.compared(bucket, visit.width, visit.home, dearer)
+
+    def _pays(self, bucket: int, width: int, worth: float, rounds: int = 1) -> bool:
+        """Takes from the budget what rounds should lose that are worth so much of some of the present width."""
+        loss = (1 if rounds == 1 else 0.5) * rounds * self.costs.cost(bucket, width) * max(0.0, 1.0 - worth)
         if self._lost + loss > self._settings.probe_budget * self._spent:
             return False
         self._lost += loss

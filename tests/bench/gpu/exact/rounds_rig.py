@@ -22,7 +22,7 @@ from services.target.core.plan import Commit, Plan
 from services.target.core.request import Request, RequestSpec, State
 from services.target.core.round import RoundOutput
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
-from services.target.scheduling.width.width import FixedWidth
+from services.target.scheduling.width.policy import FixedWidth
 from services.target.settings import TargetSettings
 from tests.bench.gpu.exact.loads import Text
 from tests.support.tiny_checkpoints import TinyShape, write_configs

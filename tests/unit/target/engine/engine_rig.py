@@ -25,7 +25,7 @@ from services.target.engine.meter import Meter
 from services.target.engine.recorder import FlightRecorder
 from services.target.engine.requests import RequestHandler
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
-from services.target.scheduling.width.width import FixedWidth
+from services.target.scheduling.width.policy import FixedWidth
 from tests.support.fakes_runner import FakeRunner
 
 

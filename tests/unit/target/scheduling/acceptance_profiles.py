@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from services.target.scheduling.width.width import WidthPolicy
+from services.target.scheduling.width.policy import WidthPolicy
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 WIDTHS = (1, 4, 8, 16)

@@ -7,7 +7,7 @@ from services.target.cache.snapshots import SnapshotPool
 from services.target.core.plan import Plan, Progress
 from services.target.core.request import RequestSpec
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
-from services.target.scheduling.width.width import FixedWidth
+from services.target.scheduling.width.policy import FixedWidth
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner
 
 BLOCK, GRID = 4, 8

@@ -11,17 +11,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from services.target.scheduling.width.width import FixedWidth, WidthPolicy, adaptive_policy
-from tests.unit.target.scheduling.acceptance_profiles import BUCKETS, conditional
+from services.target.device.shapes import buckets_of
+from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
+from services.target.scheduling.width.width import adaptive_policy
+from tests.unit.target.scheduling.acceptance_profiles import conditional
 
 Micros = Mapping[tuple[int, int], float]
+Heat = Mapping[tuple[int, int], float]
+"""By how much rounds of a kind slow down those of any kind, when they follow one another: a GPU's clock goes down."""
 
 MEASURED = Path(__file__).parents[4] / "tests/bench/results/gpu_h200_adaptive_P65_2026-11-23.json"
+BUCKETS = buckets_of(128)
 VERIFY, PLAIN = 0.82, 0.98
 """What warm-up measures of a round with drafts, and of one without: the verify alone."""
 _RAMP = 24
 """Prompts that are computed while decoding pauses; then a round is due."""
 _JITTER = 0.03
+_CLOCK_FOLLOWS = 0.2
 _BEHIND = 0.93
 """Fixed widths below this share of the best one's steady speed are best in no load."""
 
@@ -67,8 +73,11 @@ class _Round:
 class Served:
     """One policy that serves loads one after another; whether draft j matches depends on the token's place alone."""
 
-    def __init__(self, policy: WidthPolicy, micros: Micros, chances: Sequence[float], seed: int) -> None:
+    def __init__(
+        self, policy: WidthPolicy, micros: Micros, chances: Sequence[float], seed: int, heat: Heat | None = None
+    ) -> None:
         self._policy, self._micros, self._chances, self._seed = policy, micros, chances, seed
+        self._heat, self._slower = heat or {}, 0.0
         self._noise = random.Random(seed)
         self._requests = 0
         self._left: dict[int, int] = {}
@@ -100,7 +109,8 @@ class Served:
         rows = tuple(self._left)
         bucket = _bucket(len(rows))
         width = self._policy.choose(bucket, len(rows))
-        micros = self._micros[bucket, width] * self._noise.uniform(1.0 - _JITTER, 1.0 + _JITTER)
+        self._slower += _CLOCK_FOLLOWS * (self._heat.get((bucket, width), 0.0) - self._slower)
+        micros = self._micros[bucket, width] * (1.0 + self._slower) * self._noise.uniform(1.0 - _JITTER, 1.0 + _JITTER)
         return _Round(rows, bucket, width, micros, with_prompts)
 
     def _land(self, landed: _Round, tokens: int) -> None:

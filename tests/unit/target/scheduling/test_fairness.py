@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from services.common.request.errors import PacelineError
 from services.target.core.request import Request
 from services.target.scheduling.waiting import AGEING_S
-from services.target.scheduling.width.width import FixedWidth
+from services.target.scheduling.width.policy import FixedWidth
 from tests.unit.target.scheduling.scheduling import Rig, spec
 
 

@@ -26,7 +26,8 @@ from services.target.cache.snapshots import SnapshotPool
 from services.target.core.plan import Outcome, Plan
 from services.target.core.request import Request, RequestSpec, State
 from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
-from services.target.scheduling.width.width import WidthPolicy, adaptive_policy
+from services.target.scheduling.width.policy import WidthPolicy
+from services.target.scheduling.width.width import adaptive_policy
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner, unloaded_text
 
 WIDTHS, BUCKETS, BLOCK, GRID, CONTEXT = (1, 4, 8), (1, 2, 4), 4, 8, 64

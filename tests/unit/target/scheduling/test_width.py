@@ -8,7 +8,8 @@ import pytest
 
 from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.costs import CostTable
-from services.target.scheduling.width.width import AdaptiveWidth, FixedWidth, WidthPolicy, adaptive_policy
+from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
+from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
 from tests.unit.target.scheduling.acceptance_profiles import (
     BUCKETS,
     P13,

@@ -1,0 +1,54 @@
+"""What a width costs when its rounds follow one another, found by a visit: a run of them between two of another width.
+
+A GPU at its limit of power lowers its clock for rounds that need more, within some rounds. One round of another width
+shows its cost at the clock of the width in use, which may be several percent off.
+"""
+
+from __future__ import annotations
+
+from math import log
+from statistics import median
+
+RUN = 16
+"""Rounds of a run: the clock follows within the first half, and the second is measured."""
+_LEAST = 4
+
+
+class Visit:
+    """Rounds of `width` and, behind them, again of `home`, whose rounds before took `before` microseconds each."""
+
+    def __init__(self, width: int, home: int, before: list[float]) -> None:
+        self.width, self.home = width, home
+        self._micros: tuple[list[float], list[float], list[float]] = (before[-RUN // 2 :], [], [])
+        self._planned = self._landed = 0
+
+    def next(self) -> int | None:
+        """The width of the next round; None when all are planned."""
+        self._planned += 1
+        if self._planned > 2 * RUN:
+            return None
+        return self.width if self._planned <= RUN else self.home
+
+    def landed(self, width: int, micros: float | None) -> None:
+        """A round has landed: one that was planned before the visit, or its own in order."""
+        if self._landed == 0 and width != self.width:
+            return
+        self._landed += 1
+        run, place = divmod(self._landed - 1, RUN)
+        if run < 2 and place >= RUN // 2 and micros is not None:
+            self._micros[1 + run].append(micros)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last round has landed."""
+        return self._landed >= 2 * RUN
+
+    def dearer(self) -> float | None:
+        """The log of what a round of the width takes, by one at home; None where too few could be measured.
+
+        Contexts grow meanwhile, so those at home are the mean of before and behind.
+        """
+        if min(map(len, self._micros)) < _LEAST:
+            return None
+        before, own, after = (log(median(each)) for each in self._micros)
+        return own - (before + after) / 2
