@@ -3,8 +3,12 @@
 import ctypes
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -143,9 +147,21 @@ def _held(argument: Argument) -> tuple[int, object]:
 
 
 def _compiled(source: str, name: str) -> bytes:
-    """Return the machine code of a source."""
+    """Return the machine code of a source: compiled, or what an earlier process kept beside Triton's kernels."""
     from cupy.cuda import nvrtc  # machines without a GPU lack it
+    from triton.runtime.cache import get_cache_manager
 
+    told = "\n".join((source, *_OPTIONS, str(nvrtc.getVersion())))
+    kept, file = get_cache_manager(sha256(told.encode()).hexdigest()), f"{name}.cubin"
+    if path := kept.get_file(file):
+        return Path(path).read_bytes()
+    image = _machine_code(source, name, nvrtc)
+    with suppress(OSError):  # a folder that cannot be written costs the next start its time
+        kept.put(image, file)
+    return image
+
+
+def _machine_code(source: str, name: str, nvrtc: Any) -> bytes:
     program = nvrtc.createProgram(source, f"{name}.cu", (), ())
     try:
         nvrtc.compileProgram(program, _OPTIONS)
