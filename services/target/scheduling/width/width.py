@@ -183,7 +183,8 @@ class AdaptiveWidth:
         if state.trials >= 2 * FIRST_ROUNDS * len(self.widths):
             return None
         bar = self._settings.close * max(rates)
-        for width, rate in zip(self.widths, rates, strict=False):
+        # The best first: it loses least, and what others would lose may be more than the budget has.
+        for rate, width in sorted(zip(rates, self.widths, strict=False), reverse=True):
             unknown = self.costs.live_rounds(bucket, width) < FIRST_ROUNDS
             if unknown and (width == 1 or rate >= bar) and self._pays(bucket, width, rate / rates[current]):
                 state.trials += 1
