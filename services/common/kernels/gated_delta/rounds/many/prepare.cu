@@ -203,8 +203,8 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     solve(pair, round.count, run.real, read, moves, turn, warp, lane);
     const bool more = sequence < round.batch;
     hand_over(pair, 0, read, moves, turn, warp, lane);
-    // Behind the first hand-over, whose fence would wait for these rows. Where no block is left it has no rows; what it is
-    // made of is always set, so that nothing of the last one is kept.
+    // Rows are asked for between the two heads, as the fence before the first would wait for them. Where no block is left
+    // there are none; what a run is made of is always set, so that nothing of the last one is kept.
     run = Run(span, start, more ? item.length + round.width : start, start % round.ring_rows, part, any, own_gate, warp, lane);
     if (round.count > 1) hand_over(pair, 1, read, moves, turn, warp, lane);
     if (!more) break;
