@@ -1,35 +1,51 @@
 // What a block needs that no state enters, in the steps of `prepare.py`; a barrier lies between any two steps.
 
-// Warps 0 and 1: keys times keys, for the triangle. Warps 2 and 3: queries times keys. Each has eight columns.
-__device__ __forceinline__ void couple(Block& block, int warp, int lane, bool read) {
-  const bool scores = warp >= 2;
-  const int first = warp % 2 * 8, column = first + lane % 4 * 2;
-  const unsigned rows = shared_address(scores ? block.queries : block.keys), keys = shared_address(block.keys);
-  if (scores && !read) return;
+// Products of all rows of queries or keys with eight keys, as tensor cores take them.
+struct Couples {
   unsigned rows_of[2][DIM / 16][4], keys_of[2][DIM / 32][4];
+
+  __device__ __forceinline__ Couples(const Block& block, bool scores, int first, int lane) {
+    const unsigned rows = shared_address(scores ? block.queries : block.keys), keys = shared_address(block.keys);
 #pragma unroll
-  for (int low = 1; low >= 0; --low) {
+    for (int low = 1; low >= 0; --low) {
 #pragma unroll
-    for (int deep = 0; deep < DIM; deep += 16)
-      load_four(rows_of[low][deep / 16], rows + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, lane % 16, deep + lane / 16 * 8));
+      for (int deep = 0; deep < DIM; deep += 16)
+        load_four(rows_of[low][deep / 16], rows + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, lane % 16, deep + lane / 16 * 8));
 #pragma unroll
-    for (int deep = 0; deep < DIM; deep += 32)
-      load_four(keys_of[low][deep / 32], keys + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, first + lane % 8, deep + lane / 8 * 8));
+      for (int deep = 0; deep < DIM; deep += 32)
+        load_four(keys_of[low][deep / 32],
+                  keys + low * 2 * ROWS_BYTES + eight_at(ROWS_BYTES, first + lane % 8, deep + lane / 8 * 8));
+    }
   }
-  float decays[4], sums[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-  for (int number = 0; number < 4; ++number) {
-    const int64 since = block.units[lane / 4 + number / 2 * 8], before = block.units[column + number % 2];
-    decays[number] = power(from_units(since - before));
-  }
-#pragma unroll
-  for (int term = 0; term < 3; ++term) {  // high by low, low by high, high by high
+  // The terms are high by low, low by high, high by high.
+  __device__ __forceinline__ void add(int term, float (&sums)[4]) const {
 #pragma unroll
     for (int deep = 0; deep < DIM / 16; ++deep) {
       const unsigned(&by)[4] = keys_of[term == 0][deep / 2];
       multiply(sums, rows_of[term == 1][deep], by[deep % 2 * 2], by[deep % 2 * 2 + 1]);
     }
   }
+};
+
+// By what a key decays until a row, of two rows and two neighbouring keys.
+__device__ __forceinline__ void decays_between(const Block& block, int column, int lane, float (&decays)[4]) {
+#pragma unroll
+  for (int number = 0; number < 4; ++number) {
+    const int64 since = block.units[lane / 4 + number / 2 * 8], before = block.units[column + number % 2];
+    decays[number] = power(from_units(since - before));
+  }
+}
+
+// Warps 0 and 1: keys times keys, for the triangle. Warps 2 and 3: queries times keys. Each has eight columns.
+__device__ __forceinline__ void couple(Block& block, int warp, int lane, bool read) {
+  const bool scores = warp >= 2;
+  const int first = warp % 2 * 8, column = first + lane % 4 * 2;
+  if (scores && !read) return;
+  const Couples couples(block, scores, first, lane);
+  float decays[4], sums[4] = {0.f, 0.f, 0.f, 0.f};
+  decays_between(block, column, lane, decays);
+#pragma unroll
+  for (int term = 0; term < 3; ++term) couples.add(term, sums);
 #pragma unroll
   for (int below = 0; below < 2; ++below) {
     const int row = lane / 4 + below * 8;
@@ -85,12 +101,9 @@ __device__ __forceinline__ void invert(Block& block, int real, int lane) {
   if (real > 8) join<8, 2>(block, lane);
 }
 
-// One number of each thread: what a read, and an update where one follows, weighs a key and a value by, as halves.
-__device__ __forceinline__ void weigh(Block& block, int thread, bool moves) {
-  const int row = thread / BLOCK, column = thread % BLOCK;
-  const float beta = block.beta[column], by_key = __fsub_rn(0.f, block.since[column]);
-  const float by_value = __fmul_rn(block.down[column], TILE_UP);
-  float weights[2] = {0.f, __fmul_rn(block.solved[row][column], beta)};
+// What a read and an update weigh a row by, before either is of keys or of values.
+__device__ __forceinline__ void find_weights(const Block& block, int row, int column, float beta, float (&weights)[2]) {
+  weights[0] = 0.f, weights[1] = __fmul_rn(block.solved[row][column], beta);
 #pragma unroll
   for (int four = 0; four < BLOCK; four += 4) {
     const float4 reads = *reinterpret_cast<const float4*>(&block.reads[row][four]);
@@ -99,6 +112,11 @@ __device__ __forceinline__ void weigh(Block& block, int thread, bool moves) {
     weights[0] = __fmaf_rn(reads.z, __fmul_rn(block.solved[four + 2][column], beta), weights[0]);
     weights[0] = __fmaf_rn(reads.w, __fmul_rn(block.solved[four + 3][column], beta), weights[0]);
   }
+}
+
+// As halves: a read's, and an update's where one follows.
+__device__ __forceinline__ void store_weights(Block& block, int row, int column, float by_key, float by_value,
+                                              const float (&weights)[2], bool moves) {
 #pragma unroll
   for (int update = 0; update < 2; ++update) {
     if (update && !moves) break;
@@ -113,4 +131,14 @@ __device__ __forceinline__ void weigh(Block& block, int thread, bool moves) {
     block.weights[update][0][1][row][column] = low, block.weights[update][1][1][row][column] = low >> 16;
     if (column == 0) block.back[update][row] = down;
   }
+}
+
+// One number of each thread: what a key and a value are weighed by.
+__device__ __forceinline__ void weigh(Block& block, int thread, bool moves) {
+  const int row = thread / BLOCK, column = thread % BLOCK;
+  const float beta = block.beta[column], by_key = __fsub_rn(0.f, block.since[column]);
+  const float by_value = __fmul_rn(block.down[column], TILE_UP);
+  float weights[2];
+  find_weights(block, row, column, beta, weights);
+  store_weights(block, row, column, by_key, by_value, weights, moves);
 }

@@ -1,9 +1,9 @@
 // Factors and bases of a block: its lines for the products with a state. Each warp has 16 columns of keys and of values.
 
-// `reads` lines come behind those of updates.
+// What weights find of keys and of values, eight columns at a time.
 template <bool READS>
-__device__ __forceinline__ void factor(Block& block, int warp, int lane) {
-  const int row = lane / 4, column = warp * 16;
+__device__ __forceinline__ void factor_sums(const Block& block, int warp, int lane, float (&sums)[2][2][4]) {
+  const int column = warp * 16;
   const unsigned weights = shared_address(&block.weights[READS ? 0 : 1][0][0][lane % 16][lane / 16 * 8]);
   constexpr unsigned TILE = BLOCK * HALF_PITCH * 2;
   // Of keys, then of values: weights, what they weigh, and sums of eight columns each.
@@ -17,7 +17,6 @@ __device__ __forceinline__ void factor(Block& block, int warp, int lane) {
     load_four(low[kind], weights + (kind * 2 + 1) * TILE);
     load_four_turned(by_high[kind], tile);
   }
-  float sums[2][2][4] = {};
   // Small terms first; of keys high by low, of values low by high begins. Four sums are added side by side.
 #pragma unroll
   for (int term = 0; term < 3; ++term) {
@@ -30,6 +29,12 @@ __device__ __forceinline__ void factor(Block& block, int warp, int lane) {
       multiply(sums[kind][eight], left, right[eight * 2], right[eight * 2 + 1]);
     }
   }
+}
+
+// `reads` lines come behind those of updates.
+template <bool READS>
+__device__ __forceinline__ void store_factors(Block& block, int warp, int lane, const float (&sums)[2][2][4]) {
+  const int row = lane / 4, column = warp * 16;
   float since[2], back[2], ill[2];
 #pragma unroll
   for (int below = 0; below < 2; ++below) {
@@ -58,4 +63,11 @@ __device__ __forceinline__ void factor(Block& block, int warp, int lane) {
     if constexpr (READS) x = __fadd_rn(x, ill[below]), y = __fadd_rn(y, ill[below]);
     *reinterpret_cast<float2*>(&block.base[line][first + lane % 4 * 2]) = make_float2(x, y);
   }
+}
+
+template <bool READS>
+__device__ __forceinline__ void factor(Block& block, int warp, int lane) {
+  float sums[2][2][4] = {};
+  factor_sums<READS>(block, warp, lane, sums);
+  store_factors<READS>(block, warp, lane, sums);
 }

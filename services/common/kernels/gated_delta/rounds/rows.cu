@@ -55,15 +55,24 @@ __device__ __forceinline__ Raw<COUNT> load_raw(const Span& span, int start, int 
   return raw;
 }
 
-// Stores four neighbours of a row as halves.
-__device__ __forceinline__ void store_halves(unsigned char (&tile)[2][2][ROWS_BYTES], int row, int column,
-                                             const float (&x)[4], float up) {
-  uint2 high, low;
+// Four neighbours of a row as halves.
+__device__ __forceinline__ void take_halves(const float (&x)[4], float up, uint2& high, uint2& low) {
   halves(__fmul_rn(x[0], up), __fmul_rn(x[1], up), high.x, low.x);
   halves(__fmul_rn(x[2], up), __fmul_rn(x[3], up), high.y, low.y);
+}
+
+__device__ __forceinline__ void put_halves(unsigned char (&tile)[2][2][ROWS_BYTES], int row, int column, uint2 high,
+                                           uint2 low) {
   const unsigned at = eight_at(ROWS_BYTES, row, column) + column % 8 * 2;
   *reinterpret_cast<uint2*>(&tile[0][0][0] + at) = high;
   *reinterpret_cast<uint2*>(&tile[1][0][0] + at) = low;
+}
+
+__device__ __forceinline__ void store_halves(unsigned char (&tile)[2][2][ROWS_BYTES], int row, int column,
+                                             const float (&x)[4], float up) {
+  uint2 high, low;
+  take_halves(x, up, high, low);
+  put_halves(tile, row, column, high, low);
 }
 
 __device__ __forceinline__ void clear_row(Block& block, int row, int lane) {
@@ -80,25 +89,57 @@ __device__ __forceinline__ void add_tap(float (&x)[4], uint2 raw, float4 weight)
   x[3] = __fmaf_rn(high_of(raw.y), weight.w, x[3]);
 }
 
+// Activates four neighbours of a convolved row, and tells whether one of them is no number.
+__device__ __forceinline__ bool activate(float (&x)[4]) {
+  float nothing = 0.f;
+#pragma unroll
+  for (int each = 0; each < 4; ++each) {
+    x[each] = silu(x[each]);
+    nothing = __fmaf_rn(x[each], 0.f, nothing);
+  }
+  return nothing != 0.f;
+}
+
+__device__ __forceinline__ int64 squares(const float (&x)[4]) {
+  return square(x[0]) + square(x[1]) + square(x[2]) + square(x[3]);
+}
+
+// What a row whose squares have that sum is multiplied by, so that its length is 1.
+__device__ __forceinline__ float by_length(int64 units) { return root(__fadd_rn(from_squares(units), 1e-6f)); }
+
+__device__ __forceinline__ void limit(float (&x)[4], float by) {
+#pragma unroll
+  for (int each = 0; each < 4; ++each) x[each] = __fmul_rn(fminf(fmaxf(x[each], -LARGEST), LARGEST), by);
+}
+
+// The largest of a lane's values; of a row that is broken, what is no number counts as zero.
+__device__ __forceinline__ float largest(float (&x)[4], bool broken) {
+  float most = 0.f;
+#pragma unroll
+  for (int each = 0; each < 4; ++each) {
+    if (broken && !finite(x[each])) x[each] = 0.f;
+    most = fmaxf(most, fabsf(x[each]));
+  }
+  return most;
+}
+
+// Powers of two of a row of values. Bits of numbers that are not negative are in their order.
+__device__ __forceinline__ void row_scales(float most, float& up, float& down) {
+  scales(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most))), up, down);
+}
+
 // Stores four neighbours of a convolved row, of its queries or keys (divided by their length) or of its values.
 __device__ __forceinline__ void store_part(Block& block, float (&x)[4], int64 units, float scale, bool broken, int row,
                                            int part, int lane) {
   const int column = lane * 4;
   if (part < 2) {
-    const float by = __fmul_rn(root(__fadd_rn(from_squares(units), 1e-6f)), part ? 1.f : scale);
-#pragma unroll
-    for (int each = 0; each < 4; ++each) x[each] = __fmul_rn(fminf(fmaxf(x[each], -LARGEST), LARGEST), by);
+    const float by = __fmul_rn(by_length(units), part ? 1.f : scale);
+    limit(x, by);
     store_halves(part ? block.keys : block.queries, row, column, x, TILE_SCALE);
     if (part == 0) *reinterpret_cast<float4*>(&block.query[row][column]) = make_float4(x[0], x[1], x[2], x[3]);
   } else {
-    float most = 0.f, up, down;
-#pragma unroll
-    for (int each = 0; each < 4; ++each) {
-      if (broken && !finite(x[each])) x[each] = 0.f;
-      most = fmaxf(most, fabsf(x[each]));
-    }
-    // Bits of numbers that are not negative are in their order.
-    scales(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most))), up, down);
+    float up, down;
+    row_scales(largest(x, broken), up, down);
     store_halves(block.values, row, column, x, up);
     if (lane == 0) block.down[row] = down;
   }
@@ -121,19 +162,12 @@ __device__ __forceinline__ void make_part(Memory& memory, const Span& span, cons
   bool broken[COUNT];
 #pragma unroll
   for (int own = 0; own < COUNT; ++own) {
-    float nothing = 0.f;
     units[own] = 0;
-#pragma unroll
-    for (int each = 0; each < 4; ++each) {
-      x[own][each] = silu(x[own][each]);
-      nothing = __fmaf_rn(x[own][each], 0.f, nothing);
-    }
-    broken[own] = nothing != 0.f;
+    broken[own] = activate(x[own]);
   }
   if (part < 2) {
 #pragma unroll
-    for (int own = 0; own < COUNT; ++own)
-      units[own] = square(x[own][0]) + square(x[own][1]) + square(x[own][2]) + square(x[own][3]);
+    for (int own = 0; own < COUNT; ++own) units[own] = squares(x[own]);
 #pragma unroll
     for (int own = 0; own < COUNT; ++own) units[own] = sum_of_warp(units[own]);
   }
