@@ -1,10 +1,25 @@
 // What a CTA works on: two heads that share queries and keys, of one sequence after the other.
 
-enum : int { OF_STATES = 1, OF_ROWS = 2 };
+enum : int { OF_STATES = 1, OF_ROWS = 2, OF_COUPLES = 3, OF_VALUES = 4, OF_RATES = 5 };
 
 // A barrier of the warps that prepare, or of those with states.
 __device__ __forceinline__ void meet(int which) {
   asm volatile("bar.sync %0, %1;" ::"r"(which), "n"(EACH_THREADS) : "memory");
+}
+
+// One of half of the warps that prepare.
+__device__ __forceinline__ void meet_half(int which) {
+  asm volatile("bar.sync %0, %1;" ::"r"(which), "n"(EACH_THREADS / 2) : "memory");
+}
+
+// One in which the last of four warps does not wait: the others wait for what it has set.
+constexpr int SETS_RATES = WARPS / 2 - 1;
+__device__ __forceinline__ void announce_rates() {
+  asm volatile("bar.arrive %0, %1;" ::"n"((int)OF_RATES), "n"(EACH_THREADS / 2) : "memory");
+  __syncwarp();
+}
+__device__ __forceinline__ void await_rates() {
+  asm volatile("bar.sync %0, %1;" ::"n"((int)OF_RATES), "n"(EACH_THREADS / 2) : "memory");
 }
 
 // What a round is given; a CTA has `count` heads from `head` on, of sequences whose numbers lie apart by the grid.
@@ -23,10 +38,18 @@ struct Item {
       : slot((int)round.slots[sequence]), length((int)round.lengths[sequence]), folded((int)round.foldeds[sequence]) {}
 };
 
-__device__ __forceinline__ Span span_of(const Round& round, const Item& item, int sequence) {
-  return {round.into + (size_t)sequence * round.width * round.features,
-          round.ring + (size_t)item.slot * round.ring_rows * round.kept,
-          item.length,
+// A sequence's rows of the span, and those of its slot.
+__device__ __forceinline__ const half_t* rows_of(const Round& round, int sequence) {
+  return round.into + (size_t)sequence * round.width * round.features;
+}
+__device__ __forceinline__ half_t* ring_of(const Round& round, const Item& item) {
+  return round.ring + (size_t)item.slot * round.ring_rows * round.kept;
+}
+
+__device__ __forceinline__ Span span_of(const Round& round, const half_t* into, half_t* ring, int length) {
+  return {into,
+          ring,
+          length,
           round.ring_rows,
           round.features,
           round.kept,
@@ -38,4 +61,8 @@ __device__ __forceinline__ Span span_of(const Round& round, const Item& item, in
           round.head,
           round.keeps_keys,
           round.scale};
+}
+
+__device__ __forceinline__ Span span_of(const Round& round, const Item& item, int sequence) {
+  return span_of(round, rows_of(round, sequence), ring_of(round, item), item.length);
 }

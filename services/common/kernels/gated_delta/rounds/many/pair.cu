@@ -6,8 +6,14 @@ constexpr int TOGETHER_HEADS = 2, STATE_COLUMNS = DIM / WARPS, EACH_THREADS = TH
 
 struct Own {
   unsigned char values[2][2][ROWS_BYTES];
-  float lower[BLOCK][SMALL_PITCH], reads[BLOCK][SMALL_PITCH], solved[BLOCK][SMALL_PITCH], half[BLOCK][SMALL_PITCH];
-  half_t weights[2][2][2][BLOCK][HALF_PITCH];
+  float reads[BLOCK][SMALL_PITCH], solved[BLOCK][SMALL_PITCH];
+  // What only the inverse needs gives its place to weights.
+  union {
+    struct {
+      float lower[BLOCK][SMALL_PITCH], half[BLOCK][SMALL_PITCH];
+    } inverse;
+    half_t weights[2][2][2][BLOCK][HALF_PITCH];
+  };
   float back[2][BLOCK];
   int64 units[BLOCK];
   float ill[4][BLOCK], beta[BLOCK], down[BLOCK], since[BLOCK], until[BLOCK];
@@ -20,6 +26,13 @@ struct alignas(1024) Ready {
   float since[BLOCK], until[BLOCK];
 };
 
+// Which block of a sequence is prepared: where the sequence's rows lie, and at which turn of its ring the block begins.
+struct Where {
+  const half_t* into;
+  half_t* ring;
+  int sequence, length, start, turn;
+};
+
 struct Pair {
   alignas(1024) unsigned char keys[2][2][2][ROWS_BYTES];  // of two blocks in turn: states may still move by the last one's
   Ready ready[TOGETHER_HEADS];
@@ -27,10 +40,12 @@ struct Pair {
   Own own[TOGETHER_HEADS];
   float query[BLOCK][PITCH];
   float conv[TAPS][2 + TOGETHER_HEADS][DIM];
+  half_t raw[2 + TOGETHER_HEADS][TAPS - 1 + BLOCK][DIM];  // as projected: queries, keys, values of each head
   float states[WARPS][DIM * STATE_COLUMNS];  // each warp's columns of the next head
   unsigned long long full[TOGETHER_HEADS], empty[TOGETHER_HEADS];
+  Where places[2];  // of the block behind the one that is prepared, and of the one behind that, in turn
 };
-static_assert(sizeof(Pair) == 215040, "as `source.py` counts");
+static_assert(sizeof(Pair) == 229376, "as `source.py` counts");
 
 // Queries and keys are ill for both heads.
 struct Ills {
@@ -54,8 +69,8 @@ struct Block {
       : Block(pair, pair.own[which], pair.ready[which], turn, handed) {}
   __device__ Block(Pair& pair, Own& own, Ready& ready, int turn, bool handed)
       : factors(ready.factors), keys(pair.keys[turn % 2]), queries(pair.queries), values(own.values), base(ready.base),
-        query(pair.query), lower(own.lower), reads(own.reads), solved(own.solved), half(own.half), weights(own.weights),
-        back(own.back), units(own.units), ill{pair.own[0].ill, own.ill}, beta(own.beta), down(own.down),
+        query(pair.query), lower(own.inverse.lower), reads(own.reads), solved(own.solved), half(own.inverse.half),
+        weights(own.weights), back(own.back), units(own.units), ill{pair.own[0].ill, own.ill}, beta(own.beta), down(own.down),
         since(handed ? ready.since : own.since), until(handed ? ready.until : own.until) {}
 };
 

@@ -34,123 +34,73 @@ __device__ __forceinline__ void clear(Pair& pair, int warp, int lane) {
   }
 }
 
-// Goes from row to row of what is kept and, behind it, of the span; a lane has four neighbours of a row as projected.
-struct Walk {
-  const half_t* from;
-  int row, ahead, turn;  // `ahead` of the span's beginning, and the place in the ring
+// Queries and keys of a block: each quarter of its rows is made by two warps, one of which has queries.
+__device__ __forceinline__ void make_queries(Pair& pair, const Span& span, const Place& place, int real, int turn, int warp,
+                                             int lane) {
+  const int part = warp % 2, each = (real + 3) / 4, first = warp / 2 * each, until = min(first + each, real);
+  if (first >= until) return;
+  const Weights weights(pair, part, lane);
+  if (each > 2)
+    make_directions<4>(pair, span, place, weights, part, turn, first, until, lane);
+  else
+    make_directions<2>(pair, span, place, weights, part, turn, first, until, lane);
+}
 
-  __device__ __forceinline__ Walk(const Span& span, int start, int place, int row, int column)
-      : row(row), ahead(start + row - span.length), turn(span.turned(place + row)) {
-    from = (ahead >= 0 ? span.into + ahead * span.features : span.ring + turn * span.kept) + column;
-  }
-  // The next row, or zeros where none is.
-  __device__ __forceinline__ uint2 next(const Span& span, int start, int end, int column) {
-    const bool there = start + row >= 0 && row < end;
-    const uint2 four = there ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
-    const bool over = turn + 1 == span.ring_rows;
-    from += ahead >= 0 ? span.features : over ? (1 - span.ring_rows) * span.kept : span.kept;
-    turn = over ? 0 : turn + 1, ++row, ++ahead;
-    if (ahead == 0) from = span.into + column;
-    return four;
-  }
-};
-
-// What a warp makes of a block: queries, keys or values of one half of its rows, two neighbours at a time. The first rows,
-// and the four behind them, are asked for while the block before is handed over.
-struct Run {
-  int start, place, real, from, until;
-  Walk walk;
-  Raw<2> raw;
-  uint2 ahead[4];
-  half_t logit = 0, slope = 0;  // of the last warp: what the model says of rates, of one head in each half of it
-
-  __device__ __forceinline__ Run(const Span& span, int start, int reach, int place, int part, bool any, int own_gate, int warp,
-                                 int lane)
-      : start(start), place(place), real(min(reach - start, BLOCK)), from(warp < 4 ? 0 : (real + 3) / 4 * 2),
-        until(!any ? 0 : warp < 4 ? min((real + 3) / 4 * 2, real) : real),
-        walk(span, start, place, from + 1 - TAPS, span.channel(part) + lane * 4) {
-    const int column = span.channel(part) + lane * 4, row = lane % BLOCK;
-#pragma unroll
-    for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = ahead[each % 4] = make_uint2(0, 0);
-    if (from < until) {
-#pragma unroll
-      for (int each = 0; each < TAPS + 1; ++each) raw.rows[each] = walk.next(span, start, real, column);
-#pragma unroll
-      for (int each = 0; each < 4; ++each) ahead[each] = walk.next(span, start, real, column);
-    }
-    if (warp == WARPS - 1 && row < real) {
-      const half_t* gate = span.row(start + row, place + row) + span.gates + own_gate;
-      logit = gate[0], slope = gate[span.gates_apart];
-    }
-  }
-
-  __device__ __forceinline__ void make(Pair& pair, const Span& span, int part, int turn, int lane) {
-    const int column = span.channel(part) + lane * 4;
-    const bool keeps = part >= 2 || span.keeps_keys;
-    Memory memory(pair, part < 2 ? 0 : part - 2, turn);
+// Values, by four warps, two for each head.
+__device__ __forceinline__ void make_all_values(Pair& pair, const Span& span, const Place& place, int real, int turn, int count,
+                                                int warp, int lane) {
+  const int part = 2 + warp % 2, each = (real + 1) / 2, first = warp / 2 * each, until = min(first + each, real);
+  if (part >= 2 + count) return;
+  const Weights weights(pair, part, lane);
 #pragma unroll 1
-    for (int row = from; row < until; row += 2) {
-      asm volatile("" : "+r"(lane));
-#pragma unroll
-      for (int each = 0; each < 2; ++each)
-        if (keeps && row + each < until && start + row + each >= span.length)
-          *reinterpret_cast<uint2*>(span.kept_row(place + row + each) + column) = raw.rows[TAPS - 1 + each];
-      make_part<2>(memory, span, raw, row, until, min(part, 2), lane);
-#pragma unroll
-      for (int each = 0; each < TAPS - 1; ++each) raw.rows[each] = raw.rows[each + 2];
-#pragma unroll
-      for (int each = 0; each < 2; ++each) {
-        raw.rows[TAPS - 1 + each] = ahead[each], ahead[each] = ahead[2 + each];
-        ahead[2 + each] = walk.next(span, start, real, column);
-      }
-    }
+  for (int row = first; row < until; row += 4) {
+    if (until - row > 2)
+      make_values<4>(pair, span, place, weights, part, turn, row, until, lane);
+    else
+      make_values<2>(pair, span, place, weights, part, turn, row, until, lane);
   }
-
-  // The last warp: rates and decays; those of a row of the span are kept in the ring, too.
-  __device__ __forceinline__ void set_rates(Pair& pair, const Span& span, float decay, float bias, int own_gate, int turn,
-                                            int lane) const {
-    const int row = lane % BLOCK;
-    if (row < real && start + row >= span.length) {
-      half_t* kept = span.kept_row(place + row) + span.gates + own_gate;
-      kept[0] = logit, kept[span.gates_apart] = slope;
-    }
-    Block block(pair, own_gate, turn);
-    set_rate(block, logit, slope, row < real, decay, bias, row);
-  }
-};
+}
 
 // Rows of which a query or a key is no number count as absent.
-__device__ __forceinline__ void clear_ill(Pair& pair, int turn, int warp, int lane) {
+__device__ __forceinline__ void clear_ill(Pair& pair, int real, int turn, int warp, int lane) {
   Block block(pair, 0, turn);
-  const unsigned broken = __ballot_sync(~0u, block.ill[0][lane % BLOCK] + block.ill[1][lane % BLOCK] != 0.f);
+  const int own = lane % BLOCK;
+  const unsigned broken = __ballot_sync(~0u, own < real && block.ill[0][own] + block.ill[1][own] != 0.f);
   if (!broken) return;
+#pragma unroll 1
   for (int row = warp; row < BLOCK; row += WARPS)
     if (broken >> row & 1) clear_row(block, row, lane);
   meet(OF_ROWS);
 }
 
 // What reads and updates weigh keys and values by, of both heads side by side.
-__device__ __forceinline__ void solve(Pair& pair, int count, int real, bool read, bool moves, int turn, int warp, int lane) {
-  if (warp / 4 < count) {
-    Block block(pair, warp / 4, turn);
-    couple(block, warp % 4, lane, read);
-  }
-  meet(OF_ROWS);
-  if (real > 2) {
-    if (warp < count) {
-      Block block(pair, warp, turn);
-      invert(block, real, lane);
-    }
-    meet(OF_ROWS);
-  }
-  // Lines of rows that are absent are not read. A warp has two lines of a head.
-  const int last = count * (moves ? BLOCK / 2 : (real + 1) / 2);
+__device__ __forceinline__ void weigh_heads(Pair& pair, int count, int old, int real, bool moves, int turn, int warp, int lane) {
+  // Where no block follows, lines of rows that are absent or are not of the span are not read. A warp has two of a head.
+  const int from = moves ? 0 : old / 2, last = count * ((moves ? BLOCK / 2 : (real + 1) / 2) - from);
+  const bool alone = count < TOGETHER_HEADS;
+  if (last <= WARPS || alone) {
 #pragma unroll 1
-  for (int unit = warp; unit < last; unit += WARPS) {
-    Block block(pair, unit % count, turn);
-    weigh(block, unit / count * WARP + lane, moves);
+    for (int unit = warp; unit < last; unit += WARPS) {
+      Block block(pair, alone ? 0 : unit % TOGETHER_HEADS, turn);
+      weigh(block, (from + (alone ? unit : unit / TOGETHER_HEADS)) * WARP + lane, moves);
+    }
+    return;
   }
-  meet(OF_ROWS);
+  // All warps have lines of both heads: neither head's steps wait for the other's.
+  const int row = (from + warp) * 2 + lane / BLOCK, column = lane % BLOCK;
+  if (warp >= last / TOGETHER_HEADS) return;
+  float weights[TOGETHER_HEADS][2], by_key[TOGETHER_HEADS], by_value[TOGETHER_HEADS];
+#pragma unroll
+  for (int own = 0; own < TOGETHER_HEADS; ++own) {
+    const Block block(pair, own, turn);
+    by_key[own] = __fsub_rn(0.f, block.since[column]), by_value[own] = __fmul_rn(block.down[column], TILE_UP);
+    find_weights(block, row, column, block.beta[column], weights[own]);
+  }
+#pragma unroll
+  for (int own = 0; own < TOGETHER_HEADS; ++own) {
+    Block block(pair, own, turn);
+    store_weights(block, row, column, by_key[own], by_value[own], weights[own], moves);
+  }
 }
 
 // Factors and bases of a head, handed over to the warps with states when those have left what lay there.
@@ -168,46 +118,105 @@ __device__ __forceinline__ void hand_over(Pair& pair, int own, bool read, bool m
   if (lane == 0) arrive(shared_address(&pair.full[own]));
 }
 
+// Of both heads at once, neither of which is waited for: where states are far ahead of blocks.
+__device__ __forceinline__ void hand_over_both(Pair& pair, int turn, int warp, int lane) {
+  float sums[TOGETHER_HEADS][2][2][4] = {};
+#pragma unroll
+  for (int own = 0; own < TOGETHER_HEADS; ++own)
+    if (turn > 0) await_phase(shared_address(&pair.empty[own]), (turn - 1) & 1);
+#pragma unroll
+  for (int own = 0; own < TOGETHER_HEADS; ++own) factor_sums<true>(Block(pair, own, turn), warp, lane, sums[own]);
+#pragma unroll
+  for (int own = 0; own < TOGETHER_HEADS; ++own) {
+    Block block(pair, own, turn);
+    store_factors<true>(block, warp, lane, sums[own]);
+  }
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncwarp();
+  if (lane < TOGETHER_HEADS) arrive(shared_address(&pair.full[lane]));
+}
+
 __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const float* conv, const float* decays,
                                         const float* bias, int stride, int warp, int lane) {
-  int sequence = blockIdx.y;
-  Item item(round, sequence);
-  const int part = warp % 4, own_gate = lane / BLOCK % round.count;
-  const bool any = part < 2 + round.count;
-  int start = item.folded;
-  const Span first = span_of(round, item, sequence);
-  const Taps taps(first, conv, stride, 2 + round.count, warp, lane);
-  clear(pair, warp, lane);
-  taps.store(pair, 2 + round.count, warp, lane);
-  await_previous();
-  asm volatile("" : "+r"(lane));
-  Run run(first, start, item.length + round.width, start % round.ring_rows, part, any, own_gate, warp, lane);
+  constexpr int ALL = TAPS - 1 + BLOCK, HALF = WARPS / 2;
+  const int own_gate = lane / BLOCK % round.count, apart = gridDim.y, parts = 2 + round.count;
+  Place place(round, blockIdx.y, Item(round, blockIdx.y));
+  Gates gates;
+  {
+    const Span span = place.span(round);
+    const Taps taps(span, conv, stride, parts, warp, lane);
+    clear(pair, warp, lane);
+    taps.store(pair, parts, warp, lane);
+    await_previous();
+    const int part = warp % HALF, middle = ALL / 2, real = place.rows(round);
+    if (part < parts) ask_rows(pair, span, place, real, part, warp < HALF ? 0 : middle, warp < HALF ? middle : ALL, lane);
+    if (warp == SETS_RATES) gates.ask(span, place, real, own_gate, lane);
+  }
+  const float decay = decays[round.head + own_gate], by = bias[round.head + own_gate];
+  Item next(round, min(place.sequence + apart, round.batch - 1));
+  // One warp finds where the blocks behind lie: of the same sequence, or of the next one, which was asked for before.
+  const auto tell_place = [&](Place behind, int turn) {
+    if (behind.start + BLOCK < behind.length + round.width)
+      behind.advance(round);
+    else
+      behind = Place(round, behind.sequence + apart, next), next = Item(round, min(behind.sequence + apart, round.batch - 1));
+    if (lane == 0) pair.places[turn % 2] = behind;
+  };
+  if (warp == WARPS - 1) tell_place(place, 1);
+  bool moved = false;
+  await_rows();
   meet(OF_ROWS);
 #pragma unroll 1
   for (int turn = 0;; ++turn) {
     asm volatile("" : "+r"(lane));  // what follows from it is computed again, not kept
-    Span span = span_of(round, item, sequence);
-    const int reach = item.length + round.width;
-    const bool read = start + BLOCK > item.length, moves = start + BLOCK < reach;
-    const Item next(round, min(sequence + (int)gridDim.y, round.batch - 1));
-    const float decay = decays[round.head + own_gate], by = bias[round.head + own_gate];
-    run.make(pair, span, part, turn, lane);
-    if (warp == WARPS - 1) run.set_rates(pair, span, decay, by, own_gate, turn, lane);
-    if (!moves) {
-      start = next.folded, item = next, sequence += gridDim.y;
-      span = span_of(round, item, min(sequence, round.batch - 1));
-    } else
-      start += BLOCK;
+    __builtin_assume(lane >= 0 && lane < WARP);
+    const Place here = place;
+    const Span span = here.span(round);
+    const int real = here.rows(round), reach = here.length + round.width;
+    const bool read = here.start + BLOCK > here.length, moves = here.start + BLOCK < reach;
+    make_queries(pair, span, here, real, turn, warp, lane);
+    place = pair.places[(turn + 1) % 2];
+    const bool more = place.sequence < round.batch;
     meet(OF_ROWS);
-    clear_ill(pair, turn, warp, lane);
-    solve(pair, round.count, run.real, read, moves, turn, warp, lane);
-    const bool more = sequence < round.batch;
-    hand_over(pair, 0, read, moves, turn, warp, lane);
-    // Rows are asked for between the two heads, as the fence before the first would wait for them. Where no block is left
-    // there are none; what a run is made of is always set, so that nothing of the last one is kept.
-    run = Run(span, start, more ? item.length + round.width : start, start % round.ring_rows, part, any, own_gate, warp, lane);
-    if (round.count > 1) hand_over(pair, 1, read, moves, turn, warp, lane);
+    clear_ill(pair, real, turn, warp, lane);
+    const int rows = more ? place.rows(round) : 0, all = more ? TAPS - 1 + rows : 0;
+    // Rates and what the inverse comes of, beside values. Rows of the next block are asked for as soon as these are made.
+    if (warp < HALF) {
+      if (warp == SETS_RATES) {
+        Block block(pair, own_gate, turn);
+        gates.set(block, span, here, real, decay, by, own_gate, lane);
+        announce_rates();
+      }
+      couple_heads(pair, round.count, read, turn, warp, lane);
+      if (real > 2) meet_half(OF_COUPLES);
+      if (warp == SETS_RATES)
+        gates.ask(place.span(round), place, rows, own_gate, lane);
+      else if (warp == SETS_RATES - 1)
+        ask_rows(pair, place.span(round), place, rows, 0, 0, all, lane);
+      else if (real > 2 && warp < round.count) {
+        Block block(pair, warp, turn);
+        invert(block, real, lane);
+      }
+    } else {
+      make_all_values(pair, span, here, real, turn, round.count, warp - HALF, lane);
+      meet_half(OF_VALUES);
+      const int number = warp - HALF, part = number == TOGETHER_HEADS ? 1 : 2 + number;
+      if (part < parts) ask_rows(pair, place.span(round), place, rows, part, 0, all, lane);
+      if (warp == WARPS - 1) tell_place(place, turn);
+    }
+    meet(OF_ROWS);
+    weigh_heads(pair, round.count, max(here.length - here.start, 0), real, moves, turn, warp, lane);
+    meet(OF_ROWS);
+    // The last block is waited for.
+    if (round.count == TOGETHER_HEADS && more && !moves && !moved)
+      hand_over_both(pair, turn, warp, lane);
+    else {
+#pragma unroll 1
+      for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
+    }
+    moved = moves;
     if (!more) break;
+    await_rows();
     meet(OF_ROWS);
   }
 }

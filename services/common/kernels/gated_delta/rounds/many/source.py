@@ -12,11 +12,12 @@ FOLDER = Path(__file__).parent
 TOGETHER_HEADS = 2
 """Heads that share queries and keys and that a CTA takes together."""
 _FILES = (
-    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "pair.cu", "rows.cu", "items.cu", "block.cu",
-    "factors.cu", "state.cu", "ends.cu", "prepare.cu", "states.cu", "many.cu",
+    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "pair.cu", "rows.cu", "items.cu", "projections.cu",
+    "convolutions.cu", "block.cu", "couples.cu", "factors.cu", "state.cu", "ends.cu", "prepare.cu", "states.cu",
+    "many.cu",
 )  # fmt: skip
 _THREADS = 512
-_PAIR_BYTES, _ALIGNMENT = 215_040, 1024
+_PAIR_BYTES, _ALIGNMENT = 229_376, 1024
 _PROCESSORS = 128
 """CTAs of a launch, unless one sequence has more: no more run side by side, as one fills a processor."""
 
