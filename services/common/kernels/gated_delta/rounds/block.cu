@@ -133,12 +133,57 @@ __device__ __forceinline__ void store_weights(Block& block, int row, int column,
   }
 }
 
-// One number of each thread: what a key and a value are weighed by.
-__device__ __forceinline__ void weigh(Block& block, int thread, bool moves) {
-  const int row = thread / BLOCK, column = thread % BLOCK;
+// A number of each thread, or several `apart`: what a read, and an update where one follows, weighs a key and a value by, as
+// halves. What reads weigh may be left to others.
+template <int COUNT = 1>
+__device__ __forceinline__ void weigh(Block& block, int thread, bool moves, bool reads = true, int apart = 0) {
+  const int column = thread % BLOCK;
   const float beta = block.beta[column], by_key = __fsub_rn(0.f, block.since[column]);
   const float by_value = __fmul_rn(block.down[column], TILE_UP);
-  float weights[2];
-  find_weights(block, row, column, beta, weights);
-  store_weights(block, row, column, by_key, by_value, weights, moves);
+  float weights[COUNT][2];
+#pragma unroll
+  for (int own = 0; own < COUNT; ++own) {
+    const int row = (thread + own * apart) / BLOCK;
+    weights[own][0] = 0.f, weights[own][1] = __fmul_rn(block.solved[row][column], beta);
+  }
+#pragma unroll
+  for (int four = 0; four < BLOCK; four += 4) {
+    if (!reads) break;
+    float4 by[COUNT];
+#pragma unroll
+    for (int own = 0; own < COUNT; ++own)
+      by[own] = *reinterpret_cast<const float4*>(&block.reads[(thread + own * apart) / BLOCK][four]);
+    const float* solved = &block.solved[four][column];
+#pragma unroll
+    for (int own = 0; own < COUNT; ++own) {
+      float& weight = weights[own][0];
+      weight = __fmaf_rn(by[own].x, __fmul_rn(solved[0], beta), weight);
+      weight = __fmaf_rn(by[own].y, __fmul_rn(solved[SMALL_PITCH], beta), weight);
+      weight = __fmaf_rn(by[own].z, __fmul_rn(solved[SMALL_PITCH * 2], beta), weight);
+      weight = __fmaf_rn(by[own].w, __fmul_rn(solved[SMALL_PITCH * 3], beta), weight);
+    }
+  }
+#pragma unroll
+  for (int update = 0; update < 2; ++update) {
+    if (update ? !moves : !reads) continue;
+    float value[COUNT], most[COUNT];
+#pragma unroll
+    for (int own = 0; own < COUNT; ++own) value[own] = __fmul_rn(weights[own][update], by_value), most[own] = fabsf(value[own]);
+#pragma unroll
+    for (int step = 1; step < BLOCK; step *= 2) {
+#pragma unroll
+      for (int own = 0; own < COUNT; ++own) most[own] = fmaxf(most[own], __shfl_xor_sync(~0u, most[own], step));
+    }
+#pragma unroll
+    for (int own = 0; own < COUNT; ++own) {
+      const int row = (thread + own * apart) / BLOCK;
+      float up, down;
+      scales(most[own], up, down);
+      unsigned high, low;
+      halves(__fmul_rn(__fmul_rn(weights[own][update], by_key), TILE_SCALE), __fmul_rn(value[own], up), high, low);
+      block.weights[update][0][0][row][column] = high, block.weights[update][1][0][row][column] = high >> 16;
+      block.weights[update][0][1][row][column] = low, block.weights[update][1][1][row][column] = low >> 16;
+      if (column == 0) block.back[update][row] = down;
+    }
+  }
 }

@@ -1,21 +1,29 @@
 // How a block ends: what its rows read, normed and gated.
 
+// Where what a row reads goes: where its bases were.
+struct InPlace {
+  __device__ __forceinline__ void operator()(float2& base, const float2& read, int) const { base = read; }
+};
+
 // What rows read of a block that none follows: its updates find nothing.
-__device__ __forceinline__ void read_last(Block& block, const State& state, int column, int lane) {
+template <typename Store = InPlace>
+__device__ __forceinline__ void read_last(Block& block, const State& state, int column, int lane,
+                                          const Store& store = Store()) {
   float found[BLOCK / 2];
   state.times(shared_address(block.factors) + BLOCK * PANEL_BYTES, found);
 #pragma unroll
   for (int pair = 0; pair < BLOCK / 4; ++pair) {
     const int row = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
     float2& base = *reinterpret_cast<float2*>(&block.base[BLOCK + row][column]);
-    base = make_float2(__fadd_rn(found[number], base.x), __fadd_rn(found[number + 2], base.y));
+    store(base, make_float2(__fadd_rn(found[number], base.x), __fadd_rn(found[number + 2], base.y)), row);
   }
 }
 
 // What a block's lines find with their bases, of a block that another one follows; what rows read is stored.
-__device__ __forceinline__ void add_bases(Block& block, float (&found)[LINES / 2], int column, int lane) {
+template <int COUNT>
+__device__ __forceinline__ void add_bases(Block& block, float (&found)[COUNT], int column, int lane) {
 #pragma unroll
-  for (int pair = 0; pair < LINES / 4; ++pair) {
+  for (int pair = 0; pair < COUNT / 2; ++pair) {
     const int line = pair / 2 * 8 + lane % 4 * 2 + pair % 2, number = pair / 2 * 4 + pair % 2;
     float2& base = *reinterpret_cast<float2*>(&block.base[line][column]);
     found[number] = __fadd_rn(found[number], base.x), found[number + 2] = __fadd_rn(found[number + 2], base.y);
@@ -24,11 +32,12 @@ __device__ __forceinline__ void add_bases(Block& block, float (&found)[LINES / 2
 }
 
 // Asks for what gates a warp's rows of the span, and for the norm's weight.
-__device__ __forceinline__ void load_ends(const Span& span, const half_t* norm, int start, int old, int real, uint2 (&z)[2],
-                                          uint2& weight, int warp, int lane) {
+template <int COUNT>
+__device__ __forceinline__ void load_ends(const Span& span, const half_t* norm, int start, int old, int real,
+                                          uint2 (&z)[COUNT], uint2& weight, int warp, int lane) {
   weight = *reinterpret_cast<const uint2*>(norm + lane * 4);
 #pragma unroll
-  for (int part = 0; part < 2; ++part) {
+  for (int part = 0; part < COUNT; ++part) {
     const int row = old + warp + part * WARPS;
     const half_t* gates = span.into + (start + row - span.length) * span.features + span.kept + span.head * DIM;
     z[part] = row < real ? *reinterpret_cast<const uint2*>(gates + lane * 4) : make_uint2(0, 0);

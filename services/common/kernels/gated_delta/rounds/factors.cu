@@ -1,39 +1,53 @@
 // Factors and bases of a block: its lines for the products with a state. Each warp has 16 columns of keys and of values.
 
-// What weights find of keys and of values, eight columns at a time.
-template <bool READS>
-__device__ __forceinline__ void factor_sums(const Block& block, int warp, int lane, float (&sums)[2][2][4]) {
+// What weights find of keys and of values, eight columns at a time. A warp may have 16 columns in each of several parts of
+// all; of those whose bit in `values` is not set nobody needs bases.
+template <bool READS, int COUNT>
+__device__ __forceinline__ void factor_sums(const Block& block, int warp, int lane, unsigned values,
+                                            float (&sums)[COUNT][2][2][4]) {
+  constexpr int APART = DIM / COUNT;
   const int column = warp * 16;
   const unsigned weights = shared_address(&block.weights[READS ? 0 : 1][0][0][lane % 16][lane / 16 * 8]);
   constexpr unsigned TILE = BLOCK * HALF_PITCH * 2;
   // Of keys, then of values: weights, what they weigh, and sums of eight columns each.
-  unsigned high[2][4], low[2][4], by_high[2][4], by_low[2][4];
-  const unsigned at = eight_at(ROWS_BYTES, lane % 16, column + lane / 16 * 8);
+  unsigned high[2][4], low[2][4], by_high[COUNT][2][4], by_low[COUNT][2][4], at[COUNT];
+#pragma unroll
+  for (int part = 0; part < COUNT; ++part) at[part] = eight_at(ROWS_BYTES, lane % 16, column + part * APART + lane / 16 * 8);
 #pragma unroll
   for (int kind = 0; kind < 2; ++kind) {
-    const unsigned tile = shared_address(kind ? block.values : block.keys) + at;
+    if (kind == 1 && !values) break;
+    unsigned tile[COUNT];
+#pragma unroll
+    for (int part = 0; part < COUNT; ++part) tile[part] = shared_address(kind ? block.values : block.keys) + at[part];
     load_four(high[kind], weights + kind * 2 * TILE);
-    load_four_turned(by_low[kind], tile + 2 * ROWS_BYTES);
+#pragma unroll
+    for (int part = 0; part < COUNT; ++part)
+      if (kind == 0 || values >> part & 1) load_four_turned(by_low[part][kind], tile[part] + 2 * ROWS_BYTES);
     load_four(low[kind], weights + (kind * 2 + 1) * TILE);
-    load_four_turned(by_high[kind], tile);
+#pragma unroll
+    for (int part = 0; part < COUNT; ++part)
+      if (kind == 0 || values >> part & 1) load_four_turned(by_high[part][kind], tile[part]);
   }
   // Small terms first; of keys high by low, of values low by high begins. Four sums are added side by side.
 #pragma unroll
   for (int term = 0; term < 3; ++term) {
 #pragma unroll
-    for (int own = 0; own < 4; ++own) {
-      const int kind = own / 2, eight = own % 2;
+    for (int each = 0; each < 4 * COUNT; ++each) {
+      const int own = each / COUNT, part = each % COUNT, kind = own / 2, eight = own % 2;
+      if (kind == 1 && !(values >> part & 1)) continue;
       const bool by_rest = term == kind;
       const unsigned(&left)[4] = term == 1 - kind ? low[kind] : high[kind];
-      const unsigned(&right)[4] = by_rest ? by_low[kind] : by_high[kind];
-      multiply(sums[kind][eight], left, right[eight * 2], right[eight * 2 + 1]);
+      const unsigned(&right)[4] = by_rest ? by_low[part][kind] : by_high[part][kind];
+      multiply(sums[part][kind][eight], left, right[eight * 2], right[eight * 2 + 1]);
     }
   }
 }
 
-// `reads` lines come behind those of updates.
-template <bool READS>
-__device__ __forceinline__ void store_factors(Block& block, int warp, int lane, const float (&sums)[2][2][4]) {
+// `READS` lines come behind those of updates.
+template <bool READS, int COUNT>
+__device__ __forceinline__ void store_factors(Block& block, int warp, int lane, unsigned values,
+                                              const float (&sums)[COUNT][2][2][4]) {
+  constexpr int APART = DIM / COUNT;
   const int row = lane / 4, column = warp * 16;
   float since[2], back[2], ill[2];
 #pragma unroll
@@ -43,10 +57,11 @@ __device__ __forceinline__ void store_factors(Block& block, int warp, int lane, 
     ill[below] = block.ill[0][line_row] + block.ill[1][line_row] + (block.ill[2][line_row] + block.ill[3][line_row]);
   }
 #pragma unroll
-  for (int own = 0; own < 4; ++own) {
-    const int eight = own / 2, below = own % 2, line_row = row + below * 8, line = line_row + (READS ? BLOCK : 0);
-    const int first = column + eight * 8;
-    const float(&of_keys)[4] = sums[0][eight];
+  for (int each = 0; each < 4 * COUNT; ++each) {
+    const int part = each / 4, own = each % 4, eight = own / 2, below = own % 2;
+    const int line_row = row + below * 8, line = line_row + (READS ? BLOCK : 0);
+    const int first = column + part * APART + eight * 8;
+    const float(&of_keys)[4] = sums[part][0][eight];
     float x = __fmul_rn(of_keys[below * 2], TILE_BACK), y = __fmul_rn(of_keys[below * 2 + 1], TILE_BACK);
     if constexpr (READS) {
       const float2 query = *reinterpret_cast<const float2*>(&block.query[line_row][first + lane % 4 * 2]);
@@ -58,16 +73,17 @@ __device__ __forceinline__ void store_factors(Block& block, int warp, int lane, 
     unsigned char* to = &block.factors[0][0][0] + eight_at(LINES_BYTES, line, first) + lane % 4 * 4;
     *reinterpret_cast<unsigned*>(to) = upper;
     *reinterpret_cast<unsigned*>(to + 2 * LINES_BYTES) = rest;
-    const float(&of_values)[4] = sums[1][eight];
+    if (!(values >> part & 1)) continue;
+    const float(&of_values)[4] = sums[part][1][eight];
     x = __fmul_rn(of_values[below * 2], back[below]), y = __fmul_rn(of_values[below * 2 + 1], back[below]);
     if constexpr (READS) x = __fadd_rn(x, ill[below]), y = __fadd_rn(y, ill[below]);
     *reinterpret_cast<float2*>(&block.base[line][first + lane % 4 * 2]) = make_float2(x, y);
   }
 }
 
-template <bool READS>
-__device__ __forceinline__ void factor(Block& block, int warp, int lane) {
-  float sums[2][2][4] = {};
-  factor_sums<READS>(block, warp, lane, sums);
-  store_factors<READS>(block, warp, lane, sums);
+template <bool READS, int COUNT = 1>
+__device__ __forceinline__ void factor(Block& block, int warp, int lane, unsigned values = (1u << COUNT) - 1) {
+  float sums[COUNT][2][2][4] = {};
+  factor_sums<READS>(block, warp, lane, values, sums);
+  store_factors<READS>(block, warp, lane, values, sums);
 }

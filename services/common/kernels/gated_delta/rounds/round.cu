@@ -3,42 +3,6 @@
 // A CTA has a head. Rows since the last boundary, and the state, do not come from the kernel before: all that they need
 // is done while that one drains. The build puts the other files of this folder in front of this one.
 
-__device__ __forceinline__ void load_taps(Memory& memory, const Span& span, const float* conv, int stride, int warp,
-                                          int lane) {
-#pragma unroll
-  for (int each = warp; each < TAPS * 3; each += WARPS) {
-    const float4 four = *reinterpret_cast<const float4*>(conv + each / 3 * stride + span.channel(each % 3) + lane * 4);
-    *reinterpret_cast<float4*>(&memory.conv[each / 3][each % 3][lane * 4]) = four;
-  }
-}
-
-// Makes rows from `first` on, `COUNT` at a time; what further ones need is asked for meanwhile.
-template <bool FRESH, int COUNT>
-__device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int start, int place, int first, int end,
-                                          int warp, int lane) {
-  const int last = (end - first + COUNT - 1) / COUNT * 3;
-  int unit = warp;
-  Raw<COUNT> raw[3];
-#pragma unroll
-  for (int ahead = 0; ahead < 2; ++ahead) {
-    const int own = unit + ahead * WARPS;
-    if (own < last) raw[ahead] = load_raw<COUNT>(span, start, place, first + own / 3 * COUNT, end, own % 3, lane);
-  }
-#pragma unroll 1
-  for (; unit < last; unit += WARPS) {
-    const int row = first + unit / 3 * COUNT, part = unit % 3, after = unit + 2 * WARPS;
-    if (after < last) raw[2] = load_raw<COUNT>(span, start, place, first + after / 3 * COUNT, end, after % 3, lane);
-    if (FRESH && (part == 2 || span.keeps_keys)) {
-#pragma unroll
-      for (int own = 0; own < COUNT; ++own)
-        if (row + own < end)
-          *reinterpret_cast<uint2*>(span.kept_row(place + row + own) + span.channel(part) + lane * 4) = raw[0].rows[TAPS - 1 + own];
-    }
-    make_part<COUNT>(memory, span, raw[0], row, end, part, lane);
-    raw[0] = raw[1], raw[1] = raw[2];
-  }
-}
-
 // A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.
 __device__ __forceinline__ void make_gates(Memory& memory, const Span& span, float decay, float bias, int start, int place,
                                            int real, int count, int lane) {

@@ -55,6 +55,20 @@ __device__ __forceinline__ Raw<COUNT> load_raw(const Span& span, int start, int 
   return raw;
 }
 
+// Where what is made of a row goes: into this CTA's memory alone.
+struct Here {
+  template <typename T>
+  __device__ __forceinline__ void all(T& to, T what) const {
+    to = what;
+  }
+  // What only the CTA with this column of values needs.
+  template <typename T>
+  __device__ __forceinline__ void one(T& to, T what, int) const {
+    to = what;
+  }
+  __device__ __forceinline__ void count(int, int) const {}
+};
+
 // Four neighbours of a row as halves.
 __device__ __forceinline__ void take_halves(const float (&x)[4], float up, uint2& high, uint2& low) {
   halves(__fmul_rn(x[0], up), __fmul_rn(x[1], up), high.x, low.x);
@@ -128,27 +142,47 @@ __device__ __forceinline__ void row_scales(float most, float& up, float& down) {
   scales(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most))), up, down);
 }
 
+// Halves of four neighbours of a row, and where they lie in the first half's tile.
+struct Halved {
+  uint2 high, low;
+  unsigned at;
+  __device__ __forceinline__ Halved(int row, int column, const float (&x)[4], float up)
+      : at(eight_at(ROWS_BYTES, row, column) + column % 8 * 2) {
+    take_halves(x, up, high, low);
+  }
+};
+
+__device__ __forceinline__ uint2& four_at(unsigned char (&half)[2][ROWS_BYTES], unsigned at) {
+  return *reinterpret_cast<uint2*>(&half[0][0] + at);
+}
+
 // Stores four neighbours of a convolved row, of its queries or keys (divided by their length) or of its values.
+template <typename Store>
 __device__ __forceinline__ void store_part(Block& block, float (&x)[4], int64 units, float scale, bool broken, int row,
-                                           int part, int lane) {
+                                           int part, int lane, const Store& store) {
   const int column = lane * 4;
   if (part < 2) {
     const float by = __fmul_rn(by_length(units), part ? 1.f : scale);
     limit(x, by);
-    store_halves(part ? block.keys : block.queries, row, column, x, TILE_SCALE);
-    if (part == 0) *reinterpret_cast<float4*>(&block.query[row][column]) = make_float4(x[0], x[1], x[2], x[3]);
+    const Halved four(row, column, x, TILE_SCALE);
+    auto& tile = part ? block.keys : block.queries;
+    store.all(four_at(tile[0], four.at), four.high), store.all(four_at(tile[1], four.at), four.low);
+    if (part == 0) store.all(*reinterpret_cast<float4*>(&block.query[row][column]), make_float4(x[0], x[1], x[2], x[3]));
   } else {
     float up, down;
     row_scales(largest(x, broken), up, down);
-    store_halves(block.values, row, column, x, up);
-    if (lane == 0) block.down[row] = down;
+    const Halved four(row, column, x, up);
+    store.one(four_at(block.values[0], four.at), four.high, column);
+    store.one(four_at(block.values[1], four.at), four.low, column);
+    if (lane == 0) store.all(block.down[row], down);
   }
-  if (lane == 0) block.ill[part][row] = broken ? nan() : 0.f;
+  const float ill = broken ? nan() : 0.f;
+  if (lane == 0) store.all(block.ill[part][row], ill);
 }
 
-template <int COUNT>
+template <int COUNT, typename Store = Here>
 __device__ __forceinline__ void make_part(Memory& memory, const Span& span, const Raw<COUNT>& raw, int row, int end,
-                                          int part, int lane) {
+                                          int part, int lane, const Store& store = Store()) {
   float x[COUNT][4];
 #pragma unroll
   for (int own = 0; own < COUNT; ++own) x[own][0] = x[own][1] = x[own][2] = x[own][3] = 0.f;
@@ -175,7 +209,8 @@ __device__ __forceinline__ void make_part(Memory& memory, const Span& span, cons
   for (int own = 0; own < COUNT; ++own) {
     broken[own] = __any_sync(~0u, broken[own]);
     if (row + own < end)
-      store_part(memory.blocks[(row + own) / BLOCK], x[own], units[own], span.scale, broken[own], (row + own) % BLOCK, part, lane);
+      store_part(memory.blocks[(row + own) / BLOCK], x[own], units[own], span.scale, broken[own], (row + own) % BLOCK, part, lane,
+                 store);
   }
 }
 

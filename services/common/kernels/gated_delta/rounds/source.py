@@ -11,7 +11,7 @@ PROGRAMS = (1, 2)
 """CTAs that share a processor: one that keeps its state in registers throughout, or two that take turns."""
 _FILES = (
     "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "kept.cu", "rows.cu", "block.cu", "factors.cu",
-    "state.cu", "ends.cu", "round.cu",
+    "state.cu", "ends.cu", "parts.cu", "round.cu",
 )  # fmt: skip
 _THREADS = 256
 _BLOCK_BYTES, _TAPS_BYTES, _ALIGNMENT = 78_848, 6_144, 1024

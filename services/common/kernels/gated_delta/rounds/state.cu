@@ -87,8 +87,8 @@ __device__ __forceinline__ void operand(const float (&x)[2][4], unsigned (&high)
 
 // The state after a block, from what its lines found, into `x`; stored where the block is complete. `was` gives the
 // state before it in parts: `LOADED` numbers from one on.
-template <typename Was>
-__device__ __forceinline__ void advance(const Block& block, const float (&found)[LINES / 2], float* state, bool complete,
+template <int COUNT, typename Was>
+__device__ __forceinline__ void advance(const Block& block, const float (&found)[COUNT], float* state, bool complete,
                                         const Was& was, float (&x)[DIM / 2], int lane) {
   float update[2][4], down[2];
 #pragma unroll

@@ -120,16 +120,16 @@ __device__ __forceinline__ void hand_over(Pair& pair, int own, bool read, bool m
 
 // Of both heads at once, neither of which is waited for: where states are far ahead of blocks.
 __device__ __forceinline__ void hand_over_both(Pair& pair, int turn, int warp, int lane) {
-  float sums[TOGETHER_HEADS][2][2][4] = {};
+  float sums[TOGETHER_HEADS][1][2][2][4] = {};
 #pragma unroll
   for (int own = 0; own < TOGETHER_HEADS; ++own)
     if (turn > 0) await_phase(shared_address(&pair.empty[own]), (turn - 1) & 1);
 #pragma unroll
-  for (int own = 0; own < TOGETHER_HEADS; ++own) factor_sums<true>(Block(pair, own, turn), warp, lane, sums[own]);
+  for (int own = 0; own < TOGETHER_HEADS; ++own) factor_sums<true>(Block(pair, own, turn), warp, lane, 1, sums[own]);
 #pragma unroll
   for (int own = 0; own < TOGETHER_HEADS; ++own) {
     Block block(pair, own, turn);
-    store_factors<true>(block, warp, lane, sums[own]);
+    store_factors<true>(block, warp, lane, 1, sums[own]);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncwarp();
