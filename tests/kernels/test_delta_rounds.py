@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from services.common.kernels.gated_delta import DeltaConstants, DeltaSpan, ring_rows, rounds
+from services.common.kernels.gated_delta.rounds.clusters.source import CTAS, cluster_bytes, cluster_grid, cluster_source
 from services.common.kernels.gated_delta.rounds.many.source import many_bytes, many_grid, many_source
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, shared_bytes, source_of
 
@@ -30,6 +31,22 @@ def test_the_source_for_many_sequences_is_whole() -> None:
     assert many_bytes() + RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
 
 
+@pytest.mark.parametrize("ctas", [CTAS, 4])
+def test_the_source_for_clusters_is_whole(ctas: int) -> None:
+    source = cluster_source(ctas)
+    assert "#include" not in source
+    assert source.count('extern "C" __global__') == 1
+    assert f"#define CTAS {ctas}\n" in source
+    assert f"sizeof(Shares) == {cluster_bytes() - 1024}," in source
+    assert all(source.count(f"m64n{lines}k16") == 1 for lines in (16, 32, 128))
+    assert cluster_bytes() + RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
+
+
+def test_the_ctas_of_a_head_are_neighbours() -> None:
+    assert cluster_grid(1, 32) == (32 * CTAS, 1)
+    assert cluster_grid(2, 32, 4) == (128, 2)
+
+
 @pytest.mark.parametrize(
     ("batch", "k_heads", "heads", "grid"),
     [(32, 16, 32, (16, 8)), (8, 16, 48, (32, 4)), (5, 16, 32, (16, 5)), (9, 16, 16, (16, 8)), (8, 128, 256, (128, 1))],
@@ -50,14 +67,20 @@ class Launched:
         self.grid, self.arguments = grid, arguments
 
 
-@pytest.mark.parametrize(("batch", "many"), [(1, False), (4, False), (7, False), (8, True), (32, True)])
-def test_the_form_for_many_sequences_takes_them_from_eight_on(
-    batch: int, many: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_one, of_two, of_many = Launched(), Launched(), Launched()
-    monkeypatch.setattr(rounds, "program_of", lambda programs: of_one if programs == 1 else of_two)
-    monkeypatch.setattr(rounds, "many_program", lambda: of_many)
-    heads, width = 32, 2
+@pytest.mark.parametrize(
+    ("batch", "width", "form"),
+    [
+        (1, 1, "one"), (1, 4, "one"), (1, 5, "cluster"), (1, 16, "cluster"), (2, 8, "one"), (2, 9, "cluster"),
+        (3, 16, "one"), (4, 2, "one"), (5, 2, "two"), (7, 16, "two"), (8, 2, "many"), (32, 16, "many"),
+    ],
+)  # fmt: skip
+def test_a_form_takes_the_rounds_it_is_for(batch: int, width: int, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters take wide rounds of few sequences, and the form for many takes them from eight on."""
+    forms = {name: Launched() for name in ("one", "two", "cluster", "many")}
+    monkeypatch.setattr(rounds, "program_of", lambda programs: forms["one" if programs == 1 else "two"])
+    monkeypatch.setattr(rounds, "cluster_program", lambda: forms["cluster"])
+    monkeypatch.setattr(rounds, "many_program", lambda: forms["many"])
+    heads = 32
     where = torch.zeros(batch, dtype=torch.int64)
     constants = DeltaConstants(torch.zeros(8192, 4), torch.zeros(heads), torch.zeros(heads), 16, 128)
     span = DeltaSpan(where, where, where, None, width, ring_rows(16, 4), 4)
@@ -65,10 +88,10 @@ def test_the_form_for_many_sequences_takes_them_from_eight_on(
     state_SHKV, ring_SRC = torch.empty(0, heads, 128, 128), torch.empty(0, span.ring, 8256)
     norm_V = torch.zeros(128, dtype=torch.bfloat16)
     rounds.round_rows(rows_TF, constants, norm_V, 1e-6, span, state_SHKV, ring_SRC, out_TF)
-    taken = of_many if many else of_one if batch <= 4 else of_two
-    assert [x is taken for x in (of_one, of_two, of_many)] == [x.grid is not None for x in (of_one, of_two, of_many)]
-    assert taken.grid == ((16, 8) if many else (heads, batch))
-    assert len(taken.arguments) == (21 if many else 20)
+    assert [name for name, program in forms.items() if program.grid is not None] == [form]
+    grids = {"many": (16, 8), "cluster": (heads * CTAS, batch)}
+    assert forms[form].grid == grids.get(form, (heads, batch))
+    assert len(forms[form].arguments) == (21 if form == "many" else 20)
 
 
 @pytest.mark.parametrize("programs", PROGRAMS)

@@ -34,6 +34,7 @@ class Kernel(NamedTuple):
 
 KERNELS = {
     "rounds of recurrent layers": Kernel(rounds, "program_of"),
+    "rounds in clusters": Kernel(rounds, "cluster_program"),
     "rounds of many sequences": Kernel(rounds, "many_program"),
     "chunks of recurrent layers": Kernel(chunks, "prepare_program"),
     "chains of chunks": Kernel(chunks, "chain_program"),

@@ -11,6 +11,7 @@ from torch import Tensor
 from services.common.kernels.cuda_program import compiles
 from services.common.kernels.gated_delta.blocks import DeltaConstants
 from services.common.kernels.gated_delta.plan import BLOCK
+from services.common.kernels.gated_delta.rounds.clusters.source import CTAS, cluster_grid, cluster_program
 from services.common.kernels.gated_delta.rounds.many.source import many_grid, many_program
 from services.common.kernels.gated_delta.rounds.source import PROGRAMS, program_of
 from services.common.kernels.gated_delta.span import DeltaSpan
@@ -20,6 +21,8 @@ __all__ = ["round_rows", "serves_round"]
 _DIM, _TAPS, _ALIGNED = 128, 4, 4
 _ALONE = 128
 """CTAs that have a processor each; beyond, two that share one were quicker."""
+_CLUSTERED = {1: 5, 2: 9}
+"""By sequences, the rows of a round from which on a head has a cluster of CTAs."""
 _MANY = 8
 """Sequences from which on blocks are prepared beside states."""
 
@@ -52,13 +55,21 @@ def round_rows(
     )  # fmt: skip
     if batch >= _MANY:
         return many_program().launch(many_grid(batch, k_heads, heads), *read, batch, k_dim**-0.5, eps)
+    if _clustered(batch, heads, span.width):
+        return cluster_program().launch(cluster_grid(batch, heads), *read, k_dim**-0.5, eps)
     # Few heads have a processor each; of more, one computes while the other waits for memory.
     program = program_of(1 if batch * heads <= _ALONE else 2)
     return program.launch((heads, batch), *read, k_dim**-0.5, eps)
 
 
+def _clustered(batch: int, heads: int, width: int) -> bool:
+    """Whether a head has a cluster: each of its CTAs must have a processor, and enough rows to share."""
+    return batch * heads * CTAS <= _ALONE and width >= _CLUSTERED.get(batch, BLOCK + 1)
+
+
 @cache
 def _usable(device: torch.device) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
-    programs = [partial(program_of, number) for number in PROGRAMS]
-    return compiles(device, "rounds of recurrent layers go through the kernels in Triton", *programs, many_program)
+    of_one = (partial(program_of, number) for number in PROGRAMS)
+    otherwise = "rounds of recurrent layers go through the kernels in Triton"
+    return compiles(device, otherwise, *of_one, cluster_program, many_program)
