@@ -21,7 +21,7 @@ __all__ = ["round_rows", "serves_round"]
 _DIM, _TAPS, _ALIGNED = 128, 4, 4
 _ALONE = 128
 """CTAs that have a processor each; beyond, two that share one were quicker."""
-_CLUSTERED = {1: 5, 2: 9}
+_CLUSTERED: dict[int, int] = {1: 4}
 """By sequences, the rows of a round from which on a head has a cluster of CTAs."""
 _MANY = 8
 """Sequences from which on blocks are prepared beside states."""

@@ -41,16 +41,14 @@ __device__ __forceinline__ void take_columns(unsigned columns, float (&x)[COUNT]
 // Where a number lies in a lane's part of local memory: both columns side by side, as they are copied.
 __device__ constexpr int beside(int number) { return number / 4 * 4 + number % 2 * 2 + number / 2 % 2; }
 
-// Where the states of the next head and of the one behind it lie; nothing where there is none.
+// Where the state of the next head lies; nothing where there is none.
 struct Ahead {
-  const float *state, *beyond;
+  const float* state;
   bool there;
 };
 
-__device__ __forceinline__ void ask_ahead(unsigned columns, const Ahead& ahead, int warp, int lane) {
-  if (!ahead.state) return;
-  ask_state(columns, ahead.state, ahead.there, lane);
-  if (warp == 0 && lane == 0 && ahead.beyond) prefetch(ahead.beyond);
+__device__ __forceinline__ void ask_ahead(unsigned columns, const Ahead& ahead, int lane) {
+  if (ahead.state) ask_state(columns, ahead.state, ahead.there, lane);
 }
 
 // One head's state meets one block. What is next is asked for as soon as its place is free.
@@ -66,7 +64,7 @@ __device__ __forceinline__ void meet_block(Block& block, unsigned columns, float
       take_columns(columns, x, 0, lane);
       // What was copied is in registers, so the next state may come.
       __syncwarp();
-      if (last) ask_ahead(columns, ahead, warp, lane);
+      if (last) ask_ahead(columns, ahead, lane);
     } else {
 #pragma unroll
       for (int number = 0; number < DIM / 2; ++number) x[number] = aside[beside(number)];
@@ -87,7 +85,7 @@ __device__ __forceinline__ void meet_block(Block& block, unsigned columns, float
 #pragma unroll
   for (int number = 0; number < DIM / 2; ++number) aside[beside(number)] = x[number];
   __syncwarp();
-  if (first) ask_ahead(columns, ahead, warp, lane);
+  if (first) ask_ahead(columns, ahead, lane);
 }
 
 __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, float* states, const half_t* norm, half_t* out,
@@ -100,7 +98,7 @@ __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, f
   const size_t slot_size = (size_t)round.heads * (DIM * DIM);
   Item item(round, sequence);
   const float* first = own_states + item.slot * slot_size;
-  ask_ahead(columns, {first, round.count > 1 ? first + DIM * DIM : nullptr, item.folded > 0}, warp, lane);
+  ask_ahead(columns, {first, item.folded > 0}, lane);
   await_previous();
 #pragma unroll 1
   for (; sequence < round.batch; sequence += gridDim.y) {
@@ -116,8 +114,7 @@ __device__ __forceinline__ void advance_states(Pair& pair, const Round& round, f
         __builtin_assume(lane >= 0 && lane < WARP);
         float* state = own_states + item.slot * slot_size + own * (DIM * DIM);
         const bool same = own + 1 < round.count;
-        const float* beyond = same ? behind : round.count > 1 && behind ? behind + DIM * DIM : nullptr;
-        const Ahead ahead{same ? state + DIM * DIM : behind, beyond, (same ? item.folded : next.folded) > 0};
+        const Ahead ahead{same ? state + DIM * DIM : behind, (same ? item.folded : next.folded) > 0};
         Block block(pair, own, turn, true);
         Span span = span_of(round, item, sequence);
         span.head += own;
