@@ -16,9 +16,12 @@ NONE = "-"
 
 
 def newest() -> list[Path]:
-    """The valid results: those of the latest date, a file for each build that ran some of the loads."""
+    """The valid results: those of the latest date, and of the date before where they have loads that it lacks."""
     files = sorted(RESULTS.glob("race_*.json"))
-    return [file for file in files if _date(file) == _date(files[-1])]
+    *_, before, latest = ("", *sorted({_date(file) for file in files}))
+    now = [file for file in files if _date(file) == latest]
+    known = {go for file in now for go in _goes(file)}
+    return [file for file in files if _date(file) == before and not _goes(file) <= known] + now
 
 
 def newest_rows() -> list[Row]:
@@ -29,6 +32,10 @@ def newest_rows() -> list[Row]:
         goes |= {go: [row for row in rows if row["go"] == go] for go in dict.fromkeys(row["go"] for row in rows)}
     rows = [row for load in goes.values() for row in load]
     return sorted(rows, key=lambda row: (row["profile"] is None, row["profile"] or "", -row["out"], row["concurrency"]))
+
+
+def _goes(file: Path) -> set[str]:
+    return {row["go"] for row in json.loads(file.read_text())["rows"]}
 
 
 def _date(file: Path) -> str:

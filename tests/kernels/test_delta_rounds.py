@@ -70,7 +70,7 @@ class Launched:
 @pytest.mark.parametrize(
     ("batch", "width", "form"),
     [
-        (1, 1, "one"), (1, 4, "one"), (1, 5, "cluster"), (1, 16, "cluster"), (2, 8, "one"), (2, 9, "cluster"),
+        (1, 1, "one"), (1, 3, "one"), (1, 4, "cluster"), (1, 16, "cluster"), (2, 8, "one"), (2, 16, "one"),
         (3, 16, "one"), (4, 2, "one"), (5, 2, "two"), (7, 16, "two"), (8, 2, "many"), (32, 16, "many"),
     ],
 )  # fmt: skip

@@ -19,6 +19,7 @@ from services.common.model.spec import Attention, Delta, Dense, LayerSpec, Model
 from services.common.model.states import kv_shape
 from services.common.model.weights import elements, model_shapes
 from services.common.request.errors import PacelineError
+from services.target.device.shapes import buckets_of
 from services.target.settings import TargetSettings
 from services.target.sizing.budget import plan_memory
 from services.target.sizing.memory_terms import available_bytes, check_free, pack_tokens, pair_terms, widths_within
@@ -104,11 +105,13 @@ def test_processes_are_planned_as_they_were_measured(
     """What an H200 held beside weights and tensors, and beside a drafter's weights.
 
     A drafter of one slot needs no cuBLAS and held 491 MiB; the plan keeps 75 for those that do. When targets were
-    measured they had no rounds for short contexts, of which each is planned like any other step.
+    measured they had no rounds for short contexts, and none of 24, 48 and 96 requests. Each is planned like any other
+    step.
     """
     terms = pair_terms(replace(ON_GPU, slots=slots), MODEL, CONTEXT, LIMIT, widths)
-    short_mib = shorts * len(MODEL.spec.layers) * 81 / 1024
-    assert terms.fixed["process"] / MIB - short_mib == pytest.approx(target_mib, abs=24)
+    halfway = sum(bucket.bit_count() > 1 for bucket in buckets_of(slots))
+    later_mib = (shorts + halfway * len(widths)) * len(MODEL.spec.layers) * 81 / 1024
+    assert terms.fixed["process"] / MIB - later_mib == pytest.approx(target_mib, abs=24)
     assert terms.fixed["drafter"] / MIB - 2 * elements(block_shapes(B16)) / MIB == pytest.approx(drafter_mib, abs=24)
 
 
@@ -227,12 +230,12 @@ def test_widths_chunks_and_the_queue_follow_the_device() -> None:
 def test_more_widths_are_captured_where_their_graphs_are_a_hundredth_of_the_kv(
     slots: int, gib: int, eager: bool, fits: bool
 ) -> None:
-    """Of 128 slots they take some 100 MiB in both processes; steps that are not captured take none."""
+    """Of 128 slots they take some 150 MiB in both processes; steps that are not captured take none."""
     settings = replace(ON_GPU, slots=slots, memory_bytes=gib * GIB, eager=eager)
     sets = settings.draft_widths, settings.fewer_widths
     whole, least = (pair_terms(settings, MODEL, CONTEXT, LIMIT, widths) for widths in sets)
     extra = (whole.fixed_bytes - least.fixed_bytes) / MIB
-    assert 40 < extra < 110 or (eager and extra < 10)
+    assert 40 < extra < 160 or (eager and extra < 10)
     assert widths_within(settings, MODEL, CONTEXT, LIMIT, *sets) == sets[0 if fits else 1]
 
 
