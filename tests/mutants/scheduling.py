@@ -6,6 +6,7 @@ MACHINE = "tests/unit/target/scheduling/test_scheduler_machine.py::test_blocks_a
 _SCHEDULER = "tests/unit/target/scheduling/test_scheduler.py::"
 _CACHE = "tests/unit/target/cache/test_prefix_cache.py::"
 _ADAPTIVE = "tests/unit/target/scheduling/test_width.py::"
+_VISITS = "tests/unit/target/scheduling/test_visits.py::"
 
 SCHEDULING = (
     Mutant(
@@ -63,6 +64,27 @@ SCHEDULING = (
         "missed = accepted < drafted and not ended",
         "missed = accepted < self._longest",
         f"{_ADAPTIVE}test_positions_not_drafted_are_not_observed",
+    ),
+    Mutant(
+        "a-visit-counts-rounds-at-the-clock-before",
+        "services.target.scheduling.width.visits",
+        "place >= RUN // 2 and micros",
+        "place >= 0 and micros",
+        f"{_VISITS}test_the_second_half_of_each_run_counts",
+    ),
+    Mutant(
+        "a-visit-is-compared-with-what-came-before-alone",
+        "services.target.scheduling.width.visits",
+        "own - (before + after) / 2",
+        "own - before",
+        f"{_VISITS}test_what_contexts_grow_by_meanwhile_is_no_difference",
+    ),
+    Mutant(
+        "a-visit-teaches-nothing",
+        "services.target.scheduling.width.costs",
+        "self._cell[cell] = self._correction(cell) + error *",
+        "self._cell[cell] = self._correction(cell) + 0.0 * error *",
+        f"{_VISITS}test_a_width_that_lowers_the_clock_is_left",
     ),
     Mutant(
         "prefill-starves-decoding",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import pages, race
+from tests.bench import pages
 from tests.bench.race import latencies, newest, newest_rows, table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -47,7 +47,7 @@ def test_readme_names_the_newest_race_and_its_plot() -> None:
 def test_a_load_that_the_latest_race_lacks_is_shown_from_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(race, "RESULTS", tmp_path)
+    monkeypatch.setattr("tests.bench.race.RESULTS", tmp_path)
     loads = {"01-01_a": ["32"], "01-02_a": ["1", "8"], "01-02_b": ["32"], "01-03_c": ["32", "64"]}
     for name, goes in loads.items():
         rows = [FAIR | {"go": go, "concurrency": int(go), "decode_tok_s": int(name[4])} for go in goes]
