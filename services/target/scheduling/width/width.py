@@ -103,33 +103,20 @@ class AdaptiveWidth:
         return [tokens / self.costs.cost(bucket, width) for tokens, width in zip(expected, self.widths, strict=True)]
 
     def choose(self, bucket: int, rows: int) -> int:
-        """The width with the best rate, or a probe of another one."""
+        """The width with the best rate, or a round of another one."""
         rates = self.rates(bucket)[: self._useful()]
-        best = max(range(len(rates)), key=rates.__getitem__)
-        state = self._buckets.get(bucket)
-        if state is None:
-            state = self._buckets[bucket] = _Bucket(self.widths[best], gap=self._settings.probe_first)
-        # No row drafts as far as the width in use any more: the best of the others replaces it.
-        if state.width > self.widths[len(rates) - 1]:
-            state.width, state.stayed, state.visit = self.widths[best], 0, None
-        current = self.widths.index(state.width)
-        margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
-        switches = best != current and rates[best] > rates[current] * (1.0 + margin)
+        state = self._state(bucket, rates)
+        better = self._better(state, rates)
         if state.visit is not None:
-            if bucket == self._bucket and not switches and self._near(rates, state.visit.width, current):
+            if bucket == self._bucket and better is None and self._near(rates, state.visit.width, state.width):
                 return state.visit.next() or state.width
             state.visit = None
-        if switches:
-            state.width, state.stayed, state.gap, current = self.widths[best], 0, self._settings.probe_first, best
+        if better is not None:
+            state.width, state.stayed, state.gap = better, 0, self._settings.probe_first
         state.stayed += 1
         state.quiet += 1
         state.rounds += 1
-        if not self._settled(bucket):
-            state.recent.clear()
-            if state.quiet <= self._settings.unsettled:
-                return state.width
-        others = (self._trial, self._visit, self._probe)
-        return next((width for other in others if (width := other(bucket, state, rates, current))), state.width)
+        return self._other(bucket, state, rates) or state.width
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
         """Learns the cost of a round, and whether a probe gained against the width in use.
@@ -151,18 +138,40 @@ class AdaptiveWidth:
             state.recent.clear()
         elif micros is not None:
             state.recent.append(micros)
-        cost = self.costs.cost(bucket, width)
-        self._spent += cost
+        self._spent += self.costs.cost(bucket, width)
         if state.probing and width != state.width:
-            state.probing = False
-            rate = self.rates(bucket)[self.widths.index(state.width)]
-            # A wider probe with a gain is repeated at once; every other probe makes the next wait longer.
-            paid = committed > cost * rate and width > state.width
-            state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
+            self._probed(bucket, state, width, committed)
 
     def plain_micros(self, bucket: int) -> float:
         """Microseconds as measured at warm-up and by plain rounds since."""
         return self.costs.cost(bucket, 1)
+
+    def _state(self, bucket: int, rates: Sequence[float]) -> _Bucket:
+        best = self.widths[max(range(len(rates)), key=rates.__getitem__)]
+        state = self._buckets.get(bucket)
+        if state is None:
+            state = self._buckets[bucket] = _Bucket(best, gap=self._settings.probe_first)
+        # No row drafts as far as the width in use any more: the best of the others replaces it.
+        if state.width > self.widths[len(rates) - 1]:
+            state.width, state.stayed, state.visit = best, 0, None
+        return state
+
+    def _better(self, state: _Bucket, rates: Sequence[float]) -> int | None:
+        """The width to switch to, if one gains enough over the present one."""
+        best = max(range(len(rates)), key=rates.__getitem__)
+        current = self.widths.index(state.width)
+        margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
+        return self.widths[best] if best != current and rates[best] > rates[current] * (1.0 + margin) else None
+
+    def _other(self, bucket: int, state: _Bucket, rates: Sequence[float]) -> int | None:
+        """Another width for this round, where there is something to learn."""
+        if not self._settled(bucket):
+            state.recent.clear()
+            if state.quiet <= self._settings.unsettled:
+                return None
+        current = self.widths.index(state.width)
+        others = (self._trial, self._visit, self._probe)
+        return next((width for other in others if (width := other(bucket, state, rates, current))), None)
 
     def _settled(self, bucket: int) -> bool:
         self._in_a_row = self._in_a_row + 1 if bucket == self._bucket else 1
@@ -196,7 +205,7 @@ class AdaptiveWidth:
         near = [
             index
             for index, width in enumerate(self.widths[: len(rates)])
-            if index != current and self._near(rates, width, current)
+            if index != current and self._near(rates, width, state.width)
             and state.rounds >= state.due.get(width, 0) and self.costs.live_rounds(bucket, width) == FIRST_ROUNDS
         ]  # fmt: skip
         if not near or len(state.recent) < RUN // 2 or bucket < self._settings.visit_rows:
@@ -210,9 +219,9 @@ class AdaptiveWidth:
         state.due[width] = state.rounds + self._settings.visit_first * self._settings.visit_growth ** (visits - 1)
         return state.visit.next()
 
-    def _near(self, rates: Sequence[float], width: int, current: int) -> bool:
+    def _near(self, rates: Sequence[float], width: int, present: int) -> bool:
         index = self.widths.index(width)
-        return index < len(rates) and rates[index] > self._settings.near * rates[current]
+        return index < len(rates) and rates[index] > self._settings.near * rates[self.widths.index(present)]
 
     def _visited(self, bucket: int, state: _Bucket, visit: Visit, width: int, micros: float | None) -> None:
         visit.landed(width, micros)
@@ -246,6 +255,13 @@ class AdaptiveWidth:
         state.probes += state.gap > 1
         state.probing = True
         return self.widths[other]
+
+    def _probed(self, bucket: int, state: _Bucket, width: int, committed: int) -> None:
+        """A wider probe with a gain is repeated at once; every other one makes the next wait longer."""
+        state.probing = False
+        rate = self.rates(bucket)[self.widths.index(state.width)]
+        paid = committed > self.costs.cost(bucket, width) * rate and width > state.width
+        state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
 
 def adaptive_policy(
