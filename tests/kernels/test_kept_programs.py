@@ -78,9 +78,14 @@ def test_what_does_not_compile_is_told_and_not_kept(compiler: Compiler) -> None:
     assert compiler.compiled == 2
 
 
-def test_a_folder_that_cannot_be_written_keeps_nothing(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> str:
+@pytest.mark.parametrize("refused", ["__init__", "put"])
+def test_a_folder_that_cannot_be_written_keeps_nothing(
+    refused: str, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> str:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr("triton.runtime.cache.FileCacheManager.put", refused)
-    assert cuda_program._compiled("source", "kernel") == b"code of source"
+    monkeypatch.setattr(f"triton.runtime.cache.FileCacheManager.{refused}", refuse)
+    for _ in range(2):
+        assert cuda_program._compiled("source", "kernel") == b"code of source"
+    assert compiler.compiled == 2

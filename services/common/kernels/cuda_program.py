@@ -152,12 +152,14 @@ def _compiled(source: str, name: str) -> bytes:
     from triton.runtime.cache import get_cache_manager
 
     told = "\n".join((source, *_OPTIONS, str(nvrtc.getVersion())))
-    kept, file = get_cache_manager(sha256(told.encode()).hexdigest()), f"{name}.cubin"
-    if path := kept.get_file(file):
-        return Path(path).read_bytes()
+    key, file = sha256(told.encode()).hexdigest(), f"{name}.cubin"
+    # A folder that cannot be read or written costs the next start its time, and nothing else.
+    with suppress(OSError):
+        if path := get_cache_manager(key).get_file(file):
+            return Path(path).read_bytes()
     image = _machine_code(source, name, nvrtc)
-    with suppress(OSError):  # a folder that cannot be written costs the next start its time
-        kept.put(image, file)
+    with suppress(OSError):
+        get_cache_manager(key).put(image, file)
     return image
 
 

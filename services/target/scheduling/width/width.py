@@ -21,8 +21,9 @@ class AdaptiveSettings:
     rounds do not show.
 
     A visit is a run of rounds of another width that promises the share `near` of the present one's tokens per second.
-    It is visited again after `visit_first` rounds, and then each time after `visit_growth` times as many. Rounds of
-    fewer rows than `visit_rows` leave a GPU below its limit, and what they accept changes too often for runs.
+    It is visited again after `visit_first` rounds, and then each time after `visit_growth` times as many, up to
+    `visit_last`. Rounds of fewer rows than `visit_rows` leave a GPU below its limit, and what they accept changes too
+    often for runs.
 
     No other width is tried, visited or probed in the first `settled` rounds of a bucket in a row, unless it was not for
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
@@ -39,6 +40,7 @@ class AdaptiveSettings:
     visit_rows: int = 16
     visit_first: int = 64
     visit_growth: int = 4
+    visit_last: int = 1024
     settled: int = 6
     unsettled: int = 96
 
@@ -216,7 +218,8 @@ class AdaptiveWidth:
             return None
         state.visit = Visit(width, state.width, list(state.recent))
         visits = state.visits[width] = state.visits.get(width, 0) + 1
-        state.due[width] = state.rounds + self._settings.visit_first * self._settings.visit_growth ** (visits - 1)
+        gap = self._settings.visit_first * self._settings.visit_growth ** (visits - 1)
+        state.due[width] = state.rounds + min(gap, self._settings.visit_last)
         return state.visit.next()
 
     def _near(self, rates: Sequence[float], width: int, present: int) -> bool:

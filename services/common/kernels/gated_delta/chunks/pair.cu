@@ -18,29 +18,12 @@ struct Pair {
 static_assert(sizeof(Pair) == 107520, "as `source.py` counts");
 static_assert(sizeof(Pair::Own) % 128 == 0, "rows of eight keep their place among banks");
 
-// Queries and keys are ill for both heads.
-struct Ills {
-  float (*both)[BLOCK], (*own)[BLOCK];
-  __device__ float* operator[](int part) const { return part < 2 ? both[part] : own[part]; }
-};
-
-struct Block {
-  unsigned char (&factors)[2][2][LINES_BYTES];
-  unsigned char (&keys)[2][2][ROWS_BYTES], (&queries)[2][2][ROWS_BYTES], (&values)[2][2][ROWS_BYTES];
-  float (&base)[LINES][PITCH], (&query)[BLOCK][PITCH];
-  float (&lower)[BLOCK][SMALL_PITCH], (&reads)[BLOCK][SMALL_PITCH], (&solved)[BLOCK][SMALL_PITCH], (&half)[BLOCK][SMALL_PITCH];
-  half_t (&weights)[2][2][2][BLOCK][HALF_PITCH];
-  float (&back)[2][BLOCK];
-  int64 (&units)[BLOCK];
-  Ills ill;
-  float (&beta)[BLOCK], (&down)[BLOCK], (&since)[BLOCK], (&until)[BLOCK];
-
+struct Block : View {
   __device__ Block(Pair& pair, int which) : Block(pair, pair.own[which]) {}
   __device__ Block(Pair& pair, Pair::Own& own)
-      : factors(pair.factors), keys(pair.keys), queries(pair.queries), values(own.values), base(pair.base),
-        query(pair.query), lower(own.lower), reads(own.reads), solved(own.solved), half(own.half), weights(own.weights),
-        back(own.back), units(own.units), ill{pair.own[0].ill, own.ill}, beta(own.beta), down(own.down),
-        since(own.since), until(own.until) {}
+      : View{pair.factors, pair.keys, pair.queries, own.values, pair.base, pair.query, own.lower, own.reads, own.solved,
+             own.half, own.weights, own.back, own.units, Ills{pair.own[0].ill, own.ill}, own.beta, own.down, own.since,
+             own.until} {}
 };
 
 struct Memory {

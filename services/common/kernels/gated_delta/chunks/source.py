@@ -14,8 +14,8 @@ SHARING = 2
 STAGES = 3
 """Blocks that have been asked for, the one that a state goes through among them."""
 _PREPARE_FILES = (
-    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "pair.cu", "rows.cu", "block.cu", "factors.cu",
-    "prepare.cu",
+    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "view.cu", "pair.cu", "rows.cu", "block.cu",
+    "factors.cu", "prepare.cu",
 )  # fmt: skip
 _CHAIN_FILES = "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "pipe.cu", "columns.cu", "chain.cu"
 _PREPARE_THREADS, _CHAIN_THREADS = 256, 128

@@ -21,8 +21,8 @@ __all__ = ["round_rows", "serves_round"]
 _DIM, _TAPS, _ALIGNED = 128, 4, 4
 _ALONE = 128
 """CTAs that have a processor each; beyond, two that share one were quicker."""
-_CLUSTERED: dict[int, int] = {1: 4}
-"""By sequences, the rows of a round from which on a head has a cluster of CTAs."""
+_CLUSTERED_ROWS = 4
+"""Rows of a round of one sequence from which on a head has a cluster of CTAs."""
 _MANY = 8
 """Sequences from which on blocks are prepared beside states."""
 
@@ -64,7 +64,7 @@ def round_rows(
 
 def _clustered(batch: int, heads: int, width: int) -> bool:
     """Whether a head has a cluster: each of its CTAs must have a processor, and enough rows to share."""
-    return batch * heads * CTAS <= _ALONE and width >= _CLUSTERED.get(batch, BLOCK + 1)
+    return batch == 1 and heads * CTAS <= _ALONE and width >= _CLUSTERED_ROWS
 
 
 @cache

@@ -1,1 +1,1 @@
-"""Rounds of few sequences: the CTAs of a thread block cluster have a head together."""
+"""Rounds of one sequence: the CTAs of a thread block cluster have a head together."""

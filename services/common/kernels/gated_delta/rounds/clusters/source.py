@@ -1,4 +1,4 @@
-"""The source of the kernel for rounds of few sequences, whose heads have several CTAs each."""
+"""The source of the kernel for rounds of one sequence, whose heads have several CTAs each."""
 
 from functools import cache
 from pathlib import Path

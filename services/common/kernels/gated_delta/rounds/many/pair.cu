@@ -47,31 +47,14 @@ struct Pair {
 };
 static_assert(sizeof(Pair) == 229376, "as `source.py` counts");
 
-// Queries and keys are ill for both heads.
-struct Ills {
-  float (*both)[BLOCK], (*own)[BLOCK];
-  __device__ float* operator[](int part) const { return part < 2 ? both[part] : own[part]; }
-};
-
-struct Block {
-  unsigned char (&factors)[2][2][LINES_BYTES];
-  unsigned char (&keys)[2][2][ROWS_BYTES], (&queries)[2][2][ROWS_BYTES], (&values)[2][2][ROWS_BYTES];
-  float (&base)[LINES][PITCH], (&query)[BLOCK][PITCH];
-  float (&lower)[BLOCK][SMALL_PITCH], (&reads)[BLOCK][SMALL_PITCH], (&solved)[BLOCK][SMALL_PITCH], (&half)[BLOCK][SMALL_PITCH];
-  half_t (&weights)[2][2][2][BLOCK][HALF_PITCH];
-  float (&back)[2][BLOCK];
-  int64 (&units)[BLOCK];
-  Ills ill;
-  float (&beta)[BLOCK], (&down)[BLOCK], (&since)[BLOCK], (&until)[BLOCK];
-
+struct Block : View {
   // As it is prepared, or as it was handed over. `turn` numbers a CTA's blocks.
   __device__ Block(Pair& pair, int which, int turn, bool handed = false)
       : Block(pair, pair.own[which], pair.ready[which], turn, handed) {}
   __device__ Block(Pair& pair, Own& own, Ready& ready, int turn, bool handed)
-      : factors(ready.factors), keys(pair.keys[turn % 2]), queries(pair.queries), values(own.values), base(ready.base),
-        query(pair.query), lower(own.inverse.lower), reads(own.reads), solved(own.solved), half(own.inverse.half),
-        weights(own.weights), back(own.back), units(own.units), ill{pair.own[0].ill, own.ill}, beta(own.beta), down(own.down),
-        since(handed ? ready.since : own.since), until(handed ? ready.until : own.until) {}
+      : View{ready.factors, pair.keys[turn % 2], pair.queries, own.values, ready.base, pair.query, own.inverse.lower,
+             own.reads, own.solved, own.inverse.half, own.weights, own.back, own.units, Ills{pair.own[0].ill, own.ill},
+             own.beta, own.down, handed ? ready.since : own.since, handed ? ready.until : own.until} {}
 };
 
 struct Memory {

@@ -12,9 +12,9 @@ FOLDER = Path(__file__).parent
 TOGETHER_HEADS = 2
 """Heads that share queries and keys and that a CTA takes together."""
 _FILES = (
-    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "pair.cu", "rows.cu", "items.cu", "projections.cu",
-    "convolutions.cu", "block.cu", "couples.cu", "factors.cu", "state.cu", "ends.cu", "prepare.cu", "states.cu",
-    "many.cu",
+    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "view.cu", "pair.cu", "rows.cu", "items.cu",
+    "projections.cu", "convolutions.cu", "block.cu", "couples.cu", "factors.cu", "state.cu", "ends.cu", "prepare.cu",
+    "states.cu", "many.cu",
 )  # fmt: skip
 _THREADS = 512
 _PAIR_BYTES, _ALIGNMENT = 229_376, 1024
