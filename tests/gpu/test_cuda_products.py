@@ -12,8 +12,8 @@ from torch import Tensor
 from services.common.kernels.linear import cuda_products, kernel
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
-from services.common.kernels.linear.eight.tiling import EightTiling
 from services.common.kernels.linear.normed import Normed
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from tests.bench.gpu.products.wide import everything
 from tests.kernels.gpu.devices import INTERPRETED, randn
 
@@ -138,7 +138,9 @@ LEFT = 20
 """Lines by which a product's last band is short of a whole one, or has too many."""
 
 
-def in_tiles(tiling: EightTiling, normed: Normed, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor) -> list[Tensor]:
+def in_tiles(
+    tiling: PersistentTiling, normed: Normed, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor
+) -> list[Tensor]:
     """Return all that a product leaves."""
     if tiling.kind == Kind.PLAIN:
         return [cuda_products.cuda_normed(normed, weight_FD, EPS, tiling)]
@@ -150,7 +152,7 @@ def in_tiles(tiling: EightTiling, normed: Normed, weight_FD: Tensor, stream_TF: 
 
 
 def otherwise(
-    tiling: EightTiling, normed: Normed, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor
+    tiling: PersistentTiling, normed: Normed, weight_FD: Tensor, stream_TF: Tensor, norm_F: Tensor
 ) -> list[Tensor]:
     """Return the same of the library and of programs in Triton."""
     if tiling.kind == Kind.PLAIN:
@@ -163,7 +165,7 @@ def otherwise(
 
 
 @pytest.mark.parametrize("tiling", everything(), ids=str)
-def test_a_product_in_tiles(tiling: EightTiling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_in_tiles(tiling: PersistentTiling, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines end inside a band; of the most rows CTAs take several tiles one after the other."""
     by_others(monkeypatch)
     for rows, outputs in ((65, 300), (200, 2 * tiling.band + LEFT), (257, 1500), (1000, 3000)):

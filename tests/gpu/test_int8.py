@@ -10,9 +10,9 @@ from torch import Tensor
 
 from services.common.kernels.linear import Normed, int8_kernel, reference
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight.tiling import EightTiling
 from services.common.kernels.linear.int8_tiling import Int8Cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from tests.bench.gpu.int8.eight import everything
 from tests.kernels.gpu.devices import INTERPRETED, randn
 
@@ -46,7 +46,7 @@ def weight_of(lines: int) -> Int8Weight:
     return quantised(randn(lines, DEPTH, seed=1, dtype=torch.bfloat16).mul_(DEPTH**-0.5))
 
 
-def product(rows: int, lines: int, kind: Kind, waits: bool, cut: Int8Cut | EightTiling) -> list[Tensor]:
+def product(rows: int, lines: int, kind: Kind, waits: bool, cut: Int8Cut | PersistentTiling) -> list[Tensor]:
     """Return all that a product leaves."""
     (x_TD, squares_T, stream_TF, norm_F), weight = operands(), weight_of(lines * (1 + (kind == Kind.GATED)))
     normed = Normed(x_TD[:rows], squares_T[:rows] if waits else None)
@@ -60,7 +60,7 @@ def product(rows: int, lines: int, kind: Kind, waits: bool, cut: Int8Cut | Eight
 
 
 @pytest.mark.parametrize("tiling", everything(), ids=str)
-def test_a_tiling_in_cuda_has_the_bits_of_triton(tiling: EightTiling) -> None:
+def test_a_tiling_in_cuda_has_the_bits_of_triton(tiling: PersistentTiling) -> None:
     """Lines end inside a band; of the most rows CTAs take several tiles one after the other."""
     for rows in ROWS:
         lines = WAVES if rows >= 1000 else tiling.band * 2 + 20
@@ -71,13 +71,13 @@ def test_a_tiling_in_cuda_has_the_bits_of_triton(tiling: EightTiling) -> None:
 
 
 @pytest.mark.parametrize("tiling", everything()[:1], ids=str)
-def test_a_tiling_in_cuda_has_the_exact_sums(tiling: EightTiling) -> None:
+def test_a_tiling_in_cuda_has_the_exact_sums(tiling: PersistentTiling) -> None:
     x_TD, weight = operands()[0][:200], weight_of(WAVES)
     assert torch.equal(int8_kernel.linear(x_TD, weight, cut=tiling), reference.linear(x_TD, weight))
 
 
 @pytest.mark.parametrize("tiling", everything()[:1], ids=str)
-def test_lines_of_a_weight_are_multiplied_where_they_lie(tiling: EightTiling) -> None:
+def test_lines_of_a_weight_are_multiplied_where_they_lie(tiling: PersistentTiling) -> None:
     x_TD, weight = operands()[0][:200], weight_of(WAVES)
     whole_TF = int8_kernel.linear(x_TD, weight, cut=TRITON)
     assert torch.equal(int8_kernel.linear(x_TD, weight.lines(514, 1214), cut=tiling), whole_TF[:, 514:1214])

@@ -8,9 +8,9 @@ import torch
 from services.common.kernels.cuda_program import TensorMap
 from services.common.kernels.linear import Normed, cuda_products, kernel, reference
 from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
-from services.common.kernels.linear.eight import wide
-from services.common.kernels.linear.eight.tiling import EightTiling
 from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
+from services.common.kernels.linear.persistent import wide
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 
 FEW, MANY = skinny_cut(2560, 4096, 8, Kind.ADDED), fused_cut(2560, 4096, 128, Kind.ADDED)
@@ -45,7 +45,7 @@ def test_many_rows_that_were_refused_go_through_triton_64_at_a_time(monkeypatch:
     assert torch.equal(torch.as_tensor(product_TF), torch.full((128, 8), 16.0, dtype=torch.bfloat16))
 
 
-WIDE = EightTiling(128, 96, 1, 8, wide=True)
+WIDE = PersistentTiling(128, 96, 1, 8, wide=True)
 
 
 def test_a_product_that_was_measured_in_tiles_is_not_cut_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,29 +9,32 @@ import torch
 
 from services.common.kernels.linear import Normed, int8_kernel
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight import tiling as tilings
-from services.common.kernels.linear.eight import wide
-from services.common.kernels.linear.eight.source import source_of
-from services.common.kernels.linear.eight.tiling import MEASURED, EightTiling, eight_cut
 from services.common.kernels.linear.int8_cuda import eight_tiling
 from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised, quantised_rows
+from services.common.kernels.linear.persistent import tiling as tilings
+from services.common.kernels.linear.persistent import wide
+from services.common.kernels.linear.persistent.source import source_of
+from services.common.kernels.linear.persistent.tiling import MEASURED, PersistentTiling, eight_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
 from tests.bench.gpu.products import wide as wide_candidates
 
 PROCESSORS, REGISTERS, WARP = 132, 65_536, 32
 WIDTHS, WIDE_WIDTHS = (*range(8, 25, 8), *range(32, 257, 16)), tuple(range(8, 257, 8))
 """Lines that a matrix instruction of whole numbers, and of bfloat16, can have."""
-SOME, MORE = EightTiling(128, 48, 1, 4), EightTiling(256, 96, 1, 4)
-SUMMED = EightTiling(64, 40, 2, 4, Kind.ADDED)
-WIDE, SHARED = EightTiling(128, 192, 1, 4, wide=True), EightTiling(128, 96, 1, 4, share=2, across=2, wide=True)
+SOME, MORE = PersistentTiling(128, 48, 1, 4), PersistentTiling(256, 96, 1, 4)
+SUMMED = PersistentTiling(64, 40, 2, 4, Kind.ADDED)
+WIDE, SHARED = (
+    PersistentTiling(128, 192, 1, 4, wide=True),
+    PersistentTiling(128, 96, 1, 4, share=2, across=2, wide=True),
+)
 TABLES = (MEASURED, wide.MEASURED)
 CUTS = [(*weight, cut) for table in TABLES for weight, cuts in table.items() for cut in cuts.values() if cut]
 LISTED = list(dict.fromkeys([*everything(), *wide_candidates.everything(), *(cut for *_, cut in CUTS)]))
 
 
 @pytest.mark.parametrize("own", LISTED)
-def test_a_tiling_fits_a_multiprocessor(own: EightTiling) -> None:
+def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
     assert own.shared_bytes <= SHARED_BYTES
     assert own.ctas * (own.shared_bytes + CTA_BYTES) <= PROCESSOR_BYTES
     assert own.lines in (WIDE_WIDTHS if own.wide else WIDTHS)
@@ -44,7 +47,7 @@ def test_a_tiling_fits_a_multiprocessor(own: EightTiling) -> None:
 
 @pytest.mark.parametrize("own", LISTED)
 @pytest.mark.parametrize(("rows", "outputs"), [(65, 74112), (128, 2560), (300, 6144), (2048, 9728)])
-def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: EightTiling, rows: int, outputs: int) -> None:
+def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: PersistentTiling, rows: int, outputs: int) -> None:
     tiles, (ctas, _) = own.tiles(rows, outputs), own.grid(rows, outputs, PROCESSORS)
     assert tiles * own.rows * own.share * own.band * own.across >= rows * outputs
     assert ctas % own.cluster == 0
@@ -58,7 +61,7 @@ def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: EightTiling,
 
 
 @pytest.mark.parametrize("own", LISTED)
-def test_a_source_is_whole(own: EightTiling) -> None:
+def test_a_source_is_whole(own: PersistentTiling) -> None:
     """The compiler of a serving process finds no headers, so none may be asked for."""
     source = source_of(own)
     assert "#include" not in source
@@ -68,7 +71,7 @@ def test_a_source_is_whole(own: EightTiling) -> None:
 
 
 @pytest.mark.parametrize(("lines", "depth", "kind", "cut"), CUTS)
-def test_a_measured_cut_is_of_its_weight(lines: int, depth: int, kind: Kind, cut: EightTiling) -> None:
+def test_a_measured_cut_is_of_its_weight(lines: int, depth: int, kind: Kind, cut: PersistentTiling) -> None:
     assert cut.kind == kind
     assert depth % cut.depth == 0
     assert lines % (4 * cut.halves) == 0
@@ -144,7 +147,7 @@ class Launches:
         monkeypatch.setattr(int8_kernel, "_launch_triton", lambda cut, *_: self.by.append(cut))
         monkeypatch.setattr(int8_kernel, "begin_norm", lambda product_TF, *_: self.by.append("norm"))
 
-    def _cuda(self, tiling: EightTiling, rows: Any, weight: Int8Weight, ends: tuple[Any, ...], *_: float) -> None:
+    def _cuda(self, tiling: PersistentTiling, rows: Any, weight: Int8Weight, ends: tuple[Any, ...], *_: float) -> None:
         self.by.append(tiling)
         self.ends.append(tuple(end is not None for end in ends))
 

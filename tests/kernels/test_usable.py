@@ -12,8 +12,8 @@ from services.common.kernels.cuda_program import DriverError
 from services.common.kernels.gated_delta import chunks, rounds
 from services.common.kernels.linear import cuda_products, int8_cuda
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight.tiling import EightTiling
 from services.common.kernels.linear.fused.tiling import fused_cut
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import skinny_cut
 from services.common.kernels.span_attention import hopper
 from services.common.kernels.span_attention.hopper.source import Shape
@@ -41,8 +41,8 @@ KERNELS = {
     "attention": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False),)),
     "products of few rows": Kernel(cuda_products, "_program", (skinny_cut(2560, 4096, 8, Kind.ADDED),)),
     "products of some hundred": Kernel(cuda_products, "_program", (fused_cut(2560, 4096, 128, Kind.ADDED),)),
-    "products in tiles": Kernel(cuda_products, "_program", (EightTiling(128, 96, 1, 8, wide=True),)),
-    "products of eight bits": Kernel(int8_cuda, "program_of", (EightTiling(128, 48, 1, 4),)),
+    "products in tiles": Kernel(cuda_products, "_program", (PersistentTiling(128, 96, 1, 8, wide=True),)),
+    "products of eight bits": Kernel(int8_cuda, "program_of", (PersistentTiling(128, 48, 1, 4),)),
 }
 
 

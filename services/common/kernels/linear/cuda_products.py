@@ -1,4 +1,4 @@
-"""Products in CUDA C++ with what follows them in a block: of few rows (`skinny/`), and of more (`fused/`, `eight/`).
+"""Products in CUDA C++ with what follows them in a block: few rows (`skinny/`) or more (`fused/`, `persistent/`).
 
 All kinds of kernel are given the same ends, and have the bits of all other products.
 """
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight.launch import launch
-from services.common.kernels.linear.eight.source import program_of as eight_program
-from services.common.kernels.linear.eight.tiling import EightTiling
-from services.common.kernels.linear.eight.wide import wide_cut
 from services.common.kernels.linear.fused.source import program_of as fused_program
 from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
 from services.common.kernels.linear.normed import Normed
+from services.common.kernels.linear.persistent.launch import launch
+from services.common.kernels.linear.persistent.source import program_of as persistent_program
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
+from services.common.kernels.linear.persistent.wide import wide_cut
 from services.common.kernels.linear.skinny.source import program_of as skinny_program
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 
 __all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_tiling"]
 
-CudaTiling = SkinnyTiling | FusedTiling | EightTiling
+CudaTiling = SkinnyTiling | FusedTiling | PersistentTiling
 
 
 def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
@@ -89,7 +89,7 @@ def _launch(
     offset: float = 0.0,
 ) -> None:
     """`ends`: the results, rows of their norm, what stands beside, the norm, squares it waits for, and those added."""
-    if isinstance(tiling, EightTiling):
+    if isinstance(tiling, PersistentTiling):
         launch(tiling, x_TD, weight_FD, (None, None), ends, eps, offset)
         return
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
@@ -107,8 +107,8 @@ def _boxes(tiling: SkinnyTiling | FusedTiling, weight_FD: Tensor) -> TensorMap:
 
 
 def _program(tiling: CudaTiling) -> CudaProgram:
-    if isinstance(tiling, EightTiling):
-        return eight_program(tiling)
+    if isinstance(tiling, PersistentTiling):
+        return persistent_program(tiling)
     return skinny_program(tiling) if isinstance(tiling, SkinnyTiling) else fused_program(tiling)
 
 

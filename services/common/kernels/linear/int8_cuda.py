@@ -1,4 +1,4 @@
-"""Products of more than 64 rows by weights of eight bits in CUDA C++ (`eight/`), with the bits of those in Triton."""
+"""Products of over 64 rows by weights of eight bits in CUDA C++ (`persistent/`), with the bits of those in Triton."""
 
 from functools import cache, partial
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight.launch import launch
-from services.common.kernels.linear.eight.source import program_of
-from services.common.kernels.linear.eight.tiling import EightTiling, eight_cut
 from services.common.kernels.linear.int8_weight import Int8Weight
+from services.common.kernels.linear.persistent.launch import launch
+from services.common.kernels.linear.persistent.source import program_of
+from services.common.kernels.linear.persistent.tiling import PersistentTiling, eight_cut
 
 
-def eight_tiling(x_TD: Tensor, weight: Int8Weight, kind: Kind) -> EightTiling | None:
+def eight_tiling(x_TD: Tensor, weight: Int8Weight, kind: Kind) -> PersistentTiling | None:
     """Return how a product is cut; None where the programs in Triton serve."""
     if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16:
         return None
@@ -24,8 +24,8 @@ def eight_tiling(x_TD: Tensor, weight: Int8Weight, kind: Kind) -> EightTiling | 
 
 
 def multiply(
-    tiling: EightTiling, rows: tuple[Tensor, Tensor], weight: Int8Weight, ends: tuple[Tensor | None, ...], eps: float,
-    offset: float = 0.0,
+    tiling: PersistentTiling, rows: tuple[Tensor, Tensor], weight: Int8Weight, ends: tuple[Tensor | None, ...],
+    eps: float, offset: float = 0.0,
 ) -> None:  # fmt: skip
     """Multiply whole `rows`, which come with their scales, and end the product.
 
@@ -36,7 +36,7 @@ def multiply(
 
 
 @cache
-def _usable(device: torch.device, tiling: EightTiling) -> bool:
+def _usable(device: torch.device, tiling: PersistentTiling) -> bool:
     """Whether the GPU is of the measured kind and the kernel was compiled for it; what is not compiled is logged."""
     otherwise = f"products of eight bits in tiles of {tiling.rows} rows do without CUDA C++"
     return compiles(device, otherwise, partial(program_of, tiling))

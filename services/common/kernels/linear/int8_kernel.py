@@ -1,8 +1,8 @@
 """Products by weights of eight bits on the GPU, of rows that are rounded to eight bits before.
 
 Bytes for T rows: F D of weights, read once where a tile holds all rows, and T D of whole numbers. What stands between
-two products of a block is part of them, at any number of rows. On an H100 or H200 kernels in CUDA C++ (`eight/`) serve
-more than 64 rows of measured weights, and programs in Triton all others, with the same bits.
+two products of a block is part of them, at any number of rows. On an H100 or H200 kernels in CUDA C++ (`persistent/`)
+serve more than 64 rows of measured weights, and programs in Triton all others, with the same bits.
 """
 
 import torch
@@ -11,18 +11,18 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight.tiling import EightTiling
 from services.common.kernels.linear.int8_cuda import eight_tiling, multiply
 from services.common.kernels.linear.int8_rows import quantised_rows
 from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.linear.kernel import Sum
 from services.common.kernels.linear.normed import Normed
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.program import linear_kernel
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import begin_norm
 
-Cut = Int8Cut | EightTiling
+Cut = Int8Cut | PersistentTiling
 _MOST_ADDED = 256
 """Rows up to which a product in Triton adds itself to the stream."""
 
@@ -74,7 +74,7 @@ def _launch(
         out_TF = x.rows_TD.new_empty((rows, lines // 2 if gated else lines))
     assert out_TF.is_contiguous(), "results must be contiguous"
     scaled_TF = torch.empty_like(out_TF) if added else out_TF
-    if isinstance(cut, EightTiling):
+    if isinstance(cut, PersistentTiling):
         stream_TF, norm_F, squares_T = (added.stream_TF, added.norm_F, added.squares_T) if added else (None, None, None)
         ends = (out_TF, scaled_TF, stream_TF, norm_F, x.squares_T, squares_T)
         multiply(cut, whole, weight, ends, eps, added.offset if added else 0.0)

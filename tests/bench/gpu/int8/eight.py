@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight.tiling import EightTiling
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 
 SHARED_BYTES, PROCESSOR_BYTES, CTA_BYTES = 232_448, 233_472, 1024
 """Of a CTA at most, of a multiprocessor, and what each CTA takes of that for itself."""
@@ -12,11 +12,11 @@ _MOST_STAGES = 12
 
 def fitted(
     kind: Kind, rows: int, band: int, subs: int, share: int = 1, ctas: int = 1, across: int = 1, *, wide: bool = False
-) -> EightTiling:
+) -> PersistentTiling:
     """Return a tiling with as many stages as fit."""
     room = min(SHARED_BYTES, PROCESSOR_BYTES // ctas - CTA_BYTES)
     counts = range(_MOST_STAGES, 1, -1)
-    tilings = (EightTiling(rows, band, subs, stages, kind, share, ctas, across, wide) for stages in counts)
+    tilings = (PersistentTiling(rows, band, subs, stages, kind, share, ctas, across, wide) for stages in counts)
     return next(tiling for tiling in tilings if tiling.shared_bytes <= room)
 
 
@@ -59,7 +59,7 @@ _LISTED = {
 }  # fmt: skip
 
 
-def tilings(name: str, rows: int) -> tuple[EightTiling, ...]:
+def tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
     """Return the candidates of a product: plain ones among those of a sum have its norm begun by a launch behind."""
     kind, listed = _LISTED[name]
     most = next((most for most in listed if rows <= most), max(listed))
@@ -70,7 +70,7 @@ def tilings(name: str, rows: int) -> tuple[EightTiling, ...]:
     )
 
 
-def everything() -> tuple[EightTiling, ...]:
+def everything() -> tuple[PersistentTiling, ...]:
     """Return all of them once."""
     found = (tilings(name, rows) for name, (_, listed) in _LISTED.items() for rows in listed)
     return tuple(dict.fromkeys(tiling for each in found for tiling in each))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.eight.tiling import EightTiling
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from tests.bench.gpu.int8.eight import fitted
 
 _Cut = tuple[int, ...]
@@ -64,7 +64,7 @@ _LISTED = {
 ROWS = tuple(_QKV)
 
 
-def wide_tilings(name: str, rows: int) -> tuple[EightTiling, ...]:
+def wide_tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
     """Return the candidates of a product: plain ones among those of a sum have its norm begun by a launch behind."""
     kind, listed = _LISTED[name]
     most = next((most for most in listed if rows <= most), max(listed))
@@ -72,11 +72,13 @@ def wide_tilings(name: str, rows: int) -> tuple[EightTiling, ...]:
     return (*(_fitted(kind, *cut) for cut in listed[most]), *(_fitted(Kind.PLAIN, *cut) for cut in plain))
 
 
-def everything() -> tuple[EightTiling, ...]:
+def everything() -> tuple[PersistentTiling, ...]:
     """Return all of them once."""
     found = (wide_tilings(name, rows) for name in _LISTED for rows in ROWS)
     return tuple(dict.fromkeys(tiling for each in found for tiling in each))
 
 
-def _fitted(kind: Kind, rows: int, band: int, subs: int, share: int = 1, across: int = 1, ctas: int = 1) -> EightTiling:
+def _fitted(
+    kind: Kind, rows: int, band: int, subs: int, share: int = 1, across: int = 1, ctas: int = 1
+) -> PersistentTiling:
     return fitted(kind, rows, band, subs, share, ctas, across, wide=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from services.common.kernels.cuda import defined, read, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.linear.cuda import FOLDER
-from services.common.kernels.linear.eight.tiling import EightTiling
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 
 _BEFORE = (
     "sizes.cu", "asynchronous.cu", "bfloat16.cu", "primitives.cu", "multiply.cu", "loader.cu", "arithmetic.cu",
@@ -18,7 +18,7 @@ _FUSED = _OWN.parent / "fused"
 """Has the ends of a product, and how a warpgroup multiplies."""
 
 
-def source_of(tiling: EightTiling) -> str:
+def source_of(tiling: PersistentTiling) -> str:
     """Return what a compiler is given; it includes nothing."""
     sizes = defined(
         rows=tiling.rows, band=tiling.band, subs=tiling.subs, stages=tiling.stages, share=tiling.share,
@@ -30,7 +30,7 @@ def source_of(tiling: EightTiling) -> str:
 
 
 @cache
-def program_of(tiling: EightTiling) -> CudaProgram:
+def program_of(tiling: PersistentTiling) -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:

@@ -18,7 +18,7 @@ _PAIR, _GROUPED = 2, 16
 _SWIZZLED_LINES, _FEW_LINES, _INSTRUCTION_LINES = 8, 24, 16
 
 
-class EightTiling(NamedTuple):
+class PersistentTiling(NamedTuple):
     """Rows and lines of a tile (of a gated weight in each half), swizzled rows of a stage, stages, and what follows.
 
     `share` CTAs of a cluster have the same lines, `across` CTAs the same rows; they load them for one another. A
@@ -92,56 +92,56 @@ class EightTiling(NamedTuple):
 
 HEAD_LINES = 24_576
 """A head is multiplied in pieces of no fewer lines, which are cut alike."""
-MEASURED: dict[tuple[int, int, Kind], dict[int, EightTiling]] = {
+MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling]] = {
     (6144, 2560, Kind.PLAIN): {
-        128: EightTiling(128, 48, 1, 10),
-        192: EightTiling(64, 192, 1, 7),
-        256: EightTiling(128, 96, 1, 8),
-        384: EightTiling(128, 192, 1, 5),
-        512: EightTiling(256, 96, 1, 5),
-        2048: EightTiling(256, 192, 1, 4),
+        128: PersistentTiling(128, 48, 1, 10),
+        192: PersistentTiling(64, 192, 1, 7),
+        256: PersistentTiling(128, 96, 1, 8),
+        384: PersistentTiling(128, 192, 1, 5),
+        512: PersistentTiling(256, 96, 1, 5),
+        2048: PersistentTiling(256, 192, 1, 4),
     },
     (2560, 4096, Kind.ADDED): {
-        128: EightTiling(64, 40, 2, 8, Kind.ADDED, share=2),
-        192: EightTiling(64, 80, 1, 12, Kind.ADDED),
-        256: EightTiling(64, 80, 2, 6, Kind.ADDED, share=2),
+        128: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2),
+        192: PersistentTiling(64, 80, 1, 12, Kind.ADDED),
+        256: PersistentTiling(64, 80, 2, 6, Kind.ADDED, share=2),
     },
     (2560, 4096, Kind.PLAIN): {
-        512: EightTiling(128, 80, 1, 8),
-        1024: EightTiling(128, 160, 1, 6),
-        2048: EightTiling(256, 160, 1, 4),
+        512: PersistentTiling(128, 80, 1, 8),
+        1024: PersistentTiling(128, 160, 1, 6),
+        2048: PersistentTiling(256, 160, 1, 4),
     },
     (19456, 2560, Kind.GATED): {
-        128: EightTiling(128, 76, 1, 6, Kind.GATED),
-        256: EightTiling(256, 76, 1, 4, Kind.GATED),
-        384: EightTiling(128, 76, 1, 6, Kind.GATED),
-        512: EightTiling(128, 100, 1, 5, Kind.GATED),
-        1024: EightTiling(128, 120, 1, 4, Kind.GATED),
-        2048: EightTiling(256, 86, 1, 4, Kind.GATED),
+        128: PersistentTiling(128, 76, 1, 6, Kind.GATED),
+        256: PersistentTiling(256, 76, 1, 4, Kind.GATED),
+        384: PersistentTiling(128, 76, 1, 6, Kind.GATED),
+        512: PersistentTiling(128, 100, 1, 5, Kind.GATED),
+        1024: PersistentTiling(128, 120, 1, 4, Kind.GATED),
+        2048: PersistentTiling(256, 86, 1, 4, Kind.GATED),
     },
     (2560, 9728, Kind.ADDED): {
-        128: EightTiling(64, 40, 2, 8, Kind.ADDED, share=2),
-        192: EightTiling(64, 80, 1, 12, Kind.ADDED),
-        256: EightTiling(64, 80, 2, 6, Kind.ADDED, share=2),
+        128: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2),
+        192: PersistentTiling(64, 80, 1, 12, Kind.ADDED),
+        256: PersistentTiling(64, 80, 2, 6, Kind.ADDED, share=2),
     },
     (2560, 9728, Kind.PLAIN): {
-        512: EightTiling(128, 80, 1, 8),
-        1024: EightTiling(128, 160, 1, 6),
-        2048: EightTiling(256, 160, 1, 4),
+        512: PersistentTiling(128, 80, 1, 8),
+        1024: PersistentTiling(128, 160, 1, 6),
+        2048: PersistentTiling(256, 160, 1, 4),
     },
     (HEAD_LINES, 2560, Kind.PLAIN): {
-        128: EightTiling(128, 200, 1, 5),
-        256: EightTiling(256, 192, 1, 4),
-        384: EightTiling(128, 256, 1, 4),
-        512: EightTiling(256, 192, 1, 4),
-        1024: EightTiling(192, 208, 1, 4),
-        2048: EightTiling(128, 256, 1, 4),
+        128: PersistentTiling(128, 200, 1, 5),
+        256: PersistentTiling(256, 192, 1, 4),
+        384: PersistentTiling(128, 256, 1, 4),
+        512: PersistentTiling(256, 192, 1, 4),
+        1024: PersistentTiling(192, 208, 1, 4),
+        2048: PersistentTiling(128, 256, 1, 4),
     },
 }
 """The quickest found on an H200 to 1 %, by lines, depth and what follows, for up to so many rows."""
 
 
-def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> EightTiling | None:
+def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
     """Return how a product is cut; None where none was measured, or Triton was quicker."""
     if rows < LEAST_ROWS or depth % SUB or lines % STORED_LINES:
         return None

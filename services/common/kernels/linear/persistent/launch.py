@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.cuda_program import TensorMap
-from services.common.kernels.linear.eight.source import program_of
-from services.common.kernels.linear.eight.tiling import EightTiling
+from services.common.kernels.linear.persistent.source import program_of
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
 
 
 def launch(
-    tiling: EightTiling, x_TD: Tensor, weight_FD: Tensor, scales: tuple[Tensor | None, Tensor | None],
+    tiling: PersistentTiling, x_TD: Tensor, weight_FD: Tensor, scales: tuple[Tensor | None, Tensor | None],
     ends: tuple[Tensor | None, ...], eps: float, offset: float,
 ) -> None:  # fmt: skip
     """Multiply bfloat16 rows, or whole ones of eight bits with `scales` of lines and rows, and end the product.
