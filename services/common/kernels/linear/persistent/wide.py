@@ -5,8 +5,6 @@ from services.common.kernels.linear.persistent.tiling import LEAST_ROWS, STORED_
 
 MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
     (2560, 4096, Kind.ADDED): {
-        128: None,
-        192: PersistentTiling(64, 64, 2, 7, Kind.ADDED, across=4, wide=True),
         288: None,
         320: PersistentTiling(64, 120, 1, 9, Kind.ADDED, wide=True),
     },
@@ -20,15 +18,13 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         288: None,
         384: PersistentTiling(192, 76, 1, 5, Kind.GATED, share=2, wide=True),
         448: None,
-        512: PersistentTiling(128, 100, 1, 5, Kind.GATED, wide=True),
+        512: PersistentTiling(256, 76, 1, 4, Kind.GATED, wide=True),
         640: None,
         768: PersistentTiling(128, 112, 1, 5, Kind.GATED, share=2, wide=True),
         896: None,
         1024: PersistentTiling(128, 120, 1, 4, Kind.GATED, across=2, wide=True),
     },
     (2560, 9728, Kind.PLAIN): {
-        192: None,
-        256: PersistentTiling(64, 80, 1, 12, share=2, wide=True),
         896: None,
         1024: PersistentTiling(128, 160, 1, 6, across=2, wide=True),
     },
