@@ -1,5 +1,7 @@
 """Matrix products of the CPU path for TorchScript, with weights in the order that is read fastest."""
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
@@ -8,20 +10,40 @@ from services.common.kernels.linear.reference import product_of_whole
 
 _LARGEST_LOSS = 2.0**-25
 """Half a step of float16's smallest numbers: the most that storing a small weight in two bytes can change."""
+_PROBED, _GROUP = 256, 3
+"""Size of a made-up weight, and rows from which on FBGEMM adds in one order."""
 
 
 class HalfProduct(nn.Module):
-    """Weights kept as float16 in FBGEMM's order and widened in registers; products and sums are float32."""
+    """Weights kept as float16 in FBGEMM's order and widened in registers; products and sums are float32.
+
+    A row has the same bits in any company: rows are multiplied in whole groups, of zeros if need be.
+    """
 
     def __init__(self, weight_FD: Tensor) -> None:
         """Raises RuntimeError where this build or processor has no FBGEMM."""
         super().__init__()
         self.packed = torch.ops.quantized.linear_prepack_fp16(weight_FD, None)
+        self.group = _rows_of_a_group()
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """Return `x @ weight.T`, [T, F]."""
+        rows = x_TD.shape[0]
+        beyond = rows % self.group
+        if beyond > 0:
+            x_TD = torch.nn.functional.pad(x_TD, [0, 0, 0, self.group - beyond])
         product_TF: Tensor = torch.ops.quantized.linear_dynamic_fp16(x_TD, self.packed)
-        return product_TF
+        return product_TF[:rows]
+
+
+@cache
+def _rows_of_a_group() -> int:
+    """Return how many rows FBGEMM has to be given at least: for one or two it adds in another order without AVX-512."""
+    generator = torch.Generator().manual_seed(1)
+    weight_FD, x_TD = (torch.randn(rows, _PROBED, generator=generator) for rows in (_PROBED, _GROUP))
+    packed = torch.ops.quantized.linear_prepack_fp16(weight_FD, None)
+    whole_TF, *parts = (torch.ops.quantized.linear_dynamic_fp16(x_TD[:rows], packed) for rows in (_GROUP, 1, 2))
+    return 1 if all(torch.equal(part_TF, whole_TF[: len(part_TF)]) for part_TF in parts) else _GROUP
 
 
 class WideProduct(nn.Module):
