@@ -1,23 +1,5 @@
 // Single instructions, and what orders them.
 
-__device__ __forceinline__ float upwards(float x) {
-  float whole;
-  asm("cvt.rpi.ftz.f32.f32 %0, %1;" : "=f"(whole) : "f"(x));
-  return whole;
-}
-
-__device__ __forceinline__ float power(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-__device__ __forceinline__ float quotient(float x, float by) {
-  float result;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(by));
-  return result;
-}
-
 // Copies 16 bytes into shared memory beside other work, or as many zeros where none are there.
 __device__ __forceinline__ void copy_shared(unsigned to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");

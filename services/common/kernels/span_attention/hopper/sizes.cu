@@ -16,8 +16,6 @@ constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE; 
 constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
 // Several warpgroups leave a loading one few registers, and so take its other warps too.
 constexpr int LOADERS = GROUPS > 1 ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS, LOADED_PANELS = 2 * PANELS / ITEM_LOADERS;
-constexpr float NOTHING = -1e30f;                             // the reference of a row that has seen no position
-#define INFINITY_F __int_as_float(0x7F800000)
 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
 static_assert(PIECE % 8 == 0 && LOADED_PANELS * PIECES <= 32, "the swizzle repeats after eight rows; a lane loads a box");

@@ -1,10 +1,6 @@
 // The running softmax of `softmax.py`, operation by operation. A thread has two rows, eight apart, and of both every fourth
 // pair of columns.
 
-__device__ __forceinline__ float fade_of(float exponent) {
-  return __int_as_float((__float2int_rz(fmaxf(exponent, -127.f)) + 127) << 23);
-}
-
 // The least whole power of two that no score of a row exceeds; four lanes have a row.
 __device__ __forceinline__ float highest(const float (&scores)[TOKENS / 2], int half, float scale) {
   float most = fmaxf(scores[half * 2], scores[half * 2 + 1]);

@@ -8,9 +8,10 @@ from services.common.kernels.cuda import defined, read, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
+FOLDER = Path(__file__).parent
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu", "ends.cu",
-    "products.cu", "attend.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "powers.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu",
+    "ends.cu", "products.cu", "attend.cu",
 )  # fmt: skip
 TOKENS = 64
 """Positions of a tile."""
@@ -74,7 +75,7 @@ def source_of(shape: Shape) -> str:
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS, registers=True, turned=True)
-    return "\n".join((sizes, scores, values, read(_FILES, Path(__file__).parent)))
+    return "\n".join((sizes, scores, values, read(_FILES, FOLDER)))
 
 
 @cache
