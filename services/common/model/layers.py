@@ -13,6 +13,7 @@ from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import attend_block, attend_span
+from services.common.kernels.span_attention.alone import attend_alone
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.delta_mixer import DeltaMixer
 from services.common.model.delta_weights import DeltaWeights
@@ -57,11 +58,22 @@ class SpanAttention:
     ) -> Tensor:
         """`state` is paged K/V [2, N, S, Hkv, Dh]."""
         (kv_2NSHD,) = state
-        q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec)
-        mixed_TF = rows.join([attend_span(q_BWHD, kv_2NSHD, span) for span, q_BWHD in rows.split(q_THD)])
+        mixed_TF = self._alone(normed, rows, rotation, kv_2NSHD)
+        if mixed_TF is None:
+            q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec)
+            mixed_TF = rows.join([attend_span(q_BWHD, kv_2NSHD, span) for span, q_BWHD in rows.split(q_THD)])
         if self.weights.gate_FD is None:
             return mixed_TF
         return linear_gates(normed, self.weights.gate_FD, mixed_TF, self.spec.norm_eps)
+
+    def _alone(self, normed: Normed, rows: Rows, rotation: Rotation, kv_2NSHD: Tensor) -> Tensor | None:
+        """Return the mixed row where a kernel takes it alone, from the product to its end."""
+        if len(rows.parts) > 1:
+            return None
+        own, spec, span = self.weights, self.spec, rows.parts[0].span
+        return attend_alone(
+            normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset
+        )
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def shorts_of(
     if device.type == "cpu":
         return frozenset()
     # They need Triton, which machines without a GPU lack.
+    from services.common.kernels.span_attention.alone.cut import takes_row
     from services.common.kernels.span_attention.cut import cut_span
     from services.common.kernels.span_attention.hopper.cut import cut_tiles
 
@@ -107,13 +108,16 @@ def shorts_of(
         tiles = cut_tiles(rows, pairs, size, short) if dtype == torch.bfloat16 else None
         return cut_span(rows, pairs, size * dtype.itemsize, short), tiles
 
-    return frozenset(
+    found = {
         (bucket, width)
         for bucket in buckets
         for width in widths
         for rows, pairs in [(width * group, bucket * attention.kv_heads)]
         if cuts(rows, pairs, short=True) != cuts(rows, pairs, short=False)
-    )
+    }
+    if dtype == torch.bfloat16 and takes_row(group, attention.kv_heads, size, short=True):
+        found.add((1, 1))
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,107 @@
+// A split's part: its running softmax, operation by operation that of `softmax.py`, and what becomes of it. A lane has a row,
+// and of the warp's columns eight neighbours.
+
+struct Queries {
+  unsigned pairs[STEPS][2];
+
+  // Lanes without a row have another's, and nobody reads what becomes of it.
+  __device__ __forceinline__ void read(const unsigned short (&rows)[ROWS][ROW], int lane) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const unsigned short* from = rows[lane / 4 % GROUP] + step * 16 + lane % 4 * 2;
+      pairs[step][0] = pair_at(from), pairs[step][1] = pair_at(from + 8);
+    }
+  }
+};
+
+// Leaves the scores of a warp's positions for all warps of the team; those behind the last are hidden.
+__device__ __forceinline__ void score(const Queries& queries, const Keys& keys, float (&scores)[GROUP][SCORES], int first,
+                                      int last, int warp, int lane) {
+  float sums[2][4] = {};
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+#pragma unroll
+    for (int each = 0; each < 2; ++each)
+      multiply(sums[each], queries.pairs[step][0], queries.pairs[step][1], keys.pairs[each][step / 2][step % 2 * 2],
+               keys.pairs[each][step / 2][step % 2 * 2 + 1]);
+  }
+  if (lane / 4 >= GROUP) return;
+#pragma unroll
+  for (int each = 0; each < 2; ++each) {
+    const int place = warp * OWN_TOKENS + each * 8 + lane % 4 * 2, position = first + place;
+    *reinterpret_cast<float2*>(&scores[lane / 4][place]) =
+        make_float2(position > last ? -INFINITY_F : sums[each][0], position + 1 > last ? -INFINITY_F : sums[each][1]);
+  }
+}
+
+struct Part {
+  float best = NOTHING, mass[4] = {}, sum[4][4] = {};
+
+  // Adds a tile whose scores all warps have left.
+  __device__ __forceinline__ void take(const float (&scores)[GROUP][SCORES], const Values& values, float scale, int lane) {
+    float2 own[TOKEN_STEPS][2];
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step) {
+      const float* from = scores[lane / 4 % GROUP] + step * 16 + lane % 4 * 2;
+      own[step][0] = *reinterpret_cast<const float2*>(from), own[step][1] = *reinterpret_cast<const float2*>(from + 8);
+    }
+    float most = fmaxf(own[0][0].x, own[0][0].y);
+#pragma unroll
+    for (int each = 1; each < TOKEN_STEPS * 2; ++each)
+      most = fmaxf(most, fmaxf(own[each / 2][each % 2].x, own[each / 2][each % 2].y));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    const float higher = fmaxf(best, upwards(__fmul_rn(most, scale))), offset = __fsub_rn(0.f, higher);
+    const float fade = fade_of(__fsub_rn(best, higher));
+    best = higher;
+    mass[0] = __fmul_rn(mass[0], fade);
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair)
+      sum[pair][0] = __fmul_rn(sum[pair][0], fade), sum[pair][1] = __fmul_rn(sum[pair][1], fade);
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step) {
+      unsigned weights[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        weights[half] = pair_of(power(__fmaf_rn(own[step][half].x, scale, offset)),
+                                power(__fmaf_rn(own[step][half].y, scale, offset)));
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair)
+        multiply(sum[pair], weights[0], weights[1], values.pairs[step * 2][pair], values.pairs[step * 2 + 1][pair]);
+      multiply(mass, weights[0], weights[1], ONES, ONES);
+    }
+  }
+
+  // Sends it to the CTAs that merge its columns.
+  __device__ __forceinline__ void send_to_all(Shares& shares, int split, int warp, int lane) const {
+    const int row = lane / 4, column = warp * OWN_COLUMNS + lane % 4 * 8, rank = column / COLUMNS, in_rank = column % COLUMNS;
+    if (row >= GROUP) return;
+    const unsigned barrier = address_at(shared_address(&shares.there), rank);
+    const unsigned to = address_at(shared_address(&shares.parts[split][row][in_rank]), rank);
+    send(to, sum[0][0], sum[0][1], sum[1][0], sum[1][1], barrier);
+    send(to + 16, sum[2][0], sum[2][1], sum[3][0], sum[3][1], barrier);
+    if (in_rank == 0) send(address_at(shared_address(&shares.sums[split][row]), rank), best, mass[0], barrier);
+  }
+};
+
+// Adds the parts of this CTA's columns, in order, as `merge.py` does; a thread has two columns of a row.
+__device__ __forceinline__ void merge(const Shares& shares, int count, int thread, unsigned short* out) {
+  const int row = thread / (COLUMNS / 2), column = thread % (COLUMNS / 2) * 2;
+  float best = NOTHING, mass = 0.f;
+#pragma unroll
+  for (int split = 0; split < SPLITS; ++split)
+    if (split < count) best = fmaxf(best, shares.sums[split][row].x);
+  float2 sum = make_float2(0.f, 0.f);
+#pragma unroll
+  for (int split = 0; split < SPLITS; ++split) {
+    if (split >= count) continue;
+    const float2 both = shares.sums[split][row], part = *reinterpret_cast<const float2*>(&shares.parts[split][row][column]);
+    const float by = fade_of(__fsub_rn(both.x, best));
+    mass = __fmaf_rn(both.y, by, mass);
+    sum.x = __fmaf_rn(part.x, by, sum.x), sum.y = __fmaf_rn(part.y, by, sum.y);
+  }
+  // A split that is not there counts as zero, which makes a negative zero positive.
+  if (count < SPLITS) sum.x = __fadd_rn(sum.x, 0.f), sum.y = __fadd_rn(sum.y, 0.f);
+  const float by = mass > 0.f ? mass : 1.f;
+  *reinterpret_cast<unsigned*>(out + row * SIZE + column) = pair_of(quotient(sum.x, by), quotient(sum.y, by));
+}

@@ -1,0 +1,46 @@
+"""The source of what stands between the products of a row that is alone."""
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda_program import CudaProgram
+from services.common.kernels.linear.cuda import FOLDER as LINEAR
+from services.common.kernels.span_attention.alone.cut import CTAS
+from services.common.kernels.span_attention.hopper.cut import SPLITS
+from services.common.kernels.span_attention.hopper.source import FOLDER as HOPPER
+from services.common.kernels.span_attention.hopper.source import TOKENS
+
+_FILES = (
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "instructions.cu", "heads.cu",
+    "tiles.cu", "parts.cu", "attend.cu",
+)  # fmt: skip
+_FOLDERS = (Path(__file__).parent, HOPPER, LINEAR)
+_TEAM_THREADS = 128
+
+
+class Shape(NamedTuple):
+    """Numbers of a head, query heads of a K/V head, and positions of a block."""
+
+    size: int
+    group: int
+    block: int
+
+
+def source_of(shape: Shape, ctas: int = CTAS) -> str:
+    """Return what a compiler is given; it includes nothing."""
+    sizes = defined(
+        size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, ctas=ctas
+    )  # fmt: skip
+    return "\n".join((sizes, read(_FILES, *_FOLDERS)))
+
+
+@cache
+def program_of(shape: Shape) -> CudaProgram:
+    """Return the kernel, compiled once.
+
+    Raises:
+        DriverError: the compiler or the GPU refuses it.
+    """
+    return CudaProgram(source_of(shape), "attend_alone", SPLITS // CTAS * _TEAM_THREADS, 0, beside=True)
