@@ -3,7 +3,8 @@
 //
 // Each CTA makes its group's queries anew, and the one with the last split makes the row's own key and value too. Splits are
 // left to the CTAs that merge their columns. All that is older than the product before is read while that drains: of its
-// kernel, no CTA lets this one begin before it has waited itself. The build puts other files in front of this one.
+// kernel, no CTA lets this one begin before it has waited itself. What changes from kernel to kernel is read past the first
+// cache, which may hold it as it was. The build puts other files in front of this one.
 
 constexpr int LINES = (ROWS + WARPS - 1) / WARPS;  // heads that a warp makes at most
 
@@ -16,9 +17,9 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
   const int all_warps = __shfl_sync(~0u, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
   const int team = all_warps / TEAM_WARPS, warp = all_warps % TEAM_WARPS;
   const int rank = blockIdx.x % CTAS, head = blockIdx.x / CTAS, room = columns * BLOCK;
-  const int length = min((int)*lengths, room), total = min(min((int)*reaches, room + 1), room), split = team * CTAS + rank;
+  const int length = min((int)__ldcg(lengths), room), total = min((int)__ldcg(reaches), room), split = team * CTAS + rank;
   const Span span(length, total, split);
-  const int count = span.splits(), last_tile = span.last / TOKENS, slot = (int)*slots;
+  const int count = span.splits(), last_tile = span.last / TOKENS, slot = (int)__ldcg(slots);
   const unsigned barrier = shared_address(&shares.there);
   if (threadIdx.x == 0) {
     barrier_init(barrier, 1);
@@ -28,7 +29,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
   __syncwarp();
   come_by();
   // Whether the row sees itself: it has a slot of its own, and as keys of a single tile without a block are zero, a block.
-  const int block = span.last == length ? table[length / BLOCK] : 0;
+  const int block = span.last == length ? __ldcg(table + length / BLOCK) : 0;
   const bool own = span.last == length && slot == block * BLOCK + length % BLOCK;
   const bool single = span.end - span.begin == 1, sees = own && (block != 0 || !single);
   const Paged paged{kv + head * SIZE, kv + ((size_t)places * kv_heads + head) * SIZE, table, kv_heads, span.last + 1 - own,

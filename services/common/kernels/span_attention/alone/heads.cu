@@ -7,7 +7,7 @@ struct Sources {
   const float *cosines, *sines;
   float inverse_width, eps, offset;
 
-  __device__ __forceinline__ float scale() const { return squares ? root_scale(*squares, inverse_width, eps) : 1.f; }
+  __device__ __forceinline__ float scale() const { return squares ? root_scale(__ldcg(squares), inverse_width, eps) : 1.f; }
 };
 
 __device__ __forceinline__ unsigned pair_at(const unsigned short* from) { return *reinterpret_cast<const unsigned*>(from); }
@@ -35,13 +35,14 @@ struct Line {
       bias[half] = from.bias ? pair_at(from.bias + place + half * SIZE / 2) : 0;
       norm[half] = from.norm && row != VALUE ? pair_at(from.norm + place + half * SIZE / 2) : 0;
     }
-    cosine = *reinterpret_cast<const float2*>(from.cosines + lane * 2);
-    sine = *reinterpret_cast<const float2*>(from.sines + lane * 2);
+    cosine = __ldcg(reinterpret_cast<const float2*>(from.cosines + lane * 2));
+    sine = __ldcg(reinterpret_cast<const float2*>(from.sines + lane * 2));
   }
 
   __device__ __forceinline__ void load(const Sources& from) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) mixed[half] = pair_at(from.mixed + place + half * SIZE / 2);
+    for (int half = 0; half < 2; ++half)
+      mixed[half] = __ldcg(reinterpret_cast<const unsigned*>(from.mixed + place + half * SIZE / 2));
   }
 
   // The pairs of both halves, as they are stored.

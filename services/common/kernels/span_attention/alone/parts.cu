@@ -87,21 +87,23 @@ struct Part {
 // Adds the parts of this CTA's columns, in order, as `merge.py` does; a thread has two columns of a row.
 __device__ __forceinline__ void merge(const Shares& shares, int count, int thread, unsigned short* out) {
   const int row = thread / (COLUMNS / 2), column = thread % (COLUMNS / 2) * 2;
+  float2 sums[SPLITS], parts[SPLITS];
   float best = NOTHING, mass = 0.f;
 #pragma unroll
-  for (int split = 0; split < SPLITS; ++split)
-    if (split < count) best = fmaxf(best, shares.sums[split][row].x);
+  for (int split = 0; split < SPLITS; ++split) {  // one that is not there counts as zero
+    const bool there = split < count;
+    const float2 both = shares.sums[split][row], part = *reinterpret_cast<const float2*>(&shares.parts[split][row][column]);
+    sums[split] = make_float2(there ? both.x : NOTHING, there ? both.y : 0.f);
+    parts[split] = make_float2(there ? part.x : 0.f, there ? part.y : 0.f);
+    best = fmaxf(best, sums[split].x);
+  }
   float2 sum = make_float2(0.f, 0.f);
 #pragma unroll
   for (int split = 0; split < SPLITS; ++split) {
-    if (split >= count) continue;
-    const float2 both = shares.sums[split][row], part = *reinterpret_cast<const float2*>(&shares.parts[split][row][column]);
-    const float by = fade_of(__fsub_rn(both.x, best));
-    mass = __fmaf_rn(both.y, by, mass);
-    sum.x = __fmaf_rn(part.x, by, sum.x), sum.y = __fmaf_rn(part.y, by, sum.y);
+    const float by = fade_of(__fsub_rn(sums[split].x, best));
+    mass = __fmaf_rn(sums[split].y, by, mass);
+    sum.x = __fmaf_rn(parts[split].x, by, sum.x), sum.y = __fmaf_rn(parts[split].y, by, sum.y);
   }
-  // A split that is not there counts as zero, which makes a negative zero positive.
-  if (count < SPLITS) sum.x = __fadd_rn(sum.x, 0.f), sum.y = __fadd_rn(sum.y, 0.f);
   const float by = mass > 0.f ? mass : 1.f;
   *reinterpret_cast<unsigned*>(out + row * SIZE + column) = pair_of(quotient(sum.x, by), quotient(sum.y, by));
 }

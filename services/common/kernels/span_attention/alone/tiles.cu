@@ -38,7 +38,7 @@ struct Paged {
   // Of an eighth of a tile for each lane.
   __device__ __forceinline__ int block_of(int tile, int lane) const {
     const int first = tile * TOKENS + lane % EIGHTS * 8;
-    return first < end ? table[first / BLOCK] : 0;
+    return first < end ? __ldcg(table + first / BLOCK) : 0;
   }
   __device__ __forceinline__ size_t place(int block, int position) const {
     return (size_t)(block * BLOCK + position % BLOCK) * (kv_heads * SIZE);
