@@ -62,7 +62,7 @@ struct Line {
       for (int each = 0; each < 2; ++each) {
         const float low = x[0][each], high = x[1][each], by = each ? cosine.y : cosine.x, aside = each ? sine.y : sine.x;
         x[0][each] = __fmaf_rn(low, by, __fmul_rn(high, aside));
-        x[1][each] = __fmaf_rn(high, by, -__fmul_rn(low, aside));
+        x[1][each] = __fmaf_rn(high, by, __fsub_rn(0.f, __fmul_rn(low, aside)));
       }
     }
 #pragma unroll
