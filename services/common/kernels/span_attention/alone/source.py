@@ -30,9 +30,8 @@ class Shape(NamedTuple):
 
 def source_of(shape: Shape, ctas: int = CTAS) -> str:
     """Return what a compiler is given; it includes nothing."""
-    sizes = defined(
-        size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, ctas=ctas
-    )  # fmt: skip
+    size, group, block = shape
+    sizes = defined(size=size, group=group, block=block, tokens=TOKENS, splits=SPLITS, ctas=ctas)
     return "\n".join((sizes, read(_FILES, *_FOLDERS)))
 
 
