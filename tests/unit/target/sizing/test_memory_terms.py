@@ -97,7 +97,7 @@ def test_pieces_that_loading_leaves_between_weights_are_planned(monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("slots", "widths", "target_mib", "shorts", "drafter_mib"),
-    [(1, (1, 16), 900, 0, 566), (8, (1, 4, 8, 16), 933, 4, 594), (128, (1, 4, 8, 16), 1071, 4, 930)],
+    [(1, (1, 16), 900, 2, 566), (8, (1, 4, 8, 16), 933, 6, 594), (128, (1, 4, 8, 16), 1071, 6, 930)],
 )
 def test_processes_are_planned_as_they_were_measured(
     slots: int, widths: tuple[int, ...], target_mib: float, shorts: int, drafter_mib: float
