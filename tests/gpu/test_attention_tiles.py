@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import Span, kernel, plan_span
+from services.common.kernels.span_attention import Mask, Span, kernel, plan_context, plan_span
 from services.common.kernels.span_attention.hopper import TileCut, tiles_of
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, randn
 
@@ -93,3 +93,62 @@ def test_its_own_cut_serves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
         found = kernel.attend_span(attention.q, attention.kv, short)
         assert torch.equal(found, attention(monkeypatch, None)), (size, batch, width)
         monkeypatch.undo()
+
+
+class Blocks:
+    """A drafter's blocks, whose keys and values lie in tensors of their own; what is in no context is NaN."""
+
+    def __init__(self, lengths: list[int], width: int, block: int = 16, heads: int = HEADS) -> None:
+        columns = max(-(-max(lengths) // block), 1)
+        order = torch.randperm(len(lengths) * columns, generator=torch.Generator().manual_seed(3)) + 1
+        table = order.view(len(lengths), columns).to(torch.int32)
+        self.kv = randn(2, 1 + len(order), block, heads, 128, seed=4, dtype=torch.bfloat16)
+        for row, length in enumerate(lengths):
+            places = torch.arange(length, columns * block)
+            self.kv[:, table[row].long()[places // block], places % block] = float("nan")
+            table[row, -(-length // block) :] = 0
+        self.kv[:, 0] = float("nan")
+        self.q = 2 * randn(len(lengths), width, GROUP * heads, 128, seed=5, dtype=torch.bfloat16)
+        self.own = randn(2, len(lengths), width, heads, 128, seed=6, dtype=torch.bfloat16)
+        self.span = plan_context(table.to(DEVICE), torch.tensor(lengths, device=DEVICE), width, block)
+
+    def __call__(self, monkeypatch: pytest.MonkeyPatch, cut: TileCut | None) -> Tensor:
+        monkeypatch.setattr(kernel, "tiles_of", lambda *_: cut)
+        return kernel.attend_block(self.q, *self.own, self.kv, self.span)
+
+
+@pytest.mark.parametrize("width", [1, 4, 7, 16])
+def test_blocks_have_the_bits_of_triton(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind contexts of all lengths within some tiles, so that a block lies in one tile or in two."""
+    for lengths in (list(range(201)), LENGTHS):
+        blocks = Blocks(lengths, width)
+        expected = blocks(monkeypatch, None)
+        assert not expected.isnan().any()
+        for cut in (*CUTS, TileCut(1, 1, 2)):
+            assert torch.equal(blocks(monkeypatch, cut), expected), cut
+
+
+@pytest.mark.parametrize("block", [8, 64, 128])
+def test_blocks_behind_pages_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks([0, 300, 77, 128, 1020], 6, block)
+    expected = blocks(monkeypatch, None)
+    for cut in (TileCut(1), TileCut(2), TileCut(1, 1, 2)):
+        assert torch.equal(blocks(monkeypatch, cut), expected), cut
+
+
+def test_a_block_past_the_table_reads_nothing_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks([128], 4)
+    blocks.span = replace(blocks.span, lengths_B=blocks.span.lengths_B + 64, reach_B=blocks.span.reach_B + 64)
+    expected = blocks(monkeypatch, None)
+    assert not expected.isnan().any()
+    for cut in (TileCut(1), TileCut(2), TileCut(1, 1, 2)):
+        assert torch.equal(blocks(monkeypatch, cut), expected), cut
+
+
+def test_open_blocks_alone_are_served() -> None:
+    """Of many sequences; what hides positions stays with Triton."""
+    blocks = Blocks([37 * row % 700 for row in range(34)], 4)
+    own = (blocks.own[0], blocks.own[1])
+    assert tiles_of(blocks.q, blocks.kv, blocks.span, own) == TileCut(1, 1, 2)
+    for mask in (Mask(window=64), Mask(causal=True)):
+        assert tiles_of(blocks.q, blocks.kv, replace(blocks.span, mask=mask), own) is None

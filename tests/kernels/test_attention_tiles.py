@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from services.common.kernels.span_attention.cut import PROCESSORS
-from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_tiles
+from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_blocks, cut_tiles
 from services.common.kernels.span_attention.hopper.source import Shape, source_of
 
 MOST_SHARED = 227 * 1024
@@ -17,6 +17,7 @@ SHAPES = [
     if groups == 1 or (size == 128 and alone)
 ]
 SHAPES += [Shape(128, 4, block, 1, True, items=2) for block in (8, 16, 32, 64, 128)]
+SHAPES += [Shape(128, 4, 16, 1, items == 2 or alone, items, True) for alone in (False, True) for items in (1, 2)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -65,6 +66,20 @@ def test_prompts_give_two_warpgroups_rows_unless_heads_are_wide() -> None:
     assert cut_tiles(8192, 4, 256) == TileCut(1)
 
 
+def test_blocks_of_many_drafts_are_taken_two_at_a_time() -> None:
+    assert cut_blocks(4, 4, 1024, 128) == cut_blocks(16, 4, 256, 128) == TileCut(1, 1, 2)
+
+
+def test_blocks_of_fewer_drafts_share_the_processors() -> None:
+    assert cut_blocks(16, 4, 128, 128) == cut_blocks(8, 4, 128, 128) == TileCut(1)
+    assert cut_blocks(16, 4, 64, 128) == TileCut(2)
+
+
+def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
+    assert cut_blocks(16, 4, 32, 128) is cut_blocks(4, 4, 128, 128) is None
+    assert cut_blocks(17, 1, 1024, 128) is cut_blocks(16, 8, 1024, 128) is cut_blocks(16, 4, 1024, 256) is None
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
     assert shape.shared_bytes <= MOST_SHARED
@@ -77,3 +92,6 @@ def test_the_source_includes_nothing_and_defines_its_sizes() -> None:
     assert "#include" not in source
     assert "#define SIZE 256\n" in source and "#define ALONE 1\n" in source and "#define STAGES 3\n" in source
     assert "m64n64k16" in source and "m64n128k16" in source
+    assert "#define HAS_BLOCK 0\n" in source and "#define HAS_BLOCK 1\n" in source_of(
+        Shape(128, 4, 16, 1, True, in_block=True)
+    )

@@ -50,11 +50,12 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     room = span.block_table_BN.shape[1] * span.block_size
     cut = cut_span(rows, batch * kv_heads, size * q_BWHD.element_size(), span.short)
     splits = split_count(span.mask.window)
-    tiles = tiles_of(q_BWHD, kv_2NSHD, span) if keys is None else None
+    own = None if keys is None or values is None else (keys, values)
+    tiles = tiles_of(q_BWHD, kv_2NSHD, span, own)
     programs = tiles.programs if tiles else splits if cut.programs == MOST_SPLITS else cut.programs
     parts, passes = part_count(splits, programs), 2 if programs == 1 else 1
     q_BWHD = q_BWHD.contiguous()
-    block_keys, block_values = (q_BWHD, q_BWHD) if keys is None or values is None else (keys, values)
+    block_keys, block_values = own or (q_BWHD, q_BWHD)
     wide = torch.float64 if q_BWHD.dtype == torch.float64 else torch.float32
     shared = batch * kv_heads if programs > 1 else 0
     partial = torch.empty((shared, parts, rows, size), dtype=wide, device=q_BWHD.device)
@@ -69,7 +70,7 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     }  # fmt: skip
     scale = size**-0.5 * _LOG2_E
     if tiles:
-        attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale)
+        attend_tiles(q_BWHD, kv_2NSHD, span, tiles, partial, sums, out_BWF, scale, own)
     else:
         attend_kernel[(batch * kv_heads, programs, passes * triton.cdiv(rows, cut.tile))](
             q_BWHD, kv_2NSHD, block_keys, block_values, span.block_table_BN, span.lengths_B, span.reach_B,

@@ -11,51 +11,65 @@ from torch import Tensor
 
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.span_attention.cut import PROCESSORS
-from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_tiles
+from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
-__all__ = ["TileCut", "attend_tiles", "tiles_of"]
+__all__ = ["Own", "TileCut", "attend_tiles", "tiles_of"]
 
 _LEAST_BLOCK = 8
+_EIGHT, _ALIGNMENT = 8, 16
+Own = tuple[Tensor, Tensor]
+"""Keys and values [B, W, Hkv, D] of a drafter's block, all of which its rows see."""
 
 
-def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> TileCut | None:
-    """Return how a causal span is cut; None where Triton's programs serve it."""
+def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = None) -> TileCut | None:
+    """Return how a causal span or a drafter's block is cut; None where Triton's programs serve it."""
     batch, width, heads, size = q_BWHD.shape
     kv_heads, block = kv_2NSHD.shape[3], span.block_size
+    group, pairs = heads // kv_heads, batch * kv_heads
     if not q_BWHD.is_cuda or q_BWHD.dtype != torch.bfloat16 or not span.mask.is_open or not kv_2NSHD.is_contiguous():
         return None
     tables = (span.block_table_BN.dtype, span.lengths_B.dtype, span.reach_B.dtype)
     if tables != (torch.int32, torch.int64, torch.int64) or block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS):
         return None
-    cut = cut_tiles(width * heads // kv_heads, batch * kv_heads, size, span.short)
-    if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, cut)):
+    if own is not None and not _readable(*own):
+        return None
+    cut = cut_blocks(width, group, pairs, size) if own else cut_tiles(width * group, pairs, size, span.short)
+    if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, cut, own is not None)):
         return None
     return cut
 
 
 def attend_tiles(
     q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, partial: Tensor, sums: Tensor, out_BWF: Tensor,
-    scale: float,
+    scale: float, own: Own | None = None,
 ) -> None:  # fmt: skip
     """Leave the parts of splits in `partial` [B * Hkv, parts, W * group, D] and `sums`, or one program's result."""
     batch, width, heads, size = q_BWHD.shape
     kv_heads = kv_2NSHD.shape[3]
     items = batch * kv_heads * cut.programs * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
     lines = kv_2NSHD.view(-1, kv_heads * size)
-    program_of(_shape(q_BWHD, kv_2NSHD, cut)).launch(
+    keys, values = own or (None, None)
+    program_of(_shape(q_BWHD, kv_2NSHD, cut, own is not None)).launch(
         (min(-(-items // cut.items), PROCESSORS), 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, partial, sums, out_BWF, len(lines) // 2,
         span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch * kv_heads, width, kv_heads, cut.programs,
-        partial.shape[1], scale,
+        partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
     )  # fmt: skip
 
 
-def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, cut: TileCut) -> Shape:
+def _readable(keys: Tensor, values: Tensor) -> bool:
+    """Whether threads may read both by eight numbers at once, at the same places."""
+    aligned = all(rows.dtype == torch.bfloat16 and rows.data_ptr() % _ALIGNMENT == 0 for rows in (keys, values))
+    strides = keys.stride()
+    return aligned and values.stride() == strides and strides[3] == 1 and all(n % _EIGHT == 0 for n in strides[:3])
+
+
+def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, cut: TileCut, in_block: bool) -> Shape:
     heads, size = q_BWHD.shape[2:]
     block, kv_heads = kv_2NSHD.shape[2:4]
-    return Shape(size, heads // kv_heads, block, cut.row_groups, cut.programs == 1, cut.items)
+    return Shape(size, heads // kv_heads, block, cut.row_groups, cut.programs == 1, cut.items, in_block)
 
 
 @cache

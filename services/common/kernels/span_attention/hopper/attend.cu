@@ -27,9 +27,25 @@ struct Walk {
     publish_shared(1 + group, THREADS);
   }
 
-  __device__ __forceinline__ void ask(float (&scores)[TOKENS / 2], const Ring& ring, int tile) const {
+  // The rows of a drafter's block are asked for first, so that they come while the tile does. They have the registers of the
+  // scores, which begin anew.
+  __device__ __forceinline__ void await_own(float (&scores)[TOKENS / 2], const Ring& ring, int tile) const {
+    OwnRows own;
+    own.ask(ends.block, item, tile);
     await_phase(ring.full_at(), ring.parity);
-    if (tile * TOKENS + TOKENS > item.span.seen()) clear_behind(ring.values(), tile);
+    own.store(ring.keys(), ring.values(), item, tile);
+    clear_behind(ring.values(), tile);
+#pragma unroll
+    for (int number = 0; number < TOKENS / 2; ++number) scores[number] = 0.f;
+  }
+
+  __device__ __forceinline__ void ask(float (&scores)[TOKENS / 2], const Ring& ring, int tile) const {
+    if (HAS_BLOCK && tile * TOKENS + TOKENS > item.span.paged()) {
+      await_own(scores, ring, tile);
+    } else {
+      await_phase(ring.full_at(), ring.parity);
+      if (!HAS_BLOCK && tile * TOKENS + TOKENS > item.span.seen()) clear_behind(ring.values(), tile);
+    }
     begin_turn(group);
     ask_scores(scores, queries, ring.keys());
   }
@@ -37,7 +53,7 @@ struct Walk {
   __device__ __forceinline__ void hide(float (&scores)[TOKENS / 2], int tile) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int last = min(item.span.length + (row + half * 8) / GROUP, item.span.total - 1);
+      const int last = item.span.last_seen(row + half * 8);
 #pragma unroll
       for (int eight = 0; eight < TOKENS / 8; ++eight) {
         const int position = tile * TOKENS + eight * 8 + lane % 4 * 2, number = eight * 4 + half * 2;
@@ -50,7 +66,7 @@ struct Walk {
   // Turns the scores of a tile into weights, by the highest so far; what was summed before fades.
   __device__ __forceinline__ void weigh(float (&scores)[TOKENS / 2], const Part& part, int tile, int edge,
                                         float (&higher)[2], float (&fade)[2]) const {
-    if (tile * TOKENS + TOKENS > item.span.length + first_row() / GROUP + 1) hide(scores, tile);
+    if (tile * TOKENS + TOKENS > item.span.seen_from(first_row())) hide(scores, tile);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float best = tile == edge ? NOTHING : part.best[half];
@@ -168,7 +184,8 @@ __device__ __forceinline__ void await_queries(int group) {
 extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1)
     attend(const __grid_constant__ TensorMap map, const unsigned short* q, const int* tables, const long long* lengths,
            const long long* reaches, float* partial, float* sums, unsigned short* out, int places, int stride, int columns,
-           int pairs, int width, int kv_heads, int programs, int parts, float scale) {
+           int pairs, int width, int kv_heads, int programs, int parts, float scale, const unsigned short* block_keys,
+           const unsigned short* block_values, int block_sequence, int block_row, int block_head) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const int own = group == GROUPS ? warp % 4 / ITEM_LOADERS : group / ITEM_GROUPS;
@@ -201,7 +218,9 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   Lead lead = items.lead(min(items.index(0), items.count() - 1));
   Item next = items.item(lead);
   await_previous();
-  const Ends ends{partial, sums, out, kv_heads, programs, parts, group % COLUMN_GROUPS * COLUMNS};
+  const Ends ends{partial,  sums,  out, kv_heads,
+                  programs, parts, group % COLUMN_GROUPS * COLUMNS,
+                  {block_keys, block_values, block_sequence, block_row, block_head}};
   const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
   if (group == GROUPS - 1) end_turn(group);
   ask_queries(queries, q, ends, next, group);

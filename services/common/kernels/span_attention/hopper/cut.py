@@ -10,6 +10,8 @@ SPLITS = 16
 """Of what a row sees, at most, on a GPU."""
 _FEW_ROWS = 16
 _NARROW, SIZES = 128, (128, 256)
+_BLOCK_ROWS = 16
+"""Of a drafter, at most: a warpgroup's threads hold them while they wait for a tile."""
 
 
 class TileCut(NamedTuple):
@@ -47,3 +49,17 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
     if short and narrow and groups * 4 > PROCESSORS:
         return TileCut(1)
     return TileCut(max(min(SPLITS, PROCESSORS // groups), 1))
+
+
+def cut_blocks(width: int, group: int, pairs: int, size: int) -> TileCut | None:
+    """Return the cut for drafters' blocks of `width` rows; None where Triton's programs serve.
+
+    Those read the tiles that hold a block without a pipeline. So of many sequences blocks of few rows gain here, too.
+    """
+    if size != _NARROW or width > _BLOCK_ROWS or width * group > ROWS:
+        return None
+    if pairs > PROCESSORS:
+        return TileCut(1, 1, 2)
+    if width * group <= _FEW_ROWS or pairs * 4 <= PROCESSORS:
+        return None
+    return TileCut(PROCESSORS // pairs)

@@ -1,9 +1,11 @@
-// What becomes of a part: left for the kernel that merges parts, or the weighted mean of the values.
+// What a walk over an item's tiles does beside it: rows of a drafter's block, which it reads at the end, and what becomes of a
+// part: left for the kernel that merges parts, or the weighted mean of the values.
 
 struct Ends {
   float *partial, *sums;
   unsigned short* out;
   int kv_heads, programs, parts, column;  // the first of a warpgroup's
+  Block block;
 
   // Which of the queries a row is.
   __device__ __forceinline__ size_t line(const Item& item, int row) const {

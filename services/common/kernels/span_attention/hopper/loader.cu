@@ -8,16 +8,20 @@ struct Loader {
 
   __device__ __forceinline__ bool loads() const { return lane < LOADED_PANELS * PIECES; }
   __device__ __forceinline__ int panel() const { return lane / PIECES; }
+  // Whether there is anything to load: a drafter's block may begin a tile.
+  __device__ __forceinline__ bool paged(int tile) const { return !HAS_BLOCK || tile * TOKENS < span.paged(); }
   // Past the last position its block is read again: others may not be there.
   __device__ __forceinline__ int position(int tile) const {
-    return min(tile * TOKENS + lane % PIECES * PIECE, span.seen() - 1);
+    return min(tile * TOKENS + lane % PIECES * PIECE, span.paged() - 1);
   }
-  __device__ __forceinline__ int block_of(int tile) const { return loads() ? table[position(tile) / BLOCK] : 0; }
+  __device__ __forceinline__ int block_of(int tile) const {
+    return loads() && paged(tile) ? table[position(tile) / BLOCK] : 0;
+  }
 
   __device__ __forceinline__ void ask(const Ring& ring, int tile, int block) const {
-    if (lane == 0) expect_bytes(ring.full_at(), LOADED_PANELS * HALF_TILE);
+    if (lane == 0) expect_bytes(ring.full_at(), paged(tile) ? LOADED_PANELS * HALF_TILE : 0);
     __syncwarp();
-    if (!loads()) return;
+    if (!loads() || !paged(tile)) return;
     const unsigned to = ring.keys() + offset + panel() * HALF_TILE + lane % PIECES * PIECE * PANEL_BYTES;
     const int line = first_line + block * BLOCK + position(tile) % BLOCK / PIECE * PIECE;
     load<false>(to, map, column + panel() * PANEL, line, ring.full_at(), 0, ALONE ? USED : STREAMED);

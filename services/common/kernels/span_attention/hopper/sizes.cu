@@ -3,7 +3,8 @@
 //
 // The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
 // tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at once),
-// SORTED (lines of items whose order a CTA has room for), and ALONE: whether one CTA takes all splits.
+// SORTED (lines of items whose order a CTA has room for), ALONE: whether one CTA takes all splits, and HAS_BLOCK: whether rows
+// are a drafter's block, which lies beside paged memory and all of which they see, else they see what is before them.
 
 constexpr int THREADS = 128, COLUMNS = 128, GROUP_ROWS = 64;  // of a warpgroup
 constexpr int COLUMN_GROUPS = SIZE / COLUMNS, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;

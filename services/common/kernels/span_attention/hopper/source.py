@@ -11,7 +11,7 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 FOLDER = Path(__file__).parent
 _FILES = (
     "sizes.cu", "asynchronous.cu", "bfloat16.cu", "powers.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu",
-    "ends.cu", "products.cu", "attend.cu",
+    "block.cu", "ends.cu", "products.cu", "attend.cu",
 )  # fmt: skip
 TOKENS = 64
 """Positions of a tile."""
@@ -27,7 +27,7 @@ _ROUND_STAGES = 4
 class Shape(NamedTuple):
     """Numbers of a head, query heads of a K/V head, positions of a block, 64s of rows, and whether a CTA is alone.
 
-    `items` are those that a CTA takes at once.
+    `items` are those that a CTA takes at once. Rows `in_block` are a drafter's.
     """
 
     size: int
@@ -36,6 +36,7 @@ class Shape(NamedTuple):
     row_groups: int
     alone: bool
     items: int = 1
+    in_block: bool = False
 
     @property
     def threads(self) -> int:
@@ -72,6 +73,7 @@ def source_of(shape: Shape) -> str:
     sizes = defined(
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
+        has_block=int(shape.in_block),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS, registers=True, turned=True)

@@ -8,13 +8,14 @@ __device__ __forceinline__ int tiles_of_split(int last) {
 struct Span {
   int length, total, width, first_row;
 
-  __device__ __forceinline__ int last_seen(int row) const { return min(length + row / GROUP, total - 1); }
+  __device__ __forceinline__ int last_seen(int row) const { return HAS_BLOCK ? total - 1 : min(length + row / GROUP, total - 1); }
   __device__ __forceinline__ int split(int row) const { return tiles_of_split(last_seen(row)); }
   __device__ __forceinline__ int rows() const { return width * GROUP; }
   __device__ __forceinline__ int last_row() const { return min(first_row + ROWS, rows()) - 1; }
-  // Positions that some row sees, and those that all rows see.
-  __device__ __forceinline__ int seen() const { return min(total, length + last_row() / GROUP + 1); }
-  __device__ __forceinline__ int seen_by_all() const { return length + first_row / GROUP + 1; }
+  // Positions that some row sees, those that all rows from one on see, and those that lie in paged memory.
+  __device__ __forceinline__ int seen() const { return HAS_BLOCK ? total : min(total, length + last_row() / GROUP + 1); }
+  __device__ __forceinline__ int seen_from(int row) const { return HAS_BLOCK ? total : length + row / GROUP + 1; }
+  __device__ __forceinline__ int paged() const { return HAS_BLOCK ? length : seen(); }
 
   // Splits of `size` tiles that programs before this one take.
   __device__ __forceinline__ int share(int program, int programs, int size) const {
@@ -93,7 +94,7 @@ struct Items {
   __device__ __forceinline__ Item item(const Lead& lead) const {
     const int reach = min((int)lead.reach, room + width);
     return {lead.sequence, lead.head, lead.program,
-            Span{min((int)lead.length, room), min(reach, room), width, lead.first_row}};
+            Span{min((int)lead.length, room), HAS_BLOCK ? reach : min(reach, room), width, lead.first_row}};
   }
   __device__ __forceinline__ Item at(int index) const { return item(lead(index)); }
 };
