@@ -16,9 +16,7 @@ from torch import Tensor
 _HOPPER = (9, 0)
 _log = logging.getLogger(__name__)
 _BFLOAT16, _SWIZZLE_128B, _PROMOTE_256B = 9, 3, 3
-_MAX_DYNAMIC_SHARED, _CARVEOUT, STREAM_SERIALIZATION = 8, 9, 6
-_ALL_SHARED = 100
-"""Percent."""
+_MAX_DYNAMIC_SHARED, STREAM_SERIALIZATION = 8, 6
 _MAP_BYTES, _MAP_ALIGNMENT, _MAP_COLUMNS = 128, 64, 64
 _ALIGNED_BYTES = 16
 _OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17"]
@@ -93,8 +91,8 @@ Argument = TensorMap | Tensor | None | int | float
 class CudaProgram:
     """The kernel `name` of a source, for the current GPU, an H100 or H200."""
 
-    def __init__(self, source: str, name: str, threads: int, shared_bytes: int, beside: bool = False) -> None:
-        """Compiles it. What runs `beside` kernels with much shared memory takes a multiprocessor divided as theirs.
+    def __init__(self, source: str, name: str, threads: int, shared_bytes: int) -> None:
+        """Compiles it.
 
         Raises:
             DriverError: the compiler or the GPU refuses it.
@@ -105,8 +103,6 @@ class CudaProgram:
         call("cuModuleLoadData", byref(self._module), c_char_p(self._image))
         call("cuModuleGetFunction", byref(self._function), self._module, c_char_p(name.encode()))
         call("cuFuncSetAttribute", self._function, c_int(_MAX_DYNAMIC_SHARED), c_int(shared_bytes))
-        if beside:
-            call("cuFuncSetAttribute", self._function, c_int(_CARVEOUT), c_int(_ALL_SHARED))
 
     def launch(self, grid: tuple[int, int], *arguments: Argument, early: bool = True) -> None:
         """Enqueue it on torch's stream; it may start while the kernel before it drains, if it is `early`.

@@ -1,11 +1,12 @@
 """Decoding pauses while a burst of prompts is computed.
 
-A round of few rows costs nearly as much as a full one, and rows that start together end together.
+A round of few rows costs nearly as much as a full one, and rows that start together end together. A round that ends a
+pause brings each row one token: what drafts would take, prompts wait for.
 """
 
 
 class BurstPause:
-    """All rows pause while `(requests in prefill - 1) * burst_rows >= rows`, but for `pause_s` seconds at most.
+    """All rows pause in a burst, `(requests in prefill - 1) * burst_rows >= rows`, but for `pause_s` seconds at most.
 
     The seconds count from `decoded`, when a round was last planned that did not pause, to the end of the next round: it
     should take `prompts_s`, as the last one without rows did.
@@ -16,7 +17,10 @@ class BurstPause:
         self.decoded = float("-inf")
         self.prompts_s = 0.0
 
-    def pauses(self, rows: int, prefilling: int, now: float) -> bool:
-        """Whether a round planned now leaves out its rows."""
-        burst = (prefilling - 1) * self._burst_rows >= rows
-        return burst and now - self.decoded + self.prompts_s < self._pause_s
+    def is_burst(self, rows: int, prefilling: int) -> bool:
+        """Whether so many prompts are one, where so many rows decode."""
+        return prefilling > 0 and (prefilling - 1) * self._burst_rows >= rows
+
+    def pauses(self, now: float) -> bool:
+        """Whether a round planned now, in a burst, leaves out its rows."""
+        return now - self.decoded + self.prompts_s < self._pause_s

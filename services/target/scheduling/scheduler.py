@@ -33,9 +33,9 @@ from services.target.scheduling.width.policy import WidthPolicy
 class SchedulerSettings:
     """Sizes of the scheduler. At most `look_ahead` rounds are planned behind one that is not committed.
 
-    `chunk_tokens` bounds the prompt tokens of one round, so that prefill cannot hold up decoding, and `pack_tokens`
-    those of a round without rows; both count whole segments of `segment` tokens. `BurstPause` tells of `pause_s` and
-    `burst_rows`. Without `preemption` a request gets all blocks that it can ever need when it is admitted.
+    `chunk_tokens` bounds the prompt tokens of a round, so that prefill cannot hold up decoding, and `pack_tokens` those
+    of one without rows or in a burst (`BurstPause`, of `pause_s` and `burst_rows`); both count whole segments of
+    `segment` tokens. Without `preemption` a request gets all blocks that it can ever need when it is admitted.
     """
 
     slots: int
@@ -45,7 +45,7 @@ class SchedulerSettings:
     pack_tokens: int = 0
     segment: int = 1
     pause_s: float = 0.15
-    burst_rows: int = 8
+    burst_rows: int = 64
     max_waiting: int = 1024
     max_queued_tokens: int = 1 << 20
     look_ahead: int = 0
@@ -127,16 +127,17 @@ class Scheduler:
         if len(self._in_flight) > self._settings.look_ahead:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
-        paused = (prompts := self._roster.prefilling) > 0 and self._pause.pauses(len(live), prompts, now)
-        rows = () if paused else live
-        width = self._policy.choose(self._bucket(len(rows)), len(rows)) if speculate and rows else 1
+        burst = self._pause.is_burst(len(live), self._roster.prefilling)
+        rows = () if burst and self._pause.pauses(now) else live
+        drafts = speculate and bool(rows) and not burst
+        width = self._policy.choose(self._bucket(len(rows)), len(rows)) if drafts else 1
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
-        paused = paused or (bool(admissions) and self._pause.pauses(len(grown.rows), self._roster.prefilling, now))
-        rows = () if paused else grown.rows
-        self._pause.decoded = self._pause.decoded if paused else now
-        chunks = self._chunks(decoding=bool(rows))
+        burst = burst or (bool(admissions) and self._pause.is_burst(len(grown.rows), self._roster.prefilling))
+        paused = burst and self._pause.pauses(now)
+        rows, self._pause.decoded = ((), self._pause.decoded) if paused else (grown.rows, now)
+        chunks = self._chunks(beside=bool(rows) and not burst)
         if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
@@ -243,8 +244,8 @@ class Scheduler:
             return request.limit
         return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
 
-    def _chunks(self, decoding: bool) -> tuple[Chunk, ...]:
-        most = max(self._settings.chunk_tokens, 0 if decoding else self._settings.pack_tokens)
+    def _chunks(self, beside: bool) -> tuple[Chunk, ...]:
+        most = max(self._settings.chunk_tokens, 0 if beside else self._settings.pack_tokens)
         chunks, complete = self._roster.chunks(most, self._settings.segment)
         for request in complete:
             self._policy.join(request.uid, request.draft_cap, request.limit - len(request.tokens) - 1)

@@ -288,8 +288,8 @@ def test_a_round_without_rows_has_more_prompt_tokens() -> None:
 
 
 @pytest.mark.parametrize(("prompts", "decoding"), [(1, 8), (2, 0)])
-def test_rows_pause_for_two_prompts_and_as_many_more_as_they_are_eights(prompts: int, decoding: int) -> None:
-    """In simulation short loads of 128 requests lost 0.7 % where every fourth row took a prompt more."""
+def test_rows_pause_for_two_prompts(prompts: int, decoding: int) -> None:
+    """Of more than 64 rows for three, and so on."""
     rig = Rig(slots=16, buckets=(1, 2, 4, 8, 16), blocks=256, chunk_tokens=64)
     for seed in range(8):
         rig.scheduler.add(spec(prompt=4, tokens=30, seed=seed + 1), None, 0.0)

@@ -42,4 +42,4 @@ def program_of(shape: Shape) -> CudaProgram:
     Raises:
         DriverError: the compiler or the GPU refuses it.
     """
-    return CudaProgram(source_of(shape), "attend_alone", SPLITS // CTAS * _TEAM_THREADS, 0, beside=True)
+    return CudaProgram(source_of(shape), "attend_alone", SPLITS // CTAS * _TEAM_THREADS, 0)
