@@ -165,8 +165,7 @@ class Scheduler:
         self._keeper.landed(plan)
         width = plan.width if any(outcome.drafted for outcome in outcomes) else 1
         decoding = frozenset(plan.rows)
-        progress: list[Progress] = []
-        committed = discarded = 0
+        progress, committed, discarded = list[Progress](), 0, 0
         for outcome in outcomes:
             request = self._roster.at(outcome.slot, outcome.epoch)
             if request is None:
