@@ -43,47 +43,46 @@ __device__ __forceinline__ void factor_sums(const Block& block, int warp, int la
   }
 }
 
-// `READS` lines come behind those of updates.
+// `READS` lines come behind those of updates. Of each, `eights` tells which of the first eight and the others are used.
 template <bool READS, int COUNT>
 __device__ __forceinline__ void store_factors(Block& block, int warp, int lane, unsigned values,
-                                              const float (&sums)[COUNT][2][2][4]) {
+                                              const float (&sums)[COUNT][2][2][4], unsigned eights = 3) {
   constexpr int APART = DIM / COUNT;
-  const int row = lane / 4, column = warp * 16;
-  float since[2], back[2], ill[2];
+  const int column = warp * 16;
 #pragma unroll
   for (int below = 0; below < 2; ++below) {
-    const int line_row = row + below * 8;
-    since[below] = block.since[line_row], back[below] = block.back[READS ? 0 : 1][line_row];
-    ill[below] = block.ill[0][line_row] + block.ill[1][line_row] + (block.ill[2][line_row] + block.ill[3][line_row]);
-  }
+    if (!(eights >> below & 1)) continue;
+    const int row = lane / 4 + below * 8, line = row + (READS ? BLOCK : 0);
+    const float since = block.since[row], back = block.back[READS ? 0 : 1][row];
+    const float ill = block.ill[0][row] + block.ill[1][row] + (block.ill[2][row] + block.ill[3][row]);
 #pragma unroll
-  for (int each = 0; each < 4 * COUNT; ++each) {
-    const int part = each / 4, own = each % 4, eight = own / 2, below = own % 2;
-    const int line_row = row + below * 8, line = line_row + (READS ? BLOCK : 0);
-    const int first = column + part * APART + eight * 8;
-    const float(&of_keys)[4] = sums[part][0][eight];
-    float x = __fmul_rn(of_keys[below * 2], TILE_BACK), y = __fmul_rn(of_keys[below * 2 + 1], TILE_BACK);
-    if constexpr (READS) {
-      const float2 query = *reinterpret_cast<const float2*>(&block.query[line_row][first + lane % 4 * 2]);
-      x = __fadd_rn(x, __fmul_rn(query.x, since[below]));
-      y = __fadd_rn(y, __fmul_rn(query.y, since[below]));
+    for (int each = 0; each < 2 * COUNT; ++each) {
+      const int part = each / 2, eight = each % 2, first = column + part * APART + eight * 8;
+      const float(&of_keys)[4] = sums[part][0][eight];
+      float x = __fmul_rn(of_keys[below * 2], TILE_BACK), y = __fmul_rn(of_keys[below * 2 + 1], TILE_BACK);
+      if constexpr (READS) {
+        const float2 query = *reinterpret_cast<const float2*>(&block.query[row][first + lane % 4 * 2]);
+        x = __fadd_rn(x, __fmul_rn(query.x, since));
+        y = __fadd_rn(y, __fmul_rn(query.y, since));
+      }
+      unsigned upper, rest;
+      halves(__fmul_rn(x, TILE_SCALE), __fmul_rn(y, TILE_SCALE), upper, rest);
+      unsigned char* to = &block.factors[0][0][0] + eight_at(LINES_BYTES, line, first) + lane % 4 * 4;
+      *reinterpret_cast<unsigned*>(to) = upper;
+      *reinterpret_cast<unsigned*>(to + 2 * LINES_BYTES) = rest;
+      if (!(values >> part & 1)) continue;
+      const float(&of_values)[4] = sums[part][1][eight];
+      x = __fmul_rn(of_values[below * 2], back), y = __fmul_rn(of_values[below * 2 + 1], back);
+      if constexpr (READS) x = __fadd_rn(x, ill), y = __fadd_rn(y, ill);
+      *reinterpret_cast<float2*>(&block.base[line][first + lane % 4 * 2]) = make_float2(x, y);
     }
-    unsigned upper, rest;
-    halves(__fmul_rn(x, TILE_SCALE), __fmul_rn(y, TILE_SCALE), upper, rest);
-    unsigned char* to = &block.factors[0][0][0] + eight_at(LINES_BYTES, line, first) + lane % 4 * 4;
-    *reinterpret_cast<unsigned*>(to) = upper;
-    *reinterpret_cast<unsigned*>(to + 2 * LINES_BYTES) = rest;
-    if (!(values >> part & 1)) continue;
-    const float(&of_values)[4] = sums[part][1][eight];
-    x = __fmul_rn(of_values[below * 2], back[below]), y = __fmul_rn(of_values[below * 2 + 1], back[below]);
-    if constexpr (READS) x = __fadd_rn(x, ill[below]), y = __fadd_rn(y, ill[below]);
-    *reinterpret_cast<float2*>(&block.base[line][first + lane % 4 * 2]) = make_float2(x, y);
   }
 }
 
 template <bool READS, int COUNT = 1>
-__device__ __forceinline__ void factor(Block& block, int warp, int lane, unsigned values = (1u << COUNT) - 1) {
+__device__ __forceinline__ void factor(Block& block, int warp, int lane, unsigned values = (1u << COUNT) - 1,
+                                       unsigned eights = 3) {
   float sums[COUNT][2][2][4] = {};
   factor_sums<READS>(block, warp, lane, values, sums);
-  store_factors<READS>(block, warp, lane, values, sums);
+  store_factors<READS>(block, warp, lane, values, sums, eights);
 }
