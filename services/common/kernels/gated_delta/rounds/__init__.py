@@ -18,7 +18,7 @@ from services.common.kernels.gated_delta.span import DeltaSpan
 
 __all__ = ["round_rows", "serves_round"]
 
-_DIM, _TAPS, _ALIGNED = 128, 4, 4
+_DIM, _TAPS, _ALIGNED, _COPIED = 128, 4, 4, 8
 _ALONE = 128
 """CTAs that have a processor each; beyond, two that share one were quicker."""
 _CLUSTERED_ROWS = 4
@@ -33,9 +33,9 @@ def serves_round(into_TF: Tensor, constants: DeltaConstants, span: DeltaSpan, st
     few = span.valid_B is None and span.width <= span.widest <= BLOCK
     if not few or sizes != (_DIM, _DIM, _TAPS) or into_TF.dtype != torch.bfloat16:
         return False
-    # Channels lie side by side, and numbers are loaded by fours.
+    # Channels lie side by side, and numbers are loaded by fours; rows are copied by eights of them.
     stride = constants.conv_CK.stride()
-    if stride[0] != 1 or stride[1] % _ALIGNED or state_SHKV.shape[1] * 2 % _ALIGNED:
+    if stride[0] != 1 or stride[1] % _ALIGNED or state_SHKV.shape[1] * 2 % _COPIED:
         return False
     where = (span.slots_B, span.lengths_B, span.folded_B)
     return into_TF.is_cuda and all(x.dtype == torch.int64 for x in where) and _usable(into_TF.device)

@@ -5,15 +5,12 @@
 __device__ __forceinline__ void couple_heads(Pair& pair, int count, bool read, int turn, int warp, int lane) {
   const bool scores = warp >= 2;
   const int first = warp % 2 * 8, column = first + lane % 4 * 2;
-  if (scores && !read) {
-    if (warp != SETS_RATES) await_rates();
-    return;
-  }
+  if (scores && !read) return;
   const Couples couples(Block(pair, 0, turn), scores, first, lane);
   float decays[TOGETHER_HEADS][4], sums[4] = {0.f, 0.f, 0.f, 0.f};
   couples.add(0, sums);
   couples.add(1, sums);
-  if (warp != SETS_RATES) await_rates();  // they are set, and decays computed, while tensor cores are busy
+  // Decays are computed while tensor cores are busy.
 #pragma unroll
   for (int own = 0; own < TOGETHER_HEADS; ++own) decays_between(Block(pair, own, turn), column, lane, decays[own]);
   couples.add(2, sums);

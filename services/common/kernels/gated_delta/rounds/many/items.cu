@@ -1,26 +1,33 @@
 // What a CTA works on: two heads that share queries and keys, of one sequence after the other.
 
-enum : int { OF_STATES = 1, OF_ROWS = 2, OF_COUPLES = 3, OF_VALUES = 4, OF_RATES = 5 };
+enum : int { OF_STATES = 1, OF_ROWS = 2, OF_COUPLES = 3 };
 
 // A barrier of the warps that prepare, or of those with states.
 __device__ __forceinline__ void meet(int which) {
   asm volatile("bar.sync %0, %1;" ::"r"(which), "n"(EACH_THREADS) : "memory");
 }
 
-// One of half of the warps that prepare.
-__device__ __forceinline__ void meet_half(int which) {
-  asm volatile("bar.sync %0, %1;" ::"r"(which), "n"(EACH_THREADS / 2) : "memory");
+// One of the warps that prepare, which tells all whether one of them says so.
+__device__ __forceinline__ bool meet_any(int which, bool says) {
+  unsigned any;
+  asm volatile(
+      "{\n.reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "bar.red.or.pred q, %2, %3, p;\n"
+      "selp.u32 %0, 1, 0, q;\n}"
+      : "=r"(any)
+      : "r"((unsigned)says), "r"(which), "n"(EACH_THREADS)
+      : "memory");
+  return any != 0;
 }
 
-// One in which the last of four warps does not wait: the others wait for what it has set.
-constexpr int SETS_RATES = WARPS / 2 - 1;
-__device__ __forceinline__ void announce_rates() {
-  asm volatile("bar.arrive %0, %1;" ::"n"((int)OF_RATES), "n"(EACH_THREADS / 2) : "memory");
-  __syncwarp();
+// One of the two warps that make products of keys with keys.
+__device__ __forceinline__ void meet_couple() {
+  asm volatile("bar.sync %0, %1;" ::"n"((int)OF_COUPLES), "n"(2 * WARP) : "memory");
 }
-__device__ __forceinline__ void await_rates() {
-  asm volatile("bar.sync %0, %1;" ::"n"((int)OF_RATES), "n"(EACH_THREADS / 2) : "memory");
-}
+
+// What single warps do beside their share: of those that make values first, as the others have more to wait for.
+constexpr int SETS_RATES = WARPS - 1, FINDS_PLACES = WARPS - 2, ASKS = WARPS - 3;
 
 // What a round is given; a CTA has `count` heads from `head` on, of sequences whose numbers lie apart by the grid.
 struct Round {

@@ -40,10 +40,12 @@ struct Pair {
   Own own[TOGETHER_HEADS];
   float query[BLOCK][PITCH];
   float conv[TAPS][2 + TOGETHER_HEADS][DIM];
-  half_t raw[2 + TOGETHER_HEADS][TAPS - 1 + BLOCK][DIM];  // as projected: queries, keys, values of each head
+  alignas(16) half_t raw[2 + TOGETHER_HEADS][TAPS - 1 + BLOCK][DIM];  // as projected: queries, keys, values of each head
   float states[WARPS][DIM * STATE_COLUMNS];  // each warp's columns of the next head
   unsigned long long full[TOGETHER_HEADS], empty[TOGETHER_HEADS];
+  unsigned long long arrived[2];  // rows of queries and keys, and of values
   Where places[2];  // of the block behind the one that is prepared, and of the one behind that, in turn
+  int taken;        // how many pairs of a block's rows of values some warp makes or has made
 };
 static_assert(sizeof(Pair) == 229376, "as `source.py` counts");
 

@@ -22,6 +22,16 @@ struct Taps {
   }
 };
 
+// The next rows of values that no warp has: those of warps that do nothing else first are given.
+__device__ __forceinline__ int take_unit(Pair& pair, int lane) {
+  int unit = 0;
+  if (lane == 0) unit = atomicAdd(&pair.taken, 1);
+  return __shfl_sync(~0u, unit, 0);
+}
+__device__ __forceinline__ void give_units(Pair& pair, int lane) {
+  if (lane == 0) pair.taken = WARPS / 2;
+}
+
 // Rows that are absent weigh nothing, but must be numbers: once at the beginning all are zero.
 __device__ __forceinline__ void clear(Pair& pair, int warp, int lane) {
   const float none[4] = {0.f, 0.f, 0.f, 0.f};
@@ -34,39 +44,36 @@ __device__ __forceinline__ void clear(Pair& pair, int warp, int lane) {
   }
 }
 
-// Queries and keys of a block: each quarter of its rows is made by two warps, one of which has queries.
-__device__ __forceinline__ void make_queries(Pair& pair, const Span& span, const Place& place, int real, int turn, int warp,
-                                             int lane) {
-  const int part = warp % 2, each = (real + 3) / 4, first = warp / 2 * each, until = min(first + each, real);
-  if (first >= until) return;
-  const Weights weights(pair, part, lane);
-  if (each > 2)
-    make_directions<4>(pair, span, place, weights, part, turn, first, until, lane);
-  else
-    make_directions<2>(pair, span, place, weights, part, turn, first, until, lane);
+// Keys of a block, and queries of those rows that are read: of other queries only whether they are numbers. Warps take turns
+// at two rows of either; one of them sets rates at first. Tells whether a warp's rows have one that is no number.
+__device__ __forceinline__ bool make_queries(Pair& pair, const Span& span, const Place& place, int old, int real, int turn,
+                                             int warp, int lane) {
+  const int keys = (real + ABREAST - 1) / ABREAST, unread = old / ABREAST, units = keys + keys - unread;
+  bool broken = false;
+#pragma unroll 1
+  for (int unit = warp; unit < units; unit = unit < SETS_RATES ? 2 * SETS_RATES - unit : unit + WARPS) {
+    const int part = unit < keys, row = (part ? unit : unit - keys + unread) * ABREAST;
+    broken |= make_directions(pair, span, place, part, turn, row, real, lane);
+    if (unit < unread) broken |= check_queries(pair, span, place, row, real, lane);
+  }
+  return broken;
 }
 
-// Values, by four warps, two for each head.
+// Values of both heads: a warp that has done what else is to do takes the next two rows of one.
 __device__ __forceinline__ void make_all_values(Pair& pair, const Span& span, const Place& place, int real, int turn, int count,
                                                 int warp, int lane) {
-  const int part = 2 + warp % 2, each = (real + 1) / 2, first = warp / 2 * each, until = min(first + each, real);
-  if (part >= 2 + count) return;
-  const Weights weights(pair, part, lane);
+  const int units = count * ((real + ABREAST - 1) / ABREAST), first = warp - WARPS / 2;
+  const bool alone = count < TOGETHER_HEADS;
 #pragma unroll 1
-  for (int row = first; row < until; row += 4) {
-    if (until - row > 2)
-      make_values<4>(pair, span, place, weights, part, turn, row, until, lane);
-    else
-      make_values<2>(pair, span, place, weights, part, turn, row, until, lane);
-  }
+  for (int unit = first < 0 ? take_unit(pair, lane) : first; unit < units; unit = take_unit(pair, lane))
+    make_values(pair, span, place, alone ? 2 : 2 + unit % 2, turn, (alone ? unit : unit / 2) * ABREAST, real, lane);
 }
 
-// Rows of which a query or a key is no number count as absent.
+// Rows of which a query or a key is no number count as absent; there is one.
 __device__ __forceinline__ void clear_ill(Pair& pair, int real, int turn, int warp, int lane) {
   Block block(pair, 0, turn);
   const int own = lane % BLOCK;
   const unsigned broken = __ballot_sync(~0u, own < real && block.ill[0][own] + block.ill[1][own] != 0.f);
-  if (!broken) return;
 #pragma unroll 1
   for (int row = warp; row < BLOCK; row += WARPS)
     if (broken >> row & 1) clear_row(block, row, lane);
@@ -103,11 +110,17 @@ __device__ __forceinline__ void weigh_heads(Pair& pair, int count, int old, int 
   }
 }
 
-// Factors and bases of a head, handed over to the warps with states when those have left what lay there.
-__device__ __forceinline__ void hand_over(Pair& pair, int own, bool read, bool moves, int turn, int warp, int lane) {
+// Which of a block's eights of rows have one that is read.
+__device__ __forceinline__ unsigned read_eights(int old, int real) {
+  return (old < BLOCK / 2) | (old < BLOCK && real > BLOCK / 2) << 1;
+}
+
+// Factors and bases of a head, handed over to the warps with states when those have left what lay there. `read` has the
+// eights of lines that are read.
+__device__ __forceinline__ void hand_over(Pair& pair, int own, unsigned read, bool moves, int turn, int warp, int lane) {
   if (turn > 0) await_phase(shared_address(&pair.empty[own]), (turn - 1) & 1);
   Block block(pair, own, turn);
-  if (read) factor<true>(block, warp, lane);
+  if (read) factor<true>(block, warp, lane, 1, read);
   if (moves) {
     factor<false>(block, warp, lane);
     Ready& ready = pair.ready[own];
@@ -119,7 +132,7 @@ __device__ __forceinline__ void hand_over(Pair& pair, int own, bool read, bool m
 }
 
 // Of both heads at once, neither of which is waited for: where states are far ahead of blocks.
-__device__ __forceinline__ void hand_over_both(Pair& pair, int turn, int warp, int lane) {
+__device__ __forceinline__ void hand_over_both(Pair& pair, unsigned read, int turn, int warp, int lane) {
   float sums[TOGETHER_HEADS][1][2][2][4] = {};
 #pragma unroll
   for (int own = 0; own < TOGETHER_HEADS; ++own)
@@ -129,7 +142,7 @@ __device__ __forceinline__ void hand_over_both(Pair& pair, int turn, int warp, i
 #pragma unroll
   for (int own = 0; own < TOGETHER_HEADS; ++own) {
     Block block(pair, own, turn);
-    store_factors<true>(block, warp, lane, 1, sums[own]);
+    store_factors<true>(block, warp, lane, 1, sums[own], read);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncwarp();
@@ -138,7 +151,6 @@ __device__ __forceinline__ void hand_over_both(Pair& pair, int turn, int warp, i
 
 __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const float* conv, const float* decays,
                                         const float* bias, int stride, int warp, int lane) {
-  constexpr int ALL = TAPS - 1 + BLOCK, HALF = WARPS / 2;
   const int own_gate = lane / BLOCK % round.count, apart = gridDim.y, parts = 2 + round.count;
   Place place(round, blockIdx.y, Item(round, blockIdx.y));
   Gates gates;
@@ -148,8 +160,9 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     clear(pair, warp, lane);
     taps.store(pair, parts, warp, lane);
     await_previous();
-    const int part = warp % HALF, middle = ALL / 2, real = place.rows(round);
-    if (part < parts) ask_rows(pair, span, place, real, part, warp < HALF ? 0 : middle, warp < HALF ? middle : ALL, lane);
+    const int real = place.rows(round);
+    if (warp == ASKS) ask_rows(pair, span, place, real, 0, 2, lane);
+    if (warp == FINDS_PLACES) ask_rows(pair, span, place, real, 2, round.count, lane), give_units(pair, lane);
     if (warp == SETS_RATES) gates.ask(span, place, real, own_gate, lane);
   }
   const float decay = decays[round.head + own_gate], by = bias[round.head + own_gate];
@@ -162,9 +175,8 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
       behind = Place(round, behind.sequence + apart, next), next = Item(round, min(behind.sequence + apart, round.batch - 1));
     if (lane == 0) pair.places[turn % 2] = behind;
   };
-  if (warp == WARPS - 1) tell_place(place, 1);
+  if (warp == FINDS_PLACES) tell_place(place, 1);
   bool moved = false;
-  await_rows();
   meet(OF_ROWS);
 #pragma unroll 1
   for (int turn = 0;; ++turn) {
@@ -172,51 +184,47 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     __builtin_assume(lane >= 0 && lane < WARP);
     const Place here = place;
     const Span span = here.span(round);
-    const int real = here.rows(round), reach = here.length + round.width;
-    const bool read = here.start + BLOCK > here.length, moves = here.start + BLOCK < reach;
-    make_queries(pair, span, here, real, turn, warp, lane);
+    const int real = here.rows(round), reach = here.length + round.width, old = min(max(here.length - here.start, 0), BLOCK);
+    const bool moves = here.start + BLOCK < reach;
+    const unsigned read = read_eights(old, real);
+    if (warp == SETS_RATES) {
+      Block block(pair, own_gate, turn);
+      gates.set(block, span, here, real, decay, by, own_gate, lane);
+    }
+    await_phase(shared_address(&pair.arrived[0]), turn & 1);
+    const bool broken = make_queries(pair, span, here, old, real, turn, warp, lane);
     place = pair.places[(turn + 1) % 2];
     const bool more = place.sequence < round.batch;
-    meet(OF_ROWS);
-    clear_ill(pair, real, turn, warp, lane);
-    const int rows = more ? place.rows(round) : 0, all = more ? TAPS - 1 + rows : 0;
-    // Rates and what the inverse comes of, beside values. Rows of the next block are asked for as soon as these are made.
-    if (warp < HALF) {
-      if (warp == SETS_RATES) {
-        Block block(pair, own_gate, turn);
-        gates.set(block, span, here, real, decay, by, own_gate, lane);
-        announce_rates();
-      }
+    const int rows = more ? place.rows(round) : 0;
+    if (meet_any(OF_ROWS, broken)) clear_ill(pair, real, turn, warp, lane);
+    // Rows of the next block are asked for as soon as those before are made.
+    if (warp == ASKS && more) ask_rows(pair, place.span(round), place, rows, 0, 2, lane);
+    // What the inverse comes of, beside values.
+    if (warp < WARPS / 2) {
       couple_heads(pair, round.count, read, turn, warp, lane);
-      if (real > 2) meet_half(OF_COUPLES);
-      if (warp == SETS_RATES)
-        gates.ask(place.span(round), place, rows, own_gate, lane);
-      else if (warp == SETS_RATES - 1)
-        ask_rows(pair, place.span(round), place, rows, 0, 0, all, lane);
-      else if (real > 2 && warp < round.count) {
+      if (real > 2 && warp < 2) {
+        meet_couple();
         Block block(pair, warp, turn);
-        invert(block, real, lane);
+        if (warp < round.count) invert(block, real, lane);
       }
-    } else {
-      make_all_values(pair, span, here, real, turn, round.count, warp - HALF, lane);
-      meet_half(OF_VALUES);
-      const int number = warp - HALF, part = number == TOGETHER_HEADS ? 1 : 2 + number;
-      if (part < parts) ask_rows(pair, place.span(round), place, rows, part, 0, all, lane);
-      if (warp == WARPS - 1) tell_place(place, turn);
     }
+    await_phase(shared_address(&pair.arrived[1]), turn & 1);
+    make_all_values(pair, span, here, real, turn, round.count, warp, lane);
+    if (warp == SETS_RATES) gates.ask(place.span(round), place, rows, own_gate, lane);
+    if (warp == FINDS_PLACES) tell_place(place, turn);
     meet(OF_ROWS);
-    weigh_heads(pair, round.count, max(here.length - here.start, 0), real, moves, turn, warp, lane);
+    if (warp == ASKS && more) ask_rows(pair, place.span(round), place, rows, 2, round.count, lane), give_units(pair, lane);
+    weigh_heads(pair, round.count, old, real, moves, turn, warp, lane);
     meet(OF_ROWS);
     // The last block is waited for.
     if (round.count == TOGETHER_HEADS && more && !moves && !moved)
-      hand_over_both(pair, turn, warp, lane);
+      hand_over_both(pair, read, turn, warp, lane);
     else {
 #pragma unroll 1
       for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
     }
     moved = moves;
     if (!more) break;
-    await_rows();
     meet(OF_ROWS);
   }
 }

@@ -15,26 +15,44 @@ struct Place : Where {
   }
 };
 
-// Asks for what lies at `first` up to `last` of a part's rows, the three before the block's first included; a lane has four
-// neighbours of each, and finds where one row begins for all. Zeros where no row is.
-__device__ __forceinline__ void ask_rows(Pair& pair, const Span& span, const Place& place, int real, int part, int first,
-                                         int last, int lane) {
-  const int row = lane + 1 - TAPS;
-  const bool there = place.start + row >= 0 && row < real;
-  const unsigned all = __ballot_sync(~0u, there);
-  const half_t* own = there ? span.row(place.start + row, place.turn + row) : span.into;
-  const int column = span.channel(part) + lane * 4;
-  unsigned to = shared_address(&pair.raw[part][first][lane * 4]);
-#pragma unroll 4
-  for (int each = first; each < last; ++each, to += DIM * sizeof(half_t)) {
-    const unsigned long long from = __shfl_sync(~0u, reinterpret_cast<unsigned long long>(own), each);
-    const int bytes = all >> each & 1 ? 8 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from + column * sizeof(half_t)), "r"(bytes)
-                 : "memory");
-  }
+__device__ __forceinline__ void copy_eight(unsigned to, const half_t* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
-__device__ __forceinline__ void await_rows() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// A lane arrives at a barrier when all that it asked for is there.
+__device__ __forceinline__ void arrive_with_copies(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// Asks for a block's rows of `count` parts from `first` on, the three before the block's first included. A lane finds where
+// one row begins for all; it has eight neighbours of every second row. Zeros where no row was.
+__device__ __forceinline__ void ask_rows(Pair& pair, const Span& span, const Place& place, int real, int first, int count,
+                                         int lane) {
+  constexpr int LANES = DIM / 8, TWO = WARP / LANES;
+  constexpr unsigned ROW_BYTES = DIM * sizeof(half_t), PART_BYTES = (TAPS - 1 + BLOCK) * ROW_BYTES;
+  const int row = lane + 1 - TAPS, last = TAPS - 1 + real, column = lane % LANES * 8;
+  const bool there = row < real && place.start + row >= 0;
+  const unsigned all = __ballot_sync(~0u, there);
+  const half_t* own = (there ? span.row(place.start + row, place.turn + row) : span.into) + span.channel(first);
+  const int other = span.channel(first + count - 1) - span.channel(first);
+  const unsigned to = shared_address(&pair.raw[first][0][column]);
+#pragma unroll 1
+  for (int four = 0; four < last; four += 2 * TWO) {
+    const int begin = four + lane / LANES;
+    const half_t* from[2];
+#pragma unroll
+    for (int turn = 0; turn < 2; ++turn)
+      from[turn] = reinterpret_cast<const half_t*>(
+          __shfl_sync(~0u, reinterpret_cast<unsigned long long>(own), begin + turn * TWO)) + column;
+#pragma unroll
+    for (int turn = 0; turn < 2; ++turn) {
+      const int each = begin + turn * TWO;
+      if (each < last) copy_eight(to + each * ROW_BYTES, from[turn], all >> each & 1);
+      if (each < last && count > 1) copy_eight(to + PART_BYTES + each * ROW_BYTES, from[turn] + other, all >> each & 1);
+    }
+  }
+  arrive_with_copies(shared_address(&pair.arrived[first / 2]));
+}
 
 // What the model says of rates and decays: of one head in each half of a warp, a lane for each row.
 struct Gates {
