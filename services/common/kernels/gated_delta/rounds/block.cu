@@ -101,38 +101,6 @@ __device__ __forceinline__ void invert(Block& block, int real, int lane) {
   if (real > 8) join<8, 2>(block, lane);
 }
 
-// What a read and an update weigh a row by, before either is of keys or of values.
-__device__ __forceinline__ void find_weights(const Block& block, int row, int column, float beta, float (&weights)[2]) {
-  weights[0] = 0.f, weights[1] = __fmul_rn(block.solved[row][column], beta);
-#pragma unroll
-  for (int four = 0; four < BLOCK; four += 4) {
-    const float4 reads = *reinterpret_cast<const float4*>(&block.reads[row][four]);
-    weights[0] = __fmaf_rn(reads.x, __fmul_rn(block.solved[four][column], beta), weights[0]);
-    weights[0] = __fmaf_rn(reads.y, __fmul_rn(block.solved[four + 1][column], beta), weights[0]);
-    weights[0] = __fmaf_rn(reads.z, __fmul_rn(block.solved[four + 2][column], beta), weights[0]);
-    weights[0] = __fmaf_rn(reads.w, __fmul_rn(block.solved[four + 3][column], beta), weights[0]);
-  }
-}
-
-// As halves: a read's, and an update's where one follows.
-__device__ __forceinline__ void store_weights(Block& block, int row, int column, float by_key, float by_value,
-                                              const float (&weights)[2], bool moves) {
-#pragma unroll
-  for (int update = 0; update < 2; ++update) {
-    if (update && !moves) break;
-    const float value = __fmul_rn(weights[update], by_value);
-    float most = fabsf(value), up, down;
-#pragma unroll
-    for (int apart = 1; apart < BLOCK; apart *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, apart));
-    scales(most, up, down);
-    unsigned high, low;
-    halves(__fmul_rn(__fmul_rn(weights[update], by_key), TILE_SCALE), __fmul_rn(value, up), high, low);
-    block.weights[update][0][0][row][column] = high, block.weights[update][1][0][row][column] = high >> 16;
-    block.weights[update][0][1][row][column] = low, block.weights[update][1][1][row][column] = low >> 16;
-    if (column == 0) block.back[update][row] = down;
-  }
-}
-
 // A number of each thread, or several `apart`: what a read, and an update where one follows, weighs a key and a value by, as
 // halves. What reads weigh may be left to others.
 template <int COUNT = 1>

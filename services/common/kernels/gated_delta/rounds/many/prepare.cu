@@ -80,33 +80,15 @@ __device__ __forceinline__ void clear_ill(Pair& pair, int real, int turn, int wa
   meet(OF_ROWS);
 }
 
-// What reads and updates weigh keys and values by, of both heads side by side.
+// What reads and updates weigh keys and values by: warps take turns at lines of both heads.
 __device__ __forceinline__ void weigh_heads(Pair& pair, int count, int old, int real, bool moves, int turn, int warp, int lane) {
   // Where no block follows, lines of rows that are absent or are not of the span are not read. A warp has two of a head.
   const int from = moves ? 0 : old / 2, last = count * ((moves ? BLOCK / 2 : (real + 1) / 2) - from);
   const bool alone = count < TOGETHER_HEADS;
-  if (last <= WARPS || alone) {
 #pragma unroll 1
-    for (int unit = warp; unit < last; unit += WARPS) {
-      Block block(pair, alone ? 0 : unit % TOGETHER_HEADS, turn);
-      weigh(block, (from + (alone ? unit : unit / TOGETHER_HEADS)) * WARP + lane, moves);
-    }
-    return;
-  }
-  // All warps have lines of both heads: neither head's steps wait for the other's.
-  const int row = (from + warp) * 2 + lane / BLOCK, column = lane % BLOCK;
-  if (warp >= last / TOGETHER_HEADS) return;
-  float weights[TOGETHER_HEADS][2], by_key[TOGETHER_HEADS], by_value[TOGETHER_HEADS];
-#pragma unroll
-  for (int own = 0; own < TOGETHER_HEADS; ++own) {
-    const Block block(pair, own, turn);
-    by_key[own] = __fsub_rn(0.f, block.since[column]), by_value[own] = __fmul_rn(block.down[column], TILE_UP);
-    find_weights(block, row, column, block.beta[column], weights[own]);
-  }
-#pragma unroll
-  for (int own = 0; own < TOGETHER_HEADS; ++own) {
-    Block block(pair, own, turn);
-    store_weights(block, row, column, by_key[own], by_value[own], weights[own], moves);
+  for (int unit = warp; unit < last; unit += WARPS) {
+    Block block(pair, alone ? 0 : unit % TOGETHER_HEADS, turn);
+    weigh(block, (from + (alone ? unit : unit / TOGETHER_HEADS)) * WARP + lane, moves);
   }
 }
 
