@@ -46,7 +46,7 @@ __device__ __forceinline__ void factor_sums(const Block& block, int warp, int la
 // `READS` lines come behind those of updates. Of each, `eights` tells which of the first eight and the others are used.
 template <bool READS, int COUNT>
 __device__ __forceinline__ void store_factors(Block& block, int warp, int lane, unsigned values,
-                                              const float (&sums)[COUNT][2][2][4], unsigned eights = 3) {
+                                              const float (&sums)[COUNT][2][2][4], unsigned eights) {
   constexpr int APART = DIM / COUNT;
   const int column = warp * 16;
 #pragma unroll

@@ -113,24 +113,6 @@ __device__ __forceinline__ void hand_over(Pair& pair, int own, unsigned read, bo
   if (lane == 0) arrive(shared_address(&pair.full[own]));
 }
 
-// Of both heads at once, neither of which is waited for: where states are far ahead of blocks.
-__device__ __forceinline__ void hand_over_both(Pair& pair, unsigned read, int turn, int warp, int lane) {
-  float sums[TOGETHER_HEADS][1][2][2][4] = {};
-#pragma unroll
-  for (int own = 0; own < TOGETHER_HEADS; ++own)
-    if (turn > 0) await_phase(shared_address(&pair.empty[own]), (turn - 1) & 1);
-#pragma unroll
-  for (int own = 0; own < TOGETHER_HEADS; ++own) factor_sums<true>(Block(pair, own, turn), warp, lane, 1, sums[own]);
-#pragma unroll
-  for (int own = 0; own < TOGETHER_HEADS; ++own) {
-    Block block(pair, own, turn);
-    store_factors<true>(block, warp, lane, 1, sums[own], read);
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncwarp();
-  if (lane < TOGETHER_HEADS) arrive(shared_address(&pair.full[lane]));
-}
-
 __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const float* conv, const float* decays,
                                         const float* bias, int stride, int warp, int lane) {
   const int own_gate = lane / BLOCK % round.count, apart = gridDim.y, parts = 2 + round.count;
@@ -158,7 +140,6 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     if (lane == 0) pair.places[turn % 2] = behind;
   };
   if (warp == FINDS_PLACES) tell_place(place, 1);
-  bool moved = false;
   meet(OF_ROWS);
 #pragma unroll 1
   for (int turn = 0;; ++turn) {
@@ -198,14 +179,8 @@ __device__ __forceinline__ void prepare(Pair& pair, const Round& round, const fl
     if (warp == ASKS && more) ask_rows(pair, place.span(round), place, rows, 2, round.count, lane), give_units(pair, lane);
     weigh_heads(pair, round.count, old, real, moves, turn, warp, lane);
     meet(OF_ROWS);
-    // The last block is waited for.
-    if (round.count == TOGETHER_HEADS && more && !moves && !moved)
-      hand_over_both(pair, read, turn, warp, lane);
-    else {
 #pragma unroll 1
-      for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
-    }
-    moved = moves;
+    for (int own = 0; own < round.count; ++own) hand_over(pair, own, read, moves, turn, warp, lane);
     if (!more) break;
     meet(OF_ROWS);
   }
