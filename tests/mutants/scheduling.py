@@ -24,6 +24,20 @@ SCHEDULING = (
         f"{_SCHEDULER}test_a_slot_that_changes_hands_in_flight_gets_a_new_epoch",
     ),
     Mutant(
+        "rounds-within-a-burst-are-drafted",
+        "services.target.scheduling.scheduler",
+        "drafts = speculate and bool(rows) and not burst",
+        "drafts = speculate and bool(rows)",
+        f"{_SCHEDULER}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
+    ),
+    Mutant(
+        "a-burst-takes-a-chunk-where-rows-decode",
+        "services.target.scheduling.scheduler",
+        "beside=bool(rows) and not burst",
+        "beside=bool(rows)",
+        f"{_SCHEDULER}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
+    ),
+    Mutant(
         "hit-covers-the-whole-prompt",
         "services.target.cache.prefix_cache",
         "max(tokens - 1, 0)",
