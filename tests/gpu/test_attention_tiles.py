@@ -114,7 +114,8 @@ class Blocks:
 
     def __call__(self, monkeypatch: pytest.MonkeyPatch, cut: TileCut | None) -> Tensor:
         monkeypatch.setattr(kernel, "tiles_of", lambda *_: cut)
-        return kernel.attend_block(self.q, *self.own, self.kv, self.span)
+        keys, values = self.own
+        return kernel.attend_block(self.q, keys, values, self.kv, self.span)
 
 
 @pytest.mark.parametrize("width", [1, 4, 7, 16])

@@ -4,6 +4,7 @@ from tests.mutants.mutation import Mutant
 
 MACHINE = "tests/unit/target/scheduling/test_scheduler_machine.py::test_blocks_are_conserved_in_random_lives"
 _SCHEDULER = "tests/unit/target/scheduling/test_scheduler.py::"
+_BURSTS = "tests/unit/target/scheduling/test_bursts.py::"
 _CACHE = "tests/unit/target/cache/test_prefix_cache.py::"
 _ADAPTIVE = "tests/unit/target/scheduling/test_width.py::"
 _VISITS = "tests/unit/target/scheduling/test_visits.py::"
@@ -28,14 +29,14 @@ SCHEDULING = (
         "services.target.scheduling.scheduler",
         "drafts = speculate and bool(rows) and not burst",
         "drafts = speculate and bool(rows)",
-        f"{_SCHEDULER}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
+        f"{_BURSTS}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
     ),
     Mutant(
         "a-burst-takes-a-chunk-where-rows-decode",
         "services.target.scheduling.scheduler",
         "beside=bool(rows) and not burst",
         "beside=bool(rows)",
-        f"{_SCHEDULER}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
+        f"{_BURSTS}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
     ),
     Mutant(
         "hit-covers-the-whole-prompt",

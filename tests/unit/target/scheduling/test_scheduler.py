@@ -277,39 +277,3 @@ def test_rows_are_packed_in_whole_segments() -> None:
         rig.scheduler.add(spec(prompt=prompt, seed=seed), None, float(seed))
     assert [(chunk.slot, len(chunk.token_ids)) for chunk in rig.round()[0].chunks] == [(0, 9)]
     assert [(chunk.slot, len(chunk.token_ids)) for chunk in rig.round()[0].chunks] == [(1, 3), (2, 8)]
-
-
-def test_a_round_without_rows_has_more_prompt_tokens() -> None:
-    rig = Rig(pack_tokens=40, burst_rows=1)
-    rig.scheduler.add(spec(prompt=50, tokens=30), None, 0.0)
-    assert [rig.round()[0].prefill_tokens for _ in range(2)] == [40, 10]
-    rig.scheduler.add(spec(prompt=50, tokens=1, seed=2), None, 0.0)
-    assert [rig.round()[0].prefill_tokens for _ in range(4)] == [16, 16, 16, 2]
-
-
-def test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack() -> None:
-    """What drafts would take, prompts wait for."""
-    rig = Rig(pack_tokens=40, pause_s=0.0)
-    rig.scheduler.add(spec(prompt=4, tokens=30), None, 0.0)
-    rig.round()
-    for seed in (2, 3):
-        rig.scheduler.add(spec(prompt=50, tokens=1, seed=seed), None, rig.now)
-    plans = [rig.round()[0] for _ in range(3)]
-    assert [(plan.rows, plan.width, plan.prefill_tokens) for plan in plans] == [
-        ((0,), 4, 40),
-        ((0,), 1, 40),
-        ((0,), 4, 16),
-    ]
-
-
-@pytest.mark.parametrize(("prompts", "decoding"), [(1, 8), (2, 0)])
-def test_rows_pause_for_two_prompts(prompts: int, decoding: int) -> None:
-    """Of more than 64 rows for three, and so on."""
-    rig = Rig(slots=16, buckets=(1, 2, 4, 8, 16), blocks=256, chunk_tokens=64)
-    for seed in range(8):
-        rig.scheduler.add(spec(prompt=4, tokens=30, seed=seed + 1), None, 0.0)
-    rig.round()
-    for seed in range(prompts):
-        rig.scheduler.add(spec(prompt=4, tokens=30, seed=seed + 20), None, rig.now)
-    rig.now -= 1.0
-    assert len(rig.round()[0].rows) == decoding
