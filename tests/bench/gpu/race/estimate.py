@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,10 @@ def _of_job(side: str, job: Job, rows: Sequence[Row]) -> float:
 
 
 def _known(side: str, job: Job, rows: Sequence[Row]) -> tuple[float, float]:
-    """Tokens a second of the nearest load that was saved, and seconds of one prompt."""
+    """Tokens a second by the nearest load that was saved, and seconds of one prompt.
+
+    Of more requests speed grows: from 8 plain ones to 32 by three, here by the root of four.
+    """
 
     def far(row: Row) -> tuple[bool, bool, float, bool]:
         ratio = row["concurrency"] / job.concurrency
@@ -65,7 +69,8 @@ def _known(side: str, job: Job, rows: Sequence[Row]) -> tuple[float, float]:
         )
 
     nearest = min(rows, key=far)
-    return float(nearest["whole_tok_s"]), float(nearest["prompts_s"]) / nearest["concurrency"]
+    more = max(job.concurrency / nearest["concurrency"], 1.0)
+    return float(nearest["whole_tok_s"]) * sqrt(more), float(nearest["prompts_s"]) / nearest["concurrency"]
 
 
 def _side(row: Row) -> str:
