@@ -19,7 +19,7 @@ class BurstPause:
 
     def is_burst(self, rows: int, prefilling: int) -> bool:
         """Whether so many prompts are one, where so many rows decode."""
-        return prefilling > 0 and (prefilling - 1) * self._burst_rows >= rows
+        return (prefilling - 1) * self._burst_rows >= rows
 
     def pauses(self, now: float) -> bool:
         """Whether a round planned now, in a burst, leaves out its rows."""

@@ -127,7 +127,7 @@ class Scheduler:
         if len(self._in_flight) > self._settings.look_ahead:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
-        burst = self._pause.is_burst(len(live), self._roster.prefilling)
+        burst = (prompts := self._roster.prefilling) > 0 and self._pause.is_burst(len(live), prompts)
         rows = () if burst and self._pause.pauses(now) else live
         drafts = speculate and bool(rows) and not burst
         width = self._policy.choose(self._bucket(len(rows)), len(rows)) if drafts else 1

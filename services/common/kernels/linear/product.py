@@ -33,7 +33,7 @@ class HalfProduct(nn.Module):
         if beyond > 0:
             x_TD = torch.nn.functional.pad(x_TD, [0, 0, 0, self.group - beyond])
         product_TF: Tensor = torch.ops.quantized.linear_dynamic_fp16(x_TD, self.packed)
-        return product_TF[:rows]
+        return product_TF[:rows] if beyond > 0 else product_TF
 
 
 @cache

@@ -13,8 +13,8 @@ from services.common.kernels.span_attention.hopper.source import FOLDER as HOPPE
 from services.common.kernels.span_attention.hopper.source import TOKENS
 
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "instructions.cu", "heads.cu",
-    "tiles.cu", "parts.cu", "attend.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "instructions.cu",
+    "heads.cu", "tiles.cu", "parts.cu", "attend.cu",
 )  # fmt: skip
 _FOLDERS = (Path(__file__).parent, HOPPER, LINEAR)
 _TEAM_THREADS = 128

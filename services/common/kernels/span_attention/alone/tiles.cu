@@ -13,21 +13,6 @@ struct Span {
   __device__ __forceinline__ int splits() const { return last / TOKENS / size + 1; }
 };
 
-// Four lanes have an eight each; then each has a pair of every one.
-__device__ __forceinline__ void turn(unsigned (&pairs)[4], int lane) {
-#pragma unroll
-  for (int apart = 1; apart < 4; apart *= 2) {
-    const bool upper = lane & apart;
-#pragma unroll
-    for (int each = 0; each < 4; ++each) {
-      if (each & apart) continue;
-      const unsigned got = __shfl_xor_sync(~0u, upper ? pairs[each] : pairs[each + apart], apart);
-      pairs[each] = upper ? got : pairs[each];
-      pairs[each + apart] = upper ? pairs[each + apart] : got;
-    }
-  }
-}
-
 // Where keys and values of a head lie.
 struct Paged {
   const unsigned short *keys, *values;

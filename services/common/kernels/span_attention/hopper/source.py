@@ -10,8 +10,8 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 FOLDER = Path(__file__).parent
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "powers.cu", "instructions.cu", "span.cu", "loader.cu", "softmax.cu",
-    "block.cu", "ends.cu", "products.cu", "attend.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "powers.cu", "turn.cu", "instructions.cu", "span.cu", "loader.cu",
+    "softmax.cu", "block.cu", "ends.cu", "products.cu", "attend.cu",
 )  # fmt: skip
 TOKENS = 64
 """Positions of a tile."""
