@@ -115,16 +115,12 @@ class HostLayer(nn.Module):
 
     def forward(
         self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor],
-        ends: list[int],
+        last_E: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return normed rows and residual stream after the block, both [T, D]; of some rows alone with their `ends`.
-
-        These are the width of a block, its first row that is read, and the one behind the last.
-        """
+        """Return normed rows and residual stream after the block, both [T, D]; of some rows alone if `last_E` is given."""
         mixed_TF = self.mixer(normed_TD, places, state, rooms)
-        if len(ends) > 0:
-            mixed_TF = mixed_TF.view([-1, ends[0], mixed_TF.shape[-1]])[:, ends[1] : ends[2]].flatten(0, 1)
-            stream_TD = stream_TD.view([-1, ends[0], stream_TD.shape[-1]])[:, ends[1] : ends[2]].flatten(0, 1)
+        if last_E is not None:
+            mixed_TF, stream_TD = mixed_TF.index_select(0, last_E), stream_TD.index_select(0, last_E)
         normed_TD, stream_TD = add_rms_norm(self.o(mixed_TF), stream_TD, self.post_norm_D, self.eps, self.offset)
         return add_rms_norm(self.ffn(normed_TD), stream_TD, self.next_norm_D, self.eps, self.offset)
 
@@ -143,9 +139,9 @@ class HostBlocks(nn.Module):
 
     def forward(
         self, ids_T: Tensor, embed_VD: Tensor, places: Places, states: list[list[Tensor]], taps: list[int],
-        ends: list[int],
+        last_E: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated.
+        """Return normalised hidden states [E, D], and the residual streams after `taps`, concatenated.
 
         The last block's is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
         """
@@ -153,14 +149,16 @@ class HostBlocks(nn.Module):
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps, self.offset)
         rooms = [room_for(states[self.paged][0], read_BT) for read_BT in places.reads]
         streams: list[Tensor] = []
-        every: list[int] = []
+        last = len(states) - 1
         for index, layer in enumerate(self.layers):
-            kept = ends if index + 1 == len(states) else every
+            kept = last_E if index == last and last not in taps else None
             normed_TD, stream_TD = layer(normed_TD, stream_TD, places, states[index], rooms, kept)
             streams.append(stream_TD)
         if len(taps) == 0:
-            return normed_TD, normed_TD.new_empty([normed_TD.shape[0], 0])
+            return normed_TD, normed_TD.new_empty([ids_T.shape[0], 0])
         streams[-1] = normed_TD
+        if last_E is not None and last in taps:
+            normed_TD = normed_TD.index_select(0, last_E)
         return normed_TD, torch.cat([streams[tap] for tap in taps], -1)
 
 
@@ -189,6 +187,6 @@ class HostStack:
             places.reads.append(part.span.read_BT)
         for view in rows.views:
             places.biases.append(view.bias_B1WT)
-        ends = [] if rows.ends is None else [rows.parts[0].span.width, rows.ends.start, rows.ends.stop]
-        hidden_TD, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps), ends)
-        return hidden_TD, features_TF
+        last_E = None if rows.ends is None else rows.last_E
+        hidden_ED, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps), last_E)
+        return hidden_ED, features_TF

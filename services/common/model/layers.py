@@ -167,10 +167,11 @@ class KernelStack:
         stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
         tapped: dict[int, Tensor] = {}
+        last = len(self._layers) - 1
         squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
         for index, (layer, state) in enumerate(zip(self._layers, states, strict=True)):
             mixed_TF = layer.mixer(normed, rows, rotation, state, plans)
-            if index == len(self._layers) - 1:
+            if index == last and last not in taps:
                 mixed_TF, stream_TD = rows.last(mixed_TF), rows.last(stream_TD)
                 squares_NT = squares_NT[:, : len(stream_TD)]
             # A tapped stream is read again at the end.
@@ -181,11 +182,12 @@ class KernelStack:
             normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1], squares_NT[2 * index + 1])
             if index in taps:
                 tapped[index] = stream_TD
-        hidden_TD = self._norm(stream_TD, self._norms[-1])
+        hidden_ED = self._norm(stream_TD, self._norms[-1])
         if not taps:
-            return hidden_TD, hidden_TD.new_empty((len(hidden_TD), 0))
-        tapped[len(self._layers) - 1] = hidden_TD
-        return hidden_TD, torch.cat([tapped[index] for index in taps], -1)
+            return hidden_ED, hidden_ED.new_empty((len(ids_T), 0))
+        if last in taps:
+            tapped[last], hidden_ED = hidden_ED, rows.last(hidden_ED)
+        return hidden_ED, torch.cat([tapped[index] for index in taps], -1)
 
     def _norm(self, stream_TD: Tensor, weight_D: Tensor) -> Tensor:
         return rms_norm(stream_TD, weight_D, self._eps, self._offset)

@@ -31,25 +31,35 @@ class Rows:
     """Spans of any lengths in one forward. Products run over all rows at once, attention over one span at a time.
 
     `views` are the spans as layers see them: of a target each part's, of a drafter its one part's by kind of layer.
-    `ends` are the rows of each sequence of a single part that are read in the end; None: all.
+    `ends` are the rows that are read in the end: of each sequence of a single part, or by number; None: all.
     """
 
-    def __init__(self, *parts: Part, views: Sequence[Span] = (), ends: range | None = None) -> None:
+    def __init__(self, *parts: Part, views: Sequence[Span] = (), ends: range | Tensor | None = None) -> None:
         spans, positions, slots = [], [], []
         for part in parts:
             spans.append(part.span)
             positions.append(part.span.positions_BW.flatten())
             slots.append(part.span.slots_T)
-        assert ends is None or len(parts) == 1, "rows of one part"
+        assert not isinstance(ends, range) or len(parts) == 1, "rows of one part"
         self.parts, self.views, self.ends = parts, views or spans, ends
         self.positions_T, self.slots_T = _joined(positions), _joined(slots)
 
     def last(self, x_TX: Tensor) -> Tensor:
-        """The rows of a flat tensor that the last layer goes on with behind its mixer: those that are read."""
-        if self.ends is None:
+        """The rows of a flat tensor that are read in the end."""
+        ends = self.ends
+        if ends is None:
             return x_TX
+        if isinstance(ends, Tensor):
+            return x_TX.index_select(0, ends)
         width = self.parts[0].span.width
-        return x_TX.view(-1, width, x_TX.shape[-1])[:, self.ends.start : self.ends.stop].flatten(0, 1)
+        return x_TX.view(-1, width, x_TX.shape[-1])[:, ends.start : ends.stop].flatten(0, 1)
+
+    @property
+    def last_E(self) -> Tensor | None:
+        """The numbers of the rows that are read in the end; None: all."""
+        if self.ends is None or isinstance(self.ends, Tensor):
+            return self.ends
+        return self.last(torch.arange(len(self.positions_T), device=self.positions_T.device)[:, None])[:, 0]
 
     def split(self, x_TX: Tensor) -> Iterator[tuple[Span, Tensor]]:
         """Each span with its rows of a flat tensor, [B, W, ...]."""

@@ -28,10 +28,11 @@ class Stack(Protocol):
         self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return normalised hidden states [T, D], and the residual streams after `taps`, concatenated [T, F].
+        """Return normalised hidden states [E, D], and the residual streams after `taps`, concatenated [T, F].
 
         The last block's stream is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
-        Only rows that are read in the end are returned, if `rows` say which.
+        If `rows` say which are read in the end, hidden states are of those alone, and behind its mixer the last block
+        has no others, unless it is tapped.
         `states` are those of each layer, and left as they are after the rows; recurrent ones need a plan of each span.
         """
         ...

@@ -68,8 +68,9 @@ class Target:
         """Run rows, writing what they leave in the states of their sequences.
 
         Returns:
-            Normalised hidden states [T, D], and the residual streams after the blocks `taps`, concatenated in that
-            order [T, len(taps) * D]. The last block's stream is normalised.
+            Normalised hidden states [E, D] of the rows that are read in the end, all unless `rows` say which, and the
+            residual streams after the blocks `taps`, concatenated in that order [T, len(taps) * D]. The last block's
+            stream is normalised.
         """
         rotation = self._table.at(rows.positions_T)
         plans = states.plans(rows)

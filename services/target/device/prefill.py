@@ -83,12 +83,12 @@ class PrefillStep:
         pool, inputs, (count, width) = self._pool, self._inputs, self._shape
         slot_B, start_B, valid_B = inputs.slot_B[:count], inputs.start_B[:count], inputs.valid_B[:count]
         span = plan_span(pool.state.block_table_SN[slot_B], start_B, width, pool.settings.block_size, valid_B=valid_B)
-        rows = Rows(Part(span, slot_B, valid_B))
+        rows = Rows(Part(span, slot_B, valid_B), ends=inputs.last_B[:count])
         ids_T = inputs.ids_T[: self._shape.rows]
-        hidden_TD, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
+        hidden_BD, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
         pool.context.write(features_TF, rows, pool.draft_kv)
         pool.states.commit(slot_B, valid_B)
-        inputs.hidden_FD.index_copy_(0, inputs.place_B[:count], hidden_TD[inputs.last_B[:count]])
+        inputs.hidden_FD.index_copy_(0, inputs.place_B[:count], hidden_BD)
 
 
 class FirstTokenStep:
