@@ -23,6 +23,8 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         768: PersistentTiling(128, 112, 1, 5, Kind.GATED, share=2, wide=True),
         896: None,
         1024: PersistentTiling(128, 120, 1, 4, Kind.GATED, across=2, wide=True),
+        1472: None,
+        8192: PersistentTiling(256, 96, 1, 4, Kind.GATED, across=2, wide=True),
     },
     (2560, 9728, Kind.PLAIN): {
         896: None,
