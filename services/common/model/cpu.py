@@ -117,7 +117,7 @@ class HostLayer(nn.Module):
         self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor],
         last_E: Tensor | None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return normed rows and residual stream after the block, both [T, D]; of some rows alone if `last_E` is given."""
+        """Return normed rows and residual stream after the block, both [T, D]; [E, D] with `last_E`, of these rows."""
         mixed_TF = self.mixer(normed_TD, places, state, rooms)
         if last_E is not None:
             mixed_TF, stream_TD = mixed_TF.index_select(0, last_E), stream_TD.index_select(0, last_E)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -120,12 +120,12 @@ def _mended(subject: Subject, differing: Sequence[Shape]) -> Verdict:
 
     Where that mends no shape of so many rows, the library is not what differs and may compute them again.
     """
-    rows = {shape.rows for shape in differing}
+    rows = {count for shape in differing for count in shape.counts}
     for product in _products(subject, rows):
         allowed.refuse(*product)
     left = subject.differing(_renewed(subject, rows))
     mended = tuple(shape for shape in differing if shape not in left)
-    helped = {shape.rows for shape in mended}
+    helped = {count for shape in mended for count in shape.counts}
     for product in _products(subject, rows - helped):
         allowed.allow(*product)
     if rows - helped:
@@ -138,9 +138,9 @@ def _mended(subject: Subject, differing: Sequence[Shape]) -> Verdict:
     )
 
 
-def _renewed(subject: Subject, rows: Collection[int]) -> tuple[Shape, ...]:
-    """Capture every shape of these numbers of rows again."""
-    shapes = tuple(shape for shape in subject.shapes if shape.rows in rows)
+def _renewed(subject: Subject, rows: Set[int]) -> tuple[Shape, ...]:
+    """Capture every shape that has a product of one of these numbers of rows again."""
+    shapes = tuple(shape for shape in subject.shapes if not rows.isdisjoint(shape.counts))
     subject.renew(shapes)
     return shapes
 

@@ -9,6 +9,7 @@ TILE_TOKENS = 64
 """Positions of a key tile."""
 EDGES = (TILE_TOKENS, 1024, 8192)
 """Positions at which a tile of keys ends, and then from which on attention splits what a row sees into larger parts."""
+PREFILL = "prefill"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,14 +22,16 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Rows of every product but a pack's head."""
+        """Rows of every product but a pack's last ones and its head."""
         return self.bucket * self.width
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Rows of its products: of a pack the last block has one for each segment."""
+        return (self.rows, self.bucket) if self.kind == PREFILL else (self.rows,)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.bucket} x {self.width}"
-
-
-PREFILL = "prefill"
 
 
 def verify(bucket: int, width: int) -> Shape:

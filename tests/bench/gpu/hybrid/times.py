@@ -20,7 +20,14 @@ from services.target.core.plan import Chunk
 from services.target.device.packing import packed
 from services.target.device.shapes import PackShape, WholePack
 from tests.bench.gpu.hybrid.rounds import FAMILY
-from tests.bench.gpu.hybrid.yardstick import attention_us, captured_us, delta_bytes, products_us, round_bytes
+from tests.bench.gpu.hybrid.yardstick import (
+    attention_us,
+    captured_us,
+    delta_bytes,
+    delta_moved,
+    products_us,
+    round_bytes,
+)
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import DELTA_4B, QWEN3_5_4B
 from tests.bench.gpu.steps import capture_equals_eager, matrix, read_bandwidth
@@ -115,6 +122,8 @@ def _delta(rig: Rig, bucket: int, sizes: Sizes, bandwidth: float) -> Iterator[Ro
                 bar = DELTA_BARS.get(width)
                 yield row | ({} if bar is None else {"bar_us": bar, "ratio": round(us / bar, 3), "bar": "1 of its us"})
             else:
+                moved = bucket * delta_moved(rig, width, pending) / bandwidth * 1e6
+                row |= {"moved_us": round(moved, 1), "moved_ratio": round(us / moved, 3)}
                 yield row | {"ratio": round(us / floor, 3), "bar": MANY_BAR if width <= 8 else None}
 
 

@@ -43,6 +43,19 @@ def delta_bytes(rig: Rig) -> int:
     return states_LSHKV[:, 0].numel() * states_LSHKV.element_size()
 
 
+def delta_moved(rig: Rig, width: int, pending: int) -> int:
+    """Bytes that recurrent layers read and write for a sequence's round in which no block ends.
+
+    States; rows as projected, those that wait and the convolution's from the ring, new ones with what gates them; new
+    rows to the ring; and what they read.
+    """
+    rings_LSRC, spec = rig.pool.states.tensors[2], rig.pool.model.spec
+    assert spec.delta is not None, "a hybrid's spec"
+    layers, kept, inner = len(rings_LSRC), rings_LSRC.shape[-1], spec.delta.v_heads * spec.delta.v_dim
+    numbers = (spec.delta.taps - 1 + pending) * kept + width * 2 * (kept + inner)
+    return delta_bytes(rig) + layers * numbers * rings_LSRC.element_size()
+
+
 def products_us(rig: Rig, rows: int) -> float:
     """Microseconds of the products of all layers by the library, captured; the head is not part of a chunk."""
     weights = layer_weights(rig)

@@ -7,6 +7,8 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
     (2560, 4096, Kind.ADDED): {
         288: None,
         320: PersistentTiling(64, 120, 1, 9, Kind.ADDED, wide=True),
+        448: None,
+        512: PersistentTiling(128, 80, 1, 8, Kind.ADDED, share=2, wide=True),
     },
     (2560, 4096, Kind.PLAIN): {
         896: None,
@@ -23,6 +25,10 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         768: PersistentTiling(128, 112, 1, 5, Kind.GATED, share=2, wide=True),
         896: None,
         1024: PersistentTiling(128, 120, 1, 4, Kind.GATED, across=2, wide=True),
+        1472: None,
+        8192: PersistentTiling(256, 96, 1, 4, Kind.GATED, across=2, wide=True),
+    },
+    (18432, 2560, Kind.GATED): {
         1472: None,
         8192: PersistentTiling(256, 96, 1, 4, Kind.GATED, across=2, wide=True),
     },
