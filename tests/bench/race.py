@@ -78,7 +78,7 @@ def _line(go: list[Row]) -> list[str]:
     chosen = [row for row in go if row["system"] == "paceline" and row["mode"] != "fixed"]
     fixed = [row for row in go if row["system"] == "paceline" and row["mode"] == "fixed"]
     load = go[0]
-    cells = [load["profile"] or "no drafts", str(load["out"]), str(load["concurrency"])]
+    cells = [load["profile"] or "plain", str(load["out"]), str(load["concurrency"])]
     cells += [_shown(name, theirs, with_k=load["profile"] is not None) for name in FIGURES]
     for name in FIGURES:
         best = _shown(name, fixed)
@@ -98,7 +98,7 @@ def _shown(name: str, rows: list[Row], with_k: bool = False) -> str:
         return NONE
     if name not in SPEEDS:
         return f"{row[name]:.3f}"
-    return f"{row[name]:,} (K = {row['k']})" if with_k and row["k"] is not None else f"{row[name]:,}"
+    return f"{row[name]:,} (K={row['k']})" if with_k and row["k"] is not None else f"{row[name]:,}"
 
 
 def _ratio(name: str, ours: list[Row], theirs: list[Row]) -> str:

@@ -100,8 +100,8 @@ FORWARD = (
     Mutant(
         "first-token-from-a-row-of-another-prompt",
         PREFILL,
-        "hidden_TD[inputs.last_B[:count]]",
-        "hidden_TD[inputs.last_B[:count].roll(1)]",
+        "ends=inputs.last_B[:count]",
+        "ends=inputs.last_B[:count].roll(1)",
         PACKED,
     ),
     Mutant(

@@ -103,7 +103,7 @@ def test_no_ratio_between_machines() -> None:
 def test_the_best_of_each_figure_is_taken_and_its_setting_named() -> None:
     theirs = FAIR | FIGURES | {"system": "vllm", "mode": "fixed", "k": 7}
     other = theirs | {"k": 15, "decode_tok_s": 150, "whole_tok_s": 120, "prompts_s": 0.25}
-    assert "| 200 (K = 7) | 120 (K = 15) | 0.250 |" in table([theirs, other])
+    assert "| 200 (K=7) | 120 (K=15) | 0.250 |" in table([theirs, other])
 
 
 def test_times_of_tokens_stand_beside_each_setting() -> None:
