@@ -9,11 +9,15 @@ __device__ __forceinline__ void load_taps(Memory& memory, const Span& span, cons
   }
 }
 
+struct Nothing {
+  __device__ __forceinline__ void operator()() const {}
+};
+
 // Makes rows from `first` on, `COUNT` at a time; what further ones need is asked for meanwhile. A warp makes every
-// `APART`th part of such rows from `unit` on. Fresh ones are kept in the ring, too.
-template <bool FRESH, int COUNT, int APART = WARPS, typename Store = Here>
+// `APART`th part of such rows from `unit` on. Fresh ones are kept in the ring, too. `prepare` comes when the first are asked for.
+template <bool FRESH, int COUNT, int APART = WARPS, typename Store = Here, typename Prepare = Nothing>
 __device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int start, int place, int first, int end, int unit,
-                                          int lane, const Store& store = Store()) {
+                                          int lane, const Store& store = Store(), const Prepare& prepare = Prepare()) {
   const int last = (end - first + COUNT - 1) / COUNT * 3;
   Raw<COUNT> raw[3];
 #pragma unroll
@@ -21,6 +25,7 @@ __device__ __forceinline__ void make_rows(Memory& memory, const Span& span, int 
     const int own = unit + ahead * APART;
     if (own < last) raw[ahead] = load_raw<COUNT>(span, start, place, first + own / 3 * COUNT, end, own % 3, lane);
   }
+  prepare();
 #pragma unroll 1
   for (; unit < last; unit += APART) {
     const int row = first + unit / 3 * COUNT, part = unit % 3, after = unit + 2 * APART;

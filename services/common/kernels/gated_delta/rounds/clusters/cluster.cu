@@ -32,20 +32,37 @@ __device__ __forceinline__ void make_factors(Block& block, int which, bool both,
   hand_to_products();
 }
 
-// A lane's numbers of the state as they were.
+// A lane's numbers of the state as they were: copied from memory, or from registers.
+__device__ __forceinline__ void fetch(Shares& shares, const float* state, bool there, int lane) {
+  const float* own = state + (lane % 4 * 2 * DIM + lane / 4 * 2);
+#pragma unroll
+  for (int pair = 0; pair < DIM / 4; ++pair)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(&shares.state[pair][threadIdx.x % TEAM_THREADS])),
+                 "l"(own + (pair / 2 * 8 + pair % 2) * DIM), "r"(there ? 8 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void await_fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 __device__ __forceinline__ void keep(Shares& shares, const float (&x)[DIM / 2]) {
 #pragma unroll
-  for (int four = 0; four < DIM / 8; ++four)
-    shares.state[four][threadIdx.x % TEAM_THREADS] =
-        make_float4(x[four * 4], x[four * 4 + 1], x[four * 4 + 2], x[four * 4 + 3]);
+  for (int pair = 0; pair < DIM / 4; ++pair) {
+    const int number = pair / 2 * 4 + pair % 2;
+    shares.state[pair][threadIdx.x % TEAM_THREADS] = make_float2(x[number], x[number + 2]);
+  }
 }
 template <int COUNT>
 __device__ __forceinline__ void recall(const Shares& shares, int first, float (&x)[COUNT]) {
 #pragma unroll
-  for (int four = 0; four < COUNT / 4; ++four) {
-    const float4 numbers = shares.state[first / 4 + four][threadIdx.x % TEAM_THREADS];
-    x[four * 4] = numbers.x, x[four * 4 + 1] = numbers.y, x[four * 4 + 2] = numbers.z, x[four * 4 + 3] = numbers.w;
+  for (int pair = 0; pair < COUNT / 2; ++pair) {
+    const int number = pair / 2 * 4 + pair % 2;
+    const float2 both = shares.state[first / 2 + pair][threadIdx.x % TEAM_THREADS];
+    x[number] = both.x, x[number + 2] = both.y;
   }
+}
+__device__ __forceinline__ void take_kept(const Shares& shares, State& state) {
+  float x[DIM / 2];
+  recall(shares, 0, x);
+  state.take(x);
 }
 
 // The first team: its state after a block, stored where that is `complete` and kept where a block of the next turn follows.
@@ -91,11 +108,6 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
   const ToEnd ends{reads_there, rank, warp % GROUP < HOLDERS};
   State state;
   bool waited = false;
-  float first_x[DIM / 2];
-  if (team == 0) load_state<DIM / 2>(own_state, folded > 0, first_x, 0, lane);
-  load_taps(memory, span, conv, stride, warp, lane);
-  if (team == 0) keep(shares, first_x), state.take(first_x);
-  __syncthreads();
   go_on();
   unsigned turn = 0;
 #pragma unroll 1
@@ -106,14 +118,14 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
     const int old = min(max(length - start, 0), count * BLOCK), real = min(reach, end) - start;
     const int place = start % ring_rows;
     const bool moves = next < reach, apart = real - old > ALONE_ROWS;
-    if (team == 1 && count > 1) {
-      float x[DIM / 2];
-      recall(shares, 0, x);
-      state.take(x);
-    }
     unsigned sent = 0;
     const Everywhere everywhere{rows_there, rank, sent};
-    make_rows<false, ABREAST, WARPS * CTAS>(memory, span, start, place, 0, old, warp * CTAS + rank, lane, everywhere);
+    if (turn == 0 && team == 0) fetch(shares, own_state, folded > 0, lane);
+    make_rows<false, ABREAST, WARPS * CTAS>(memory, span, start, place, 0, old, warp * CTAS + rank, lane, everywhere, [&] {
+      if (turn > 0) return;
+      load_taps(memory, span, conv, stride, warp, lane);
+      __syncthreads();
+    });
     for (int row = real + warp; row < count * BLOCK; row += WARPS) {
       Block& block = memory.blocks[row / BLOCK];
       const float none[4] = {0.f, 0.f, 0.f, 0.f};
@@ -121,39 +133,45 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
       store_halves(block.values, row % BLOCK, lane * 4, none, 1.f);
     }
     if (!apart) announce(rows_there, sent, rank, lane);
-    // Few rows each CTA makes for itself, one at a time.
-    const int first_unit = apart ? warp * CTAS + rank : warp;
     Found found[UNITS];
     Gates gates;
     End ended;
+    // Few rows each CTA makes for itself, one at a time.
+    const int first_unit = apart ? warp * CTAS + rank : warp;
 #pragma unroll
     for (int each = 0; each < UNITS; ++each)
-      found[each].find(span, start, place, old, real, first_unit + each * WARPS * CTAS, apart ? 2 : 1, apart || rank == 0, lane);
+      found[each].find(span, start, place, old, real, first_unit + each * WARPS * CTAS, apart ? 2 : 1, lane);
     if (warp == WARPS - 1) gates.find(span, decays, bias, start, place, real, count, rank == 0, lane);
     ended.find(span, norm, start, old, real, rank, warp, lane);
+    if (turn == 0 && team == 0) await_fetched(), take_kept(shares, state);
+    if (count > 1) {
+      if (turn == 0) __syncthreads();
+      if (team == 1) take_kept(shares, state);
+    }
     if (end > length && !waited) {
       await_previous();
       waited = true;
     }
     Raw<2> raws[UNITS];
 #pragma unroll
-    for (int each = 0; each < UNITS; ++each) raws[each] = found[each].load();
+    for (int each = 0; each < UNITS; ++each) raws[each] = found[each].load(features);
     if (warp == WARPS - 1) gates.load(span.gates_apart);
     ended.load();
     if (warp == WARPS - 1) gates.make(memory, span.gates_apart);
 #pragma unroll 1
     for (int each = 0; each < UNITS; ++each) {
-      found[0].store(raws[0]);
-      if (found[0].row >= real) break;
+      const Found& own = found[0];
+      if (own.count <= 0) break;
       if (apart) {
-        make_part<2>(memory, span, raws[0], found[0].row, real, found[0].part, lane, everywhere);
-        everywhere.count(found[0].part, min(2, real - found[0].row));
+        make_part<2>(memory, span, raws[0], own.row, real, own.part, lane, everywhere);
+        everywhere.count(own.part, own.count);
       } else {
         Raw<1> raw;
 #pragma unroll
         for (int tap = 0; tap < TAPS; ++tap) raw.rows[tap] = raws[0].rows[tap];
-        make_part<1>(memory, span, raw, found[0].row, real, found[0].part, lane);
+        make_part<1>(memory, span, raw, own.row, real, own.part, lane);
       }
+      if (apart || rank == 0) own.store(span, place, raws[0]);
       found[0] = found[UNITS - 1], raws[0] = raws[UNITS - 1];
     }
     if (apart) announce(rows_there, sent, rank, lane);

@@ -5,38 +5,35 @@ constexpr int PAIRS = BLOCK / 2 * 3, UNITS = (PAIRS + WARPS * CTAS - 1) / (WARPS
 
 // What a part of one or two rows is made of; nothing where a row is absent.
 struct Found {
-  int row, part;
-  const half_t* from[TAPS + 1];
-  half_t* kept[2];
+  int row, part, count, column;
+  const half_t *before[TAPS - 1], *own;
 
-  __device__ __forceinline__ void find(const Span& span, int start, int place, int first, int end, int unit, int count,
-                                       bool keeps, int lane) {
-    row = first + unit / 3 * count, part = unit % 3;
-    const int column = span.channel(part) + lane * 4;
+  __device__ __forceinline__ void find(const Span& span, int start, int place, int first, int end, int unit, int together, int lane) {
+    row = first + unit / 3 * together, part = unit % 3, count = min(together, end - row), column = span.channel(part) + lane * 4;
 #pragma unroll
-    for (int each = 0; each < TAPS + 1; ++each) {
+    for (int each = 0; each < TAPS - 1; ++each) {
       const int other = row + 1 - TAPS + each;
-      const bool there = row < end && other < end && start + other >= 0;
-      from[each] = there ? span.row(start + other, place + other) + column : nullptr;
+      const bool there = count > 0 && start + other >= 0;
+      before[each] = there ? span.row(start + other, place + other) + column : nullptr;
     }
-#pragma unroll
-    for (int own = 0; own < 2; ++own) {
-      const bool there = keeps && own < count && row + own < end && (part == 2 || span.keeps_keys);
-      kept[own] = there ? span.kept_row(place + row + own) + column : nullptr;
-    }
+    own = span.into + (start + row - span.length) * span.features + column;
   }
-  __device__ __forceinline__ Raw<2> load() const {
+  __device__ __forceinline__ Raw<2> load(int features) const {
     Raw<2> raw;
 #pragma unroll
-    for (int each = 0; each < TAPS + 1; ++each)
-      raw.rows[each] = from[each] ? *reinterpret_cast<const uint2*>(from[each]) : make_uint2(0, 0);
+    for (int each = 0; each < TAPS - 1; ++each)
+      raw.rows[each] = before[each] ? *reinterpret_cast<const uint2*>(before[each]) : make_uint2(0, 0);
+#pragma unroll
+    for (int each = 0; each < 2; ++each)
+      raw.rows[TAPS - 1 + each] = each < count ? *reinterpret_cast<const uint2*>(own + each * features) : make_uint2(0, 0);
     return raw;
   }
-  // A row of the span is kept in the ring, too.
-  __device__ __forceinline__ void store(const Raw<2>& raw) const {
+  // Rows of the span are kept in the ring, too.
+  __device__ __forceinline__ void store(const Span& span, int place, const Raw<2>& raw) const {
+    if (part != 2 && !span.keeps_keys) return;
 #pragma unroll
-    for (int own = 0; own < 2; ++own)
-      if (kept[own]) *reinterpret_cast<uint2*>(kept[own]) = raw.rows[TAPS - 1 + own];
+    for (int each = 0; each < 2; ++each)
+      if (each < count) *reinterpret_cast<uint2*>(span.kept_row(place + row + each) + column) = raw.rows[TAPS - 1 + each];
   }
 };
 

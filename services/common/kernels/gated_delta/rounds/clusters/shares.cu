@@ -5,7 +5,7 @@ constexpr int GROUP = 4;                                     // warps whose colu
 
 struct Shares {
   Memory memory;
-  float4 state[DIM / 8][GROUP * WARP];  // a lane's numbers, as they were before the block
+  float2 state[DIM / 4][GROUP * WARP];  // a lane's pairs of columns, as they were before the block
   unsigned long long rows, reads;       // barriers: what others send of rows, and of what rows read, is there
 };
 static_assert(sizeof(Shares) == 197632, "as `source.py` counts");
