@@ -95,13 +95,19 @@ __device__ __forceinline__ void end_added(const float (&sums)[TILES][SUMS], cons
       totals[own] += square(wide);
     }
   }
-  if (warp * 16 >= EIGHTS * 8) return;  // no tile has lines for this warp
+  if (warp >= ENDERS) return;
+  // Whole numbers add up to the same sum in any order. A CTA adds once: additions to the same few places go one by one.
+  __shared__ long long totals_of[ENDERS][ROWS];
 #pragma unroll
   for (int own = 0; own < OWN; ++own) {
-    const int row = row_at(own, lane);
 #pragma unroll
     for (int apart = 4; apart < 32; apart *= 2) totals[own] += __shfl_xor_sync(~0u, totals[own], apart);
-    // Whole numbers add up to the same sum in any order.
-    if (lane < 4 && row < ends.rows) atomicAdd(ends.added + row, (unsigned long long)totals[own]);
+    if (lane < 4) totals_of[warp][row_at(own, lane)] = totals[own];
   }
+  asm volatile("bar.sync 1, %0;" ::"n"(ENDERS * 32) : "memory");
+  if (warp > 0 || lane >= ends.rows) return;
+  long long total = 0;
+#pragma unroll
+  for (int each = 0; each < ENDERS; ++each) total += totals_of[each][lane];
+  atomicAdd(ends.added + lane, (unsigned long long)total);
 }
