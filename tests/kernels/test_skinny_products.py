@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.skinny.measured import MEASURED
 from services.common.kernels.linear.skinny.source import source_of
-from services.common.kernels.linear.skinny.tiling import ROWS, SUB, SkinnyTiling, skinny_cut
+from services.common.kernels.linear.skinny.tiling import ROWS, SUB, Band, SkinnyTiling, skinny_cut
 
 SHARED_BYTES, PROCESSORS = 232_448, 132
 UNDER_WAY = 96 * 1024
@@ -23,14 +24,20 @@ def cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling:
     return found
 
 
+def bands(own: SkinnyTiling, lines: int) -> list[Band]:
+    """Of each CTA, in order."""
+    ctas, _ = own.grid(lines // 2 if own.kind == Kind.GATED else lines)
+    return [own.leading] * own.leaders + [own.band] * (ctas - own.leaders)
+
+
 @pytest.mark.parametrize(("lines", "depth", "kind"), WEIGHTS)
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 31, 32])
 def test_a_cut_fits_and_covers_every_line(lines: int, depth: int, kind: Kind, rows: int) -> None:
     own = cut(lines, depth, rows, kind)
     assert own.rows >= rows and own.rows in ROWS
-    ctas, _ = own.grid(lines // 2 if kind == Kind.GATED else lines)
-    assert ctas * own.lines >= lines > (ctas - 1) * own.lines
-    assert depth % (own.subs * SUB) == 0
+    covered = sum(band.lines for band in bands(own, lines))
+    assert covered >= lines > covered - own.band.lines
+    assert all(depth % (band.subs * SUB) == 0 for band in (own.leading, own.band))
     assert own.shared_bytes <= SHARED_BYTES
 
 
@@ -39,12 +46,30 @@ def test_a_cut_fits_and_covers_every_line(lines: int, depth: int, kind: Kind, ro
 def test_memory_is_kept_busy(lines: int, depth: int, kind: Kind, rows: int) -> None:
     """CTAs of one wave are alone on theirs; of several waves two are there at a time."""
     own = cut(lines, depth, rows, kind)
-    ctas, _ = own.grid(lines // 2 if kind == Kind.GATED else lines)
-    assert ctas > 0.9 * PROCESSORS
+    ctas = bands(own, lines)
     beside = SHARED_BYTES // own.shared_bytes
-    assert beside == (1 if ctas <= PROCESSORS else 2)
-    step_bytes = own.subs * (own.rows + own.lines) * SUB * 2
-    assert beside * (own.stages - 1) * step_bytes >= UNDER_WAY
+    assert beside == (1 if len(ctas) <= PROCESSORS else 2)
+    step_bytes = [band.subs * (rows + band.lines) * SUB * 2 for band in ctas]
+    under_way = [beside * (band.stages - 1) * step for band, step in zip(ctas, step_bytes, strict=True)]
+    assert sum(under_way) / len(ctas) >= UNDER_WAY
+    if not own.leaders:
+        assert len(ctas) > 0.9 * PROCESSORS and min(under_way) >= UNDER_WAY
+
+
+@pytest.mark.parametrize(("lines", "depth", "kind"), list(MEASURED))
+def test_bands_of_two_sizes_are_one_wave_of_whole_boxes(lines: int, depth: int, kind: Kind) -> None:
+    """A box begins where the swizzle does; of a gated weight it holds eight lines of either half, or several such."""
+    for rows in MEASURED[lines, depth, kind]:
+        own = cut(lines, depth, rows, kind)
+        assert own.leaders and len(bands(own, lines)) <= PROCESSORS
+        assert own.leading.lines % own.box == 0 and own.band.lines % own.box == 0
+        assert own.box % (16 if kind == Kind.GATED else 8) == 0
+        assert own.leaders * own.leading.lines < lines
+
+
+def test_a_weight_that_was_not_measured_has_equal_bands() -> None:
+    own = cut(6144, 2560, 8, Kind.PLAIN)
+    assert own.leaders == 0 and own.leading == own.band and own.box == own.band.lines
 
 
 @pytest.mark.parametrize(
@@ -69,3 +94,12 @@ def test_a_source_is_whole(kind: Kind) -> None:
     assert "m64n16k16" in source
     assert f"#define KIND {int(kind)}" in source
     assert source.count('extern "C" __global__') == 1
+
+
+def test_a_source_has_both_bands() -> None:
+    own = cut(2560, 4096, 8, Kind.ADDED)
+    leading, following = source_of(own).split("namespace following {")
+    assert f"#define LEADING {own.leaders}\n" in leading
+    for source, band in ((leading, own.leading), (following, own.band)):
+        for size in (f"LINES = {band.lines}", f"SUBS = {band.subs}", f"STAGES = {band.stages}"):
+            assert f"constexpr int {size};\n" in source

@@ -103,7 +103,7 @@ def _boxes(tiling: SkinnyTiling | FusedTiling, weight_FD: Tensor) -> TensorMap:
     """Describe what a CTA loads at a time: few rows have a gate's lines beside those that it gates."""
     if isinstance(tiling, FusedTiling):
         return TensorMap(weight_FD, tiling.band)
-    return (InterleavedHalves if tiling.kind == Kind.GATED else TensorMap)(weight_FD, tiling.lines)
+    return (InterleavedHalves if tiling.kind == Kind.GATED else TensorMap)(weight_FD, tiling.box)
 
 
 def _program(tiling: CudaTiling) -> CudaProgram:

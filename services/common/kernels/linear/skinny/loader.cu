@@ -3,15 +3,18 @@
 struct Loader {
   const Ring& ring;
   const TensorMap *x_map, *weight_map;
-  int band;
+  int first;
 
   __device__ void weights(int step, int stage) const {
     for (int sub = 0; sub < SUBS; ++sub) {
       const int depth = (step * SUBS + sub) * SUB;
-      if constexpr (KIND == GATED)
-        load_interleaved(ring.weight(stage, sub), weight_map, depth, band * (EIGHTS / 2), ring.full_at(stage), STREAMED);
-      else
-        load<false>(ring.weight(stage, sub), weight_map, depth, band * LINES, ring.full_at(stage), 0, STREAMED);
+      for (int line = 0; line < LINES; line += BOX) {
+        const unsigned to = ring.weight(stage, sub) + line * SUB_BYTES;
+        if constexpr (KIND == GATED)
+          load_interleaved(to, weight_map, depth, first / 8 + line / 16, ring.full_at(stage), STREAMED);
+        else
+          load<false>(to, weight_map, depth, first + line, ring.full_at(stage), 0, STREAMED);
+      }
     }
   }
 

@@ -2,7 +2,7 @@
 
 __device__ __forceinline__ void hold(float (&sums)[TILES][SUMS]) {
 #pragma unroll
-  for (int tile = 0; tile < TILES; ++tile) hold(sums[tile]);
+  for (int tile = 0; tile < TILES; ++tile) ::hold(sums[tile]);
 }
 
 __device__ __forceinline__ void multiply(float (&sums)[TILES][SUMS], const Ring& ring, int stage) {

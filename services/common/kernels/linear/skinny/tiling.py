@@ -1,8 +1,10 @@
 """How products of up to 32 rows are divided among CTAs: every multiprocessor gets about as many bytes of the weight."""
 
+from math import gcd
 from typing import NamedTuple
 
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.skinny.measured import MEASURED
 
 SUB = 64
 """Inputs of a swizzled row: stages are multiples of it deep."""
@@ -16,35 +18,53 @@ _RING_BYTES, _STAGE_BYTES = 200 * 1024, 24 * 1024
 _SUBS = (4, 2, 1)
 
 
+class Band(NamedTuple):
+    """Lines of a CTA (of a gated weight in both halves), 64s of depth in a stage, and stages."""
+
+    lines: int
+    subs: int
+    stages: int
+
+    def shared_bytes(self, rows: int) -> int:
+        """Of stages, and of the lines behind the last that an instruction multiplies for nobody."""
+        behind = _rounded(self.lines, _INSTRUCTION_LINES) - _rounded(self.lines, _EIGHT)
+        return self.stages * self.subs * _sub_bytes(rows, self.lines) + behind * _LINE_BYTES
+
+
 class SkinnyTiling(NamedTuple):
-    """Rows, lines of a CTA (of a gated weight in both halves), 64s of depth in a stage, stages, and what follows.
+    """Rows, what follows, and the bands of CTAs; so many that lead may have bands of another size.
 
     None of it changes a bit: every CTA adds its whole depth in order.
     """
 
     rows: int
-    lines: int
-    subs: int
-    stages: int
     kind: Kind
+    band: Band
+    leading: Band
+    leaders: int = 0
+
+    @property
+    def box(self) -> int:
+        """Lines that are loaded at a time."""
+        return gcd(self.band.lines, self.leading.lines) if self.leaders else self.band.lines
 
     @property
     def shared_bytes(self) -> int:
-        """Of a CTA: barriers, stages, and the lines behind the last that an instruction multiplies for nobody."""
-        behind = _rounded(self.lines, _INSTRUCTION_LINES) - _rounded(self.lines, _EIGHT)
-        stages = self.stages * self.subs * _sub_bytes(self.rows, self.lines)
-        return _ALIGNMENT + _BARRIERS + stages + behind * _LINE_BYTES
+        """Of a CTA, with its barriers."""
+        return _ALIGNMENT + _BARRIERS + max(band.shared_bytes(self.rows) for band in (self.band, self.leading))
 
     def grid(self, outputs: int) -> tuple[int, int]:
         """Return the CTAs."""
-        return -(-outputs // (self.lines // 2 if self.kind == Kind.GATED else self.lines)), 1
+        halves = 2 if self.kind == Kind.GATED else 1
+        behind = outputs * halves - self.leaders * self.leading.lines
+        return self.leaders + -(-behind // self.band.lines), 1
 
 
 def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | None:
     """Return the cut of a weight for so many rows; None where it does not fit, or Triton was quicker, as for a head.
 
     One CTA a multiprocessor asks for as many bytes at a time as fit there: smaller rings were slower. A weight
-    of several waves has two CTAs there at a time.
+    of several waves has two CTAs there at a time. Bands are equal but for those that `MEASURED` has.
     """
     step = 2 * _EIGHT if kind == Kind.GATED else 4
     rows = next((most for most in ROWS if most >= rows), 0)
@@ -53,11 +73,18 @@ def skinny_cut(lines: int, depth: int, rows: int, kind: Kind) -> SkinnyTiling | 
     waves = -(-lines // (_PROCESSORS * _MOST_LINES))
     if waves > _MOST_WAVES:
         return None
-    band = min(_rounded(-(-lines // (_PROCESSORS * waves)), step), _MOST_LINES)
-    steps, sub = depth // SUB, _sub_bytes(rows, band)
+    if uneven := MEASURED.get((lines, depth, kind), {}).get(rows):
+        leading, following = _band(uneven.leading, depth, rows), _band(uneven.following, depth, rows)
+        return SkinnyTiling(rows, kind, following, leading, uneven.leaders)
+    band = _band(min(_rounded(-(-lines // (_PROCESSORS * waves)), step), _MOST_LINES), depth, rows, waves)
+    return SkinnyTiling(rows, kind, band, band)
+
+
+def _band(lines: int, depth: int, rows: int, waves: int = 1) -> Band:
+    steps, sub = depth // SUB, _sub_bytes(rows, lines)
     subs = next(subs for subs in _SUBS if steps % subs == 0 and (subs == 1 or subs * sub <= _STAGE_BYTES))
     stages = _RING_BYTES // waves // (subs * sub)
-    return SkinnyTiling(rows, band, subs, max(2, min(stages, steps // subs)), kind)
+    return Band(lines, subs, max(2, min(stages, steps // subs)))
 
 
 def _sub_bytes(rows: int, lines: int) -> int:
