@@ -9,6 +9,7 @@ __device__ __forceinline__ void load_taps(Memory& memory, const Span& span, cons
   }
 }
 
+// What comes when rows are asked for, unless a kernel has something to prepare.
 struct Nothing {
   __device__ __forceinline__ void operator()() const {}
 };
