@@ -27,7 +27,10 @@ GATED = [
 ]
 GATES = [(*weight, rows) for weight, rows in product([(4096, 2560), (6144, 5120), (132, 64)], FEW)]
 ADDED = [
-    *[(*weight, rows) for weight, rows in product([(2560, 4096), (2560, 9728), (5120, 17408), (132, 192)], FEW)],
+    *[
+        (*weight, rows)
+        for weight, rows in product([(2560, 4096), (2560, 9216), (2560, 9728), (5120, 17408), (132, 192)], FEW)
+    ],
     *[(2560, 4096, 128), (2560, 4096, 113), (2560, 9728, 128), (2560, 9728, 120)],
 ]
 
