@@ -20,17 +20,25 @@ from tests.kernels.gpu.devices import INTERPRETED, randn
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
 EPS = 1e-6
 FEW = [1, 2, 7, 8, 9, 16, 17, 32]
-PLAIN = [(*weight, rows) for weight, rows in product([(6144, 2560), (12352, 2560), (132, 64)], FEW)]
+SOME = [33, 40, 48, 57, 64]
+"""Rows of one tile, of which a part may be empty."""
+PLAIN = [
+    *[(*weight, rows) for weight, rows in product([(6144, 2560), (12352, 2560), (132, 64)], FEW + SOME)],
+    *[(*weight, rows) for weight, rows in product([(6144, 2560), (151936, 2560)], [65, 96, 100, 128])],
+    *[(151936, 2560, rows) for rows in (24, *SOME)],
+]
 GATED = [
-    *[(*weight, rows) for weight, rows in product([(19456, 2560), (18432, 2560), (34816, 5120), (32, 64)], FEW)],
-    *[(19456, 2560, rows) for rows in (113, 128, 230, 256)],
+    *[(*weight, rows) for weight, rows in product([(19456, 2560), (18432, 2560), (34816, 5120), (32, 64)], FEW + SOME)],
+    *[(*weight, rows) for weight, rows in product([(19456, 2560), (18432, 2560)], [65, 96])],
+    *[(19456, 2560, rows) for rows in (113, 128, 161, 230, 256, 290, 370)],
 ]
 GATES = [(*weight, rows) for weight, rows in product([(4096, 2560), (6144, 5120), (132, 64)], FEW)]
 ADDED = [
     *[
         (*weight, rows)
-        for weight, rows in product([(2560, 4096), (2560, 9216), (2560, 9728), (5120, 17408), (132, 192)], FEW)
+        for weight, rows in product([(2560, 4096), (2560, 9216), (2560, 9728), (5120, 17408), (132, 192)], FEW + SOME)
     ],
+    *[(*weight, rows) for weight, rows in product([(2560, 4096), (2560, 9216), (2560, 9728)], [65, 80, 96])],
     *[(2560, 4096, 128), (2560, 4096, 113), (2560, 9728, 128), (2560, 9728, 120)],
 ]
 
@@ -111,7 +119,7 @@ def test_a_product_added_to_a_stream(
     assert torch.equal(normed.squares_T, expected.squares_T)
 
 
-@pytest.mark.parametrize("rows", [16, 256])
+@pytest.mark.parametrize("rows", [16, 48, 96, 256])
 def test_a_gated_row_takes_nothing_from_another_that_is_no_number(rows: int) -> None:
     x_TD, weight_FD = operands(rows, 19456, 2560, Kind.GATED)
     gated_TI = kernel.linear_gated(Normed(x_TD), weight_FD, EPS)
@@ -119,7 +127,7 @@ def test_a_gated_row_takes_nothing_from_another_that_is_no_number(rows: int) -> 
     assert torch.equal(kernel.linear_gated(Normed(x_TD), weight_FD, EPS)[1::2], gated_TI[1::2])
 
 
-@pytest.mark.parametrize("rows", [16, 128])
+@pytest.mark.parametrize("rows", [16, 48, 96, 128])
 def test_an_added_row_takes_nothing_from_another_that_is_no_number(rows: int) -> None:
     x_TD, weight_FD = operands(rows, 2560, 9728, Kind.ADDED)
     stream_TF, norm_F = randn(rows, 2560, seed=2, dtype=torch.bfloat16), randn(2560, seed=3, dtype=torch.bfloat16)

@@ -12,7 +12,7 @@ from services.common.kernels.linear import Normed, int8_kernel, reference
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.int8_tiling import Int8Cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
-from services.common.kernels.linear.persistent.tiling import PersistentTiling
+from services.common.kernels.linear.persistent.tiling import PersistentTiling, few_cut
 from tests.bench.gpu.int8.eight import everything
 from tests.kernels.gpu.devices import INTERPRETED, randn
 
@@ -68,6 +68,17 @@ def test_a_tiling_in_cuda_has_the_bits_of_triton(tiling: PersistentTiling) -> No
             got = product(rows, lines, tiling.kind, waits, tiling)
             for one, other in zip(got, product(rows, lines, tiling.kind, waits, TRITON), strict=True):
                 assert torch.equal(one, other), (rows, lines, waits)
+
+
+@pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.GATED, Kind.ADDED])
+@pytest.mark.parametrize("lines", [132, WAVES])
+def test_few_rows_have_the_bits_of_triton(kind: Kind, lines: int) -> None:
+    tiling = few_cut(lines * (1 + (kind == Kind.GATED)), DEPTH, kind, wide=False)
+    for rows in (1, 5, 8, 16, 24, 33, 48, 64):
+        for waits in (False, True) if kind != Kind.ADDED else (False,):
+            got = product(rows, lines, kind, waits, tiling)
+            for one, other in zip(got, product(rows, lines, kind, waits, TRITON), strict=True):
+                assert torch.equal(one, other), (rows, waits)
 
 
 @pytest.mark.parametrize("tiling", everything()[:1], ids=str)

@@ -15,7 +15,7 @@ from services.common.kernels.linear.int8_weight import Int8Weight, quantised, qu
 from services.common.kernels.linear.persistent import tiling as tilings
 from services.common.kernels.linear.persistent import wide
 from services.common.kernels.linear.persistent.source import source_of
-from services.common.kernels.linear.persistent.tiling import MEASURED, PersistentTiling, eight_cut
+from services.common.kernels.linear.persistent.tiling import MEASURED, PersistentTiling, eight_cut, few_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
 from tests.bench.gpu.products import wide as wide_candidates
 
@@ -30,7 +30,16 @@ WIDE, SHARED = (
 )
 TABLES = (MEASURED, wide.MEASURED)
 CUTS = [(*weight, cut) for table in TABLES for weight, cuts in table.items() for cut in cuts.values() if cut]
-LISTED = list(dict.fromkeys([*everything(), *wide_candidates.everything(), *(cut for *_, cut in CUTS)]))
+FEW = [
+    (lines, depth, kind, few_cut(lines, depth, kind, is_wide))
+    for lines, depth, kind in (
+        (6144, 2560, Kind.PLAIN), (12352, 2560, Kind.PLAIN), (16480, 5120, Kind.PLAIN), (151936, 2560, Kind.PLAIN),
+        (2560, 4096, Kind.ADDED), (2560, 9728, Kind.ADDED), (5120, 17408, Kind.ADDED), (132, 128, Kind.ADDED),
+        (19456, 2560, Kind.GATED), (18432, 2560, Kind.GATED), (34816, 5120, Kind.GATED), (32, 128, Kind.GATED),
+    )
+    for is_wide in (False, True)
+]  # fmt: skip
+LISTED = list(dict.fromkeys([*everything(), *wide_candidates.everything(), *(cut for *_, cut in (*CUTS, *FEW))]))
 
 
 @pytest.mark.parametrize("own", LISTED)
@@ -49,12 +58,13 @@ def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
 @pytest.mark.parametrize(("rows", "outputs"), [(65, 74112), (128, 2560), (300, 6144), (2048, 9728)])
 def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: PersistentTiling, rows: int, outputs: int) -> None:
     tiles, (ctas, _) = own.tiles(rows, outputs), own.grid(rows, outputs, PROCESSORS)
-    assert tiles * own.rows * own.share * own.band * own.across >= rows * outputs
     assert ctas % own.cluster == 0
     # Clusters of more than two find no room in what a group of multiprocessors has more than sixteen.
     assert ctas == min(tiles * own.cluster, (PROCESSORS if own.cluster <= 2 else 128) * own.ctas)
-    assert own.row_box * own.across == own.rows
-    assert own.row_box % 8 == 0
+    height = own.height(rows)
+    assert height <= own.rows
+    assert height % (8 * own.across) == 0
+    assert tiles * height * own.share * own.band * own.across >= rows * outputs
     if own.line_box != own.band:
         assert own.line_box * own.share * own.halves == own.lines
         assert own.line_box % 8 == 0
@@ -70,11 +80,36 @@ def test_a_source_is_whole(own: PersistentTiling) -> None:
     assert source.count('extern "C" __global__') == 1
 
 
-@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), CUTS)
+@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), CUTS + FEW)
 def test_a_measured_cut_is_of_its_weight(lines: int, depth: int, kind: Kind, cut: PersistentTiling) -> None:
     assert cut.kind == kind
     assert depth % cut.depth == 0
     assert lines % (4 * cut.halves) == 0
+
+
+@pytest.mark.parametrize(("lines", "depth", "kind", "cut"), FEW)
+def test_all_multiprocessors_get_about_as_much_of_a_weight_for_few_rows(
+    lines: int, depth: int, kind: Kind, cut: PersistentTiling
+) -> None:
+    tiles, (ctas, _) = cut.tiles(48, lines // cut.halves), cut.grid(48, lines // cut.halves, PROCESSORS)
+    assert ctas == min(tiles, PROCESSORS)
+    waves = -(-tiles // PROCESSORS)
+    assert tiles >= 0.93 * waves * PROCESSORS or cut.band == 4 // cut.halves, "but for the least of bands"
+    # As much is under way as fits, in stages that are not too short.
+    assert cut.stages == 16 or cut.shared_bytes + cut.subs * (64 + cut.lines) * 128 > SHARED_BYTES - 1024
+
+
+@pytest.mark.parametrize(("rows", "height"), [(5, 8), (48, 48), (64, 64), (65, 40), (96, 48), (128, 64), (200, 56)])
+def test_tiles_share_out_the_rows_that_there_are(rows: int, height: int) -> None:
+    """So that the copy engine is asked for none that there are not."""
+    assert few_cut(2560, 4096, Kind.ADDED, wide=True).height(rows) == height
+
+
+@pytest.mark.parametrize("rows", [17, 33, 64])
+def test_few_rows_that_skinny_products_do_not_take_are_cut_by_a_rule(rows: int) -> None:
+    assert wide.wide_cut(151936, 2560, rows, Kind.PLAIN) == few_cut(151936, 2560, Kind.PLAIN, wide=True)
+    assert wide.wide_cut(4096, 2560, rows, Kind.GATES) is None
+    assert eight_cut(2560, 4096, rows, Kind.ADDED) == few_cut(2560, 4096, Kind.ADDED, wide=False)
 
 
 @pytest.mark.parametrize("name", ["qkv", "o", "gate_up", "down"])
@@ -100,8 +135,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_the_cut_of_the_fewest_measured_rows_serves() -> None:
-    found = {rows: eight_cut(6144, 2560, rows, Kind.PLAIN) for rows in (64, 65, 128, 129, 512, 513)}
-    assert found == {64: None, 65: SOME, 128: SOME, 129: MORE, 512: MORE, 513: None}
+    found = {rows: eight_cut(6144, 2560, rows, Kind.PLAIN) for rows in (65, 128, 129, 512, 513)}
+    assert found == {65: SOME, 128: SOME, 129: MORE, 512: MORE, 513: None}
 
 
 @pytest.mark.usefixtures("measured")
@@ -128,8 +163,8 @@ def test_a_cpu_takes_none() -> None:
 def test_bfloat16_stays_with_the_library_until_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     cuts, product = {512: WIDE, 192: None, 256: SHARED}, (6144, 2560, Kind.PLAIN)
     monkeypatch.setattr(wide, "MEASURED", {product: cuts, (2558, 4096, Kind.PLAIN): {512: WIDE}})
-    found = {rows: wide.wide_cut(6144, 2560, rows, Kind.PLAIN) for rows in (64, 192, 193, 256, 257, 513)}
-    assert found == {64: None, 192: None, 193: SHARED, 256: SHARED, 257: WIDE, 513: None}
+    found = {rows: wide.wide_cut(6144, 2560, rows, Kind.PLAIN) for rows in (16, 65, 192, 193, 256, 257, 513)}
+    assert found == {16: None, 65: None, 192: None, 193: SHARED, 256: SHARED, 257: WIDE, 513: None}
     assert wide.wide_cut(2558, 4096, 256, Kind.PLAIN) is None
     assert wide.wide_cut(6144, 2560, 256, Kind.ADDED) is None
 

@@ -1,4 +1,4 @@
-"""Products in CUDA C++ with what follows them in a block: few rows (`skinny/`) or more (`fused/`, `persistent/`).
+"""Products in CUDA C++ with what follows them in a block: few rows (`skinny/`) or more (`persistent/`, `fused/`).
 
 All kinds of kernel are given the same ends, and have the bits of all other products.
 """
@@ -94,7 +94,8 @@ def _launch(
         return
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, depth = x_TD.shape
-    arguments = (TensorMap(x_TD, tiling.rows), _boxes(tiling, weight_FD), *ends)
+    few = isinstance(tiling, SkinnyTiling)
+    arguments = (TensorMap(x_TD, rows if few else tiling.rows), _boxes(tiling, weight_FD), *ends)
     grid = tiling.grid(outputs) if isinstance(tiling, SkinnyTiling) else tiling.grid(rows, outputs)
     _program(tiling).launch(grid, *arguments, rows, outputs, depth, 1.0 / depth, eps, offset)
 

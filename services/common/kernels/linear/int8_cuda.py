@@ -1,4 +1,4 @@
-"""Products of over 64 rows by weights of eight bits in CUDA C++ (`persistent/`), with the bits of those in Triton."""
+"""Products by weights of eight bits in CUDA C++ (`persistent/`), with the bits of those in Triton."""
 
 from functools import cache, partial
 

@@ -2,7 +2,7 @@
 
 Bytes for T rows: F D of weights, read once where a tile holds all rows, and T D of whole numbers. What stands between
 two products of a block is part of them, at any number of rows. On an H100 or H200 kernels in CUDA C++ (`persistent/`)
-serve more than 64 rows of measured weights, and programs in Triton all others, with the same bits.
+serve up to 64 rows, and more of measured weights; programs in Triton serve all others, with the same bits.
 """
 
 import torch

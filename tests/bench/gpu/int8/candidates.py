@@ -18,7 +18,7 @@ from services.common.kernels.linear.int8_kernel import Cut
 from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.normed import Normed
-from services.common.kernels.linear.persistent.tiling import LEAST_ROWS, SUB, PersistentTiling
+from services.common.kernels.linear.persistent.tiling import FEW_ROWS, SUB, PersistentTiling
 from tests.bench.gpu.int8.eight import tilings
 from tests.support.tiny_checkpoints import TinyShape
 
@@ -95,7 +95,7 @@ def candidates(subject: Product, rows: int, searched: bool) -> tuple[Int8Cut, ..
 def in_cuda(subject: Product, rows: int) -> tuple[PersistentTiling, ...]:
     """The tilings in CUDA C++ that a search times at so many rows; they are compiled when they are."""
     kind = {"swiglu": Kind.GATED, "sum": Kind.ADDED}.get(subject.follows, Kind.PLAIN)
-    found = tilings(subject.name, rows) if rows >= LEAST_ROWS else ()
+    found = tilings(subject.name, rows) if rows > FEW_ROWS else ()
     return tuple(cut for cut in found if cut.kind == kind and subject.depth % (cut.subs * SUB) == 0)
 
 

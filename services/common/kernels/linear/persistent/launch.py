@@ -20,10 +20,11 @@ def launch(
     """
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, (lines, depth) = len(x_TD), weight_FD.shape
+    height = tiling.height(rows)
     outputs, x, weight = lines // tiling.halves, _described(x_TD), _described(weight_FD)
     program_of(tiling).launch(
-        tiling.grid(rows, outputs, _processors(x_TD.device)), TensorMap(x, tiling.row_box),
-        TensorMap(weight, tiling.line_box), *scales, *ends, rows, outputs, x.shape[1], 1.0 / depth, eps, offset,
+        tiling.grid(rows, outputs, _processors(x_TD.device)), TensorMap(x, height // tiling.across),
+        TensorMap(weight, tiling.line_box), *scales, *ends, rows, height, outputs, x.shape[1], 1.0 / depth, eps, offset,
     )  # fmt: skip
 
 

@@ -1,16 +1,16 @@
 // Who asks for the tiles of a product: one warp, or the first of several warpgroups beside its part of the products.
 
-// The tiles of a cluster: every so many-th. Those of the same lines follow one another, so that what runs together reads few.
+// The tiles of a cluster, of which `height` rows are used: every so many-th. Those of the same lines follow one another, so that what runs together reads few.
 struct Tiles {
-  int parts, count, first, apart, steps, rank;
+  int height, parts, count, first, apart, steps, rank;
 
-  __device__ Tiles(int rows, int outputs, int columns, int rank)
-      : parts((rows + ROWS * SHARE - 1) / (ROWS * SHARE)),
+  __device__ Tiles(int rows, int height, int outputs, int columns, int rank)
+      : height(height), parts((rows + height * SHARE - 1) / (height * SHARE)),
         count(parts * ((outputs + BAND * ACROSS - 1) / (BAND * ACROSS))), first(int(blockIdx.x) / CLUSTER),
         apart(int(gridDim.x) / CLUSTER), steps(columns / (SUBS * SUB)), rank(rank) {}
 
   __device__ int line(int tile) const { return (ACROSS > 1 ? tile / parts * ACROSS + rank / SHARE : tile / parts) * BAND; }
-  __device__ int row(int tile) const { return (tile % parts * SHARE + (ACROSS > 1 ? rank % SHARE : rank)) * ROWS; }
+  __device__ int row(int tile) const { return (tile % parts * SHARE + (ACROSS > 1 ? rank % SHARE : rank)) * height; }
   // Steps of all of them.
   __device__ int total() const { return (count - first + apart - 1) / apart * steps; }
 };
@@ -32,7 +32,7 @@ struct Loader {
     // Lines that several tiles of rows need are left for the later ones.
     const unsigned long long hint = tiles.parts > 1 ? USED : STREAMED;
     const int row_part = ACROSS > 1 ? tiles.rank % SHARE : tiles.rank, line_part = ACROSS > 1 ? tiles.rank / SHARE : 0;
-    expect_bytes(ring.full_at(into), LOADED);
+    expect_bytes(ring.full_at(into), SUBS * tiles.height * SUB_BYTES + W_LOADED);
 #pragma unroll
     for (int part = 0; part < OWN_SUBS; ++part) {
       const int sub = (SUBS % SHARE ? 0 : row_part * OWN_SUBS) + part, cut = CUTS > 1 ? row_part * LINE_BOX : 0;
@@ -47,7 +47,7 @@ struct Loader {
   }
 
   __device__ void rows(int into) const {
-    const int row_part = tiles.rank % SHARE, first = ACROSS > 1 ? tiles.rank / SHARE * ROW_BOX : 0;
+    const int row_part = tiles.rank % SHARE, first = ACROSS > 1 ? tiles.rank / SHARE * (tiles.height / ACROSS) : 0;
 #pragma unroll
     for (int sub = 0; sub < SUBS; ++sub)
       load<(ACROSS > 1)>(ring.x(into, sub) + first * SUB_BYTES, x_map, (step * SUBS + sub) * SUB, row + first,

@@ -51,16 +51,16 @@ __device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], Loader& loader, T
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLUSTER, 1, 1)
     product(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, const float* line_scales,
             const float* row_scales, unsigned short* out, unsigned short* scaled, const unsigned short* stream,
-            const unsigned short* norm, const long long* squares, unsigned long long* added, int rows, int outputs, int columns,
-            float inverse_depth, float eps, float offset) {
+            const unsigned short* norm, const long long* squares, unsigned long long* added, int rows, int height, int outputs,
+            int columns, float inverse_depth, float eps, float offset) {
   extern __shared__ unsigned char memory[];
   // From lane 0, so that the compiler knows it to be the same in a warp.
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   unsigned begin = (shared_address(memory) + 1023) & ~1023u;
   asm volatile("" : "+r"(begin));  // kept, not computed at every use
   const Ring ring{begin, begin + STAGES * STAGE, begin + STAGES * STAGE + STAGES * 8};
-  const Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
-  const Tiles tiles(rows, outputs, columns, CLUSTER > 1 ? int(cluster_rank()) : 0);
+  Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
+  const Tiles tiles(rows, height, outputs, columns, CLUSTER > 1 ? int(cluster_rank()) : 0);
   const int total = tiles.total();
   allow_next();
   begin_ring(ring, FED * GROUPS * 4);
@@ -77,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
     Turn turn{0, total - STAGES, 0};
     for (int tile = tiles.first; tile < tiles.count; tile += tiles.apart) {
       int line = tiles.line(tile), row = tiles.row(tile) + in_tile;
+      ends.rows = min(rows, tiles.row(tile) + height);
       Scales scales;
       unsigned streams[LINES / 4], norms[LINES / 8];
       scales.read(line_scales, row_scales, ends, row, line, lane);

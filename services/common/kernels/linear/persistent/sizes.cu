@@ -21,12 +21,12 @@ constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = LINES * SUB_BYTES;
 constexpr int OWN_SUBS = SUBS % SHARE ? SUBS : SUBS / SHARE;
 constexpr int OWN_HALVES = SUBS % SHARE && HALVES % SHARE == 0 ? HALVES / SHARE : HALVES;
 constexpr int CUTS = SUBS % SHARE && HALVES % SHARE ? SHARE : 1;
-constexpr int LINE_BOX = CUTS > 1 ? HALF / CUTS : BAND, ROW_BOX = ROWS / ACROSS;
-constexpr int STAGE = SUBS * (X_SUB + W_SUB), LOADED = SUBS * (X_SUB + HALVES * CUTS * LINE_BOX * SUB_BYTES);
+constexpr int LINE_BOX = CUTS > 1 ? HALF / CUTS : BAND;
+constexpr int STAGE = SUBS * (X_SUB + W_SUB), W_LOADED = SUBS * HALVES * CUTS * LINE_BOX * SUB_BYTES;
 // CTAs that a stage's tiles of one CTA go to, and a mask of those with the rows of the cluster's first.
 constexpr int FED = SHARE + ACROSS - 1;
 constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
 
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
 static_assert(LINES <= 256 && BAND % (KIND == PLAIN ? 4 : 2) == 0, "lines of a wgmma; results are stored in pairs or fours");
-static_assert(HALF % (8 * CUTS) == 0 && ROW_BOX % 8 == 0, "what a CTA loads for others begins where the swizzle does");
+static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");

@@ -1,4 +1,4 @@
-"""How products of more than 64 rows are divided among CTAs; by measurement, those by weights of eight bits."""
+"""How products in tiles are divided among CTAs: of few rows by a rule, of more by measurement."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,8 @@ from services.common.kernels.linear.cuda import Kind
 
 SUB, WIDE_SUB = 128, 64
 """Inputs of a swizzled row, in eight bits and in bfloat16: stages are multiples of it deep."""
-LEAST_ROWS = 65
+FEW_ROWS = 64
+"""Rows of a tile that has all of them: such products are cut by a rule, for what counts is their weight."""
 STORED_LINES = 4
 """Results that a thread stores at a time, of a gated weight half as many."""
 _SUB_BYTES = 128
@@ -16,6 +17,8 @@ _LOADING_ROWS = 128
 _PAIR, _GROUPED = 2, 16
 """CTAs of a cluster that finds room anywhere, and multiprocessors next to one another that larger clusters fill."""
 _SWIZZLED_LINES, _FEW_LINES, _INSTRUCTION_LINES = 8, 24, 16
+_PROCESSORS, _MOST_BAND = 132, 128
+_SHARED_BYTES, _STAGE_BYTES, _MOST_STAGES = 231_424, 24 * 1024, 16
 
 
 class PersistentTiling(NamedTuple):
@@ -69,10 +72,11 @@ class PersistentTiling(NamedTuple):
         whole = self.subs % self.share == 0 or self.halves % self.share == 0
         return self.band if whole else _rounded(self.band, _SWIZZLED_LINES) // self.share
 
-    @property
-    def row_box(self) -> int:
-        """Rows that a CTA loads at a time."""
-        return self.rows // self.across
+    def height(self, rows: int) -> int:
+        """Return how many of a tile's rows are used: tiles share out what there is, and the copy engine is not asked
+        for rows that there are not, which it takes longer to fill with zeros than to load."""
+        tiles = -(-rows // (self.rows * self.share)) * self.share
+        return min(self.rows, _rounded(-(-rows // tiles), _SWIZZLED_LINES * self.across))
 
     @property
     def threads(self) -> int:
@@ -81,7 +85,7 @@ class PersistentTiling(NamedTuple):
 
     def tiles(self, rows: int, outputs: int) -> int:
         """Return how many tiles clusters have to take."""
-        return -(-rows // (self.rows * self.share)) * -(-outputs // (self.band * self.across))
+        return -(-rows // (self.height(rows) * self.share)) * -(-outputs // (self.band * self.across))
 
     def grid(self, rows: int, outputs: int, processors: int) -> tuple[int, int]:
         """Return the CTAs: no more than run at once, each of which takes one tile after the other."""
@@ -146,10 +150,23 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling]] = {
 """The quickest found on an H200 to 1 %, by lines, depth and what follows, for up to so many rows."""
 
 
+def few_cut(lines: int, depth: int, kind: Kind, wide: bool) -> PersistentTiling:
+    """Return the cut of a weight for up to 64 rows: every multiprocessor gets about as many bytes of it."""
+    halves = 1 + (kind == Kind.GATED)
+    step, outputs = STORED_LINES // halves, lines // halves
+    waves = -(-outputs // (_PROCESSORS * _MOST_BAND))
+    cut = PersistentTiling(FEW_ROWS, _rounded(-(-outputs // (_PROCESSORS * waves)), step), 1, 1, kind, wide=wide)
+    stage = (cut.rows + cut.lines) * _SUB_BYTES
+    subs = 2 if depth % (2 * cut.depth) == 0 and 2 * stage <= _STAGE_BYTES else 1
+    return cut._replace(subs=subs, stages=min(_MOST_STAGES, (_SHARED_BYTES - _ALIGNMENT) // (subs * stage)))
+
+
 def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
     """Return how a product is cut; None where none was measured, or Triton was quicker."""
-    if rows < LEAST_ROWS or depth % SUB or lines % STORED_LINES:
+    if depth % SUB or lines % STORED_LINES:
         return None
+    if rows <= FEW_ROWS:
+        return few_cut(lines, depth, kind, wide=False)
     cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind), {})
     return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
 

@@ -1,10 +1,20 @@
-"""How products of more than 64 rows by weights in bfloat16 are divided among CTAs, by measurement."""
+"""How products by weights in bfloat16 are divided among CTAs that take tiles: of more than 64 rows by measurement."""
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.persistent.tiling import LEAST_ROWS, STORED_LINES, PersistentTiling
+from services.common.kernels.linear.persistent.tiling import (
+    FEW_ROWS,
+    STORED_LINES,
+    WIDE_SUB,
+    PersistentTiling,
+    few_cut,
+)
 
+LEAST_ROWS = 17
+"""Up to 16 rows of weights that `skinny/` does not take, as a head, stay with Triton."""
 MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
+    (6144, 2560, Kind.PLAIN): {128: PersistentTiling(64, 96, 1, 11, share=2, wide=True)},
     (2560, 4096, Kind.ADDED): {
+        96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True),
         288: None,
         320: PersistentTiling(64, 120, 1, 9, Kind.ADDED, wide=True),
         448: None,
@@ -15,6 +25,7 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         1024: PersistentTiling(128, 160, 1, 6, share=2, wide=True),
     },
     (19456, 2560, Kind.GATED): {
+        96: PersistentTiling(128, 76, 1, 6, Kind.GATED, wide=True),
         128: None,
         192: PersistentTiling(192, 76, 1, 5, Kind.GATED, wide=True),
         288: None,
@@ -29,9 +40,15 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         8192: PersistentTiling(256, 96, 1, 4, Kind.GATED, across=2, wide=True),
     },
     (18432, 2560, Kind.GATED): {
+        96: PersistentTiling(128, 72, 1, 6, Kind.GATED, wide=True),
         1472: None,
         8192: PersistentTiling(256, 96, 1, 4, Kind.GATED, across=2, wide=True),
     },
+    (2560, 9728, Kind.ADDED): {96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True)},
+    (2560, 9216, Kind.ADDED): {96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True)},
+    (12352, 2560, Kind.PLAIN): {96: PersistentTiling(128, 96, 1, 8, wide=True)},
+    (151936, 2560, Kind.PLAIN): {128: PersistentTiling(128, 128, 1, 6, wide=True)},
+    (248320, 2560, Kind.PLAIN): {128: PersistentTiling(128, 128, 1, 6, wide=True)},
     (2560, 9728, Kind.PLAIN): {
         896: None,
         1024: PersistentTiling(128, 160, 1, 6, across=2, wide=True),
@@ -42,6 +59,9 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
 
 def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
     """Return how a product is cut; None where none was measured, or the library or `fused/` was quicker."""
-    if rows < LEAST_ROWS or lines % STORED_LINES:
+    if rows < LEAST_ROWS or lines % STORED_LINES or depth % WIDE_SUB:
         return None
-    return next((cut for most, cut in sorted(MEASURED.get((lines, depth, kind), {}).items()) if rows <= most), None)
+    if rows <= FEW_ROWS:
+        return few_cut(lines, depth, kind, wide=True) if kind != Kind.GATES else None
+    cuts = MEASURED.get((lines, depth, kind), {})
+    return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)

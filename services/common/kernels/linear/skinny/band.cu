@@ -11,7 +11,7 @@ __device__ __forceinline__ void multiply_band(const TensorMap& x_map, const Tens
   begin_ring(ring, WARPS);
 
   if (warp == WARPS) {
-    const Loader loader{ring, &x_map, &weight_map, first};
+    const Loader loader{ring, &x_map, &weight_map, first, ends.rows};
     if (elected()) loader.run(steps);
     return;
   }

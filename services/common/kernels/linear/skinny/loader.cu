@@ -3,7 +3,9 @@
 struct Loader {
   const Ring& ring;
   const TensorMap *x_map, *weight_map;
-  int first;
+  int first, present;  // of the lines, and rows
+
+  __device__ void expect(int stage) const { expect_bytes(ring.full_at(stage), SUBS * present * SUB_BYTES + W_LOADED); }
 
   __device__ void weights(int step, int stage) const {
     for (int sub = 0; sub < SUBS; ++sub) {
@@ -27,7 +29,7 @@ struct Loader {
   __device__ void begin(int steps) const {
     const int ahead = steps < STAGES ? steps : STAGES;
     for (int step = 0; step < ahead; ++step) {
-      expect_bytes(ring.full_at(step), LOADED);
+      expect(step);
       weights(step, step);
     }
     await_previous();
@@ -40,7 +42,7 @@ struct Loader {
     unsigned parity = 0;
     for (int step = STAGES; step < steps; ++step) {
       await_phase(ring.empty_at(stage), parity);
-      expect_bytes(ring.full_at(stage), LOADED);
+      expect(stage);
       rows(step, stage);
       weights(step, stage);
       if (++stage == STAGES) stage = 0, parity ^= 1;

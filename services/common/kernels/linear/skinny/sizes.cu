@@ -11,7 +11,7 @@ constexpr int OUTPUTS = KIND == GATED ? LINES / 2 : LINES;  // of a CTA
 constexpr int EIGHTS = (LINES + 7) / 8;      // the swizzle repeats after eight lines
 constexpr int TILES = (EIGHTS + 7) / 8;      // of 64 lines, what a matrix instruction multiplies
 constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = EIGHTS * 8 * SUB_BYTES;
-constexpr int STAGE = SUBS * (X_SUB + W_SUB), LOADED = SUBS * (X_SUB + LINES * SUB_BYTES);
+constexpr int STAGE = SUBS * (X_SUB + W_SUB), W_LOADED = SUBS * LINES * SUB_BYTES;
 constexpr int ENDERS = EIGHTS < 2 * WARPS ? (EIGHTS + 1) / 2 : WARPS;  // warps that have lines of a tile
 constexpr int SUMS = ROWS / 2, OWN = ROWS / 4;  // of a thread: sums of a tile, and rows that it has two of the lines of
 
