@@ -73,7 +73,7 @@ def test_a_tiling_in_cuda_has_the_bits_of_triton(tiling: PersistentTiling) -> No
 @pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.GATED, Kind.ADDED])
 @pytest.mark.parametrize("lines", [132, WAVES])
 def test_few_rows_have_the_bits_of_triton(kind: Kind, lines: int) -> None:
-    tiling = few_cut(lines * (1 + (kind == Kind.GATED)), DEPTH, kind, wide=False)
+    tiling = few_cut(lines * (1 + (kind == Kind.GATED)), DEPTH, 64, kind, wide=False)
     for rows in (1, 5, 8, 16, 24, 33, 48, 64):
         for waits in (False, True) if kind != Kind.ADDED else (False,):
             got = product(rows, lines, kind, waits, tiling)

@@ -31,13 +31,13 @@ WIDE, SHARED = (
 TABLES = (MEASURED, wide.MEASURED)
 CUTS = [(*weight, cut) for table in TABLES for weight, cuts in table.items() for cut in cuts.values() if cut]
 FEW = [
-    (lines, depth, kind, few_cut(lines, depth, kind, is_wide))
+    (lines, depth, kind, few_cut(lines, depth, rows, kind, is_wide))
     for lines, depth, kind in (
         (6144, 2560, Kind.PLAIN), (12352, 2560, Kind.PLAIN), (16480, 5120, Kind.PLAIN), (151936, 2560, Kind.PLAIN),
         (2560, 4096, Kind.ADDED), (2560, 9728, Kind.ADDED), (5120, 17408, Kind.ADDED), (132, 128, Kind.ADDED),
         (19456, 2560, Kind.GATED), (18432, 2560, Kind.GATED), (34816, 5120, Kind.GATED), (32, 128, Kind.GATED),
     )
-    for is_wide in (False, True)
+    for is_wide, rows in ((False, 64), (True, 48), (True, 64))
 ]  # fmt: skip
 LISTED = list(dict.fromkeys([*everything(), *wide_candidates.everything(), *(cut for *_, cut in (*CUTS, *FEW))]))
 
@@ -91,10 +91,11 @@ def test_a_measured_cut_is_of_its_weight(lines: int, depth: int, kind: Kind, cut
 def test_all_multiprocessors_get_about_as_much_of_a_weight_for_few_rows(
     lines: int, depth: int, kind: Kind, cut: PersistentTiling
 ) -> None:
-    tiles, (ctas, _) = cut.tiles(48, lines // cut.halves), cut.grid(48, lines // cut.halves, PROCESSORS)
+    tiles, (ctas, _) = cut.tiles(48, lines // cut.halves) * cut.cluster, cut.grid(48, lines // cut.halves, PROCESSORS)
     assert ctas == min(tiles, PROCESSORS)
     waves = -(-tiles // PROCESSORS)
-    assert tiles >= 0.93 * waves * PROCESSORS or cut.band == 4 // cut.halves, "but for the least of bands"
+    share = 0.93 if cut.cluster == 1 else 0.8
+    assert tiles >= share * waves * PROCESSORS or cut.band <= 8 // cut.halves, "but for the least of bands"
     # As much is under way as fits, in stages that are not too short.
     assert cut.stages == 16 or cut.shared_bytes + cut.subs * (64 + cut.lines) * 128 > SHARED_BYTES - 1024
 
@@ -102,14 +103,20 @@ def test_all_multiprocessors_get_about_as_much_of_a_weight_for_few_rows(
 @pytest.mark.parametrize(("rows", "height"), [(5, 8), (48, 48), (64, 64), (65, 40), (96, 48), (128, 64), (200, 56)])
 def test_tiles_share_out_the_rows_that_there_are(rows: int, height: int) -> None:
     """So that the copy engine is asked for none that there are not."""
-    assert few_cut(2560, 4096, Kind.ADDED, wide=True).height(rows) == height
+    assert few_cut(2560, 4096, 48, Kind.ADDED, wide=True).height(rows) == height
+
+
+def test_whole_tiles_of_rows_are_shared_where_a_band_has_few_lines() -> None:
+    cuts = [few_cut(2560, 9728, rows, Kind.ADDED, wide=True) for rows in (48, 63, 64)]
+    assert [(cut.band, cut.across) for cut in cuts] == [(20, 1), (20, 1), (24, 4)]
+    assert few_cut(2560, 9728, 64, Kind.ADDED, wide=False).across == 1
 
 
 @pytest.mark.parametrize("rows", [17, 33, 64])
 def test_few_rows_that_skinny_products_do_not_take_are_cut_by_a_rule(rows: int) -> None:
-    assert wide.wide_cut(151936, 2560, rows, Kind.PLAIN) == few_cut(151936, 2560, Kind.PLAIN, wide=True)
+    assert wide.wide_cut(151936, 2560, rows, Kind.PLAIN) == few_cut(151936, 2560, rows, Kind.PLAIN, wide=True)
     assert wide.wide_cut(4096, 2560, rows, Kind.GATES) is None
-    assert eight_cut(2560, 4096, rows, Kind.ADDED) == few_cut(2560, 4096, Kind.ADDED, wide=False)
+    assert eight_cut(2560, 4096, rows, Kind.ADDED) == few_cut(2560, 4096, rows, Kind.ADDED, wide=False)
 
 
 @pytest.mark.parametrize("name", ["qkv", "o", "gate_up", "down"])

@@ -2,7 +2,8 @@
 
 Bytes for T rows: F D e, read once; x [T, D] stays in L2. What stands between two products of a block is part of them
 (norm, SwiGLU, residual sum). Kernels in CUDA C++ serve up to 32 rows (`skinny/`), up to 64 (`persistent/`) and some
-hundred (`fused/`), and programs in Triton few rows elsewhere. Other numbers of rows go through the library, with the same bits (`cublas.py`).
+hundred (`fused/`), and programs in Triton few rows elsewhere. Other numbers of rows go through the library, with the
+same bits (`cublas.py`).
 """
 
 from dataclasses import dataclass

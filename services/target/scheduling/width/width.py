@@ -31,7 +31,7 @@ class AdaptiveSettings:
 
     hysteresis: float = 0.03
     patience: int = 64
-    probe_budget: float = 0.01
+    probe_budget: float = 0.006
     probe_first: int = 16
     probe_last: int = 256
     close: float = 0.85

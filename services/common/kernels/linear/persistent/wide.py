@@ -3,6 +3,7 @@
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.tiling import (
     FEW_ROWS,
+    HEAD_LINES,
     STORED_LINES,
     WIDE_SUB,
     PersistentTiling,
@@ -47,8 +48,13 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
     (2560, 9728, Kind.ADDED): {96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True)},
     (2560, 9216, Kind.ADDED): {96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True)},
     (12352, 2560, Kind.PLAIN): {96: PersistentTiling(128, 96, 1, 8, wide=True)},
-    (151936, 2560, Kind.PLAIN): {128: PersistentTiling(128, 128, 1, 6, wide=True)},
-    (248320, 2560, Kind.PLAIN): {128: PersistentTiling(128, 128, 1, 6, wide=True)},
+    (HEAD_LINES, 2560, Kind.PLAIN): {
+        128: PersistentTiling(128, 128, 1, 7, wide=True),
+        192: PersistentTiling(192, 208, 1, 4, wide=True),
+        256: PersistentTiling(128, 256, 1, 4, share=2, wide=True),
+        384: PersistentTiling(192, 256, 1, 4, share=2, wide=True),
+        512: PersistentTiling(256, 192, 1, 4, across=2, wide=True),
+    },
     (2560, 9728, Kind.PLAIN): {
         896: None,
         1024: PersistentTiling(128, 160, 1, 6, across=2, wide=True),
@@ -62,6 +68,6 @@ def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling 
     if rows < LEAST_ROWS or lines % STORED_LINES or depth % WIDE_SUB:
         return None
     if rows <= FEW_ROWS:
-        return few_cut(lines, depth, kind, wide=True) if kind != Kind.GATES else None
-    cuts = MEASURED.get((lines, depth, kind), {})
+        return few_cut(lines, depth, rows, kind, wide=True) if kind != Kind.GATES else None
+    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind), {})
     return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
