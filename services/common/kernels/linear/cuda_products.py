@@ -94,8 +94,8 @@ def _launch(
         return
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, depth = x_TD.shape
-    few = isinstance(tiling, SkinnyTiling)
-    arguments = (TensorMap(x_TD, rows if few else tiling.rows), _boxes(tiling, weight_FD), *ends)
+    loaded = rows if isinstance(tiling, SkinnyTiling) else tiling.rows
+    arguments = (TensorMap(x_TD, loaded), _boxes(tiling, weight_FD), *ends)
     grid = tiling.grid(outputs) if isinstance(tiling, SkinnyTiling) else tiling.grid(rows, outputs)
     _program(tiling).launch(grid, *arguments, rows, outputs, depth, 1.0 / depth, eps, offset)
 

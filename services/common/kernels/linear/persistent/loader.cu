@@ -1,6 +1,7 @@
 // Who asks for the tiles of a product: one warp, or the first of several warpgroups beside its part of the products.
 
-// The tiles of a cluster, of which `height` rows are used: every so many-th. Those of the same lines follow one another, so that what runs together reads few.
+// The tiles of a cluster: every so many-th. Those of the same lines follow one another, so that what runs together reads few.
+// Of a tile's rows `height` are used.
 struct Tiles {
   int height, parts, count, first, apart, steps, rank;
 

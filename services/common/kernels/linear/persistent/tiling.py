@@ -73,8 +73,11 @@ class PersistentTiling(NamedTuple):
         return self.band if whole else _rounded(self.band, _SWIZZLED_LINES) // self.share
 
     def height(self, rows: int) -> int:
-        """Return how many of a tile's rows are used: tiles share out what there is, and the copy engine is not asked
-        for rows that there are not, which it takes longer to fill with zeros than to load."""
+        """Return how many of a tile's rows are used, so that tiles share out evenly what there is.
+
+        The copy engine is asked for no rows that there are not: it takes longer to fill these with zeros than to load
+        others.
+        """
         tiles = -(-rows // (self.rows * self.share)) * self.share
         return min(self.rows, _rounded(-(-rows // tiles), _SWIZZLED_LINES * self.across))
 
