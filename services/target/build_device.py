@@ -27,12 +27,13 @@ from services.target.device.exact.check import ExactCheck, ExactMode, Exactness,
 from services.target.device.exact.verdict import VerdictFile
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
-from services.target.device.shapes import RunnerSettings, buckets_of, packs_of, shorts_of
+from services.target.device.shapes import RunnerSettings, buckets_of, mixed_of, packs_of, shorts_of
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferConstants
 from services.target.drafting.shared_weights import SharedWeights
-from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from services.target.scheduling.width.width import adaptive_policy
 from services.target.sessions.served_model import ServedModel
@@ -172,6 +173,7 @@ def _shapes(
     settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...]
 ) -> RunnerSettings:
     buckets = buckets_of(settings.slots)
+    packs = packs_of(pack_tokens(settings, model, widths), model.spec, model.device)
     return RunnerSettings(
         slots=settings.slots,
         blocks=blocks,
@@ -181,7 +183,8 @@ def _shapes(
         widths=widths,
         buckets=buckets,
         shorts=shorts_of(buckets, widths, model.spec, model.dtype, model.device),
-        packs=packs_of(pack_tokens(settings, model, widths), model.spec, model.device),
+        packs=packs,
+        mixed=mixed_of(packs, buckets[-1], model.spec, model.device),
         eos_ids=tuple(model.spec.eos_token_ids),
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
@@ -236,6 +239,7 @@ def _scheduler(
         buckets=shapes.buckets,
         chunk_tokens=settings.chunk_tokens,
         pack_tokens=max(pack.rows for pack in shapes.packs),
+        mixed_tokens=shapes.mixed.pack.rows if shapes.mixed else 0,
         segment=shapes.segment,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.queued_tokens,

@@ -24,10 +24,11 @@ from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
-from services.target.device.shapes import PackShape, RunnerSettings, WholePack
+from services.target.device.shapes import MixedPack, PackShape, RunnerSettings, WholePack
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
-from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth
 
 GENERATION = 7
@@ -62,7 +63,8 @@ class RigSettings:
     With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
     hand-off by wire.
-    Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one.
+    Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
+    `mixed` rows of a burst never pause, and are computed with its prompts.
     """
 
     width: int = 1
@@ -71,6 +73,7 @@ class RigSettings:
     blocks: int = 96
     buckets: tuple[int, ...] = (1, 2, 4)
     pack_tokens: int = 64
+    mixed: bool = False
     dtype: torch.dtype = torch.float32
     prefix_cache: bool = True
     snapshots: int = 8
@@ -116,6 +119,7 @@ class Rig:
             widths=settings.widths,
             buckets=settings.buckets,
             packs=_packs(settings.pack_tokens, recurrent=self.model.spec.delta is not None),
+            mixed=_mixed(settings),
             eos_ids=settings.eos_ids,
             synthetic_acceptance=settings.synthetic_acceptance,
         )
@@ -209,6 +213,11 @@ def _packs(most: int, recurrent: bool) -> tuple[PackShape, ...]:
     return tuple(PackShape(count, 16) for count in range(1, most // 16 + 1))
 
 
+def _mixed(settings: RigSettings) -> MixedPack | None:
+    shape = PackShape(settings.pack_tokens // 16 - 1, 16)
+    return MixedPack(shape, settings.buckets[-1]) if settings.mixed else None
+
+
 def _handoff(settings: RigSettings, arena: Arena) -> Handoff:
     mode = HandoffMode.WIRE if settings.drafter_memory else HandoffMode.HOST
     return build_handoff(mode, arena, torch.device("cpu"), 1.0, settings.drafter_memory != "none")
@@ -220,6 +229,8 @@ def _scheduler(settings: RigSettings, shapes: RunnerSettings, pool: BlockPool, c
         context_limit=settings.context_limit,
         buckets=settings.buckets,
         chunk_tokens=settings.pack_tokens,
+        mixed_tokens=shapes.mixed.pack.rows if shapes.mixed else 0,
+        pause_s=0.0 if settings.mixed else 0.15,
         segment=shapes.segment,
         preemption=settings.preemption,
         look_ahead=settings.look_ahead,

@@ -48,8 +48,8 @@ ARITHMETIC = (
     Mutant(
         "check-at-start-skips-the-last-row",
         COMPARE,
-        "sound and not torch.equal(rows, plain[:, : shape.width])",
-        "sound and not torch.equal(rows[:, :-1], plain[:, : shape.width - 1])",
+        "sound and not torch.equal(rows, plain[:, : shape.span])",
+        "sound and not torch.equal(rows[:, :-1], plain[:, : shape.span - 1])",
         f"{EXACT}test_compare.py::test_any_row_of_a_round_names_its_shape_and_no_other",
     ),
     Mutant(

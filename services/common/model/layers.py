@@ -61,7 +61,9 @@ class SpanAttention:
         mixed_TF = self._alone(normed, rows, rotation, kv_2NSHD)
         if mixed_TF is None:
             q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec)
-            mixed_TF = rows.join([attend_span(q_BWHD, kv_2NSHD, span) for span, q_BWHD in rows.split(q_THD)])
+            mixed_TF = torch.empty_like(q_THD).flatten(1)
+            for (span, q_BWHD), (_, room_BWF) in zip(rows.split(q_THD), rows.split(mixed_TF), strict=True):
+                attend_span(q_BWHD, kv_2NSHD, span, room_BWF)
         if self.weights.gate_FD is None:
             return mixed_TF
         return linear_gates(normed, self.weights.gate_FD, mixed_TF, self.spec.norm_eps)

@@ -66,10 +66,6 @@ class Rows:
         for part, x in zip(self.parts, x_TX.split([part.count for part in self.parts]), strict=True):
             yield part.span, x.unflatten(0, part.span.positions_BW.shape)
 
-    def join(self, parts: list[Tensor]) -> Tensor:
-        """The reverse of `split`: one [B, W, X] for each span becomes [T, X]."""
-        return _joined([part_BWX.flatten(0, 1) for part_BWX in parts])
-
 
 def _joined(parts: list[Tensor]) -> Tensor:
     """One part is returned as it is, for a copy would be a launch."""

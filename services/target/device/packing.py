@@ -9,7 +9,7 @@ from itertools import count
 from typing import NamedTuple
 
 from services.target.core.plan import Chunk, Save
-from services.target.device.shapes import PackShape
+from services.target.device.shapes import MixedPack, PackShape
 
 _Work = tuple[Chunk, int]
 """A chunk, and the place of its first token."""
@@ -52,6 +52,17 @@ def packed(chunks: Sequence[Chunk], shapes: Sequence[PackShape]) -> list[Pack]:
         else:
             packs.append([one])
     return [_pack(work, shapes) for work in packs]
+
+
+def mixed(packs: Sequence[Pack], shape: MixedPack | None) -> Pack | None:
+    """Returns a round's one pack in the shape that has room for rows beside it; None where it is too large or small.
+
+    Beside a pack half full rows would cost more than a forward of their own.
+    """
+    if shape is None or len(packs) != 1 or packs[0].shape.segments < shape.pack.segments:
+        return None
+    (pack,) = packs
+    return pack._replace(shape=shape.pack) if len(pack.segments) <= shape.pack.segments else None
 
 
 def _fitting(work: Sequence[_Work], shapes: Sequence[PackShape]) -> list[PackShape]:

@@ -1,5 +1,8 @@
 """Prefill of a pack of prompt chunks of static shape, and the first tokens of all prompts that end with it.
 
+Plain rows of slots that decode may lie behind a pack's segments: products then read the weights once for both. Their
+next tokens are chosen together with first ones, by the same rule.
+
 Rows past a segment's tokens are padding: they write to the pad block and no real row attends to them. A pack writes the
 draft context of its rows too, so every block is complete for any drafter that attaches later.
 """
@@ -11,6 +14,7 @@ from torch import Tensor
 
 from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
+from services.common.kernels.prepare_span import prepare_span
 from services.common.kernels.span_attention import plan_span
 from services.common.model.rows import Part, Rows
 from services.target.device.context import Pool
@@ -25,19 +29,20 @@ class PackInputs:
     """Static inputs of packs of all sizes, and the hidden states of the last tokens of prompts, `[F + 1, D]`.
 
     By segment of a pack: its slot, the position of its first row, its real rows, its last real row in the pack, and
-    where this one's hidden state goes; those of segments that end no prompt go behind all others. `first_F` are the
-    slots whose first tokens are chosen. One transfer fills all inputs of a pack.
+    where this one's hidden state goes; those of segments that end no prompt go behind all others. `beside_R` are the
+    places of rows beside a pack, behind those of prompts. `first_F` are the slots whose tokens are chosen. One transfer
+    fills all inputs of a pack.
     """
 
     def __init__(self, pool: Pool) -> None:
         settings, device = pool.settings, pool.device
         self._pad_slot, firsts = settings.pad_slot, settings.buckets[-1]
         self._segments = max(shape.segments for shape in settings.packs)
-        most = max(shape.rows for shape in settings.packs)
-        self._packed_N = torch.zeros(_FIELDS * self._segments + most, dtype=torch.int64, device=device)
-        fields_5B = self._packed_N[: _FIELDS * self._segments].view(_FIELDS, -1)
-        self.slot_B, self.start_B, self.valid_B, self.last_B, self.place_B = fields_5B.unbind()
-        self.ids_T = self._packed_N[_FIELDS * self._segments :]
+        most, self._beside = max(shape.rows for shape in settings.packs), settings.mixed.beside if settings.mixed else 0
+        fields = _FIELDS * self._segments
+        self._packed_N = torch.zeros(fields + self._beside + most, dtype=torch.int64, device=device)
+        fields_N, self.beside_R, self.ids_T = self._packed_N.split([fields, self._beside, most])
+        self.slot_B, self.start_B, self.valid_B, self.last_B, self.place_B = fields_N.view(_FIELDS, -1).unbind()
         self.first_F = torch.full((firsts,), settings.pad_slot, dtype=torch.int32, device=device)
         self.hidden_FD = torch.zeros(firsts + 1, pool.model.spec.hidden_size, dtype=pool.model.dtype, device=device)
         self.set(Pack(settings.packs[0], []))
@@ -47,8 +52,8 @@ class PackInputs:
         """The inputs, for the signatures of steps."""
         return [self._packed_N, self.first_F, self.hidden_FD]
 
-    def set(self, pack: Pack) -> None:
-        """Fills the inputs for a pack."""
+    def set(self, pack: Pack, beside: int = 0) -> None:
+        """Fills the inputs for a pack and so many rows beside it."""
         (_, width), nowhere = pack.shape, len(self.first_F)
         fields = [(self._pad_slot, 0, 0, 0, nowhere)] * self._segments
         ids: list[int] = []
@@ -60,18 +65,21 @@ class PackInputs:
             ids += [0] * (width - valid)
         ids += [0] * (pack.shape.rows - len(ids))
         values = [value for field in zip(*fields, strict=True) for value in field]
+        first = sum(place >= 0 for *_, place in pack.segments)
+        values += [first + row if row < beside else nowhere for row in range(self._beside)]
         write(self._packed_N[: len(values) + len(ids)], values + ids)
 
     def set_first(self, slots: Sequence[int]) -> None:
-        """Fills the slots whose first tokens are chosen, in the order of their places."""
+        """Fills the slots whose tokens are chosen, in the order of their places."""
         write(self.first_F, [*slots, *[self._pad_slot] * (len(self.first_F) - len(slots))])
 
 
 class PrefillStep:
     """One shape of pack; `run` is what a graph captures."""
 
-    def __init__(self, pool: Pool, inputs: PackInputs, shape: PackShape) -> None:
-        self._pool, self._inputs, self._shape = pool, inputs, shape
+    def __init__(self, pool: Pool, inputs: PackInputs, shape: PackShape, beside_R: Tensor | None = None) -> None:
+        """`beside_R` are the slots of plain rows that are computed with the pack."""
+        self._pool, self._inputs, self._shape, self._beside_R = pool, inputs, shape, beside_R
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -84,11 +92,25 @@ class PrefillStep:
         slot_B, start_B, valid_B = inputs.slot_B[:count], inputs.start_B[:count], inputs.valid_B[:count]
         span = plan_span(pool.state.block_table_SN[slot_B], start_B, width, pool.settings.block_size, valid_B=valid_B)
         rows = Rows(Part(span, slot_B, valid_B), ends=inputs.last_B[:count])
-        ids_T = inputs.ids_T[: self._shape.rows]
-        hidden_BD, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
+        ids_T, places_E = inputs.ids_T[: self._shape.rows], inputs.place_B[:count]
+        if self._beside_R is not None:
+            ids_T, rows, places_E = self._with_beside(self._beside_R, ids_T, rows)
+        hidden_ED, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
         pool.context.write(features_TF, rows, pool.draft_kv)
         pool.states.commit(slot_B, valid_B)
-        inputs.hidden_FD.index_copy_(0, inputs.place_B[:count], hidden_BD)
+        inputs.hidden_FD.index_copy_(0, places_E, hidden_ED)
+
+    def _with_beside(self, slots_R: Tensor, ids_T: Tensor, rows: Rows) -> tuple[Tensor, Rows, Tensor]:
+        """Ids, rows and places of a pack and of what lies behind it: the last committed token of each slot."""
+        pool, inputs, count = self._pool, self._inputs, self._shape.segments
+        slots, none_R0 = pool.state.slots, ids_T.new_empty((len(slots_R), 0))
+        ids_R1, span = prepare_span(
+            slots_R, slots.anchor_S, slots.length_S, pool.state.block_table_SN, none_R0, pool.settings.block_size
+        )
+        behind_R = torch.arange(len(ids_T), len(ids_T) + len(slots_R), device=ids_T.device)
+        ends_E = torch.cat((inputs.last_B[:count], behind_R))
+        both = Rows(*rows.parts, Part(span, slots_R), ends=ends_E)
+        return torch.cat((ids_T, ids_R1.flatten())), both, torch.cat((inputs.place_B[:count], inputs.beside_R))
 
 
 class FirstTokenStep:

@@ -17,12 +17,12 @@ from services.common.model import DraftContext, Target
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.target.core.drafts import Drafts, NoDrafts
-from services.target.core.plan import Admission, Chunk, Plan, Save
+from services.target.core.plan import Admission, Plan, Save
 from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import RoundOutput, Rows, micros
-from services.target.device.packing import packed
+from services.target.device.packing import mixed, packed
 from services.target.device.publish import Publisher
 from services.target.device.shapes import VERIFY, RunnerSettings
 from services.target.device.state import DeviceState
@@ -54,7 +54,7 @@ class Runner:
         self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device
         self._drafts: Drafts = NoDrafts()
-        self._overlapped = -1
+        self._overlapped = self._mixed = -1
         self._output = self._next = self._new_output()
 
     @property
@@ -124,17 +124,21 @@ class Runner:
         self._overlapped = plan.number
         start = perf_counter()
         if plan.chunks:
-            self._prefill(plan.chunks)
+            self._prefill(plan)
         self._next.prefill_us = micros(start)
-        self._fill_noise(plan.rows, plan.width)
+        if self._mixed != plan.number:
+            self._fill_noise(plan.rows, plan.width)
 
     @torch.inference_mode()
     def launch(self, plan: Plan, drafted: bool) -> RoundOutput:
-        """Enqueues the plan's forward; it is plain when `drafted` is False, because the drafter was late or gone."""
+        """Enqueues the plan's forward, unless its rows were computed beside its prompts.
+
+        It is plain when `drafted` is False, because the drafter was late or gone.
+        """
         self.overlap(plan)
         start = perf_counter()
         output = self._output = self._next
-        if plan.rows:
+        if plan.rows and self._mixed != plan.number:
             self._verify(plan, drafted)
         output.launched(micros(start), partial(self._drafts.watch, plan))
         return output
@@ -167,21 +171,29 @@ class Runner:
         ahead = self.look_ahead * self._settings.widths[-1] + width
         return self._settings.kind(bucket, width, max(seat.length for _, seat in seated) + ahead)
 
-    def _prefill(self, chunks: tuple[Chunk, ...]) -> None:
+    def _prefill(self, plan: Plan) -> None:
         """Computes the chunks, then chooses the first tokens of all prompts that they end in one step.
 
-        What the plan changes of slots is written behind prompts that run alone, so that they start the sooner.
+        What the plan changes of slots is written behind prompts that run alone, so that they start the sooner. Plain
+        rows are computed beside a pack that is nearly full, and their next tokens chosen with first ones.
         """
-        for pack in packed(chunks, self._settings.packs):
+        ended = tuple(chunk.slot for chunk in plan.chunks if chunk.last)
+        packs, shape = packed(plan.chunks, self._settings.packs), self._settings.mixed
+        if plan.rows and plan.width == 1 and shape and (pack := mixed(packs, shape)):
+            self._mixed = plan.number
+            self.steps.run_mixed(pack, shape, len(plan.rows))
+            self._publisher.forget()
+            self._first_tokens((*ended, *plan.rows))
+            return
+        for pack in packs:
             self.steps.run_prefill(pack)
             self._save(pack.saves)
         self._state.finish()
-        ended = tuple(chunk.slot for chunk in chunks if chunk.last)
         if ended:
             self._first_tokens(ended)
 
     def _first_tokens(self, slots: tuple[int, ...]) -> None:
-        """Chooses the tokens after prompts.
+        """Chooses the tokens after prompts and rows beside them.
 
         The results are copied at once, because the next ones overwrite them on the device.
         """

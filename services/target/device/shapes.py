@@ -57,6 +57,18 @@ class WholePack(PackShape):
         return True
 
 
+class MixedPack(NamedTuple):
+    """A forward of prompts and of one row of each of `beside` slots that decode, which lie behind the segments."""
+
+    pack: PackShape
+    beside: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the forward, padding included."""
+        return self.pack.rows + self.beside
+
+
 def buckets_of(slots: int) -> tuple[int, ...]:
     """How many rows a captured round may have, until all slots fit: powers of two, and of many rows the halves between.
 
@@ -84,6 +96,18 @@ def packs_of(most: int, spec: StackSpec, device: torch.device) -> tuple[PackShap
         return tuple(PackShape(count, width) for width in widths for count in range(1, most // width + 1))
     full = -(-most // _SEGMENT)
     return tuple(PackShape(count, _SEGMENT) for count in (*(count for count in _COUNTS if count < full), full))
+
+
+def mixed_of(packs: Sequence[PackShape], beside: int, spec: StackSpec, device: torch.device) -> MixedPack | None:
+    """The largest pack, with as many segments less as make room for rows beside them, on a GPU.
+
+    Recurrent layers take a prompt and a row by different kernels, and a CPU would compute rows that no slot has.
+    """
+    if spec.delta is not None or device.type == "cpu":
+        return None
+    segments, width = packs[-1]
+    left = segments - -(-beside // width)
+    return MixedPack(PackShape(left, width), beside) if left > 0 else None
 
 
 def _whole_packs(most: int) -> tuple[PackShape, ...]:
@@ -126,7 +150,7 @@ class RunnerSettings:
 
     `blocks` counts the blocks that requests may own; tensors hold one more, block 0, where pad rows write. `snapshots`
     counts the places for recurrent states, of a model that has them. `shorts` are the (bucket, width) that are captured
-    for short contexts too.
+    for short contexts too. `mixed` is the pack that plain rows of all slots may be computed with.
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
     of threads of torch on a CPU; 0 leaves it alone.
@@ -141,6 +165,7 @@ class RunnerSettings:
     buckets: tuple[int, ...] = (1, 2, 4, 8)
     shorts: frozenset[tuple[int, int]] = frozenset()
     packs: tuple[PackShape, ...] = (PackShape(1, 32), PackShape(1, 128), PackShape(4, 32))
+    mixed: MixedPack | None = None
     eos_ids: tuple[int, ...] = ()
     max_logprobs: int = 20
     threads: int = 1

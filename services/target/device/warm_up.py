@@ -33,6 +33,8 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
     }
     for shape in pool.settings.packs:
         steps.run_prefill(Pack(shape, []))
+    if (mixed := pool.settings.mixed) is not None:
+        steps.run_mixed(Pack(mixed.pack, []), mixed, 0)
     synchronise(pool.device)
     return costs
 

@@ -7,7 +7,6 @@ epoch): an outcome of an epoch that has passed is counted and dropped.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
@@ -23,42 +22,11 @@ from services.target.core.request import Request, RequestSpec, State
 from services.target.scheduling.admission import check_possible, check_room, lifetime_tokens
 from services.target.scheduling.bursts import BurstPause
 from services.target.scheduling.preemption import Grown, grow_rows
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.slots import SlotTable
 from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
-from services.target.scheduling.waiting import AGEING_S, WaitingQueue, order_of
+from services.target.scheduling.waiting import WaitingQueue, order_of
 from services.target.scheduling.width.policy import WidthPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerSettings:
-    """Sizes of the scheduler. At most `look_ahead` rounds are planned behind one that is not committed.
-
-    `chunk_tokens` bounds the prompt tokens of a round, so that prefill cannot hold up decoding, and `pack_tokens` those
-    of one without rows or in a burst (`BurstPause`, of `pause_s` and `burst_rows`); both count whole segments of
-    `segment` tokens. Without `preemption` a request gets all blocks that it can ever need when it is admitted.
-    """
-
-    slots: int
-    context_limit: int
-    buckets: tuple[int, ...]
-    chunk_tokens: int = 512
-    pack_tokens: int = 0
-    segment: int = 1
-    pause_s: float = 0.15
-    burst_rows: int = 64
-    max_waiting: int = 1024
-    max_queued_tokens: int = 1 << 20
-    look_ahead: int = 0
-    preemption: bool = False
-    ageing_s: float = AGEING_S
-    eos: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        """Raises ValueError when the buckets do not hold all slots."""
-        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)) or self.buckets[-1] < self.slots:
-            raise ValueError(f"buckets {self.buckets} must rise and the last must hold {self.slots} slots")
-        if min(self.slots, self.chunk_tokens, self.segment) < 1 or self.look_ahead < 0:
-            raise ValueError("slots, chunk_tokens and segment must be positive, look_ahead not negative")
 
 
 class Scheduler:
@@ -137,7 +105,7 @@ class Scheduler:
         burst = burst or (bool(admissions) and self._pause.is_burst(len(grown.rows), self._roster.prefilling))
         paused = burst and self._pause.pauses(now)
         rows, self._pause.decoded = ((), self._pause.decoded) if paused else (grown.rows, now)
-        chunks = self._chunks(beside=bool(rows) and not burst)
+        chunks = self._chunks(bool(rows), burst)
         if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
@@ -243,9 +211,8 @@ class Scheduler:
             return request.limit
         return min(request.limit, len(request.tokens) + (self._settings.look_ahead + 1) * max(self._policy.widths))
 
-    def _chunks(self, beside: bool) -> tuple[Chunk, ...]:
-        most = max(self._settings.chunk_tokens, 0 if beside else self._settings.pack_tokens)
-        chunks, complete = self._roster.chunks(most, self._settings.segment)
+    def _chunks(self, rows: bool, burst: bool) -> tuple[Chunk, ...]:
+        chunks, complete = self._roster.chunks(self._settings.prompt_tokens(rows, burst), self._settings.segment)
         for request in complete:
             self._policy.join(request.uid, request.draft_cap, request.limit - len(request.tokens) - 1)
         return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])

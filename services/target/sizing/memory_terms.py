@@ -20,7 +20,7 @@ from services.common.model.states import SequenceStates
 from services.common.model.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.device.noise_ring import bytes_per_slot
-from services.target.device.shapes import buckets_of, packs_of, shorts_of
+from services.target.device.shapes import buckets_of, mixed_of, packs_of, shorts_of
 from services.target.device.steps import MODES
 from services.target.sizing.budget import MemoryBudget, MemoryTerms
 
@@ -243,7 +243,8 @@ def _target_steps(settings: SizingSettings, model: Target, widths: Sequence[int]
     buckets = buckets_of(settings.slots)
     rounds = len(buckets) * len(widths) + len(shorts_of(buckets, widths, model.spec, model.dtype, model.device))
     packs = packs_of(pack_tokens(settings, model, widths), model.spec, model.device)
-    return len(MODES) * rounds + len(packs)
+    mixed = mixed_of(packs, buckets[-1], model.spec, model.device)
+    return len(MODES) * rounds + len(packs) + (mixed is not None)
 
 
 def _row_elements(spec: StackSpec) -> int:

@@ -26,9 +26,9 @@ _MANY_MERGES = 264
 _LOG2_E = 1.4426950408889634
 
 
-def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
-    """Let row j attend to positions 0 .. length + j."""
-    return _launch(q_BWHD, None, None, kv_2NSHD, span)
+def attend_span(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, room_BWF: Tensor | None = None) -> Tensor:
+    """Let row j attend to positions 0 .. length + j; the result is in `room_BWF`, where that is given."""
+    return _launch(q_BWHD, None, None, kv_2NSHD, span, room_BWF)
 
 
 def attend_block(q_BWHD: Tensor, keys_BWHD: Tensor, values_BWHD: Tensor, kv_2NSHD: Tensor, span: Span) -> Tensor:
@@ -42,7 +42,10 @@ def _merge_rows(pairs: int, rows: int) -> tuple[int, int]:
     return (_MANY_MERGE_ROWS, _MANY_MERGE_WARPS) if many else (_MERGE_ROWS, _MERGE_WARPS)
 
 
-def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD: Tensor, span: Span) -> Tensor:
+def _launch(
+    q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD: Tensor, span: Span,
+    room_BWF: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     batch, width, heads, size = q_BWHD.shape
     kv_heads = kv_2NSHD.shape[3]
     group = heads // kv_heads
@@ -60,7 +63,8 @@ def _launch(q_BWHD: Tensor, keys: Tensor | None, values: Tensor | None, kv_2NSHD
     shared = batch * kv_heads if programs > 1 else 0
     partial = torch.empty((shared, parts, rows, size), dtype=wide, device=q_BWHD.device)
     sums = torch.empty((shared, parts, rows, 2), dtype=wide, device=q_BWHD.device)
-    out_BWF = torch.empty((batch, width, heads * size), dtype=q_BWHD.dtype, device=q_BWHD.device)
+    out_BWF = q_BWHD.new_empty((batch, width, heads * size)) if room_BWF is None else room_BWF
+    assert out_BWF.is_contiguous(), "results must lie row by row"
     ancestors_BW, causal = span.mask.ancestors_BW, keys is None or span.mask.causal
     shapes = {
         "WINDOW": span.mask.window, "WIDTH": width, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,

@@ -168,6 +168,7 @@ def verdict_key(numerics: Numerics, target: StackSpec, context: StackSpec | None
             shapes.buckets,
             sorted(shapes.shorts),
             shapes.packs,
+            shapes.mixed,
             shapes.block_size,
             shapes.context_limit,
         ],

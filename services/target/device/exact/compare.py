@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from services.target.device.exact.shape import EDGES, PREFILL, TILE_TOKENS, Shape, lengths, verify
-from services.target.device.shapes import VERIFY, PackShape
+from services.target.device.exact.shape import EDGES, TILE_TOKENS, Shape, lengths, verify
+from services.target.device.shapes import VERIFY
 
 _SEED = 7
 _RANDOM_ROWS = 2
@@ -33,10 +33,10 @@ class Sequences(Protocol):
         ...
 
     def verify(self, shape: Shape, slots: Sequence[int], offset: int = 0) -> Tensor:
-        """Runs a round; returns prints [slots, width, 2]."""
+        """Runs a round, or the rows beside an empty pack; returns prints [slots, span, 2]."""
         ...
 
-    def prefill(self, pack: PackShape, start: int) -> Tensor:
+    def prefill(self, pack: Shape, start: int) -> Tensor:
         """Runs a chunk that fills a pack; returns prints [tokens, 2], with scores of the last ones alone."""
         ...
 
@@ -56,23 +56,21 @@ class Comparison:
     def __init__(self, sequences: Sequences, shapes: Iterable[Shape], edges: Sequence[int] = EDGES) -> None:
         self._of, self._shapes = sequences, sorted(shapes)
         self._edges = tuple(edges)
-        self._widest = max(shape.width for shape in self._shapes if shape.kind != PREFILL)
+        self._widest = max(shape.span for shape in self._shapes)
         self._random = Random(_SEED)
 
     def differing(self, only: Iterable[Shape] | None = None) -> tuple[Shape, ...]:
         """Return the shapes whose rows differ, of all or of some, in order."""
         wanted = set(self._shapes if only is None else only)
         found: set[Shape] = set()
-        for bucket in sorted({shape.bucket for shape in self._shapes if shape.kind != PREFILL}):
-            asked = [
-                shape for shape in self._shapes if shape.kind != PREFILL and shape.bucket == bucket and shape in wanted
-            ]
+        for bucket in sorted({shape.sequences for shape in self._shapes if shape.sequences}):
+            asked = [shape for shape in self._shapes if shape.sequences == bucket and shape in wanted]
             for seated in self._seatings(bucket) if asked else ():
                 self._of.seat(seated)
                 found |= set(self._rounds(bucket, asked, len(seated)))
         equal = [shape for shape in self._shapes if shape.kind == VERIFY and shape not in found]
         by = max(equal, key=self._pace, default=verify(1, 1))
-        found |= set(self._packs([shape for shape in self._shapes if shape.kind == PREFILL and shape in wanted], by))
+        found |= set(self._packs([shape for shape in self._shapes if shape.packs and shape in wanted], by))
         return tuple(sorted(found))
 
     def _seatings(self, bucket: int) -> Iterator[tuple[int, ...]]:
@@ -86,7 +84,7 @@ class Comparison:
         """Yield the rounds of a bucket that differ, for the sequences that are seated."""
         slots, measure = range(count), verify(bucket, 1)
         others = {shape: self._of.verify(shape, slots) for shape in asked if shape != measure}
-        widest = max(shape.width for shape in asked)
+        widest = max(shape.span for shape in asked)
         plain = torch.cat([self._of.verify(measure, slots, offset) for offset in range(widest)], 1)
         alone = {
             (slot, row): self._of.verify(verify(1, 1), (slot,), row)[0, 0] for slot, row in self._chosen(count, widest)
@@ -95,9 +93,9 @@ class Comparison:
         if not sound:
             yield measure
         for shape, rows in others.items():
-            near = {place: one for place, one in alone.items() if place[1] < shape.width}
+            near = {place: one for place, one in alone.items() if place[1] < shape.span}
             if any(not torch.equal(rows[place], one) for place, one in near.items()) or (
-                sound and not torch.equal(rows, plain[:, : shape.width])
+                sound and not torch.equal(rows, plain[:, : shape.span])
             ):
                 yield shape
 
@@ -120,7 +118,7 @@ class Comparison:
             for start in starts if rows <= _MOST_ROUNDS * self._in_a_row(by) else starts[:1]:
                 places.setdefault(start, []).append(pack)
         for start, here in places.items():
-            found = [self._of.prefill(PackShape(pack.bucket, pack.width), start) for pack in here]
+            found = [self._of.prefill(pack, start) for pack in here]
             rounds_T2 = self._of.in_rounds(by.bucket, by.width, max(map(len, found)), start)
             for pack, own_T2 in zip(here, found, strict=True):
                 near_T2, scored_T = rounds_T2[: len(own_T2)], own_T2[:, 0] != 0
@@ -129,7 +127,7 @@ class Comparison:
 
     def _in_a_row(self, shape: Shape) -> int:
         """Rows of one sequence that a shape computes at most."""
-        return shape.width if self._of.in_order else shape.rows
+        return shape.width if self._of.in_order else shape.bucket * shape.width
 
     def _pace(self, shape: Shape) -> tuple[int, int]:
         """How far a round takes a chunk, and then how little it has beside."""

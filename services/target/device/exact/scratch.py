@@ -17,8 +17,8 @@ from services.target.device.context import Pool
 from services.target.device.exact.prints import AT_ONCE, Prints
 from services.target.device.exact.recurrent import RecurrentScratch
 from services.target.device.exact.shape import Shape, verify
-from services.target.device.packing import packed
-from services.target.device.shapes import PackShape
+from services.target.device.packing import Pack, packed
+from services.target.device.shapes import MixedPack, PackShape
 from services.target.device.steps import Steps
 
 _SEED = 2022
@@ -80,24 +80,26 @@ class Scratch:
             self._seat(slot, length, 1 + self._shared + slot * self._own, self._own)
 
     def verify(self, shape: Shape, slots: Sequence[int], offset: int = 0) -> Tensor:
-        """Run a round of these slots from `offset` behind their lengths on; return prints [slots, width, 2]."""
-        width = shape.width
+        """Run a round of these slots from `offset` behind their lengths on; return prints [slots, span, 2]."""
+        width = shape.span
         starts = [self._lengths[slot] + offset for slot in slots]
         tokens = [self._tokens[slot][offset : offset + width] for slot in slots]
         prints_BW2 = self._round(shape, slots, starts, tokens)
         prints_BW2[..., 1] += self._recurrent.written(self._prints, *self._rows(slots, starts, width)).view(-1, width)
         return prints_BW2
 
-    def prefill(self, pack: PackShape, start: int) -> Tensor:
+    def prefill(self, pack: Shape, start: int) -> Tensor:
         """Fill a pack with a chunk, as far as blocks go; return prints [tokens, 2].
 
         Only the last token has scores, others 0. Rows that are computed in order have one segment, and one more token
         behind them has a round of its own.
         """
-        count = self._seat_chunk(pack.width if self.in_order else pack.rows, start, self.in_order)
+        shape = PackShape(pack.bucket, pack.width)
+        count = self._seat_chunk(shape.width if self.in_order else shape.rows, start, self.in_order)
         steps, tokens = self._steps, tuple(self._tokens[0][:count])
-        (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [pack])
-        steps.run_prefill(chunk)
+        (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [shape])
+        steps.round.set_rows((), self._pool.settings.pad_slot)
+        self._run(pack, chunk, 0)
         steps.pack.set_first((0,))
         scores_1V = steps.run_first(1, "greedy").logits_BWV[0]
         prints_T2 = torch.zeros((count, 2), dtype=torch.int64, device=self._pool.device)
@@ -128,7 +130,7 @@ class Scratch:
     def _round(
         self, shape: Shape, slots: Sequence[int], starts: Sequence[int], tokens: Sequence[Sequence[int]]
     ) -> Tensor:
-        pool, steps, width = self._pool, self._steps, shape.width
+        pool, steps, width = self._pool, self._steps, shape.span
         for slot, start in zip(slots, starts, strict=True):
             self._recurrent.reach(slot, start)
         steps.round.set_rows(tuple(slots), pool.settings.pad_slot)
@@ -142,10 +144,24 @@ class Scratch:
             drafts = [token for row in tokens for token in row[1:]]
             drafts_BK = upload(drafts, pool.mailbox_SK.dtype, pool.device).view(len(slots), width - 1)
             pool.mailbox_SK[:, : width - 1].index_copy_(0, where, drafts_BK)
-        scores_BWV = steps.run_verify(shape.bucket, width, "greedy", shape.kind).logits_BWV[: len(slots)]
+        scores_BWV = self._scores(shape, slots)[: len(slots)]
         scores_T = self._prints.of(scores_BWV.flatten(0, 1))
         written_T = self._written(*self._rows(slots, starts, width))
         return torch.stack((scores_T, written_T), 1).view(len(slots), width, 2)
+
+    def _scores(self, shape: Shape, slots: Sequence[int]) -> Tensor:
+        """Run a round that is seated, or its rows beside an empty pack; return scores [sequences, span, V]."""
+        if not shape.packs:
+            return self._steps.run_verify(shape.bucket, shape.width, "greedy", shape.kind).logits_BWV
+        self._run(shape, Pack(PackShape(shape.bucket, shape.width), []), len(slots))
+        self._steps.pack.set_first(slots)
+        return self._steps.run_first(shape.beside, "greedy").logits_BWV
+
+    def _run(self, shape: Shape, pack: Pack, beside: int) -> None:
+        if shape.beside:
+            self._steps.run_mixed(pack, MixedPack(pack.shape, shape.beside), beside)
+        else:
+            self._steps.run_prefill(pack)
 
     def _rows(self, slots: Sequence[int], starts: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Return the slots and positions [T] of `width` rows from each start on."""

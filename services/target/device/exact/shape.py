@@ -3,35 +3,54 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from services.target.device.shapes import SHORT_VERIFY, VERIFY, RunnerSettings
+from services.target.device.shapes import SHORT_VERIFY, VERIFY, MixedPack, RunnerSettings
 
 TILE_TOKENS = 64
 """Positions of a key tile."""
 EDGES = (TILE_TOKENS, 1024, 8192)
 """Positions at which a tile of keys ends, and then from which on attention splits what a row sees into larger parts."""
-PREFILL = "prefill"
+PREFILL, MIXED = "prefill", "mixed"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """One captured forward: a verify of `bucket` sequences by `width` rows, short or not, or a pack of segments."""
+    """One captured forward: a verify of `bucket` sequences by `width` rows, short or not, or a pack of segments.
+
+    A mixed pack has one row of each of `beside` sequences behind its segments.
+    """
 
     kind: str
     bucket: int
     width: int
+    beside: int = 0
 
     @property
     def rows(self) -> int:
         """Rows of every product but a pack's last ones and its head."""
-        return self.bucket * self.width
+        return self.bucket * self.width + self.beside
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Rows of its products: of a pack the last block has one for each segment."""
-        return (self.rows, self.bucket) if self.kind == PREFILL else (self.rows,)
+        """Rows of its products: of a pack the last block has one for each segment, and those beside."""
+        return (self.rows, self.bucket + self.beside) if self.packs else (self.rows,)
+
+    @property
+    def packs(self) -> bool:
+        """Whether it computes a chunk of a prompt."""
+        return self.kind in {PREFILL, MIXED}
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that it computes `span` rows of, each as a round does; a pack has none but those beside it."""
+        return self.beside if self.packs else self.bucket
+
+    @property
+    def span(self) -> int:
+        """Rows of each of these sequences."""
+        return 1 if self.packs else self.width
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.bucket} x {self.width}"
+        return f"{self.kind} {self.bucket} x {self.width}{f' + {self.beside}' if self.beside else ''}"
 
 
 def verify(bucket: int, width: int) -> Shape:
@@ -49,12 +68,19 @@ def prefill(segments: int, width: int) -> Shape:
     return Shape(PREFILL, segments, width)
 
 
+def mixed(pack: MixedPack) -> Shape:
+    """Return the shape of a pack with rows beside it."""
+    return Shape(MIXED, *pack.pack, pack.beside)
+
+
 def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
     """Yield all shapes that a target captures."""
     for bucket in settings.buckets:
         yield from (verify(bucket, width) for width in settings.widths)
     yield from (short_verify(*short) for short in settings.shorts)
     yield from (prefill(*pack) for pack in settings.packs)
+    if settings.mixed is not None:
+        yield mixed(settings.mixed)
 
 
 def lengths(reach: int, widest: int, edges: Sequence[int] = EDGES) -> tuple[int, ...]:

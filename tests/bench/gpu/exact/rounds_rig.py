@@ -21,7 +21,8 @@ from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan
 from services.target.core.request import Request, RequestSpec, State
 from services.target.core.round import RoundOutput
-from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth
 from services.target.settings import TargetSettings
 from tests.bench.gpu.exact.loads import Text

@@ -15,7 +15,9 @@ from services.common.pair import attach
 from services.common.request.sampling import FinishReason
 from services.target.cache.manager import KVCacheManager
 from services.target.core.request import Request, RequestSpec, State
+from services.target.device.packing import Pack
 from services.target.device.runner import Runner
+from services.target.device.shapes import MixedPack
 from services.target.device.steps import Steps
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import perfect
@@ -67,6 +69,35 @@ def test_text_is_that_of_prompts_one_by_one_where_packs_are_as_served() -> None:
     settings = replace(FLOAT64, dtype=torch.float32)
     wide = run(replace(settings, pack_tokens=192), specs)
     assert [one.tokens for one in wide] == [one.tokens for one in alone(dtype=torch.float32)]
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_text_is_the_same_where_rows_are_computed_beside_packs(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that decode when a burst arrives get a token with each pack of it, drafts or none before and behind."""
+    kinds = (GREEDY, SAMPLED, PROCESSED)
+    streams = [request(f"s{i}", prompt(i, 9 + i), 40, kind) for i, kind in enumerate(kinds)]
+    prompts = [request(f"m{i}", prompt(70 + i, 60 + i), 12, kinds[i % 3], logprobs=i % 2 or None) for i in range(5)]
+    specs = [*streams, *prompts]
+    beside: list[int] = []
+    mixed = Steps.run_mixed
+
+    def counted(steps: Steps, pack: Pack, shape: MixedPack, rows: int) -> None:
+        beside.append(rows)
+        mixed(steps, pack, shape, rows)
+
+    apart, pair = run(ALONE, specs), made_up_pair()
+    truth = {spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, apart, strict=True)}
+    settings = replace(FLOAT64, mixed=True, width=width)
+    with Rig(pair.target, pair.drafter, settings, perfect(truth) if width > 1 else None) as rig:
+        monkeypatch.setattr(Steps, "run_mixed", counted)
+        for spec in streams:
+            rig.submit(spec)
+        for _ in range(4):
+            rig.step()
+        rig.run(prompts)
+        assert len(beside) >= 4 and min(beside) >= 3, "every stream had a row beside packs"
+        done = [rig.done[spec.request_id] for spec in specs]
+    assert said(done) == said(apart)
 
 
 def test_first_tokens_of_a_burst_come_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:

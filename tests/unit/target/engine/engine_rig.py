@@ -24,7 +24,8 @@ from services.target.engine.ledger import TokenLedger
 from services.target.engine.meter import Meter
 from services.target.engine.recorder import FlightRecorder
 from services.target.engine.requests import RequestHandler
-from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth
 from tests.support.fakes_runner import FakeRunner
 

@@ -6,7 +6,8 @@ from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
 from services.target.core.plan import Plan, Progress
 from services.target.core.request import RequestSpec
-from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner
 

@@ -10,7 +10,8 @@ from services.common.request.sampling import FinishReason, SamplingParams, StopP
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.request import Request, RequestSpec
-from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.width import adaptive_policy
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner, unloaded_text
 

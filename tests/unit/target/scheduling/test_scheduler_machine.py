@@ -25,7 +25,8 @@ from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
 from services.target.core.plan import Outcome, Plan
 from services.target.core.request import Request, RequestSpec, State
-from services.target.scheduling.scheduler import Scheduler, SchedulerSettings
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import WidthPolicy
 from services.target.scheduling.width.width import adaptive_policy
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner, unloaded_text

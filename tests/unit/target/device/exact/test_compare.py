@@ -11,12 +11,14 @@ from deploy.stack import EMBEDDED
 from services.common.model.families import read_target_spec
 from services.target.device.exact.compare import Comparison
 from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, short_verify, verify
-from services.target.device.shapes import PackShape, RunnerSettings, buckets_of, packs_of
+from services.target.device.shapes import MixedPack, PackShape, RunnerSettings, buckets_of, mixed_of, packs_of
 from tests.lossless.pairs import made_up_pair
 
 REACH = 4096
 PACKS = (PackShape(1, 8), PackShape(4, 8))
 SETTINGS = RunnerSettings(slots=3, blocks=900, context_limit=REACH, widths=(1, 2, 4), buckets=(1, 2, 4), packs=PACKS)
+CHUNK = 9
+"""The sequence of which chunks are computed."""
 Fault = Callable[[Shape, int, int], bool]
 """Whether a row is wrong, by shape, sequence and row."""
 
@@ -36,19 +38,19 @@ class MadeUp:
         self.seated.append(tuple(lengths))
 
     def verify(self, shape: Shape, slots: Sequence[int], offset: int = 0) -> Tensor:
-        assert len(slots) <= shape.bucket and offset + shape.width <= 16
+        assert len(slots) <= shape.sequences and offset + shape.span <= 16
         self.steps += 1
-        rows = range(offset, offset + shape.width)
+        rows = range(offset, offset + shape.span)
         return torch.tensor([[self._prints(shape, slot, row) for row in rows] for slot in slots])
 
-    def prefill(self, pack: PackShape, start: int) -> Tensor:
+    def prefill(self, pack: Shape, start: int) -> Tensor:
         self.steps += 1
-        rows = pack.width + 1 if self.in_order else pack.rows
-        return torch.tensor([self._prints(prefill(*pack), 0, row) for row in range(rows)])
+        rows = pack.width + 1 if self.in_order else pack.bucket * pack.width
+        return torch.tensor([self._prints(pack, CHUNK, row) for row in range(rows)])
 
     def in_rounds(self, bucket: int, width: int, chunk: int, start: int) -> Tensor:
         self.steps += -(-chunk // (width if self.in_order else bucket * width))
-        return torch.tensor([self._prints(verify(bucket, width), 0, row) for row in range(chunk)])
+        return torch.tensor([self._prints(verify(bucket, width), CHUNK, row) for row in range(chunk)])
 
     def _prints(self, shape: Shape, slot: int, row: int) -> list[int]:
         return [100 * slot + row, 7 * row + self.wrong(shape, slot, row)]
@@ -104,6 +106,15 @@ def test_chunks_are_held_to_a_round_that_was_found_equal() -> None:
     assert named(MadeUp(lambda shape, slot, row: shape == verify(4, 4))) == (verify(4, 4),)
 
 
+@pytest.mark.parametrize("place", [(0, 0), (2, 0), (CHUNK, 0), (CHUNK, 15)])
+def test_rows_of_a_pack_and_those_beside_it_name_it(place: tuple[int, int]) -> None:
+    settings = replace(SETTINGS, mixed=MixedPack(PackShape(2, 8), 4))
+    shape = Shape("mixed", 2, 8, 4)
+    assert named(MadeUp(), settings) == ()
+    assert named(MadeUp(lambda one, *at: (one, at) == (shape, place)), settings) == (shape,)
+    assert (str(shape), shape.rows, shape.counts) == ("mixed 2 x 8 + 4", 20, (20, 6))
+
+
 def test_only_some_shapes_are_compared_again() -> None:
     sequences = MadeUp(lambda shape, slot, row: shape in (verify(2, 4), prefill(1, 8)))
     comparison = Comparison(sequences, every_shape(SETTINGS))
@@ -133,9 +144,10 @@ DRAFTED = (1, 4, 8, 16)
 )
 def test_a_check_takes_few_steps(slots: int, widths: tuple[int, ...], most: int) -> None:
     """A step of Qwen3-4B takes some 3 ms on an H200, and one of 128 sequences some 10."""
+    packs, buckets = packs_of(4096 if slots > 32 else 2048, SPEC, torch.device("cuda")), buckets_of(slots)
     settings = RunnerSettings(
-        slots=slots, blocks=9999, context_limit=32768, widths=widths, buckets=buckets_of(slots),
-        packs=packs_of(4096 if slots > 32 else 2048, SPEC, torch.device("cuda")),
+        slots=slots, blocks=9999, context_limit=32768, widths=widths, buckets=buckets, packs=packs,
+        mixed=mixed_of(packs, buckets[-1], SPEC, torch.device("cuda")),
     )  # fmt: skip
     sequences = MadeUp(seats=slots, reach=32768)
     assert named(sequences, settings) == ()

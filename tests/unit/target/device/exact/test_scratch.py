@@ -75,6 +75,37 @@ def hybrid() -> Iterator[Rig]:
         yield made
 
 
+MIXED = replace(SETTINGS, pack_tokens=64, mixed=True)
+
+
+def test_a_pack_with_rows_beside_it_passes_and_nothing_remains_of_the_check() -> None:
+    pair = made_up_pair()
+    with Rig(pair.target, pair.drafter, MIXED) as made:
+        before = state(made)
+        assert checked(made) == []
+        assert all(torch.equal(now, then) for now, then in zip(state(made), before, strict=True))
+        steps, captures = CapturedSteps(made.runner.pool, made.runner.steps), made.runner.graphs().captures
+        assert str(steps.shapes[-1]) == "mixed 3 x 16 + 2"
+        steps.renew([steps.shapes[-1]])
+        assert made.runner.graphs().captures == captures + 1
+
+
+@pytest.mark.parametrize("row", [0, 40, 48, 49])
+def test_a_wrong_row_of_a_pack_or_beside_it_is_found(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows 48 and 49 lie beside the pack."""
+    write, pair = DflashContext.write, made_up_pair()
+
+    def spoilt(context: DflashContext, features_TF: Tensor, *rest: Any) -> None:
+        if len(features_TF) == 50:
+            features_TF = features_TF.clone()
+            features_TF[row] += 0.1
+        write(context, features_TF, *rest)
+
+    with Rig(pair.target, pair.drafter, MIXED) as made:
+        monkeypatch.setattr(DflashContext, "write", spoilt)
+        assert checked(made) == ["mixed 3 x 16 + 2"]
+
+
 def test_a_hybrid_passes_and_nothing_remains_of_the_check(hybrid: Rig) -> None:
     before = [*state(hybrid), *hybrid.runner.pool.states.tensors[1:]]
     for states in before[-3:-1]:
