@@ -24,6 +24,7 @@ from services.target.build_device import Worker, build_worker
 from services.target.build_services import Services, build_services
 from services.target.drain import DrainParts, drain
 from services.target.engine.watch import keep_health
+from services.target.sessions.launched import post
 from services.target.sessions.service import TargetService
 from services.target.settings import TargetSettings
 
@@ -144,7 +145,7 @@ class TargetApp:
 
     def _build(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> Services:
         def on_loop(call: Callable[..., None]) -> Callable[..., None]:
-            return lambda *values: _post(loop, call, *values)
+            return lambda *values: post(loop, call, *values)
 
         return build_services(self._settings, worker, self._metrics, self._side_folder(), on_loop, on_loop(self._fail))
 
@@ -161,9 +162,3 @@ class TargetApp:
             self._services.sessions.close_all()
         if self.fatal is not None and not self.fatal.done():
             self.fatal.set_exception(error)
-
-
-def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: object) -> None:
-    """Runs a call on the loop; does nothing once the loop has ended."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(call, *values)

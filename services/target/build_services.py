@@ -11,15 +11,17 @@ from services.common.serving import tracing
 from services.common.serving.tls import Peers, TlsFiles
 from services.target.build_device import Worker
 from services.target.core.commands import Command, Inbox
+from services.target.core.launching import Launching
 from services.target.core.sync_points import SyncPoints
 from services.target.describe import Describer
 from services.target.drafting.attacher import Attacher, AttacherSettings
 from services.target.drafting.offer import Offers, make_offers
 from services.target.engine.emit import Emitter
-from services.target.engine.engine import Engine, EngineParts
+from services.target.engine.engine import Engine
 from services.target.engine.idempotency import KeyStore
 from services.target.engine.ledger import TokenLedger
 from services.target.engine.meter import Meter
+from services.target.engine.parts import EngineParts
 from services.target.engine.recorder import FlightRecorder
 from services.target.engine.requests import RequestHandler
 from services.target.engine.spans import Spans
@@ -86,7 +88,8 @@ def build_services(
     sessions = Sessions(inbox.put, settings.outbox_frames)
     recorder = FlightRecorder()
     tracer = tracing.tracer("target")
-    engine = _engine(worker, metrics, recorder, on_loop(sessions.deliver), Spans(tracer))
+    launching = Launching()
+    engine = _engine(worker, metrics, recorder, on_loop(sessions.deliver), Spans(tracer), launching)
     offers, attacher = _attacher(settings, worker, folder, inbox.put, metrics.handoff_seconds.observe, failed)
     describer = Describer(pair_id=settings.pair_id, worker=worker, engine=engine, recorder=recorder, attacher=attacher)
     service = ServiceParts(
@@ -100,6 +103,7 @@ def build_services(
         pair_id=settings.pair_id,
         default_max_tokens=settings.default_max_tokens,
         max_request_s=settings.max_request_s,
+        launching=launching,
     )
     return Services(
         worker=worker,
@@ -117,7 +121,12 @@ def build_services(
 
 
 def _engine(
-    worker: Worker, metrics: TargetMetrics, recorder: FlightRecorder, deliver: Callable[..., None], spans: Spans
+    worker: Worker,
+    metrics: TargetMetrics,
+    recorder: FlightRecorder,
+    deliver: Callable[..., None],
+    spans: Spans,
+    launching: Launching,
 ) -> Engine:
     ledger = TokenLedger()
     emitter, meter = Emitter(ledger), Meter(metrics, ledger, worker.pool, spans)
@@ -130,6 +139,7 @@ def _engine(
         recorder=recorder,
         deliver=deliver,
         points=SyncPoints.from_environment(),
+        launching=launching,
     )
     return Engine(parts)
 

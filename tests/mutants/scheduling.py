@@ -33,10 +33,24 @@ SCHEDULING = (
     ),
     Mutant(
         "a-burst-takes-a-chunk-where-rows-decode",
-        "services.target.scheduling.scheduler",
-        "beside=bool(rows) and not burst",
-        "beside=bool(rows)",
+        "services.target.scheduling.settings",
+        "self.pack_tokens if burst or not rows else 0",
+        "self.pack_tokens if not rows else 0",
         f"{_BURSTS}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
+    ),
+    Mutant(
+        "rows-beside-a-pack-take-the-places-of-prompts",
+        "services.target.device.prefill",
+        "first + row if row < beside else nowhere",
+        "row if row < beside else nowhere",
+        "tests/unit/target/device/test_runner_packs.py",
+    ),
+    Mutant(
+        "frames-wait-while-a-round-lands",
+        "services.target.engine.engine",
+        "        self._parts.launching.end()\n",
+        "",
+        "tests/unit/target/engine/test_engine_ahead.py",
     ),
     Mutant(
         "hit-covers-the-whole-prompt",

@@ -7,45 +7,22 @@ commands, which it obeys between rounds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from operator import attrgetter
-from time import monotonic, perf_counter
+from time import perf_counter
 
 from services.common.request.errors import Code, PacelineError, Reason
 from services.target.core.commands import Attach, Command, Detach
 from services.target.core.drafts import Drafts, NoDrafts
 from services.target.core.messages import End, RoundNews, Update
-from services.target.core.round import NO_ROUND, Round, RoundRunner
-from services.target.core.sync_points import SyncPoints
-from services.target.engine.emit import Emitter, totals
-from services.target.engine.meter import Meter
-from services.target.engine.recorder import FlightRecorder, RoundEntry
-from services.target.engine.requests import RequestHandler
-from services.target.scheduling.scheduler import Scheduler
+from services.target.core.round import NO_ROUND, Round
+from services.target.engine.emit import totals
+from services.target.engine.parts import EngineDeadError, EngineParts
+from services.target.engine.recorder import RoundEntry
 
 _LOG = logging.getLogger(__name__)
 _MOST_FAILED_ROUNDS, _HEARTBEAT_S = 3, 0.5
 _DRAFTED = attrgetter("drafted")
-
-
-class EngineDeadError(RuntimeError):
-    """The device is lost, or rounds keep failing. The process must end, so that its requests move to another target."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineParts:
-    """What an engine works with; ``deliver`` takes the news of each round and must not block."""
-
-    scheduler: Scheduler
-    runner: RoundRunner
-    emitter: Emitter
-    requests: RequestHandler
-    meter: Meter
-    recorder: FlightRecorder
-    deliver: Callable[[RoundNews], object]
-    points: SyncPoints = field(default_factory=SyncPoints)
-    clock: Callable[[], float] = monotonic
 
 
 class Engine:
@@ -92,6 +69,8 @@ class Engine:
             EngineDeadError: The device is lost, or several rounds failed in a row.
         """
         now = self._parts.clock()
+        if self._parts.runner.look_ahead:
+            self._parts.launching.begin()
         for command in commands:
             self._obey(command, now)
         self._parts.requests.expire(now)
@@ -126,6 +105,7 @@ class Engine:
         busy, round_ = not self._in_flight.over, self._plan()
         self._draft(round_)
         self._verify(round_)
+        self._parts.launching.end()
         before, self._in_flight = self._in_flight, round_
         self._commit(before)
         self._emit(before)

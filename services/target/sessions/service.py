@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -18,7 +18,9 @@ from services.common.request.errors import Code, PacelineError, Reason, invalid_
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.callers import Callers
 from services.target.core.commands import Cancel, CheckKey, Command, Refuse, Start
+from services.target.core.launching import Launching
 from services.target.sessions.convert import MAX_REQUEST_ID_BYTES, frame_to_pb, numerics_to_pb, start_from_pb
+from services.target.sessions.launched import launched
 from services.target.sessions.served_model import FEATURES, ServedModel
 from services.target.sessions.session import GatewaySession, SlowGatewayError
 from services.target.sessions.sessions import Sessions
@@ -30,7 +32,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """What the service works with; ``submit`` reaches the engine, ``describe`` and ``load`` gather its state."""
+    """What the service works with; ``submit`` reaches the engine, ``describe`` and ``load`` gather its state.
+
+    While a round is ``launching``, frames wait.
+    """
 
     sessions: Sessions
     submit: Callable[[Command], None]
@@ -42,6 +47,7 @@ class ServiceParts:
     pair_id: str
     default_max_tokens: int
     max_request_s: float
+    launching: Launching = field(default_factory=Launching)
 
 
 class TargetService(rpc.TargetServiceServicer):
@@ -79,6 +85,7 @@ class TargetService(rpc.TargetServiceServicer):
         try:
             yield self._welcome()
             async for frame in session.frames():
+                await launched(self._parts.launching)
                 yield frame_to_pb(frame)
             _raise_failure(reader)
         except SlowGatewayError as slow:
@@ -120,6 +127,7 @@ class TargetService(rpc.TargetServiceServicer):
         """Passes the gateway's frames to the engine; their end ends the session."""
         try:
             async for frame in frames:
+                await launched(self._parts.launching)
                 self._take(session, frame)
         finally:
             session.close()

@@ -13,15 +13,17 @@ from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.core.commands import Cancel, Command, Start
 from services.target.core.drafts import NoDrafts
+from services.target.core.launching import Launching
 from services.target.core.messages import End, RoundNews
 from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
 from services.target.core.sync_points import SyncPoints
 from services.target.engine.emit import Emitter
-from services.target.engine.engine import Engine, EngineParts
+from services.target.engine.engine import Engine
 from services.target.engine.idempotency import KeyStore
 from services.target.engine.ledger import TokenLedger
 from services.target.engine.meter import Meter
+from services.target.engine.parts import EngineParts
 from services.target.engine.recorder import FlightRecorder
 from services.target.engine.requests import RequestHandler
 from services.target.scheduling.scheduler import Scheduler
@@ -117,6 +119,7 @@ def rig(
     max_waiting: int = 64,
     deliver: Callable[[RoundNews], object] | None = None,
     real_time: bool = False,
+    launching: Launching | None = None,
 ) -> Rig:
     """Builds an engine with a pool of ``blocks`` blocks of 4 tokens."""
     runner = runner or FakeRunner()
@@ -146,6 +149,7 @@ def rig(
             recorder=recorder,
             deliver=deliver or news.append,
             points=SyncPoints(specification),
+            launching=launching or Launching(),
             clock=monotonic if real_time else lambda: clock[0],
         )
     )

@@ -11,7 +11,7 @@ from services.common.request.sampling import FinishReason, SpeculationParams, St
 from services.common.serving.logs import JsonFormatter
 from services.target.core.commands import Attach, CloseSession, Detach, Drain, MoveAll
 from services.target.core.plan import Plan
-from services.target.engine.engine import EngineDeadError
+from services.target.engine.parts import EngineDeadError
 from tests.support.fakes_runner import FakeRunner, expected_output
 from tests.support.metrics import value_of
 from tests.unit.target.core.specs import prompt, request

@@ -6,6 +6,7 @@ import random
 
 from services.common.request.sampling import FinishReason
 from services.target.core.commands import Attach, Command, Detach
+from services.target.core.launching import Launching
 from services.target.core.plan import Plan
 from tests.support.fakes_runner import FakeRunner, expected_output
 from tests.unit.target.core.specs import prompt, request
@@ -34,6 +35,19 @@ def test_a_round_lands_while_the_next_one_runs() -> None:
     assert it.tokens[1, "a"] == expected_output(one, VOCAB, 8)
     assert not it.runner.in_flight
     assert it.reconciles()
+
+
+def test_a_launch_lasts_until_the_round_is_launched_and_not_while_one_lands() -> None:
+    launching, seen = Launching(), list[tuple[str, bool]]()
+    runner = FakeRunner(
+        look_ahead=1,
+        before_execute=lambda plan: seen.append(("launch", launching.lasts)),
+        before_land=lambda plan: seen.append(("land", launching.lasts)),
+    )
+    it = rig(width=1, runner=runner, launching=launching, real_time=True)
+    it.run(it.start(request("a", prompt(1, 9, VOCAB), 4)))
+    assert set(seen) == {("launch", True), ("land", False)}
+    assert not launching.lasts
 
 
 def test_seats_change_hands_while_a_round_runs() -> None:

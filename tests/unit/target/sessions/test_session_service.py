@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from services.common.pb.paceline.v1 import types_pb2 as types
 from services.common.serving.channel import connect
 from services.common.serving.server import Listeners, Server
 from services.target.core.commands import Inbox
+from services.target.core.launching import LAUNCH_S, Launching
 from services.target.drain import DrainParts, drain
 from services.target.engine.thread import EngineThread
 from services.target.sessions.convert import start_from_pb
+from services.target.sessions.launched import launched
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.service import ServiceParts, TargetService
 from services.target.sessions.sessions import Sessions
@@ -44,6 +47,7 @@ class Target:
     thread: EngineThread
     sessions: Sessions
     server: Server
+    launching: Launching
 
     def output(self, frame: pb.Start, tokens: int) -> list[int]:
         return expected_output(start_from_pb(frame, MODEL.bounds, 16, 60.0, 0.0), VOCAB, tokens)
@@ -52,7 +56,7 @@ class Target:
 @pytest.fixture
 async def target(request: pytest.FixtureRequest) -> AsyncIterator[Target]:
     loop = asyncio.get_running_loop()
-    inbox = Inbox()
+    inbox, launching = Inbox(), Launching(lambda: 0.0)
     sessions = Sessions(inbox.put, getattr(request, "param", 1024))
     it = rig(deliver=lambda news: loop.call_soon_threadsafe(sessions.deliver, news), real_time=True)
     service = TargetService()
@@ -74,12 +78,13 @@ async def target(request: pytest.FixtureRequest) -> AsyncIterator[Target]:
         pair_id="pair-7",
         default_max_tokens=16,
         max_request_s=60.0,
+        launching=launching,
     )
     bound = await server.start()
     service.open(parts)
     thread = EngineThread(it.engine, inbox, lambda error: None)
     thread.start()
-    yield Target(bound.grpc, it, thread, sessions, server)
+    yield Target(bound.grpc, it, thread, sessions, server, launching)
     sessions.close_all()
     await server.stop(1.0)
     await asyncio.to_thread(thread.stop)
@@ -94,6 +99,31 @@ async def test_welcome_tells_pair_model_and_load(target: Target) -> None:
         told = client.welcome.numerics
         assert (told.digest, told.release, told.device) == (NUMERICS.digest, "1.2.3", "a CPU")
         assert (dict(told.libraries), told.dtype) == ({"torch": "2"}, "float32")
+
+
+async def test_frames_wait_while_a_round_is_launched_and_never_long(target: Target) -> None:
+    """By a clock that stands still a launch never grows old: frames go on after a while all the same."""
+    async with SessionClient(target.address) as client:
+        began = time.monotonic()
+        target.launching.begin()
+        first = await client.start(start("a", prompt(1, 6, VOCAB), 4))
+        await asyncio.sleep(LAUNCH_S / 3)
+        assert not first.tokens, "the loop leaves the interpreter to the engine"
+        await first.ended()
+        assert time.monotonic() - began >= 2 * LAUNCH_S, "the start waited, and so did what came of it"
+        target.launching.end()
+        assert (await (await client.start(start("b", prompt(2, 6, VOCAB), 4))).ended()).usage.completion_tokens == 4
+
+
+async def test_a_frame_goes_on_at_the_end_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.target.sessions.launched.LAUNCH_S", 30.0)
+    launching = Launching(lambda: 0.0)
+    launching.begin()
+    waits = asyncio.create_task(launched(launching))
+    await asyncio.sleep(0.02)
+    assert not waits.done()
+    threading.Thread(target=launching.end).start()
+    await asyncio.wait_for(waits, 5.0)
 
 
 async def test_requests_of_a_session_share_frames_and_arrive_whole(target: Target) -> None:
