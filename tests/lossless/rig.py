@@ -28,7 +28,7 @@ from services.target.device.shapes import MixedPack, PackShape, RunnerSettings, 
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler
-from services.target.scheduling.settings import SchedulerSettings
+from services.target.scheduling.settings import PAUSE_S, SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth
 
 GENERATION = 7
@@ -230,7 +230,7 @@ def _scheduler(settings: RigSettings, shapes: RunnerSettings, pool: BlockPool, c
         buckets=settings.buckets,
         chunk_tokens=settings.pack_tokens,
         mixed_tokens=shapes.mixed.pack.rows if shapes.mixed else 0,
-        pause_s=0.0 if settings.mixed else 0.15,
+        pause_s=0.0 if settings.mixed else PAUSE_S,
         segment=shapes.segment,
         preemption=settings.preemption,
         look_ahead=settings.look_ahead,

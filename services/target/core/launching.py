@@ -16,20 +16,21 @@ LAUNCH_S = 0.01
 
 
 class Launching:
-    """Begun and ended by the engine's thread, awaited by the event loop's."""
+    """Begun and ended by the engine's thread, awaited by the event loop's; `begun` costs no call to read."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Starts with no launch."""
         self._clock, self._since = clock, -inf
+        self.begun = False
         self._waiting: list[Callable[[], object]] = []
 
     def begin(self) -> None:
         """A round is about to be planned and launched."""
-        self._since = self._clock()
+        self._since, self.begun = self._clock(), True
 
     def end(self) -> None:
         """It is launched, or there is none; calls all that waited."""
-        self._since = -inf
+        self._since, self.begun = -inf, False
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()

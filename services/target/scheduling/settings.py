@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from services.target.scheduling.waiting import AGEING_S
 
+PAUSE_S = 0.15
+"""Seconds for which rows that decode may wait for the prompts of a burst."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
@@ -22,7 +25,7 @@ class SchedulerSettings:
     pack_tokens: int = 0
     mixed_tokens: int = 0
     segment: int = 1
-    pause_s: float = 0.15
+    pause_s: float = PAUSE_S
     burst_rows: int = 64
     max_waiting: int = 1024
     max_queued_tokens: int = 1 << 20

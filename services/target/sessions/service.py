@@ -78,14 +78,15 @@ class TargetService(rpc.TargetServiceServicer):
         """
         hello = await _hello(request_iterator)
         self._callers.check(context, hello.secret)
-        session = self._parts.sessions.open(hello.gateway_id)
+        session, launching = self._parts.sessions.open(hello.gateway_id), self._parts.launching
         reader = asyncio.create_task(self._read(session, request_iterator))
         ended: Any = lambda _: self._leave(session, reader)  # noqa: E731 - grpc-stubs want a class here
         context.add_done_callback(ended)
         try:
             yield self._welcome()
             async for frame in session.frames():
-                await launched(self._parts.launching)
+                if launching.begun:
+                    await launched(launching)
                 yield frame_to_pb(frame)
             _raise_failure(reader)
         except SlowGatewayError as slow:
@@ -125,9 +126,11 @@ class TargetService(rpc.TargetServiceServicer):
 
     async def _read(self, session: GatewaySession, frames: AsyncIterator[pb.SessionRequest]) -> None:
         """Passes the gateway's frames to the engine; their end ends the session."""
+        launching = self._parts.launching
         try:
             async for frame in frames:
-                await launched(self._parts.launching)
+                if launching.begun:
+                    await launched(launching)
                 self._take(session, frame)
         finally:
             session.close()

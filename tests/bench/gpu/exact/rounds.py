@@ -40,15 +40,19 @@ class Plan:
 
     @property
     def cells(self) -> list[Cell]:
-        """Every pair of values at least once."""
+        """Every pair of values at least once; on a GPU also rows beside the packs of a burst."""
         switch = (False, True)
         found = pairwise({
             "width": self.rig.widths, "requests": tuple(self.loads), "chunk": self.chunks, "hit": switch,
             "preemption": switch, "ahead": switch,
         })  # fmt: skip
-        return [
+        cells = [
             Cell(one["width"], one["requests"], one["chunk"], *(bool(one[name]) for name in FLAGS)) for one in found
         ]
+        if self.rig.device != "cuda":
+            return cells
+        most, chunk = max(self.loads), self.chunks[-1]
+        return [*cells, Cell(1, most, chunk, mixed=True), Cell(8, most, chunk, ahead=True, mixed=True)]
 
     @property
     def most(self) -> int:
@@ -166,6 +170,7 @@ class Comparison:
             "accepted": (counts.accepted > 0) == (cell.width > 1),
             "hit tokens": (counts.hit_tokens > 0) == cell.hit,
             "preempted": (counts.preempted > 0) == cell.preemption,
+            "rows beside packs": counts.mixed > 0 or not cell.mixed,
         }
         return ", ".join(name for name, right in checks.items() if not right)
 
@@ -192,7 +197,7 @@ class Comparison:
 
 def named(cell: Cell) -> str:
     """A cell in words."""
-    flags = [name for name in FLAGS if getattr(cell, name)]
+    flags = [name for name in (*FLAGS, "mixed") if getattr(cell, name)]
     return ", ".join([f"width {cell.width}", f"{cell.requests} at once", f"chunks of {cell.chunk}", *flags])
 
 

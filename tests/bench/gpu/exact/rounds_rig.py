@@ -21,8 +21,9 @@ from services.target.core.drafts import NoDrafts
 from services.target.core.plan import Commit, Plan
 from services.target.core.request import Request, RequestSpec, State
 from services.target.core.round import RoundOutput
+from services.target.device.packing import mixed, packed
 from services.target.scheduling.scheduler import Scheduler
-from services.target.scheduling.settings import SchedulerSettings
+from services.target.scheduling.settings import PAUSE_S, SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth
 from services.target.settings import TargetSettings
 from tests.bench.gpu.exact.loads import Text
@@ -51,7 +52,10 @@ class RigShape:
 
 @dataclass(frozen=True)
 class Cell:
-    """How requests are run: `requests` at once, every round `width` wide; `hit` and `preemption` as `Rounds` says."""
+    """How requests are run: `requests` at once, every round `width` wide; `hit` and `preemption` as `Rounds` says.
+
+    With `mixed` rows of a burst never pause, and are computed beside its prompts.
+    """
 
     width: int
     requests: int
@@ -59,6 +63,7 @@ class Cell:
     hit: bool = False
     preemption: bool = False
     ahead: bool = False
+    mixed: bool = False
 
 
 @dataclass
@@ -70,6 +75,7 @@ class Counts:
     drafted: int = 0
     hit_tokens: int = 0
     preempted: int = 0
+    mixed: int = 0
 
 
 class DirectDrafts(NoDrafts):
@@ -169,6 +175,8 @@ class Rounds:
             segment=settings.segment,
             max_waiting=1 << 20,
             max_queued_tokens=1 << 40,
+            mixed_tokens=settings.mixed.pack.rows if cell.mixed and settings.mixed else 0,
+            pause_s=0.0 if cell.mixed else PAUSE_S,
             look_ahead=int(cell.ahead),
             preemption=cell.preemption,
         )
@@ -219,7 +227,14 @@ class Rounds:
             self._drafts.draft(plan)
         self.number = plan.number
         self.counts.rounds += 1
+        self.counts.mixed += self._beside(plan)
         return runner.launch(plan, drafted=plan.speculative)
+
+    def _beside(self, plan: Plan) -> bool:
+        """Whether the runner computes a plan's rows beside its prompts."""
+        settings = self.worker.runner.pool.settings
+        alone = not plan.rows or plan.width > 1
+        return not alone and mixed(packed(plan.chunks, settings.packs), settings.mixed) is not None
 
     def _note(self, commit: Commit) -> None:
         for progress in commit.progress:
