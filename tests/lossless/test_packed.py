@@ -26,11 +26,12 @@ def requests(count: int) -> list[RequestSpec]:
 
 
 @pytest.mark.timeout(600)
-def test_a_burst_says_what_its_prompts_say_alone(full: bool) -> None:
+@pytest.mark.parametrize("mixed", [False, True], ids=["rows apart", "rows beside packs"])
+def test_a_burst_says_what_its_prompts_say_alone(full: bool, mixed: bool) -> None:
     """With drafts in both, in packs of two to four prompts; no score of these prompts is near another."""
     specs, target, drafter = requests(ALL if full else REQUESTS), EMBEDDED / "target", EMBEDDED / "drafter"
     for dtype in (torch.float32, torch.float64) if full else (torch.float32,):
-        with Rig(target, drafter, replace(SETTINGS, dtype=dtype), dflash(drafter)) as rig:
+        with Rig(target, drafter, replace(SETTINGS, dtype=dtype, mixed=mixed), dflash(drafter)) as rig:
             together = [done.tokens for done in rig.run(specs)]
             alone = [rig.run([replace(spec, request_id=f"{spec.request_id}-alone")])[0].tokens for spec in specs]
         assert together == alone
