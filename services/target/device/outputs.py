@@ -50,6 +50,8 @@ class RoundOutput:
         self._left: tuple[Rows, RoundResult, Tensor] | None = None
         self._wait: Callable[[torch.cuda.Event | None], None] = lambda done: None
         self._fetched = False
+        self.decodes = False
+        """Whether rows decode in the round, beside prompts or behind them."""
         self.done: torch.cuda.Event | None = None
         """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
         self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0
@@ -64,7 +66,7 @@ class RoundOutput:
 
     def leave(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
         """Notes results that stay on the device until `fetch`."""
-        self._left = rows, result, logits_BWV
+        self._left, self.decodes = (rows, result, logits_BWV), True
 
     def launched(self, launch_us: int, wait: Callable[[torch.cuda.Event | None], None]) -> None:
         """Notes that the round is enqueued; `wait` takes the mark and returns once the device has passed it."""
@@ -93,7 +95,7 @@ class RoundOutput:
         waited = perf_counter()
         outcomes = tuple([outcome for copies in self._copies for outcome in _outcomes(copies)])
         self.verify_us += micros(start, waited)
-        if self._left is None:  # no rows were verified: the wait was for prompts
+        if not self.decodes:  # the wait was for prompts
             self.prefill_us, self.verify_us = self.prefill_us + self.verify_us, 0
         self.host_us = micros(waited)
         return outcomes

@@ -180,7 +180,7 @@ class Runner:
         ended = tuple(chunk.slot for chunk in plan.chunks if chunk.last)
         packs, shape = packed(plan.chunks, self._settings.packs), self._settings.mixed
         if plan.rows and plan.width == 1 and shape and (pack := mixed(packs, shape)):
-            self._mixed = plan.number
+            self._mixed, self._next.decodes = plan.number, True
             self.steps.run_mixed(pack, shape, len(plan.rows))
             self._publisher.forget()
             self._first_tokens((*ended, *plan.rows))

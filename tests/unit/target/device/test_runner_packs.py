@@ -14,7 +14,9 @@ from services.common.model.rows import Rows
 from services.common.pair import attach
 from services.common.request.sampling import FinishReason
 from services.target.cache.manager import KVCacheManager
+from services.target.core.plan import Outcome
 from services.target.core.request import Request, RequestSpec, State
+from services.target.device.outputs import RoundOutput
 from services.target.device.packing import Pack
 from services.target.device.runner import Runner
 from services.target.device.shapes import MixedPack
@@ -98,6 +100,25 @@ def test_text_is_the_same_where_rows_are_computed_beside_packs(width: int, monke
         assert len(beside) >= 4 and min(beside) >= 3, "every stream had a row beside packs"
         done = [rig.done[spec.request_id] for spec in specs]
     assert said(done) == said(apart)
+
+
+def test_the_time_of_rows_beside_a_pack_counts_as_that_of_a_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of prompts alone have none."""
+    seen, land, pair = set[tuple[bool, bool]](), RoundOutput.land, made_up_pair()
+
+    def noted(output: RoundOutput) -> tuple[Outcome, ...]:
+        outcomes = land(output)
+        seen.add((output.decodes, output.verify_us > 0))
+        return outcomes
+
+    monkeypatch.setattr("services.target.device.outputs.micros", lambda *_: 5)
+    monkeypatch.setattr(RoundOutput, "land", noted)
+    with Rig(pair.target, pair.drafter, replace(FLOAT64, mixed=True)) as rig:
+        for index in range(5):
+            rig.submit(request(f"t{index}", prompt(index, 60), 12))
+        for _ in range(4):
+            rig.step()
+    assert seen == {(False, False), (True, True)}
 
 
 def test_first_tokens_of_a_burst_come_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
