@@ -34,7 +34,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ServiceParts:
     """What the service works with; ``submit`` reaches the engine, ``describe`` and ``load`` gather its state.
 
-    While a round is ``launching``, frames wait.
+    While a round is ``launching``, a gateway's frames wait, and large ones to it.
     """
 
     sessions: Sessions
@@ -85,7 +85,7 @@ class TargetService(rpc.TargetServiceServicer):
         try:
             yield self._welcome()
             async for frame in session.frames():
-                if launching.begun:
+                if launching.begun and frame.large:
                     await launched(launching)
                 yield frame_to_pb(frame)
             _raise_failure(reader)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from services.target.core.load import Load
 from services.target.core.messages import Update
 
+_FEW_UPDATES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class RoundFrame:
@@ -20,12 +22,18 @@ class RoundFrame:
     speculating: bool
     updates: tuple[Update, ...] = ()
 
+    @property
+    def large(self) -> bool:
+        """Whether to make bytes of it takes long enough to disturb a launch."""
+        return len(self.updates) > _FEW_UPDATES
+
 
 @dataclass(frozen=True, slots=True)
 class GoAwayFrame:
     """The target will end; requests that still run after ``grace_s`` seconds are moved."""
 
     grace_s: float
+    large: bool = False
 
 
 Frame = RoundFrame | GoAwayFrame
