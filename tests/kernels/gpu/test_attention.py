@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import kernel, plan_context, plan_span
+from services.common.kernels.span_attention import attend_span, kernel, plan_context, plan_span
 from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
 
 BLOCK_SIZE, BLOCKS, COLUMNS = 4, 40, 12
@@ -59,6 +59,26 @@ def test_causal_span(width: int, heads: int, kv_heads: int, size: int, dtype: to
         for offset in range(width):
             keys, values = dense(kv, table, row, length + offset + 1)
             close(out[row, offset], softmax_attention(q[row, offset], keys, values).to(dtype))
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_results_of_two_spans_lie_behind_one_another(by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.common.kernels.span_attention.on_kernel", lambda tensor: by_kernel)
+    spans, alone = [], []
+    table = tables(LENGTHS, 5)
+    kv = poisoned_kv(1, 16, table, [length + 5 for length in LENGTHS], torch.float32)
+    for width in (5, 1):
+        span = plan_span(table, torch.tensor(LENGTHS, device=DEVICE), width, BLOCK_SIZE)
+        q_BWHD = randn(len(LENGTHS), width, 2, 16, seed=width)
+        spans.append((q_BWHD, span))
+        alone.append(attend_span(q_BWHD, kv, span).clone())
+    together_TF = torch.zeros(sum(out.shape[0] * out.shape[1] for out in alone), 32, device=DEVICE)
+    rooms = together_TF.split([out.shape[0] * out.shape[1] for out in alone])
+    for (q_BWHD, span), room_TF, out in zip(spans, rooms, alone, strict=True):
+        attend_span(q_BWHD, kv, span, room_TF.view(out.shape))
+    # The last sequence is a pad row, which attends to what nobody has written.
+    for room_TF, out in zip(rooms, alone, strict=True):
+        assert torch.equal(room_TF.view(out.shape)[:-1], out[:-1])
 
 
 @pytest.mark.parametrize("width", [2, 9])
