@@ -1,9 +1,9 @@
 """A target whose benchmark client pins the width of a run and changes the acceptance between runs: one start for all.
 
-`python -m tests.bench.gpu.pinned` is `python -m services.target` but for two things. While a request that decodes has a
-longest draft of its own, every round has the width of the longest of these; the adaptive policy, which would choose
-freely below it, neither chooses nor learns then. And the rates of synthetic acceptance are read again, from the file
-named in the environment, whenever a request begins to decode.
+`python -m tests.bench.gpu.pinned` is `python -m services.target` but for three things. While a request that decodes has
+a longest draft of its own, every round has the width of the longest of these; the adaptive policy, which would choose
+freely below it, neither chooses nor learns then. The rates of synthetic acceptance are read again, from the file named
+in the environment, whenever a request begins to decode. And rounds may be written down (`timeline.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -19,8 +20,10 @@ import torch
 
 from services.target.__main__ import main as target_main
 from services.target.device.synthetic import SyntheticAcceptance
+from services.target.engine.recorder import FlightRecorder
 from services.target.scheduling.width.policy import WidthPolicy
 from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
+from tests.bench.gpu import timeline
 from tests.bench.gpu.shapes import rates_of
 
 VARIABLE = "BENCH_SCHEDULE"
@@ -117,9 +120,12 @@ def main() -> int:
     def pinned(widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> WidthPolicy:
         return PinnedWidth(adaptive_policy(widths, buckets, micros), schedule)
 
+    rounds = os.environ.get(timeline.VARIABLE)
+    recorder = partial(timeline.NotedRounds, Path(rounds)) if rounds else FlightRecorder
     with (
         mock.patch("services.target.build_device.adaptive_policy", pinned),
         mock.patch("services.target.device.verify.SyntheticAcceptance", schedule.make),
+        mock.patch("services.target.build_services.FlightRecorder", recorder),
     ):
         return target_main()
 
