@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from services.target.core.messages import Update
 from services.target.drain import DrainParts, drain
 from services.target.engine.thread import EngineThread
 from services.target.sessions.convert import start_from_pb
-from services.target.sessions.launched import launched
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.service import ServiceParts, TargetService
 from services.target.sessions.session import RoundFrame
@@ -140,17 +138,6 @@ async def came(client: SessionClient, number: int) -> None:
     async with asyncio.timeout(10.0):
         while number not in [each.number for each in client.rounds]:
             await asyncio.sleep(1e-3)
-
-
-async def test_a_frame_goes_on_at_the_end_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.target.sessions.launched.LAUNCH_S", 30.0)
-    launching = Launching(lambda: 0.0)
-    launching.begin()
-    waits = asyncio.create_task(launched(launching))
-    await asyncio.sleep(0.02)
-    assert not waits.done()
-    threading.Thread(target=launching.end).start()
-    await asyncio.wait_for(waits, 5.0)
 
 
 async def test_requests_of_a_session_share_frames_and_arrive_whole(target: Target) -> None:
