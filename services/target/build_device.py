@@ -239,7 +239,7 @@ def _scheduler(
         buckets=shapes.buckets,
         chunk_tokens=settings.chunk_tokens,
         pack_tokens=max(pack.rows for pack in shapes.packs),
-        mixed_tokens=shapes.mixed.pack.rows if shapes.mixed else 0,
+        mixed_tokens=shapes.mixed.tokens if shapes.mixed else 0,
         segment=shapes.segment,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.queued_tokens,

@@ -16,7 +16,6 @@ from services.target.core.plan import Plan
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.packing import Pack, packed
-from services.target.device.shapes import MixedPack
 from services.target.device.steps import Steps
 from tests.gpu.workers import tiny_worker
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED
@@ -121,13 +120,13 @@ def test_text_is_that_of_prompts_one_by_one_where_rows_are_computed_beside_packs
 ) -> None:
     """By a clock on which no row pauses."""
     beside: list[int] = []
-    mixed = Steps.run_mixed
+    prefill = Steps.run_prefill
 
-    def counted(steps: Steps, pack: Pack, shape: MixedPack, rows: int) -> None:
-        beside.append(rows)
-        mixed(steps, pack, shape, rows)
+    def counted(steps: Steps, pack: Pack, rows: int = 0) -> None:
+        beside.extend([rows] * (rows > 0))
+        prefill(steps, pack, rows)
 
-    monkeypatch.setattr(Steps, "run_mixed", counted)
+    monkeypatch.setattr(Steps, "run_prefill", counted)
     together, alone = Course(worker).run(burst(LONG), 1.0), Course(worker)
     assert len(beside) >= 2 and min(beside) >= 3
     for spec in burst(LONG):

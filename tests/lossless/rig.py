@@ -24,7 +24,7 @@ from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.publish import arena_spec
 from services.target.device.runner import Runner
-from services.target.device.shapes import MixedPack, PackShape, RunnerSettings, WholePack
+from services.target.device.shapes import PackShape, RunnerSettings, WholePack
 from services.target.drafting.handoff.build import build_handoff
 from services.target.drafting.handoff.protocol import Handoff
 from services.target.scheduling.scheduler import Scheduler
@@ -213,9 +213,8 @@ def _packs(most: int, recurrent: bool) -> tuple[PackShape, ...]:
     return tuple(PackShape(count, 16) for count in range(1, most // 16 + 1))
 
 
-def _mixed(settings: RigSettings) -> MixedPack | None:
-    shape = PackShape(settings.pack_tokens // 16 - 1, 16)
-    return MixedPack(shape, settings.buckets[-1]) if settings.mixed else None
+def _mixed(settings: RigSettings) -> PackShape | None:
+    return PackShape(settings.pack_tokens // 16 - 1, 16, settings.buckets[-1]) if settings.mixed else None
 
 
 def _handoff(settings: RigSettings, arena: Arena) -> Handoff:
@@ -229,7 +228,7 @@ def _scheduler(settings: RigSettings, shapes: RunnerSettings, pool: BlockPool, c
         context_limit=settings.context_limit,
         buckets=settings.buckets,
         chunk_tokens=settings.pack_tokens,
-        mixed_tokens=shapes.mixed.pack.rows if shapes.mixed else 0,
+        mixed_tokens=shapes.mixed.tokens if shapes.mixed else 0,
         pause_s=0.0 if settings.mixed else PAUSE_S,
         segment=shapes.segment,
         preemption=settings.preemption,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
-from services.target.core.plan import Chunk, Save
-from services.target.device.shapes import MixedPack, PackShape
+from services.target.core.plan import Chunk, Plan, Save
+from services.target.device.shapes import PackShape
 
 _Work = tuple[Chunk, int]
 """A chunk, and the place of its first token."""
@@ -54,15 +54,16 @@ def packed(chunks: Sequence[Chunk], shapes: Sequence[PackShape]) -> list[Pack]:
     return [_pack(work, shapes) for work in packs]
 
 
-def mixed(packs: Sequence[Pack], shape: MixedPack | None) -> Pack | None:
-    """Returns a round's one pack in the shape that has room for rows beside it; None where it is too large or small.
+def mixed(plan: Plan, packs: Sequence[Pack], shape: PackShape | None) -> Pack | None:
+    """Returns the one pack of a plain round in the mixed shape; None where it is too large or too small for that.
 
     Beside a pack half full rows would cost more than a forward of their own.
     """
-    if shape is None or len(packs) != 1 or packs[0].shape.segments < shape.pack.segments:
+    if shape is None or not plan.rows or plan.width > 1 or len(packs) != 1:
         return None
     (pack,) = packs
-    return pack._replace(shape=shape.pack) if len(pack.segments) <= shape.pack.segments else None
+    fits = len(pack.segments) <= shape.segments <= pack.shape.segments
+    return pack._replace(shape=shape) if fits else None
 
 
 def _fitting(work: Sequence[_Work], shapes: Sequence[PackShape]) -> list[PackShape]:

@@ -54,7 +54,7 @@ class PackInputs:
 
     def set(self, pack: Pack, beside: int = 0) -> None:
         """Fills the inputs for a pack and so many rows beside it."""
-        (_, width), nowhere = pack.shape, len(self.first_F)
+        width, nowhere = pack.shape.width, len(self.first_F)
         fields = [(self._pad_slot, 0, 0, 0, nowhere)] * self._segments
         ids: list[int] = []
         for index, (slot, start, token_ids, place) in enumerate(pack.segments):
@@ -63,7 +63,7 @@ class PackInputs:
             fields[index] = slot, start, valid, last, nowhere if place < 0 else place
             ids += token_ids
             ids += [0] * (width - valid)
-        ids += [0] * (pack.shape.rows - len(ids))
+        ids += [0] * (pack.shape.tokens - len(ids))
         values = [value for field in zip(*fields, strict=True) for value in field]
         first = sum(place >= 0 for *_, place in pack.segments)
         values += [first + row if row < beside else nowhere for row in range(self._beside)]
@@ -77,9 +77,9 @@ class PackInputs:
 class PrefillStep:
     """One shape of pack; `run` is what a graph captures."""
 
-    def __init__(self, pool: Pool, inputs: PackInputs, shape: PackShape, beside_R: Tensor | None = None) -> None:
-        """`beside_R` are the slots of plain rows that are computed with the pack."""
-        self._pool, self._inputs, self._shape, self._beside_R = pool, inputs, shape, beside_R
+    def __init__(self, pool: Pool, inputs: PackInputs, shape: PackShape, rows_B: Tensor) -> None:
+        """`rows_B` are the slots of the round's rows, of which the shape says how many lie beside it."""
+        self._pool, self._inputs, self._shape, self._beside_R = pool, inputs, shape, rows_B[: shape.beside]
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -88,21 +88,21 @@ class PrefillStep:
 
     def run(self) -> None:
         """Forward of the pack; leaves the hidden states of last tokens in the shared inputs."""
-        pool, inputs, (count, width) = self._pool, self._inputs, self._shape
+        pool, inputs, count, width = self._pool, self._inputs, self._shape.segments, self._shape.width
         slot_B, start_B, valid_B = inputs.slot_B[:count], inputs.start_B[:count], inputs.valid_B[:count]
         span = plan_span(pool.state.block_table_SN[slot_B], start_B, width, pool.settings.block_size, valid_B=valid_B)
         rows = Rows(Part(span, slot_B, valid_B), ends=inputs.last_B[:count])
-        ids_T, places_E = inputs.ids_T[: self._shape.rows], inputs.place_B[:count]
-        if self._beside_R is not None:
-            ids_T, rows, places_E = self._with_beside(self._beside_R, ids_T, rows)
+        ids_T, places_E = inputs.ids_T[: self._shape.tokens], inputs.place_B[:count]
+        if self._shape.beside:
+            ids_T, rows, places_E = self._with_beside(ids_T, rows)
         hidden_ED, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
         pool.context.write(features_TF, rows, pool.draft_kv)
         pool.states.commit(slot_B, valid_B)
         inputs.hidden_FD.index_copy_(0, places_E, hidden_ED)
 
-    def _with_beside(self, slots_R: Tensor, ids_T: Tensor, rows: Rows) -> tuple[Tensor, Rows, Tensor]:
+    def _with_beside(self, ids_T: Tensor, rows: Rows) -> tuple[Tensor, Rows, Tensor]:
         """Ids, rows and places of a pack and of what lies behind it: the last committed token of each slot."""
-        pool, inputs, count = self._pool, self._inputs, self._shape.segments
+        pool, inputs, count, slots_R = self._pool, self._inputs, self._shape.segments, self._beside_R
         slots, none_R0 = pool.state.slots, ids_T.new_empty((len(slots_R), 0))
         ids_R1, span = prepare_span(
             slots_R, slots.anchor_S, slots.length_S, pool.state.block_table_SN, none_R0, pool.settings.block_size

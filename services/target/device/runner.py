@@ -178,11 +178,11 @@ class Runner:
         rows are computed beside a pack that is nearly full, and their next tokens chosen with first ones.
         """
         ended = tuple(chunk.slot for chunk in plan.chunks if chunk.last)
-        packs, shape = packed(plan.chunks, self._settings.packs), self._settings.mixed
-        if plan.rows and plan.width == 1 and shape and (pack := mixed(packs, shape)):
+        packs = packed(plan.chunks, self._settings.packs)
+        if together := mixed(plan, packs, self._settings.mixed):
             self._mixed, self._next.decodes = plan.number, True
-            self.steps.run_mixed(pack, shape, len(plan.rows))
-            self._publisher.forget()
+            self.steps.run_prefill(together, len(plan.rows))
+            self._publisher.forget()  # a verify publishes what it commits, a pack does not
             self._first_tokens((*ended, *plan.rows))
             return
         for pack in packs:

@@ -22,15 +22,24 @@ _WHOLE_WIDTHS, _WHOLE_COUNTS = (128, 512), (2, 4, 8, 16, 32)
 
 
 class PackShape(NamedTuple):
-    """A forward of prompts: so many segments of `width` rows, each of one prompt at consecutive positions."""
+    """A forward of prompts: so many segments of `width` rows, each of one prompt at consecutive positions.
+
+    Behind them lies one row of each of `beside` slots that decode: such a pack is mixed.
+    """
 
     segments: int
     width: int
+    beside: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Rows of prompts, padding included."""
+        return self.segments * self.width
 
     @property
     def rows(self) -> int:
         """Rows of the forward, padding included."""
-        return self.segments * self.width
+        return self.tokens + self.beside
 
     def holds(self, lengths: Sequence[int]) -> bool:
         """Whether prompt chunks of these lengths fit, each in segments of its own."""
@@ -55,18 +64,6 @@ class WholePack(PackShape):
     def whole(self) -> bool:
         """It is."""
         return True
-
-
-class MixedPack(NamedTuple):
-    """A forward of prompts and of one row of each of `beside` slots that decode, which lie behind the segments."""
-
-    pack: PackShape
-    beside: int
-
-    @property
-    def rows(self) -> int:
-        """Rows of the forward, padding included."""
-        return self.pack.rows + self.beside
 
 
 def buckets_of(slots: int) -> tuple[int, ...]:
@@ -98,16 +95,16 @@ def packs_of(most: int, spec: StackSpec, device: torch.device) -> tuple[PackShap
     return tuple(PackShape(count, _SEGMENT) for count in (*(count for count in _COUNTS if count < full), full))
 
 
-def mixed_of(packs: Sequence[PackShape], beside: int, spec: StackSpec, device: torch.device) -> MixedPack | None:
-    """The largest pack, with as many segments less as make room for rows beside them, on a GPU.
+def mixed_of(packs: Sequence[PackShape], beside: int, spec: StackSpec, device: torch.device) -> PackShape | None:
+    """The largest pack, with as many segments less as make room for rows beside them, a quarter at most, on a GPU.
 
     Recurrent layers take a prompt and a row by different kernels, and a CPU would compute rows that no slot has.
     """
-    if spec.delta is not None or device.type == "cpu":
+    largest = packs[-1]
+    room = -(-beside // largest.width)
+    if spec.delta is not None or device.type == "cpu" or 4 * room > largest.segments:
         return None
-    segments, width = packs[-1]
-    left = segments - -(-beside // width)
-    return MixedPack(PackShape(left, width), beside) if left > 0 else None
+    return PackShape(largest.segments - room, largest.width, beside)
 
 
 def _whole_packs(most: int) -> tuple[PackShape, ...]:
@@ -165,7 +162,7 @@ class RunnerSettings:
     buckets: tuple[int, ...] = (1, 2, 4, 8)
     shorts: frozenset[tuple[int, int]] = frozenset()
     packs: tuple[PackShape, ...] = (PackShape(1, 32), PackShape(1, 128), PackShape(4, 32))
-    mixed: MixedPack | None = None
+    mixed: PackShape | None = None
     eos_ids: tuple[int, ...] = ()
     max_logprobs: int = 20
     threads: int = 1
@@ -202,6 +199,11 @@ class RunnerSettings:
     def kind(self, bucket: int, width: int, reach: int) -> str:
         """The kind of round for contexts that end up to `reach`: a matter of speed alone, as bits are the same."""
         return SHORT_VERIFY if (bucket, width) in self.shorts and reach <= SHORT_POSITIONS else VERIFY
+
+    @property
+    def every_pack(self) -> tuple[PackShape, ...]:
+        """All packs that are captured."""
+        return self.packs if self.mixed is None else (*self.packs, self.mixed)
 
     @property
     def segment(self) -> int:

@@ -10,17 +10,14 @@ from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
 from services.target.device.prefill import FirstTokenStep, PackInputs, PrefillStep
-from services.target.device.shapes import SHORT_VERIFY, VERIFY, MixedPack, PackShape
+from services.target.device.shapes import SHORT_VERIFY, VERIFY, PackShape
 from services.target.device.verify import Mode, RoundInputs, VerifyStep
 
 MODES: tuple[Mode, ...] = ("greedy", "full")
 
 
 class Steps:
-    """Verify steps by (kind, bucket, width, mode), prefill steps by shape, first-token steps by (bucket, mode).
-
-    One more prefill step has rows beside it, where the settings have a mixed pack.
-    """
+    """Verify steps by (kind, bucket, width, mode), prefill steps by shape, first-token steps by (bucket, mode)."""
 
     def __init__(self, pool: Pool, ring: NoiseRing | KernelNoise, gate: FlagWait | None = None) -> None:
         """`gate` makes a step that reads drafts wait for them; None where streams or the host wait."""
@@ -34,12 +31,7 @@ class Steps:
             for shape in shapes
             for mode in MODES
         }
-        self._prefill: dict[PackShape | MixedPack, PrefillStep] = {
-            shape: PrefillStep(pool, self.pack, shape) for shape in settings.packs
-        }
-        if settings.mixed is not None:
-            beside_R = self.round.rows_B[: settings.mixed.beside]
-            self._prefill[settings.mixed] = PrefillStep(pool, self.pack, settings.mixed.pack, beside_R)
+        self._prefill = {shape: PrefillStep(pool, self.pack, shape, self.round.rows_B) for shape in settings.every_pack}
         self._first = {
             (bucket, mode): FirstTokenStep(pool, self.pack, bucket, mode, ring.ring_TV)
             for bucket in settings.buckets
@@ -66,9 +58,9 @@ class Steps:
             if width == 1 and kind == VERIFY:
                 self.graphs.renew(("first", bucket, mode))
 
-    def renew_prefill(self, shape: PackShape | MixedPack) -> None:
+    def renew_prefill(self, shape: PackShape) -> None:
         """Captures a shape of packs again, with nothing in it; rows must point at the pad slot."""
-        self.pack.set(Pack(shape.pack if isinstance(shape, MixedPack) else shape, []))
+        self.pack.set(Pack(shape, []))
         self.graphs.renew(("prefill", *shape))
 
     def verify(self, bucket: int, width: int, mode: Mode, kind: str = VERIFY) -> VerifyStep:
@@ -84,15 +76,10 @@ class Steps:
         self.graphs.replay((kind, bucket, width, mode))
         return self._verify[kind, bucket, width, mode]
 
-    def run_prefill(self, pack: Pack) -> None:
-        """Fills the inputs and replays one pack."""
-        self.pack.set(pack)
-        self.graphs.replay(("prefill", *pack.shape))
-
-    def run_mixed(self, pack: Pack, shape: MixedPack, beside: int) -> None:
-        """Replays one pack with the round's rows beside it, of which so many are real."""
+    def run_prefill(self, pack: Pack, beside: int = 0) -> None:
+        """Fills the inputs and replays one pack; so many of the round's rows lie beside a mixed one."""
         self.pack.set(pack, beside)
-        self.graphs.replay(("prefill", *shape))
+        self.graphs.replay(("prefill", *pack.shape))
 
     def run_first(self, bucket: int, mode: Mode) -> FirstTokenStep:
         """Replays the choice of first tokens and returns it with its results."""

@@ -31,10 +31,8 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
         for bucket in pool.settings.buckets
         for width in pool.settings.widths
     }
-    for shape in pool.settings.packs:
+    for shape in pool.settings.every_pack:
         steps.run_prefill(Pack(shape, []))
-    if (mixed := pool.settings.mixed) is not None:
-        steps.run_mixed(Pack(mixed.pack, []), mixed, 0)
     synchronise(pool.device)
     return costs
 

@@ -41,7 +41,7 @@ class Burst:
 def burst_rows(rig: Rig, prompts: int, length: int) -> list[Row]:
     """One row for each pack, filled with such prompts, and one for the burst."""
     alone = pack_rows(rig, length)
-    micros = {(row["segments"], row["width"]): row["us"] for row in alone}
+    micros = {PackShape(row["segments"], row["width"]): row["us"] for row in alone}
     numbers = count()
     _run(rig, prompts, length, numbers)
     runs = [_run(rig, prompts, length, numbers) for _ in range(REPEATS)]
@@ -56,7 +56,7 @@ def burst_rows(rig: Rig, prompts: int, length: int) -> list[Row]:
         "seconds_all": [round(run.seconds, 4) for run in runs],
         "ms_a_prompt": round(whole / prompts * 1e3, 3),
         "first_token_ms": {"p50": round(first[0] * 1e3, 1), "p99": round(first[1] * 1e3, 1)},
-        "packs": [list(shape) for shape in runs[-1].packs],
+        "packs": [[shape.segments, shape.width] for shape in runs[-1].packs],
         "packs_us": round(packs_us),
         "gap_share": round(1 - packs_us / (whole * 1e6), 4),
         "host_ms": round(statistics.median(run.host for run in runs) * 1e3, 2),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from services.common.pair import attach
+from services.target.device.shapes import PackShape
 from tests.bench.gpu.burst import burst_rows
 from tests.bench.gpu.rig import Rig, RigSettings
 from tests.bench.gpu.shapes import TINY
@@ -60,7 +61,7 @@ def test_the_floor_is_what_reading_takes(rig: Rig) -> None:
 
 def test_a_burst_is_timed_beside_the_packs_that_it_ran(rig: Rig) -> None:
     *packs, burst = burst_rows(rig, prompts=4, length=20)
-    assert [(row["segments"], row["width"]) for row in packs] == list(rig.pool.settings.packs)
+    assert [PackShape(row["segments"], row["width"]) for row in packs] == list(rig.pool.settings.packs)
     assert all(row["us"] > 0 and row["products_us"] > 0 for row in packs)
     assert burst["packs_us"] > 0 and burst["host_ms"] > 0
     assert 0 < burst["first_token_ms"]["p50"] <= burst["first_token_ms"]["p99"] <= round(burst["seconds"] * 1e3, 1)

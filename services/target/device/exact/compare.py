@@ -127,7 +127,7 @@ class Comparison:
 
     def _in_a_row(self, shape: Shape) -> int:
         """Rows of one sequence that a shape computes at most."""
-        return shape.width if self._of.in_order else shape.bucket * shape.width
+        return shape.width if self._of.in_order else shape.rows - shape.beside
 
     def _pace(self, shape: Shape) -> tuple[int, int]:
         """How far a round takes a chunk, and then how little it has beside."""

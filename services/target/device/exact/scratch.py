@@ -18,7 +18,6 @@ from services.target.device.exact.prints import AT_ONCE, Prints
 from services.target.device.exact.recurrent import RecurrentScratch
 from services.target.device.exact.shape import Shape, verify
 from services.target.device.packing import Pack, packed
-from services.target.device.shapes import MixedPack, PackShape
 from services.target.device.steps import Steps
 
 _SEED = 2022
@@ -94,12 +93,11 @@ class Scratch:
         Only the last token has scores, others 0. Rows that are computed in order have one segment, and one more token
         behind them has a round of its own.
         """
-        shape = PackShape(pack.bucket, pack.width)
-        count = self._seat_chunk(shape.width if self.in_order else shape.rows, start, self.in_order)
+        count = self._seat_chunk(pack.width if self.in_order else pack.pack.tokens, start, self.in_order)
         steps, tokens = self._steps, tuple(self._tokens[0][:count])
-        (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [shape])
+        (chunk,) = packed([Chunk(slot=0, epoch=0, start=start, token_ids=tokens, last=True)], [pack.pack])
         steps.round.set_rows((), self._pool.settings.pad_slot)
-        self._run(pack, chunk, 0)
+        steps.run_prefill(chunk)
         steps.pack.set_first((0,))
         scores_1V = steps.run_first(1, "greedy").logits_BWV[0]
         prints_T2 = torch.zeros((count, 2), dtype=torch.int64, device=self._pool.device)
@@ -153,15 +151,9 @@ class Scratch:
         """Run a round that is seated, or its rows beside an empty pack; return scores [sequences, span, V]."""
         if not shape.packs:
             return self._steps.run_verify(shape.bucket, shape.width, "greedy", shape.kind).logits_BWV
-        self._run(shape, Pack(PackShape(shape.bucket, shape.width), []), len(slots))
+        self._steps.run_prefill(Pack(shape.pack, []), len(slots))
         self._steps.pack.set_first(slots)
         return self._steps.run_first(shape.beside, "greedy").logits_BWV
-
-    def _run(self, shape: Shape, pack: Pack, beside: int) -> None:
-        if shape.beside:
-            self._steps.run_mixed(pack, MixedPack(pack.shape, shape.beside), beside)
-        else:
-            self._steps.run_prefill(pack)
 
     def _rows(self, slots: Sequence[int], starts: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Return the slots and positions [T] of `width` rows from each start on."""

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from services.target.device.shapes import SHORT_VERIFY, VERIFY, MixedPack, RunnerSettings
+from services.target.device.shapes import SHORT_VERIFY, VERIFY, PackShape, RunnerSettings
 
 TILE_TOKENS = 64
 """Positions of a key tile."""
 EDGES = (TILE_TOKENS, 1024, 8192)
 """Positions at which a tile of keys ends, and then from which on attention splits what a row sees into larger parts."""
-PREFILL, MIXED = "prefill", "mixed"
+PREFILL = "prefill"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,7 +37,12 @@ class Shape:
     @property
     def packs(self) -> bool:
         """Whether it computes a chunk of a prompt."""
-        return self.kind in {PREFILL, MIXED}
+        return self.kind == PREFILL
+
+    @property
+    def pack(self) -> PackShape:
+        """The pack that it is."""
+        return PackShape(self.bucket, self.width, self.beside)
 
     @property
     def sequences(self) -> int:
@@ -63,14 +68,9 @@ def short_verify(bucket: int, width: int) -> Shape:
     return Shape(SHORT_VERIFY, bucket, width)
 
 
-def prefill(segments: int, width: int) -> Shape:
+def prefill(segments: int, width: int, beside: int = 0) -> Shape:
     """Return the shape of a pack."""
-    return Shape(PREFILL, segments, width)
-
-
-def mixed(pack: MixedPack) -> Shape:
-    """Return the shape of a pack with rows beside it."""
-    return Shape(MIXED, *pack.pack, pack.beside)
+    return Shape(PREFILL, segments, width, beside)
 
 
 def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
@@ -78,9 +78,7 @@ def every_shape(settings: RunnerSettings) -> Iterator[Shape]:
     for bucket in settings.buckets:
         yield from (verify(bucket, width) for width in settings.widths)
     yield from (short_verify(*short) for short in settings.shorts)
-    yield from (prefill(*pack) for pack in settings.packs)
-    if settings.mixed is not None:
-        yield mixed(settings.mixed)
+    yield from (prefill(*pack) for pack in settings.every_pack)
 
 
 def lengths(reach: int, widest: int, edges: Sequence[int] = EDGES) -> tuple[int, ...]:

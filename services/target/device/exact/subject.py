@@ -6,7 +6,6 @@ from services.target.device.context import Pool
 from services.target.device.exact.compare import Comparison
 from services.target.device.exact.scratch import Scratch
 from services.target.device.exact.shape import EDGES, Shape, every_shape
-from services.target.device.shapes import MixedPack, PackShape
 from services.target.device.steps import Steps
 
 
@@ -39,8 +38,7 @@ class CapturedSteps:
     def renew(self, shapes: Iterable[Shape]) -> None:
         """Capture these shapes again, for the products of their rows are computed otherwise now."""
         for shape in shapes:
-            pack = PackShape(shape.bucket, shape.width)
             if shape.packs:
-                self._steps.renew_prefill(MixedPack(pack, shape.beside) if shape.beside else pack)
+                self._steps.renew_prefill(shape.pack)
             else:
                 self._steps.renew_verify(shape.bucket, shape.width, shape.kind)

@@ -175,7 +175,7 @@ class Rounds:
             segment=settings.segment,
             max_waiting=1 << 20,
             max_queued_tokens=1 << 40,
-            mixed_tokens=settings.mixed.pack.rows if cell.mixed and settings.mixed else 0,
+            mixed_tokens=settings.mixed.tokens if cell.mixed and settings.mixed else 0,
             pause_s=0.0 if cell.mixed else PAUSE_S,
             look_ahead=int(cell.ahead),
             preemption=cell.preemption,
@@ -233,8 +233,7 @@ class Rounds:
     def _beside(self, plan: Plan) -> bool:
         """Whether the runner computes a plan's rows beside its prompts."""
         settings = self.worker.runner.pool.settings
-        alone = not plan.rows or plan.width > 1
-        return not alone and mixed(packed(plan.chunks, settings.packs), settings.mixed) is not None
+        return mixed(plan, packed(plan.chunks, settings.packs), settings.mixed) is not None
 
     def _note(self, commit: Commit) -> None:
         for progress in commit.progress:

@@ -19,7 +19,6 @@ from services.target.core.request import Request, RequestSpec, State
 from services.target.device.outputs import RoundOutput
 from services.target.device.packing import Pack
 from services.target.device.runner import Runner
-from services.target.device.shapes import MixedPack
 from services.target.device.steps import Steps
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.proposers import perfect
@@ -81,17 +80,17 @@ def test_text_is_the_same_where_rows_are_computed_beside_packs(width: int, monke
     prompts = [request(f"m{i}", prompt(70 + i, 60 + i), 12, kinds[i % 3], logprobs=i % 2 or None) for i in range(5)]
     specs = [*streams, *prompts]
     beside: list[int] = []
-    mixed = Steps.run_mixed
+    prefill = Steps.run_prefill
 
-    def counted(steps: Steps, pack: Pack, shape: MixedPack, rows: int) -> None:
-        beside.append(rows)
-        mixed(steps, pack, shape, rows)
+    def counted(steps: Steps, pack: Pack, rows: int = 0) -> None:
+        beside.extend([rows] * (rows > 0))
+        prefill(steps, pack, rows)
 
     apart, pair = run(ALONE, specs), made_up_pair()
     truth = {spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, apart, strict=True)}
     settings = replace(FLOAT64, mixed=True, width=width)
     with Rig(pair.target, pair.drafter, settings, perfect(truth) if width > 1 else None) as rig:
-        monkeypatch.setattr(Steps, "run_mixed", counted)
+        monkeypatch.setattr(Steps, "run_prefill", counted)
         for spec in streams:
             rig.submit(spec)
         for _ in range(4):

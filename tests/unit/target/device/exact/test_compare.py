@@ -11,7 +11,7 @@ from deploy.stack import EMBEDDED
 from services.common.model.families import read_target_spec
 from services.target.device.exact.compare import Comparison
 from services.target.device.exact.shape import Shape, every_shape, lengths, prefill, short_verify, verify
-from services.target.device.shapes import MixedPack, PackShape, RunnerSettings, buckets_of, mixed_of, packs_of
+from services.target.device.shapes import PackShape, RunnerSettings, buckets_of, mixed_of, packs_of
 from tests.lossless.pairs import made_up_pair
 
 REACH = 4096
@@ -108,11 +108,11 @@ def test_chunks_are_held_to_a_round_that_was_found_equal() -> None:
 
 @pytest.mark.parametrize("place", [(0, 0), (2, 0), (CHUNK, 0), (CHUNK, 15)])
 def test_rows_of_a_pack_and_those_beside_it_name_it(place: tuple[int, int]) -> None:
-    settings = replace(SETTINGS, mixed=MixedPack(PackShape(2, 8), 4))
-    shape = Shape("mixed", 2, 8, 4)
+    settings = replace(SETTINGS, mixed=PackShape(2, 8, 4))
+    shape = prefill(2, 8, 4)
     assert named(MadeUp(), settings) == ()
     assert named(MadeUp(lambda one, *at: (one, at) == (shape, place)), settings) == (shape,)
-    assert (str(shape), shape.rows, shape.counts) == ("mixed 2 x 8 + 4", 20, (20, 6))
+    assert (str(shape), shape.rows, shape.counts) == ("prefill 2 x 8 + 4", 20, (20, 6))
 
 
 def test_only_some_shapes_are_compared_again() -> None:

@@ -85,7 +85,7 @@ def test_a_pack_with_rows_beside_it_passes_and_nothing_remains_of_the_check() ->
         assert checked(made) == []
         assert all(torch.equal(now, then) for now, then in zip(state(made), before, strict=True))
         steps, captures = CapturedSteps(made.runner.pool, made.runner.steps), made.runner.graphs().captures
-        assert str(steps.shapes[-1]) == "mixed 3 x 16 + 2"
+        assert str(steps.shapes[-1]) == "prefill 3 x 16 + 2"
         steps.renew([steps.shapes[-1]])
         assert made.runner.graphs().captures == captures + 1
 
@@ -103,7 +103,7 @@ def test_a_wrong_row_of_a_pack_or_beside_it_is_found(row: int, monkeypatch: pyte
 
     with Rig(pair.target, pair.drafter, MIXED) as made:
         monkeypatch.setattr(DflashContext, "write", spoilt)
-        assert checked(made) == ["mixed 3 x 16 + 2"]
+        assert checked(made) == ["prefill 3 x 16 + 2"]
 
 
 def test_a_hybrid_passes_and_nothing_remains_of_the_check(hybrid: Rig) -> None:
