@@ -68,6 +68,21 @@ def test_items_of_many_sequences_are_taken_two_at_a_time(monkeypatch: pytest.Mon
             assert torch.equal(attention(monkeypatch, cut), expected), (len(lengths), cut)
 
 
+@pytest.mark.parametrize("width", [3, 8, 9, 16])
+def test_the_order_of_sequences_changes_no_bit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the longest on, as rounds sort them, and any other way."""
+    lengths = [53 * row % 700 for row in range(70)]
+    attention, blocks = Attention(lengths, width, 128, 16), Blocks(lengths, width)
+    expected, expected_blocks = attention(monkeypatch, None), blocks(monkeypatch, None)
+    plain, in_block = attention.span, blocks.span
+    for rows in (sorted(range(70), key=lambda row: -lengths[row]), list(range(70))[::-1]):
+        order = torch.tensor([[row, lengths[row]] for row in rows], dtype=torch.int32, device=DEVICE)
+        attention.span, blocks.span = replace(plain, order_B2=order), replace(in_block, order_B2=order)
+        for cut in (TileCut(1), TileCut(1, 1, 2), TileCut(2)):
+            assert torch.equal(attention(monkeypatch, cut), expected), cut
+            assert torch.equal(blocks(monkeypatch, cut), expected_blocks), cut
+
+
 @pytest.mark.parametrize("block", [8, 16, 32, 64, 128])
 def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = Attention([300, 77, 128], 16, 128, block)

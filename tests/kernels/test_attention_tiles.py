@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
+import torch
 
+from services.common.kernels.span_attention import hopper, plan_span
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_blocks, cut_tiles
 from services.common.kernels.span_attention.hopper.source import Shape, source_of
@@ -18,6 +21,7 @@ SHAPES = [
 ]
 SHAPES += [Shape(128, 4, block, 1, True, items=2) for block in (8, 16, 32, 64, 128)]
 SHAPES += [Shape(128, 4, 16, 1, items == 2 or alone, items, True) for alone in (False, True) for items in (1, 2)]
+SHAPES += [Shape(128, 4, 16, 1, True, 2, in_block, 1, True) for in_block in (False, True)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -85,6 +89,27 @@ def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
     assert shape.shared_bytes <= MOST_SHARED
     assert shape.stages >= 3
     assert shape.threads % 32 == 0 and shape.threads <= 512
+
+
+def shape_of(rows: int, sequences: int, cut: TileCut, *, ranked: bool) -> Shape:
+    lengths_B = torch.zeros(sequences, dtype=torch.int64)
+    span = plan_span(torch.ones(sequences, 1, dtype=torch.int32), lengths_B, rows // 4, 16)
+    order_B2 = torch.zeros(sequences, 2, dtype=torch.int32) if ranked else None
+    q_BWHD, kv_2NSHD = torch.empty(sequences, rows // 4, 32, 128), torch.empty(2, 2, 16, 8, 128)
+    return hopper._shape(q_BWHD, kv_2NSHD, replace(span, order_B2=order_B2), cut, False)
+
+
+def test_up_to_half_of_the_rows_are_weighed_without_the_other() -> None:
+    halves = {rows: shape_of(rows, 2, TileCut(1, 1, 2), ranked=False).halves for rows in (4, 32, 36, 64, 128)}
+    assert halves == {4: 1, 32: 1, 36: 2, 64: 2, 128: 2}
+
+
+def test_sequences_come_sorted_where_each_is_a_line_of_items() -> None:
+    assert shape_of(64, 2, TileCut(1, 1, 2), ranked=True).ranked
+    assert not shape_of(64, 2, TileCut(1, 1, 2), ranked=False).ranked
+    assert not shape_of(128, 2, TileCut(1, 1, 2), ranked=True).ranked
+    assert shape_of(128, 2, TileCut(1, 2), ranked=True).ranked
+    assert not shape_of(64, 2, TileCut(2), ranked=True).ranked
 
 
 def test_the_source_includes_nothing_and_defines_its_sizes() -> None:

@@ -50,6 +50,19 @@ def test_seat_block() -> None:
     assert_same(span, expected, ("block_table_BN", "lengths_B", "reach_B", "positions_BW", "slots_T"))
 
 
+@pytest.mark.parametrize("count", [1, 3, 150])
+def test_sequences_are_ranked_from_the_longest_on(count: int) -> None:
+    """Those of one length stay in their order."""
+    slots = torch.randperm(count, generator=torch.Generator().manual_seed(1)).to(torch.int32)
+    lengths = torch.arange(count) * 7 % 40
+    rows, anchors, lengths_there, tables = there(slots, lengths, lengths, torch.zeros(count, 2, dtype=torch.int32))
+    _, span = seat_kernel.prepare_rows(rows, anchors, lengths_there, tables, None, 4, 64, 9)
+    assert span.order_B2 is not None
+    own = lengths[slots.long()].tolist()
+    expected = sorted(range(count), key=lambda row: (-own[row], row))
+    assert span.order_B2.tolist() == [[row, own[row]] for row in expected]
+
+
 def test_post_drafts() -> None:
     drafts, epochs, stamp = torch.arange(6).view(3, 2), torch.tensor([4, 5, 6, 7]), torch.tensor([11, 2])
     tokens, tags = torch.full((4, 5), -9, dtype=torch.int32), torch.zeros(4, 3, dtype=torch.int64)

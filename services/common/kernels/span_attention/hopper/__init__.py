@@ -36,7 +36,7 @@ def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = Non
     if own is not None and not _readable(*own):
         return None
     cut = cut_blocks(width, group, pairs, size) if own else cut_tiles(width * group, pairs, size, span.short)
-    if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, cut, own is not None)):
+    if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, own is not None)):
         return None
     return cut
 
@@ -51,9 +51,9 @@ def attend_tiles(
     items = batch * kv_heads * cut.programs * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
     lines = kv_2NSHD.view(-1, kv_heads * size)
     keys, values = own or (None, None)
-    program_of(_shape(q_BWHD, kv_2NSHD, cut, own is not None)).launch(
+    program_of(_shape(q_BWHD, kv_2NSHD, span, cut, own is not None)).launch(
         (min(-(-items // cut.items), PROCESSORS), 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
-        span.block_table_BN, span.lengths_B, span.reach_B, partial, sums, out_BWF, len(lines) // 2,
+        span.block_table_BN, span.lengths_B, span.reach_B, span.order_B2, partial, sums, out_BWF, len(lines) // 2,
         span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch * kv_heads, width, kv_heads, cut.programs,
         partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
     )  # fmt: skip
@@ -66,10 +66,14 @@ def _readable(keys: Tensor, values: Tensor) -> bool:
     return aligned and values.stride() == strides and strides[3] == 1 and all(n % _EIGHT == 0 for n in strides[:3])
 
 
-def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, cut: TileCut, in_block: bool) -> Shape:
-    heads, size = q_BWHD.shape[2:]
+def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block: bool) -> Shape:
+    width, heads, size = q_BWHD.shape[1:]
     block, kv_heads = kv_2NSHD.shape[2:4]
-    return Shape(size, heads // kv_heads, block, cut.row_groups, cut.programs == 1, cut.items, in_block)
+    group, alone = heads // kv_heads, cut.programs == 1
+    rows, most = width * group, ROWS * cut.row_groups
+    halves = -(-min(rows, ROWS) * 2 // ROWS)
+    ranked = span.order_B2 is not None and alone and rows <= most
+    return Shape(size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked)
 
 
 @cache

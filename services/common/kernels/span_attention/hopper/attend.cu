@@ -52,8 +52,8 @@ struct Walk {
 
   __device__ __forceinline__ void hide(float (&scores)[TOKENS / 2], int tile) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int last = item.span.last_seen(row + half * 8);
+    for (int half = 0; half < HALVES; ++half) {
+      const int last = item.span.last_seen(row + half * HALF_ROWS);
 #pragma unroll
       for (int eight = 0; eight < TOKENS / 8; ++eight) {
         const int position = tile * TOKENS + eight * 8 + lane % 4 * 2, number = eight * 4 + half * 2;
@@ -65,10 +65,10 @@ struct Walk {
 
   // Turns the scores of a tile into weights, by the highest so far; what was summed before fades.
   __device__ __forceinline__ void weigh(float (&scores)[TOKENS / 2], const Part& part, int tile, int edge,
-                                        float (&higher)[2], float (&fade)[2]) const {
+                                        float (&higher)[HALVES], float (&fade)[HALVES]) const {
     if (tile * TOKENS + TOKENS > item.span.seen_from(first_row())) hide(scores, tile);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < HALVES; ++half) {
       const float best = tile == edge ? NOTHING : part.best[half];
       higher[half] = fmaxf(best, highest(scores, half, scale));
       fade[half] = fade_of(__fsub_rn(best, higher[half]));
@@ -80,16 +80,26 @@ struct Walk {
         scores[number + 1] = power(__fmaf_rn(scores[number + 1], scale, offset));
       }
     }
+    // The compiler finds no registers for products in flight where a half keeps its scores.
+#pragma unroll
+    for (int number = 0; number < TOKENS / 2; ++number)
+      if (number % 4 / 2 >= HALVES) scores[number] = 0.f;
+  }
+
+  // A half without rows weighs nothing.
+  static __device__ __forceinline__ void clear(unsigned (&weights)[TOKENS / 16][4]) {
+#pragma unroll
+    for (int each = 0; each < TOKENS / 4; ++each) weights[each / 4][each % 4] = kept(0);
   }
 
   static __device__ __forceinline__ void take(Part& part, unsigned (&weights)[TOKENS / 16][4],
-                                              const float (&scores)[TOKENS / 2], const float (&higher)[2],
-                                              const float (&fade)[2]) {
+                                              const float (&scores)[TOKENS / 2], const float (&higher)[HALVES],
+                                              const float (&fade)[HALVES]) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) part.fade(half, fade[half]), part.best[half] = higher[half];
+    for (int half = 0; half < HALVES; ++half) part.fade(half, fade[half]), part.best[half] = higher[half];
 #pragma unroll
     for (int each = 0; each < TOKENS / 4; ++each)
-      weights[each / 4][each % 4] = pair_of(scores[each * 2], scores[each * 2 + 1]);
+      if (each % 2 < HALVES) weights[each / 4][each % 4] = pair_of(scores[each * 2], scores[each * 2 + 1]);
   }
 
   __device__ __forceinline__ void end_split(const Part& part, Part& whole, int tile) const {
@@ -104,8 +114,9 @@ struct Walk {
   template <typename Look>
   __device__ __forceinline__ void run(Part& part, Ring& ring, const Look& look_up) const {
     Part whole;
-    float scores[TOKENS / 2], higher[2], fade[2];
+    float scores[TOKENS / 2], higher[HALVES], fade[HALVES];
     unsigned weights[TOKENS / 16][4];
+    clear(weights);
     part.clear(), whole.clear();
     ask(scores, ring, begin);
     end_products();
@@ -157,16 +168,19 @@ struct Walk {
   }
 };
 
+// Which row of a warpgroup's a line of its product is: a warp has sixteen lines, eight of each half.
+__device__ __forceinline__ int row_of(int line) { return line % 16 / 8 * HALF_ROWS + line / 16 * 8 + line % 8; }
+
 // Rows behind the last one are zero; a warp copies the rows that it multiplies, two at a time. Warpgroups that share rows copy
 // some panels each, when all have multiplied those before.
 __device__ __forceinline__ void ask_queries(unsigned to, const unsigned short* q, const Ends& ends, const Item& item, int group) {
   constexpr int EIGHTS = COLUMNS / 8, ROWS_EACH = 32 / EIGHTS;
   const int lane = threadIdx.x % 32, eight = ends.column / 8 + lane % EIGHTS;
-  const int first = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS + threadIdx.x % THREADS / 32 * 16 + lane / EIGHTS;
+  const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS, first = threadIdx.x % THREADS / 32 * 16 + lane / EIGHTS;
   if constexpr (COLUMN_GROUPS > 1) sync_threads(1 + GROUPS, GROUPS * THREADS);
 #pragma unroll
   for (int part = 0; part < 16 / ROWS_EACH; ++part) {
-    const int own = first + part * ROWS_EACH, row = item.span.first_row + own;
+    const int line = first + part * ROWS_EACH, own = in_tile + line, row = item.span.first_row + in_tile + row_of(line);
     const bool there = row < item.span.rows();
     const unsigned short* from = q + (there ? ends.line(item, row) : 0) * SIZE + eight * 8;
     copy_shared(to + eight / 8 * QUERY_PANEL + own * PANEL_BYTES + ((eight % 8 ^ own % 8) << 4), from, there);
@@ -183,8 +197,8 @@ __device__ __forceinline__ void await_queries(int group) {
 
 extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1)
     attend(const __grid_constant__ TensorMap map, const unsigned short* q, const int* tables, const long long* lengths,
-           const long long* reaches, float* partial, float* sums, unsigned short* out, int places, int stride, int columns,
-           int pairs, int width, int kv_heads, int programs, int parts, float scale, const unsigned short* block_keys,
+           const long long* reaches, const int2* ranks, float* partial, float* sums, unsigned short* out, int places, int stride,
+           int columns, int pairs, int width, int kv_heads, int programs, int parts, float scale, const unsigned short* block_keys,
            const unsigned short* block_values, int block_sequence, int block_row, int block_head) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
@@ -195,9 +209,9 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   Order& order = *reinterpret_cast<Order*>(memory + (barriers + 2 * ITEMS * STAGES * 8 - shared_address(memory)));
   // A long item and a short one share a multiprocessor.
   const int ctas = gridDim.x, worker = own ? 2 * ctas - 1 - (int)blockIdx.x : (int)blockIdx.x;
-  Items items{lengths, reaches, nullptr,          pairs / kv_heads, kv_heads, columns * BLOCK,
+  Items items{lengths, reaches, ranks, nullptr,          pairs / kv_heads, kv_heads, columns * BLOCK,
               width,   ALONE ? 1 : programs, worker, ITEMS * ctas};
-  if (items.count() > ctas && items.lines() <= SORTED) {
+  if (!RANKED && items.count() > ctas && items.lines() <= SORTED) {
     order.sort(items);
     items.order = order.lines;
   }
@@ -227,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   for (int round = 0; items.index(round) < items.count(); ++round) {
     const Item item = next;
     const bool more = items.index(round + 1) < items.count();
-    const int least = item.least(), most = item.most(), row = item.span.first_row + in_tile + warp % 4 * 16 + lane / 4;
+    const int least = item.least(), most = item.most(), row = item.span.first_row + in_tile + warp % 4 * 8 + lane / 4;
     await_queries(group);
     for (int size = least; size <= most; size += max(most - least, 1)) {
       const Tiles tiles(item.span, item.program, programs, size);

@@ -18,8 +18,8 @@ struct Ends {
     const int slot = max(last_tile / size - item.span.share(1, programs, size) + 1, 0);
     const size_t pair = (size_t)item.sequence * kv_heads + item.head;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int own = row + half * 8;
+    for (int half = 0; half < HALVES; ++half) {
+      const int own = row + half * HALF_ROWS;
       if (own >= item.span.rows() || item.span.split(own) != size) continue;
       const size_t at = (pair * parts + slot) * item.span.rows() + own;
       float* to = partial + at * SIZE + column + lane % 4 * 2;
@@ -33,8 +33,8 @@ struct Ends {
 
   __device__ __forceinline__ void mean(const Part& part, const Item& item, int size, int row, int lane) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int own = row + half * 8;
+    for (int half = 0; half < HALVES; ++half) {
+      const int own = row + half * HALF_ROWS;
       const bool there = own < item.span.rows() && item.span.split(own) == size;
       if (!__any_sync(~0u, there)) continue;
       const float by = part.mass[half] > 0.f ? part.mass[half] : 1.f;

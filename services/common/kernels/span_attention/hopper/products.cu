@@ -27,9 +27,9 @@ __device__ __forceinline__ void ask_values(float (&sum)[COLUMNS / 2], const unsi
 }
 
 // Adds each row's weights, by products with ones: in the order of all other sums.
-__device__ __forceinline__ void add_mass(float (&mass)[2], const unsigned (&weights)[TOKENS / 16][4]) {
-  float sums[4] = {mass[0], mass[0], mass[1], mass[1]};
+__device__ __forceinline__ void add_mass(float (&mass)[HALVES], const unsigned (&weights)[TOKENS / 16][4]) {
+  float sums[4] = {mass[0], mass[0], mass[HALVES - 1], mass[HALVES - 1]};
 #pragma unroll
   for (int part = 0; part < TOKENS / 16; ++part) multiply_ones(sums, weights[part]);
-  mass[0] = sums[0], mass[1] = sums[2];
+  mass[HALVES - 1] = sums[2], mass[0] = sums[0];
 }

@@ -3,10 +3,13 @@
 //
 // The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
 // tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at once),
-// SORTED (lines of items whose order a CTA has room for), ALONE: whether one CTA takes all splits, and HAS_BLOCK: whether rows
-// are a drafter's block, which lies beside paged memory and all of which they see, else they see what is before them.
+// SORTED (lines of items whose order a CTA has room for), HALVES (of a warpgroup's rows that an item may have), RANKED: whether
+// lines are sequences that came sorted, ALONE: whether one CTA takes all splits, and HAS_BLOCK: whether rows are a drafter's
+// block, which lies beside paged memory and all of which they see, else they see what is before them.
 
 constexpr int THREADS = 128, COLUMNS = 128, GROUP_ROWS = 64;  // of a warpgroup
+// A warp has eight rows of each half: where an item has up to half of the rows, all warps share them, and none weighs others.
+constexpr int HALF_ROWS = GROUP_ROWS / 2;
 constexpr int COLUMN_GROUPS = SIZE / COLUMNS, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;
 constexpr int GROUPS = ITEMS * ITEM_GROUPS;
 constexpr int PANEL = 64, PANEL_BYTES = PANEL * 2;            // 64 numbers are a swizzled row of 128 bytes

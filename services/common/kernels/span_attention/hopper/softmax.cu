@@ -13,11 +13,11 @@ __device__ __forceinline__ float highest(const float (&scores)[TOKENS / 2], int 
 }
 
 struct Part {
-  float best[2], mass[2], sum[COLUMNS / 2];
+  float best[HALVES], mass[HALVES], sum[COLUMNS / 2];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) best[half] = NOTHING, mass[half] = 0.f;
+    for (int half = 0; half < HALVES; ++half) best[half] = NOTHING, mass[half] = 0.f;
 #pragma unroll
     for (int number = 0; number < COLUMNS / 2; ++number) sum[number] = 0.f;
   }
@@ -34,7 +34,7 @@ struct Part {
   // Adds the part that follows it.
   __device__ __forceinline__ void fold(const Part& next) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < HALVES; ++half) {
       const float top = fmaxf(best[half], next.best[half]), by = fade_of(__fsub_rn(next.best[half], top));
       fade(half, fade_of(__fsub_rn(best[half], top)));
       mass[half] = __fmaf_rn(next.mass[half], by, mass[half]);

@@ -27,7 +27,8 @@ _ROUND_STAGES = 4
 class Shape(NamedTuple):
     """Numbers of a head, query heads of a K/V head, positions of a block, 64s of rows, and whether a CTA is alone.
 
-    `items` are those that a CTA takes at once. Rows `in_block` are a drafter's.
+    `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's rows that
+    an item may have. `ranked` sequences have one item a K/V head, and come sorted.
     """
 
     size: int
@@ -37,6 +38,8 @@ class Shape(NamedTuple):
     alone: bool
     items: int = 1
     in_block: bool = False
+    halves: int = 2
+    ranked: bool = False
 
     @property
     def threads(self) -> int:
@@ -73,7 +76,7 @@ def source_of(shape: Shape) -> str:
     sizes = defined(
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
-        has_block=int(shape.in_block),
+        has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS, registers=True, turned=True)

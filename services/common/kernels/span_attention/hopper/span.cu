@@ -68,7 +68,8 @@ struct Lead {
 // that those who began with long ones go on with short ones. A line is as many rows of a sequence, of all heads.
 struct Items {
   const long long *lengths, *reaches;
-  const unsigned short* order;  // of lines, if they are sorted
+  const int2* ranks;            // sequences with their lengths, the longest first, where they are RANKED
+  const unsigned short* order;  // of lines, if they are sorted here
   int sequences, kv_heads, room, width, programs, worker, workers;
 
   // Which one a worker takes in a round; at least `count` where it has none.
@@ -89,6 +90,10 @@ struct Items {
   }
   __device__ __forceinline__ Lead lead(int index) const {
     const int line = index / kv_heads;
+    if constexpr (RANKED) {
+      const int2 rank = ranks[line];
+      return {rank.x, index % kv_heads, 0, 0, rank.y, rank.y + width};
+    }
     return lead_of(order ? order[line] : line, index % kv_heads);
   }
   __device__ __forceinline__ Item item(const Lead& lead) const {
