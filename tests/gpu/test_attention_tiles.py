@@ -77,7 +77,7 @@ def test_the_order_of_sequences_changes_no_bit(width: int, monkeypatch: pytest.M
     plain, in_block = attention.span, blocks.span
     for rows in (sorted(range(70), key=lambda row: -lengths[row]), list(range(70))[::-1]):
         order = torch.tensor([[row, lengths[row]] for row in rows], dtype=torch.int32, device=DEVICE)
-        attention.span, blocks.span = replace(plain, order_B2=order), replace(in_block, order_B2=order)
+        attention.span, blocks.span = replace(plain, ranks_B2=order), replace(in_block, ranks_B2=order)
         for cut in (TileCut(1), TileCut(1, 1, 2), TileCut(2)):
             assert torch.equal(attention(monkeypatch, cut), expected), cut
             assert torch.equal(blocks(monkeypatch, cut), expected_blocks), cut

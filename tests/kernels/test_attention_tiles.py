@@ -94,9 +94,9 @@ def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
 def shape_of(rows: int, sequences: int, cut: TileCut, *, ranked: bool) -> Shape:
     lengths_B = torch.zeros(sequences, dtype=torch.int64)
     span = plan_span(torch.ones(sequences, 1, dtype=torch.int32), lengths_B, rows // 4, 16)
-    order_B2 = torch.zeros(sequences, 2, dtype=torch.int32) if ranked else None
+    ranks_B2 = torch.zeros(sequences, 2, dtype=torch.int32) if ranked else None
     q_BWHD, kv_2NSHD = torch.empty(sequences, rows // 4, 32, 128), torch.empty(2, 2, 16, 8, 128)
-    return hopper._shape(q_BWHD, kv_2NSHD, replace(span, order_B2=order_B2), cut, False)
+    return hopper._shape(q_BWHD, kv_2NSHD, replace(span, ranks_B2=ranks_B2), cut, False)
 
 
 def test_up_to_half_of_the_rows_are_weighed_without_the_other() -> None:

@@ -109,6 +109,13 @@ ARITHMETIC = (
         f"{CUTS}test_keys_are_tiled_and_split_alike",
     ),
     Mutant(
+        "sequences-of-one-length-share-a-place",
+        "services.common.kernels.prepare_span.kernel",
+        "((theirs > length) | ((theirs == length) & (other < row)))",
+        "(theirs > length)",
+        "tests/kernels/gpu/test_prepare_span.py::test_sequences_are_ranked_from_the_longest_on",
+    ),
+    Mutant(
         "a-refused-product-serves-with-its-end",
         "services.common.kernels.linear.kernel",
         "return cuda_tiling(x_TD, weight_FD, kind) if allowed(outputs, depth, len(x_TD)) else None",

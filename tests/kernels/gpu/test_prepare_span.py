@@ -57,10 +57,10 @@ def test_sequences_are_ranked_from_the_longest_on(count: int) -> None:
     lengths = torch.arange(count) * 7 % 40
     rows, anchors, lengths_there, tables = there(slots, lengths, lengths, torch.zeros(count, 2, dtype=torch.int32))
     _, span = seat_kernel.prepare_rows(rows, anchors, lengths_there, tables, None, 4, 64, 9)
-    assert span.order_B2 is not None
+    assert span.ranks_B2 is not None
     own = lengths[slots.long()].tolist()
     expected = sorted(range(count), key=lambda row: (-own[row], row))
-    assert span.order_B2.tolist() == [[row, own[row]] for row in expected]
+    assert span.ranks_B2.tolist() == [[row, own[row]] for row in expected]
 
 
 def test_post_drafts() -> None:

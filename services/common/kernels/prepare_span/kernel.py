@@ -1,7 +1,7 @@
 """Ids and places of a round's rows on the GPU in one launch instead of some eight, one program a row.
 
-Bytes for B rows of N blocks and W positions: B (8 N + 32 W), a launch in all but name. Each program finds its row's place
-among all lengths, so that no layer has to sort them.
+Bytes for B rows of N blocks and W positions: B (8 N + 32 W), a launch in all but name. Each program finds its row's
+place among all lengths, so that no layer has to sort them.
 """
 
 import torch
@@ -24,21 +24,21 @@ def prepare_rows(
     table_BN = table_SN.new_empty((batch, columns))
     ids_BW, positions_BW = length_S.new_empty((2, batch, width))
     slots_T, (lengths_B, reach_B) = length_S.new_empty(batch * width), length_S.new_empty((2, batch))
-    order_B2 = rows_B.new_empty((batch, 2), dtype=torch.int32)
+    ranks_B2 = rows_B.new_empty((batch, 2), dtype=torch.int32)
     _prepare_kernel[(batch,)](
         rows_B, anchor_S, length_S, table_SN, rows_B if drafts_BK is None else drafts_BK, table_BN, lengths_B, reach_B,
-        ids_BW, positions_BW, slots_T, order_B2, table_SN.stride(0), columns, mask, batch,
+        ids_BW, positions_BW, slots_T, ranks_B2, table_SN.stride(0), columns, mask, batch,
         HAS_DRAFTS=drafts_BK is not None, BLOCK_SIZE=block_size, WIDTH=width,
         WIDTH_PAD=triton.next_power_of_2(width), COLUMNS=_COLUMNS, OTHERS=_OTHERS, PDL=PDL, **LAUNCH,
     )  # fmt: skip
-    span = Span(table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, None, None, order_B2=order_B2)
+    span = Span(table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, None, None, ranks_B2=ranks_B2)
     return ids_BW, span
 
 
 @triton.jit
 def _prepare_kernel(
     rows_ptr, anchors_ptr, length_ptr, tables_ptr, drafts_ptr, table_ptr, lengths_ptr, reach_ptr, ids_ptr,
-    positions_ptr, slots_ptr, order_ptr, stride_table, columns, mask, batch,
+    positions_ptr, slots_ptr, ranks_ptr, stride_table, columns, mask, batch,
     HAS_DRAFTS: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
     COLUMNS: tl.constexpr, OTHERS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -74,8 +74,8 @@ def _prepare_kernel(
         theirs = tl.load(length_ptr + seats, mask=seated, other=-1).to(tl.int64)
         longer += ((theirs > length) | ((theirs == length) & (other < row))).to(tl.int32)
     place = tl.sum(longer, 0)
-    tl.store(order_ptr + 2 * place, row.to(tl.int32))
-    tl.store(order_ptr + 2 * place + 1, length.to(tl.int32))
+    tl.store(ranks_ptr + 2 * place, row.to(tl.int32))
+    tl.store(ranks_ptr + 2 * place + 1, length.to(tl.int32))
     for first in range(0, columns, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
         exists = column < columns

@@ -18,8 +18,8 @@ class Span:
     `slots_T` are flat write indices `block * S + offset`; rows without a block get one in the pad block. A drafter's
     block is written to no pool; its `slots_T` count its rows. `gather_BT` and `bias_B1WT` serve the CPU path alone:
     flat read indices of the used blocks, and zero or -inf per row and position (None when every row sees every
-    position). `short` tells a GPU that contexts are likely short; it changes no bit. Neither does `order_B2`, which a GPU's
-    rounds have: sequences from the longest to the shortest, each with its length, int32.
+    position). `short` tells a GPU that contexts are likely short; it changes no bit. Neither do `ranks_B2` [B, 2],
+    int32, which a GPU's rounds have: sequences from the longest to the shortest, each with its length.
     """
 
     block_table_BN: Tensor
@@ -33,7 +33,7 @@ class Span:
     bias_B1WT: Tensor | None
     mask: Mask = OPEN
     short: bool = False
-    order_B2: Tensor | None = None
+    ranks_B2: Tensor | None = None
 
     @property
     def read_BT(self) -> Tensor:

@@ -27,8 +27,8 @@ _ROUND_STAGES = 4
 class Shape(NamedTuple):
     """Numbers of a head, query heads of a K/V head, positions of a block, 64s of rows, and whether a CTA is alone.
 
-    `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's rows that
-    an item may have. `ranked` sequences have one item a K/V head, and come sorted.
+    `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's
+    rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted.
     """
 
     size: int
