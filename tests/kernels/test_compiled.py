@@ -144,10 +144,19 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     *(
         (
             prepare_rows._prepare_kernel,
-            {"HAS_DRAFTS": drafts, "BLOCK_SIZE": 16, "WIDTH": 3, "WIDTH_PAD": 4, "COLUMNS": 256, "PDL": True},
-            {},
+            {
+                "HAS_DRAFTS": drafts,
+                "BLOCK_SIZE": 16,
+                "WIDTH": 3,
+                "WIDTH_PAD": 4,
+                "COLUMNS": 256,
+                "OTHERS": 128,
+                "PDL": True,
+                **ranks,
+            },
+            {"ranks_ptr": "*i32"} if drafts else {},
         )
-        for drafts in (True, False)
+        for drafts, ranks in ((True, {}), (False, {"ranks_ptr": None}))
     ),
     (wait_flag._wait_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
     (write_mailbox._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),

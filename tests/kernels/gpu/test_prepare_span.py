@@ -56,11 +56,19 @@ def test_sequences_are_ranked_from_the_longest_on(count: int) -> None:
     slots = torch.randperm(count, generator=torch.Generator().manual_seed(1)).to(torch.int32)
     lengths = torch.arange(count) * 7 % 40
     rows, anchors, lengths_there, tables = there(slots, lengths, lengths, torch.zeros(count, 2, dtype=torch.int32))
-    _, span = seat_kernel.prepare_rows(rows, anchors, lengths_there, tables, None, 4, 64, 9)
+    drafts = torch.zeros(count, 3, dtype=torch.int64, device=DEVICE)
+    _, span = seat_kernel.prepare_rows(rows, anchors, lengths_there, tables, drafts, 4, 64)
     assert span.ranks_B2 is not None
     own = lengths[slots.long()].tolist()
     expected = sorted(range(count), key=lambda row: (-own[row], row))
     assert span.ranks_B2.tolist() == [[row, own[row]] for row in expected]
+
+
+def test_sequences_of_a_drafter_are_not_ranked() -> None:
+    """Their lengths may change while they are read; a place that no row took would be read as a row."""
+    rows, anchors, lengths, tables = there(ROWS, ANCHORS, LENGTHS, TABLES)
+    _, span = seat_kernel.prepare_rows(rows, anchors, lengths, tables, None, 6, BLOCK_SIZE, 99)
+    assert span.ranks_B2 is None
 
 
 def test_post_drafts() -> None:

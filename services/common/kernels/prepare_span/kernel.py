@@ -1,7 +1,8 @@
 """Ids and places of a round's rows on the GPU in one launch instead of some eight, one program a row.
 
-Bytes for B rows of N blocks and W positions: B (8 N + 32 W), a launch in all but name. Each program finds its row's
-place among all lengths, so that no layer has to sort them.
+Bytes for B rows of N blocks and W positions: B (8 N + 32 W), a launch in all but name. Each program of a target finds
+its row's place among all lengths, so that no layer has to sort them. A drafter reads lengths in its target's memory,
+which may go on meanwhile: programs that read different ones could leave a place without a row.
 """
 
 import torch
@@ -24,7 +25,7 @@ def prepare_rows(
     table_BN = table_SN.new_empty((batch, columns))
     ids_BW, positions_BW = length_S.new_empty((2, batch, width))
     slots_T, (lengths_B, reach_B) = length_S.new_empty(batch * width), length_S.new_empty((2, batch))
-    ranks_B2 = rows_B.new_empty((batch, 2), dtype=torch.int32)
+    ranks_B2 = None if drafts_BK is None else rows_B.new_empty((batch, 2), dtype=torch.int32)
     _prepare_kernel[(batch,)](
         rows_B, anchor_S, length_S, table_SN, rows_B if drafts_BK is None else drafts_BK, table_BN, lengths_B, reach_B,
         ids_BW, positions_BW, slots_T, ranks_B2, table_SN.stride(0), columns, mask, batch,
@@ -66,16 +67,10 @@ def _prepare_kernel(
     tl.store(slots_ptr + row * WIDTH + offset, slot, mask=inside)
     tl.store(lengths_ptr + row, length)
     tl.store(reach_ptr + row, length + WIDTH)
-    longer = tl.zeros((OTHERS,), dtype=tl.int32)
-    for first in range(0, batch, OTHERS):
-        other = first + tl.arange(0, OTHERS)
-        seated = other < batch
-        seats = tl.load(rows_ptr + other, mask=seated, other=0).to(tl.int64)
-        theirs = tl.load(length_ptr + seats, mask=seated, other=-1).to(tl.int64)
-        longer += ((theirs > length) | ((theirs == length) & (other < row))).to(tl.int32)
-    place = tl.sum(longer, 0)
-    tl.store(ranks_ptr + 2 * place, row.to(tl.int32))
-    tl.store(ranks_ptr + 2 * place + 1, length.to(tl.int32))
+    if ranks_ptr is not None:
+        place = _place(rows_ptr, length_ptr, row, length, batch, OTHERS)
+        tl.store(ranks_ptr + 2 * place, row.to(tl.int32))
+        tl.store(ranks_ptr + 2 * place + 1, length.to(tl.int32))
     for first in range(0, columns, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
         exists = column < columns
@@ -84,3 +79,16 @@ def _prepare_kernel(
             tl.load(tables_ptr + seat * stride_table + column, mask=exists, other=0),
             mask=exists,
         )
+
+
+@triton.jit
+def _place(rows_ptr, length_ptr, row, length, batch, OTHERS: tl.constexpr):
+    """Return how many rows are longer than one, or as long and before it."""
+    longer = tl.zeros((OTHERS,), dtype=tl.int32)
+    for first in range(0, batch, OTHERS):
+        other = first + tl.arange(0, OTHERS)
+        seated = other < batch
+        seats = tl.load(rows_ptr + other, mask=seated, other=0).to(tl.int64)
+        theirs = tl.load(length_ptr + seats, mask=seated, other=-1).to(tl.int64)
+        longer += ((theirs > length) | ((theirs == length) & (other < row))).to(tl.int32)
+    return tl.sum(longer, 0)

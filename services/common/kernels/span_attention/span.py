@@ -19,7 +19,7 @@ class Span:
     block is written to no pool; its `slots_T` count its rows. `gather_BT` and `bias_B1WT` serve the CPU path alone:
     flat read indices of the used blocks, and zero or -inf per row and position (None when every row sees every
     position). `short` tells a GPU that contexts are likely short; it changes no bit. Neither do `ranks_B2` [B, 2],
-    int32, which a GPU's rounds have: sequences from the longest to the shortest, each with its length.
+    int32, which a target's rounds have on a GPU: sequences from the longest to the shortest, each with its length.
     """
 
     block_table_BN: Tensor
