@@ -13,7 +13,7 @@ def test_a_round_without_rows_has_more_prompt_tokens() -> None:
     assert [rig.round()[0].prefill_tokens for _ in range(4)] == [16, 16, 16, 2]
 
 
-@pytest.mark.parametrize(("mixed_tokens", "prompts"), [(0, [40, 40, 16]), (32, [32, 32, 16])])
+@pytest.mark.parametrize(("mixed_tokens", "prompts"), [(0, [40, 40, 16, 4]), (32, [32, 32, 16, 16])])
 def test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack(mixed_tokens: int, prompts: list[int]) -> None:
     """What drafts would take, prompts wait for. Rows in one forward with them take room of the pack."""
     rig = Rig(pack_tokens=40, mixed_tokens=mixed_tokens, pause_s=0.0)
@@ -21,8 +21,8 @@ def test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack(mixed_tok
     rig.round()
     for seed in (2, 3):
         rig.scheduler.add(spec(prompt=50, tokens=1, seed=seed), None, rig.now)
-    plans = [rig.round()[0] for _ in range(3)]
-    assert [(plan.rows, plan.width) for plan in plans] == [((0,), 4), ((0,), 1), ((0,), 4)]
+    plans = [rig.round()[0] for _ in range(4)]
+    assert [(plan.rows, plan.width) for plan in plans] == [((0,), 4), ((0,), 1), ((0,), 4), ((0,), 4)]
     assert [plan.prefill_tokens for plan in plans] == prompts
 
 
