@@ -19,7 +19,7 @@ from services.common.kernels.linear.persistent.tiling import MEASURED, Persisten
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
 from tests.bench.gpu.products import wide as wide_candidates
 
-PROCESSORS, REGISTERS, WARP = 132, 65_536, 32
+PROCESSORS, REGISTERS, WARP, TAKEN = 132, 65_536, 32, 240
 WIDTHS, WIDE_WIDTHS = (*range(8, 25, 8), *range(32, 257, 16)), tuple(range(8, 257, 8))
 """Lines that a matrix instruction of whole numbers, and of bfloat16, can have."""
 SOME, MORE = PersistentTiling(128, 48, 1, 4), PersistentTiling(256, 96, 1, 4)
@@ -52,6 +52,8 @@ def test_a_tiling_fits_a_multiprocessor(own: PersistentTiling) -> None:
     # A thread holds half as many sums as lines; a quarter of a multiprocessor has a quarter of warps and registers.
     parts = -(-own.ctas * own.threads // (4 * WARP))
     assert own.lines // 2 + 24 <= REGISTERS // 4 // WARP // parts
+    # What ends later is kept rounded beside the next sums, in registers that the loading warpgroup gives up.
+    assert not own.later or own.lines // 2 + own.lines // 4 + 24 <= TAKEN
 
 
 @pytest.mark.parametrize("own", LISTED)
@@ -68,6 +70,13 @@ def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: PersistentTi
     if own.line_box != own.band:
         assert own.line_box * own.share * own.halves == own.lines
         assert own.line_box % 8 == 0
+
+
+@pytest.mark.parametrize(("lines", "depth", "kind", "own"), CUTS)
+def test_a_tile_that_ends_later_has_steps_enough(lines: int, depth: int, kind: Kind, own: PersistentTiling) -> None:
+    assert depth >= own.least_depth
+    assert not own.later or (kind, own.wide) == (Kind.GATED, True)
+    assert own._replace(later=True).least_depth == own.depth * own.lines // (8 * own.halves)
 
 
 @pytest.mark.parametrize("own", LISTED)

@@ -62,6 +62,12 @@ _LISTED = {
     "down": (Kind.ADDED, _ADDED),
 }  # fmt: skip
 ROWS = tuple(_QKV)
+_LATER_ROWS = 1024
+_LATER = tuple(
+    PersistentTiling(128, band, 1, 4, Kind.GATED, share, across=across, wide=True, later=True)
+    for band, share, across in ((120, 2, 1), (120, 1, 2), (128, 2, 1), (128, 1, 2), (112, 2, 1), (120, 1, 1))
+)
+"""Of so many rows gates end beside the next tile."""
 
 
 def wide_tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
@@ -69,7 +75,8 @@ def wide_tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
     kind, listed = _LISTED[name]
     most = next((most for most in listed if rows <= most), max(listed))
     plain = _BESIDE.get(most, ()) if kind == Kind.ADDED else ()
-    return (*(_fitted(kind, *cut) for cut in listed[most]), *(_fitted(Kind.PLAIN, *cut) for cut in plain))
+    later = _LATER if kind == Kind.GATED and rows >= _LATER_ROWS else ()
+    return (*(_fitted(kind, *cut) for cut in listed[most]), *(_fitted(Kind.PLAIN, *cut) for cut in plain), *later)
 
 
 def everything() -> tuple[PersistentTiling, ...]:

@@ -20,6 +20,7 @@ def launch(
     """
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, (lines, depth) = len(x_TD), weight_FD.shape
+    assert depth >= tiling.least_depth, "a tile ends within the next one's steps"
     height = tiling.height(rows)
     outputs, x, weight = lines // tiling.halves, _described(x_TD), _described(weight_FD)
     program_of(tiling).launch(

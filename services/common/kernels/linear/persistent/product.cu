@@ -32,17 +32,28 @@ __device__ __forceinline__ void release(Loader& loader, Turn& turn, int lane) {
   }
 }
 
-__device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], Loader& loader, Turn& turn, int group, int lane) {
+// Multiplies one step of a tile, behind whose products the step before leaves its stage.
+__device__ __forceinline__ void take_step(Sum (&sums)[LINES / 2], Loader& loader, Turn& turn, int step, int group, int lane) {
+  await_phase(loader.ring.full_at(turn.stage), turn.parity);
+  multiply(sums, loader.ring, turn.stage, group);
+  await_products<1>();
+  if (step > 0) release(loader, turn, lane);
+  turn.advance();
+}
+
+// What waits ends in parts, each while a step's products run.
+template <class Waiting>
+__device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], Loader& loader, Turn& turn, int group, int lane,
+                                       const Ends& ends, Waiting& waiting) {
 #pragma unroll
   for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
   hold(sums);
-  for (int step = 0; step < loader.tiles.steps; ++step) {
-    await_phase(loader.ring.full_at(turn.stage), turn.parity);
-    multiply(sums, loader.ring, turn.stage, group);
-    await_products<1>();
-    if (step > 0) release(loader, turn, lane);
-    turn.advance();
+#pragma unroll
+  for (int step = 0; step < Waiting::PARTS; ++step) {
+    take_step(sums, loader, turn, step, group, lane);
+    waiting.end(ends, step, lane);
   }
+  for (int step = Waiting::PARTS; step < loader.tiles.steps; ++step) take_step(sums, loader, turn, step, group, lane);
   await_products<0>();
   hold(sums);
   release(loader, turn, lane);
@@ -66,15 +77,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
   begin_ring(ring, FED * GROUPS * 4);
 
   Loader loader{ring, &x_map, &weight_map, tiles, outputs};
-  if (warp == GROUPS * 4) {
-    if (elected()) loader.run(total);
+  if (warp >= GROUPS * 4) {
+    if constexpr (LATER) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT));
+    if (warp == GROUPS * 4 && elected()) loader.run(total);
     __syncwarp();
   } else {
+    if constexpr (LATER && !BESIDE) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TAKEN));
     const int group = warp / 4, in_tile = group * 64 + warp % 4 * 16 + lane / 4;
     if (BESIDE && threadIdx.x == 0) loader.begin(total);
     __syncwarp();
     await_previous();
     Turn turn{0, total - STAGES, 0};
+    Waiting waiting;
     for (int tile = tiles.first; tile < tiles.count; tile += tiles.apart) {
       int line = tiles.line(tile), row = tiles.row(tile) + in_tile;
       ends.rows = min(rows, tiles.row(tile) + height);
@@ -83,8 +97,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
       scales.read(line_scales, row_scales, ends, row, line, lane);
       if constexpr (KIND == ADDED && EARLY) read_beside(ends, row, line, lane, streams, norms);
       Sum sums[LINES / 2];
-      sum_up(sums, loader, turn, group, lane);
-      if constexpr (KIND == PLAIN) {
+      sum_up(sums, loader, turn, group, lane, ends, waiting);
+      if constexpr (LATER) {
+        waiting.keep(sums, ends, row, line);
+      } else if constexpr (KIND == PLAIN) {
         end_plain(sums, scales, ends, row, line, lane);
       } else {
         float results[LINES / 2];
@@ -97,6 +113,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
         if constexpr (KIND == ADDED) end_added(results, ends, row, line, lane, streams, norms);
       }
     }
+#pragma unroll
+    for (int part = 0; part < Waiting::PARTS; ++part) waiting.end(ends, part, lane);
   }
   cluster_arrive();
   cluster_wait();

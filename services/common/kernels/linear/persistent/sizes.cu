@@ -2,7 +2,7 @@
 //
 // The build defines ROWS and BAND (lines of a tile, of each half of a gated weight), SUBS (swizzled rows of depth in a stage),
 // STAGES, SHARE and ACROSS (CTAs of a cluster that have the same lines, and the same rows), CTAS (of a multiprocessor), WIDE
-// (numbers have two bytes, not one) and KIND: what follows the product.
+// (numbers have two bytes, not one), LATER (SwiGLU ends beside the next tile) and KIND: what follows the product.
 
 constexpr int PLAIN = 0, GATED = 1, ADDED = 2;
 constexpr int SUB = 64, SUB_BYTES = SUB * 2, GROUP = 128;  // the copy engine takes whole numbers of eight bits as pairs
@@ -10,7 +10,9 @@ constexpr int CLUSTER = SHARE * ACROSS;
 constexpr int GROUPS = ROWS / 64, HALVES = KIND == GATED ? 2 : 1;
 // With more warpgroups a loading warp would leave too few registers to all others, so their first warp loads beside.
 constexpr bool BESIDE = GROUPS > 2;
-constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : 32);
+// What ends later needs the registers of a whole warpgroup, of which one warp loads.
+constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : LATER ? GROUP : 32);
+constexpr int LEFT = 24, TAKEN = 240;
 constexpr int HALF = (BAND + 7) / 8 * 8;  // the swizzle repeats after eight lines
 // Of a matrix instruction, which takes eights of lines; of whole numbers 16s above 24.
 constexpr int LINES = WIDE || HALVES * HALF <= 24 ? HALVES * HALF : (HALVES * HALF + 15) / 16 * 16;
@@ -29,4 +31,5 @@ constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
 
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
 static_assert(LINES <= 256 && BAND % (KIND == PLAIN ? 4 : 2) == 0, "lines of a wgmma; results are stored in pairs or fours");
+static_assert(!LATER || (KIND == GATED && WIDE), "what ends later are gates of bfloat16");
 static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");

@@ -12,7 +12,7 @@ _BEFORE = (
     "sizes.cu", "asynchronous.cu", "bfloat16.cu", "primitives.cu", "multiply.cu", "loader.cu", "arithmetic.cu",
     "ends.cu",
 )  # fmt: skip
-_AFTER = ("plain.cu", "product.cu")
+_AFTER = ("plain.cu", "later.cu", "product.cu")
 _OWN = Path(__file__).parent
 _FUSED = _OWN.parent / "fused"
 """Has the ends of a product, and how a warpgroup multiplies."""
@@ -22,7 +22,7 @@ def source_of(tiling: PersistentTiling) -> str:
     """Return what a compiler is given; it includes nothing."""
     sizes = defined(
         rows=tiling.rows, band=tiling.band, subs=tiling.subs, stages=tiling.stages, share=tiling.share,
-        across=tiling.across, ctas=tiling.ctas, wide=int(tiling.wide), kind=int(tiling.kind),
+        across=tiling.across, ctas=tiling.ctas, wide=int(tiling.wide), later=int(tiling.later), kind=int(tiling.kind),
     )  # fmt: skip
     instruction = wgmma("mma", tiling.lines, registers=False, kind="bf16" if tiling.wide else "s8")
     files = *_BEFORE, "unscaled.cu" if tiling.wide else "scales.cu", *_AFTER

@@ -25,8 +25,8 @@ class PersistentTiling(NamedTuple):
     """Rows and lines of a tile (of a gated weight in each half), swizzled rows of a stage, stages, and what follows.
 
     `share` CTAs of a cluster have the same lines, `across` CTAs the same rows; they load them for one another. A
-    multiprocessor has room for `ctas`. `wide` numbers are bfloat16. None of it changes a bit: every sum is one
-    accumulator in order of depth.
+    multiprocessor has room for `ctas`. `wide` numbers are bfloat16. What gates may end `later`, beside the next tile's
+    products. None of it changes a bit: every sum is one accumulator in order of depth.
     """
 
     rows: int
@@ -38,6 +38,7 @@ class PersistentTiling(NamedTuple):
     ctas: int = 1
     across: int = 1
     wide: bool = False
+    later: bool = False
 
     @property
     def halves(self) -> int:
@@ -62,6 +63,11 @@ class PersistentTiling(NamedTuple):
         return self.subs * (WIDE_SUB if self.wide else SUB)
 
     @property
+    def least_depth(self) -> int:
+        """Inputs that a product must have: what ends later takes a step for eight lines of each half."""
+        return self.depth * (self.lines // (_SWIZZLED_LINES * self.halves) if self.later else 1)
+
+    @property
     def cluster(self) -> int:
         """CTAs of a cluster."""
         return self.share * self.across
@@ -83,8 +89,12 @@ class PersistentTiling(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """A warpgroup for each 64 rows, and a warp that loads; of more than two warpgroups one warp does both."""
-        return self.rows // _GROUP_ROWS * _GROUP_THREADS + (_WARP_THREADS if self.rows <= _LOADING_ROWS else 0)
+        """A warpgroup for each 64 rows, and a warp that loads; of more than two warpgroups one warp does both.
+
+        What ends later takes registers that three idle warps beside the loading one give up.
+        """
+        loading = 0 if self.rows > _LOADING_ROWS else _GROUP_THREADS if self.later else _WARP_THREADS
+        return self.rows // _GROUP_ROWS * _GROUP_THREADS + loading
 
     def tiles(self, rows: int, outputs: int) -> int:
         """Return how many tiles clusters have to take."""
