@@ -14,6 +14,7 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileC
 from services.common.kernels.span_attention.hopper.source import Shape, source_of
 
 MOST_SHARED = 227 * 1024
+LONG = 32_768
 SHAPES = [
     Shape(size, 4, block, groups, alone)
     for size, block, groups, alone in product(SIZES, (8, 16, 32, 64, 128), (1, 2), (False, True))
@@ -71,17 +72,22 @@ def test_prompts_give_two_warpgroups_rows_unless_heads_are_wide() -> None:
 
 
 def test_blocks_of_many_drafts_are_taken_two_at_a_time() -> None:
-    assert cut_blocks(4, 4, 1024, 128) == cut_blocks(16, 4, 256, 128) == TileCut(1, 1, 2)
+    assert cut_blocks(4, 4, 1024, 128, LONG) == cut_blocks(16, 4, 256, 128, LONG) == TileCut(1, 1, 2)
 
 
 def test_blocks_of_fewer_drafts_share_the_processors() -> None:
-    assert cut_blocks(16, 4, 128, 128) == cut_blocks(8, 4, 128, 128) == TileCut(1)
-    assert cut_blocks(16, 4, 64, 128) == TileCut(2)
+    assert cut_blocks(16, 4, 128, 128, LONG) == cut_blocks(8, 4, 128, 128, LONG) == TileCut(1)
+    assert cut_blocks(16, 4, 64, 128, LONG) == TileCut(2)
+
+
+def test_blocks_whose_contexts_cannot_be_long_share_none() -> None:
+    assert [cut_blocks(16, 4, 64, 128, room) for room in (2048, 2064)] == [TileCut(1), TileCut(2)]
 
 
 def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
-    assert cut_blocks(16, 4, 32, 128) is cut_blocks(4, 4, 128, 128) is None
-    assert cut_blocks(17, 1, 1024, 128) is cut_blocks(16, 8, 1024, 128) is cut_blocks(16, 4, 1024, 256) is None
+    assert cut_blocks(16, 4, 32, 128, LONG) is cut_blocks(4, 4, 128, 128, LONG) is None
+    assert cut_blocks(17, 1, 1024, 128, LONG) is cut_blocks(16, 8, 1024, 128, LONG) is None
+    assert cut_blocks(16, 4, 1024, 256, LONG) is None
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -10,12 +10,13 @@ from services.common.model.spec import StackSpec
 
 VERIFY, SHORT_VERIFY = "verify", "short verify"
 """Kinds of captured rounds. A short one gives the same bits at every length, and takes less time at few positions."""
-SHORT_POSITIONS = 1024
-"""Positions up to which short rounds take less time, measured on an H200."""
+SHORT_POSITIONS, SOME_SHORT_POSITIONS = 1024, 1280
+"""Positions up to which short rounds take less time, measured on an H200; the second of several sequences."""
 
 _WIDTHS_ON_CPU = (32, 64, 96)
 _WIDTHS_IN_ORDER = (32, 128, 512, 2048)
 _HALVED_FROM = 16
+_SOME = 8
 """Rows of a round from which on there are buckets between powers of two."""
 _SEGMENT, _COUNTS = 64, (1, 4, 8, 16, 24, 32, 40, 48, 56)
 _WHOLE_WIDTHS, _WHOLE_COUNTS = (128, 512), (2, 4, 8, 16, 32)
@@ -198,7 +199,8 @@ class RunnerSettings:
 
     def kind(self, bucket: int, width: int, reach: int) -> str:
         """The kind of round for contexts that end up to `reach`: a matter of speed alone, as bits are the same."""
-        return SHORT_VERIFY if (bucket, width) in self.shorts and reach <= SHORT_POSITIONS else VERIFY
+        most = SHORT_POSITIONS if bucket < _SOME else SOME_SHORT_POSITIONS
+        return SHORT_VERIFY if (bucket, width) in self.shorts and reach <= most else VERIFY
 
     @property
     def every_pack(self) -> tuple[PackShape, ...]:

@@ -61,14 +61,12 @@ def test_what_is_cut_otherwise_is_captured_once_more_on_a_gpu() -> None:
     assert found(SPEC, device="cpu") == frozenset()
 
 
-@pytest.mark.parametrize(("reach", "kind"), [(1, SHORT_VERIFY), (1024, SHORT_VERIFY), (1025, VERIFY)])
-def test_what_a_round_reaches_decides(reach: int, kind: str) -> None:
-    settings = RunnerSettings(8, 99, 4096, shorts=frozenset({(8, 4)}))
-    assert [settings.kind(8, 4, reach), settings.kind(8, 8, reach), settings.kind(4, 4, reach)] == [
-        kind,
-        VERIFY,
-        VERIFY,
-    ]
+@pytest.mark.parametrize(("bucket", "most"), [(1, 1024), (4, 1024), (8, 1280)])
+def test_what_a_round_reaches_decides(bucket: int, most: int) -> None:
+    settings = RunnerSettings(8, 99, 4096, shorts=frozenset({(bucket, 4)}))
+    kinds = [settings.kind(bucket, 4, reach) for reach in (1, most, most + 1)]
+    assert kinds == [SHORT_VERIFY, SHORT_VERIFY, VERIFY]
+    assert settings.kind(bucket, 8, 1) == settings.kind(2, 4, 1) == VERIFY
 
 
 @pytest.mark.parametrize("look_ahead", [0, 2])

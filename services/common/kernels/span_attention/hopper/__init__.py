@@ -35,7 +35,9 @@ def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = Non
         return None
     if own is not None and not _readable(*own):
         return None
-    cut = cut_blocks(width, group, pairs, size) if own else cut_tiles(width * group, pairs, size, span.short)
+    room = span.block_table_BN.shape[1] * block
+    short = span.short
+    cut = cut_blocks(width, group, pairs, size, room) if own else cut_tiles(width * group, pairs, size, short)
     if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, own is not None)):
         return None
     return cut

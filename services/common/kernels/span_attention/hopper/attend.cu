@@ -3,6 +3,24 @@
 // Some warps stream tiles of keys and values into a ring, others multiply. The scores of a tile are computed while the
 // tile before it is weighed. Every sum has the order that `program.py` gives it, and so its bits.
 
+// Where the next splits of a thread's rows begin: of all rows alike, or by the sizes of theirs. Warpgroups that share tiles have
+// no registers to tell.
+struct Edges {
+  int edges[HALVES], sizes[HALVES];
+  bool alike;
+
+  __device__ __forceinline__ Edges(const Item& item, int begin, int size, int row)
+      : alike(!TOGETHER || (ROW_GROUPS == 1 && item.least() == item.most())) {
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+      sizes[half] = alike ? size : item.span.split(row + half * HALF_ROWS);
+      edges[half] = begin + sizes[half];
+    }
+  }
+  __device__ __forceinline__ bool at(int tile, int half) const { return tile == edges[half]; }
+  __device__ __forceinline__ void next(int half) { edges[half] += sizes[half]; }
+};
+
 struct Walk {
   const Ends& ends;
   const Item& item;
@@ -64,12 +82,12 @@ struct Walk {
   }
 
   // Turns the scores of a tile into weights, by the highest so far; what was summed before fades.
-  __device__ __forceinline__ void weigh(float (&scores)[TOKENS / 2], const Part& part, int tile, int edge,
+  __device__ __forceinline__ void weigh(float (&scores)[TOKENS / 2], const Part& part, int tile, const Edges& edges,
                                         float (&higher)[HALVES], float (&fade)[HALVES]) const {
     if (tile * TOKENS + TOKENS > item.span.seen_from(first_row())) hide(scores, tile);
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
-      const float best = tile == edge ? NOTHING : part.best[half];
+      const float best = edges.at(tile, half) ? NOTHING : part.best[half];
       higher[half] = fmaxf(best, highest(scores, half, scale));
       fade[half] = fade_of(__fsub_rn(best, higher[half]));
       const float offset = __fsub_rn(0.f, higher[half]);
@@ -109,6 +127,17 @@ struct Walk {
       ends.leave(part, item, tile - 1, size, row, lane);
   }
 
+  // Ends the splits behind which a tile begins others.
+  __device__ __forceinline__ void end_splits(const Part& part, Part& whole, Edges& edges, int tile) const {
+    if (edges.alike && edges.at(tile, 0)) end_split(part, whole, tile);
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+      if (!edges.at(tile, half)) continue;
+      if (!edges.alike) whole.fold(part, half);
+      edges.next(half);
+    }
+  }
+
   // The scores of a tile are computed before the values of the one before it are added, and weighed meanwhile. Something is
   // looked up while the last products run.
   template <typename Look>
@@ -123,8 +152,8 @@ struct Walk {
     end_turn(group);
     await_products<0>();
     hold(scores);
-    int edge = (begin / size + 1) * size;
-    weigh(scores, part, begin, edge, higher, fade);
+    Edges edges(item, begin, size, row);
+    weigh(scores, part, begin, edges, higher, fade);
     take(part, weights, scores, higher, fade);
 #pragma unroll 1
     for (int tile = begin + 1; tile < end_tile; ++tile) {
@@ -138,14 +167,11 @@ struct Walk {
       add_mass(part.mass, weights);
       await_products<1>();
       hold(scores);
-      weigh(scores, part, tile, edge, higher, fade);
+      weigh(scores, part, tile, edges, higher, fade);
       await_products<0>();
       hold(part.sum);
       if (lane == 0) arrive(empty);
-      if (tile == edge) {
-        end_split(part, whole, tile);
-        edge += size;
-      }
+      end_splits(part, whole, edges, tile);
       take(part, weights, scores, higher, fade);
     }
     ask_values(part.sum, weights, own(ring.values()));
@@ -241,7 +267,8 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   for (int round = 0; items.index(round) < items.count(); ++round) {
     const Item item = next;
     const bool more = items.index(round + 1) < items.count();
-    const int least = item.least(), most = item.most(), row = item.span.first_row + in_tile + warp % 4 * 8 + lane / 4;
+    const int most = item.most(), least = TOGETHER ? most : item.least();
+    const int row = item.span.first_row + in_tile + warp % 4 * 8 + lane / 4;
     await_queries(group);
     for (int size = least; size <= most; size += max(most - least, 1)) {
       const Tiles tiles(item.span, item.program, programs, size);

@@ -12,6 +12,8 @@ _FEW_ROWS = 16
 _NARROW, SIZES = 128, (128, 256)
 _BLOCK_ROWS = 16
 """Of a drafter, at most: a warpgroup's threads hold them while they wait for a tile."""
+_SHORT_ROOM = 2048
+"""Positions that sequences may have, up to which two programs gain less than leaving and merging parts takes."""
 
 
 class TileCut(NamedTuple):
@@ -51,10 +53,10 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
     return TileCut(max(min(SPLITS, PROCESSORS // groups), 1))
 
 
-def cut_blocks(width: int, group: int, pairs: int, size: int) -> TileCut | None:
-    """Return the cut for drafters' blocks of `width` rows; None where Triton's programs serve.
+def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> TileCut | None:
+    """Return the cut for drafters' blocks of `width` rows behind at most `room` positions; None where Triton serves.
 
-    Those read the tiles that hold a block without a pipeline. So of many sequences blocks of few rows gain here, too.
+    Its programs read the tiles that hold a block without a pipeline. So of many sequences blocks of few rows gain here, too.
     """
     if size != _NARROW or width > _BLOCK_ROWS or width * group > ROWS:
         return None
@@ -62,4 +64,4 @@ def cut_blocks(width: int, group: int, pairs: int, size: int) -> TileCut | None:
         return TileCut(1, 1, 2)
     if width * group <= _FEW_ROWS or pairs * 4 <= PROCESSORS:
         return None
-    return TileCut(PROCESSORS // pairs)
+    return TileCut(1 if room <= _SHORT_ROOM else PROCESSORS // pairs)

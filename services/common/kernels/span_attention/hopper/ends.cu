@@ -35,7 +35,7 @@ struct Ends {
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
       const int own = row + half * HALF_ROWS;
-      const bool there = own < item.span.rows() && item.span.split(own) == size;
+      const bool there = own < item.span.rows() && (TOGETHER || item.span.split(own) == size);
       if (!__any_sync(~0u, there)) continue;
       const float by = part.mass[half] > 0.f ? part.mass[half] : 1.f;
       unsigned short* to = out + (there ? line(item, own) : 0) * SIZE + column + lane % 4 * 8;

@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_items(const Items& items, Ring ring, const 
     const Item item = items.at(items.index(round));
     const Loader loader{map, tables + (size_t)item.sequence * stride, item.span, item.head * SIZE + first % PANELS * PANEL,
                         first / PANELS * places, first * HALF_TILE, lane};
-    const int least = item.least(), most = item.most();
+    const int most = item.most(), least = TOGETHER ? most : item.least();
     for (int size = least; size <= most; size += max(most - least, 1)) {
       const Tiles tiles(item.span, item.program, items.programs, size);
       int block = tiles.begin < tiles.end ? loader.block_of(tiles.begin) : 0;

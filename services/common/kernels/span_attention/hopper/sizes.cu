@@ -12,6 +12,8 @@ constexpr int THREADS = 128, COLUMNS = 128, GROUP_ROWS = 64;  // of a warpgroup
 constexpr int HALF_ROWS = GROUP_ROWS / 2;
 constexpr int COLUMN_GROUPS = SIZE / COLUMNS, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;
 constexpr int GROUPS = ITEMS * ITEM_GROUPS;
+// Rows whose splits have two sizes are taken together where one CTA has all splits, and has registers to know two sizes.
+constexpr bool TOGETHER = ALONE && COLUMN_GROUPS == 1;
 constexpr int PANEL = 64, PANEL_BYTES = PANEL * 2;            // 64 numbers are a swizzled row of 128 bytes
 constexpr int PANELS = SIZE / PANEL, OWN_PANELS = COLUMNS / PANEL;
 constexpr int HALF_TILE = TOKENS * PANEL_BYTES;               // a panel of a tile

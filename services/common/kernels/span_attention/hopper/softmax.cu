@@ -31,20 +31,22 @@ struct Part {
     }
   }
 
-  // Adds the part that follows it.
+  // Adds a half of the part that follows it.
+  __device__ __forceinline__ void fold(const Part& next, int half) {
+    const float top = fmaxf(best[half], next.best[half]), by = fade_of(__fsub_rn(next.best[half], top));
+    fade(half, fade_of(__fsub_rn(best[half], top)));
+    mass[half] = __fmaf_rn(next.mass[half], by, mass[half]);
+#pragma unroll
+    for (int eight = 0; eight < COLUMNS / 8; ++eight) {
+      const int number = eight * 4 + half * 2;
+      sum[number] = __fmaf_rn(next.sum[number], by, sum[number]);
+      sum[number + 1] = __fmaf_rn(next.sum[number + 1], by, sum[number + 1]);
+    }
+    best[half] = top;
+  }
+
   __device__ __forceinline__ void fold(const Part& next) {
 #pragma unroll
-    for (int half = 0; half < HALVES; ++half) {
-      const float top = fmaxf(best[half], next.best[half]), by = fade_of(__fsub_rn(next.best[half], top));
-      fade(half, fade_of(__fsub_rn(best[half], top)));
-      mass[half] = __fmaf_rn(next.mass[half], by, mass[half]);
-#pragma unroll
-      for (int eight = 0; eight < COLUMNS / 8; ++eight) {
-        const int number = eight * 4 + half * 2;
-        sum[number] = __fmaf_rn(next.sum[number], by, sum[number]);
-        sum[number + 1] = __fmaf_rn(next.sum[number + 1], by, sum[number + 1]);
-      }
-      best[half] = top;
-    }
+    for (int half = 0; half < HALVES; ++half) fold(next, half);
   }
 };
