@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.linear import Normed, int8_kernel, reference
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.int8_cuda import eight_tiling
 from services.common.kernels.linear.int8_tiling import Int8Cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised
 from services.common.kernels.linear.persistent.tiling import PersistentTiling, few_cut
@@ -92,3 +94,23 @@ def test_lines_of_a_weight_are_multiplied_where_they_lie(tiling: PersistentTilin
     x_TD, weight = operands()[0][:200], weight_of(WAVES)
     whole_TF = int8_kernel.linear(x_TD, weight, cut=TRITON)
     assert torch.equal(int8_kernel.linear(x_TD, weight.lines(514, 1214), cut=tiling), whole_TF[:, 514:1214])
+
+
+@pytest.mark.parametrize("rows", [1, 8, 15, 24, 57, 64, 65, 120, 192, 224, 256, 300, 384, 448, 500, 640, 896, 1920])
+def test_the_best_token_of_a_head_is_that_of_all_its_scores(rows: int) -> None:
+    """Scores of so many tokens are often equal in bfloat16; rows without any number have token 0."""
+    x_RD, head = randn(rows, 2560, dtype=torch.bfloat16), head_of(151_936)
+    x_RD[rows // 2] = 0.0
+    assert eight_tiling(x_RD, head, Kind.BEST) is not None
+    expected = argmax_token(int8_kernel.linear(x_RD, head))
+    assert torch.equal(argmax_of_product(x_RD, head), expected)
+    assert expected[rows // 2] == 0
+    x_RD[0] = torch.nan
+    got = argmax_of_product(x_RD, head)
+    assert torch.equal(got[1:], expected[1:])
+    assert 0 <= got[0] < len(head)
+
+
+@cache
+def head_of(vocab: int) -> Int8Weight:
+    return quantised(randn(vocab, 2560, seed=7, dtype=torch.bfloat16).mul_(0.02))

@@ -72,6 +72,14 @@ def test_tiles_cover_all_rows_and_lines_and_as_many_run_as_fit(own: PersistentTi
         assert own.line_box % 8 == 0
 
 
+@pytest.mark.parametrize("rows", [1, 64, 65, 256, 640, 2048])
+def test_the_best_of_a_head_is_found_in_the_tiles_of_its_product(rows: int) -> None:
+    plain, best = (eight_cut(151_936, 2560, rows, kind) for kind in (Kind.PLAIN, Kind.BEST))
+    assert plain is not None
+    assert best == plain._replace(kind=Kind.BEST)
+    assert eight_cut(151_936, 2560, 2049, Kind.BEST) is None
+
+
 @pytest.mark.parametrize(("lines", "depth", "kind", "own"), CUTS)
 def test_a_tile_that_ends_later_has_steps_enough(lines: int, depth: int, kind: Kind, own: PersistentTiling) -> None:
     assert depth >= own.least_depth

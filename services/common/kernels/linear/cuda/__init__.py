@@ -7,9 +7,13 @@ FOLDER = Path(__file__).parent
 
 
 class Kind(IntEnum):
-    """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows."""
+    """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows.
+
+    Of BEST only each row's best number of a tile is left, and its line.
+    """
 
     PLAIN = 0
     GATED = 1
     ADDED = 2
     GATES = 3
+    BEST = 4

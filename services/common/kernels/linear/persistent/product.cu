@@ -102,6 +102,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
         waiting.keep(sums, ends, row, line);
       } else if constexpr (KIND == PLAIN) {
         end_plain(sums, scales, ends, row, line, lane);
+      } else if constexpr (KIND == BEST) {
+        end_best(sums, scales, ends, row, line, lane);
       } else {
         float results[LINES / 2];
         apply_all(sums, scales, results, lane);

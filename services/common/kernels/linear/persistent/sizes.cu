@@ -4,7 +4,9 @@
 // STAGES, SHARE and ACROSS (CTAs of a cluster that have the same lines, and the same rows), CTAS (of a multiprocessor), WIDE
 // (numbers have two bytes, not one), LATER (SwiGLU ends beside the next tile) and KIND: what follows the product.
 
-constexpr int PLAIN = 0, GATED = 1, ADDED = 2;
+constexpr int PLAIN = 0, GATED = 1, ADDED = 2, BEST = 4;
+constexpr int NOWHERE = 0x7FFFFFFF;
+#define INFINITE __int_as_float(0x7F800000)
 constexpr int SUB = 64, SUB_BYTES = SUB * 2, GROUP = 128;  // the copy engine takes whole numbers of eight bits as pairs
 constexpr int CLUSTER = SHARE * ACROSS;
 constexpr int GROUPS = ROWS / 64, HALVES = KIND == GATED ? 2 : 1;

@@ -186,8 +186,8 @@ def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling
         return None
     if rows <= FEW_ROWS:
         return few_cut(lines, depth, rows, kind, wide=False)
-    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind), {})
-    return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
+    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, Kind.PLAIN if kind == Kind.BEST else kind), {})
+    return next((cut._replace(kind=kind) for most, cut in sorted(cuts.items()) if rows <= most), None)
 
 
 def _rounded(number: int, multiple: int) -> int:

@@ -54,9 +54,9 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
 
 
 def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> TileCut | None:
-    """Return the cut for drafters' blocks of `width` rows behind at most `room` positions; None where Triton serves.
+    """Return the cut of drafters' blocks of `width` rows behind up to `room` positions; None where Triton serves.
 
-    Its programs read the tiles that hold a block without a pipeline. So of many sequences blocks of few rows gain here, too.
+    Its programs read the tiles that hold a block without a pipeline. So blocks of few rows of many sequences gain, too.
     """
     if size != _NARROW or width > _BLOCK_ROWS or width * group > ROWS:
         return None
