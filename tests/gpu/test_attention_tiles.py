@@ -17,8 +17,8 @@ HEADS, GROUP = 4, 4
 LENGTHS = [0, 1, 63, 500, 1008, 1016, 2040, 4090, 7160, 8190]
 """Lengths next to ends of tiles; in some tiles rows have splits of two sizes."""
 CUTS = [TileCut(programs) for programs in (1, 2, 3, 4, 5, 16)]
-NARROW_CUTS = [TileCut(1, 2), TileCut(1, 1, 2)]
-"""Of narrow heads: two warpgroups with rows of one item, and with items of their own."""
+NARROW_CUTS = [TileCut(1, 2), TileCut(1, 1, 2), TileCut(1, spread=2)]
+"""Of narrow heads: two warpgroups with rows of one item, or with items of their own, and two CTAs with columns each."""
 
 
 class Attention:
@@ -78,7 +78,7 @@ def test_the_order_of_sequences_changes_no_bit(width: int, monkeypatch: pytest.M
     for rows in (sorted(range(70), key=lambda row: -lengths[row]), list(range(70))[::-1]):
         order = torch.tensor([[row, lengths[row]] for row in rows], dtype=torch.int32, device=DEVICE)
         attention.span, blocks.span = replace(plain, ranks_B2=order), replace(in_block, ranks_B2=order)
-        for cut in (TileCut(1), TileCut(1, 1, 2), TileCut(2)):
+        for cut in (TileCut(1), TileCut(1, 1, 2), TileCut(2), TileCut(1, spread=2)):
             assert torch.equal(attention(monkeypatch, cut), expected), cut
             assert torch.equal(blocks(monkeypatch, cut), expected_blocks), cut
 
@@ -140,7 +140,7 @@ def test_blocks_have_the_bits_of_triton(width: int, monkeypatch: pytest.MonkeyPa
         blocks = Blocks(lengths, width)
         expected = blocks(monkeypatch, None)
         assert not expected.isnan().any()
-        for cut in (*CUTS, TileCut(1, 1, 2)):
+        for cut in (*CUTS, TileCut(1, 1, 2), TileCut(1, spread=2)):
             assert torch.equal(blocks(monkeypatch, cut), expected), cut
 
 
@@ -148,7 +148,7 @@ def test_blocks_have_the_bits_of_triton(width: int, monkeypatch: pytest.MonkeyPa
 def test_blocks_behind_pages_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = Blocks([0, 300, 77, 128, 1020], 6, block)
     expected = blocks(monkeypatch, None)
-    for cut in (TileCut(1), TileCut(2), TileCut(1, 1, 2)):
+    for cut in (TileCut(1), TileCut(2), TileCut(1, 1, 2), TileCut(1, spread=2)):
         assert torch.equal(blocks(monkeypatch, cut), expected), cut
 
 
@@ -157,7 +157,7 @@ def test_a_block_past_the_table_reads_nothing_behind_it(monkeypatch: pytest.Monk
     blocks.span = replace(blocks.span, lengths_B=blocks.span.lengths_B + 64, reach_B=blocks.span.reach_B + 64)
     expected = blocks(monkeypatch, None)
     assert not expected.isnan().any()
-    for cut in (TileCut(1), TileCut(2), TileCut(1, 1, 2)):
+    for cut in (TileCut(1), TileCut(2), TileCut(1, 1, 2), TileCut(1, spread=2)):
         assert torch.equal(blocks(monkeypatch, cut), expected), cut
 
 

@@ -23,6 +23,7 @@ SHAPES = [
 SHAPES += [Shape(128, 4, block, 1, True, items=2) for block in (8, 16, 32, 64, 128)]
 SHAPES += [Shape(128, 4, 16, 1, items == 2 or alone, items, True) for alone in (False, True) for items in (1, 2)]
 SHAPES += [Shape(128, 4, 16, 1, True, 2, in_block, 1, True) for in_block in (False, True)]
+SHAPES += [Shape(128, 4, 16, 1, True, in_block=in_block, spread=2) for in_block in (False, True)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -37,7 +38,8 @@ def test_shared_rows_run_at_once(size: int) -> None:
 
 
 def test_short_contexts_of_half_the_processors_are_not_shared() -> None:
-    assert cut_tiles(64, 64, 128, short=True) == TileCut(1)
+    assert cut_tiles(64, 64, 128, short=True) == TileCut(1, spread=2)
+    assert cut_tiles(64, 72, 128, short=True) == TileCut(1)
     assert cut_tiles(64, 64, 128) == TileCut(2)
     assert cut_tiles(64, 32, 128, short=True) == cut_tiles(64, 32, 128) == TileCut(4)
 
@@ -81,7 +83,7 @@ def test_blocks_of_fewer_drafts_share_the_processors() -> None:
 
 
 def test_blocks_whose_contexts_cannot_be_long_share_none() -> None:
-    assert [cut_blocks(16, 4, 64, 128, room) for room in (2048, 2064)] == [TileCut(1), TileCut(2)]
+    assert [cut_blocks(16, 4, 64, 128, room) for room in (2048, 2064)] == [TileCut(1, spread=2), TileCut(2)]
 
 
 def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
@@ -116,6 +118,13 @@ def test_sequences_come_sorted_where_each_is_a_line_of_items() -> None:
     assert not shape_of(128, 2, TileCut(1, 1, 2), ranked=True).ranked
     assert shape_of(128, 2, TileCut(1, 2), ranked=True).ranked
     assert not shape_of(64, 2, TileCut(2), ranked=True).ranked
+
+
+def test_ctas_that_take_an_item_together_have_half_of_its_columns_each() -> None:
+    shape = shape_of(64, 8, cut_tiles(64, 64, 128, short=True) or TileCut(1), ranked=True)
+    assert (shape.spread, shape.alone, shape.ranked) == (2, True, True)
+    source = source_of(shape)
+    assert "#define SPREAD 2\n" in source and "m64n64k16" in source and "m64n128k16" not in source
 
 
 def test_the_source_includes_nothing_and_defines_its_sizes() -> None:

@@ -53,8 +53,9 @@ def attend_tiles(
     items = batch * kv_heads * cut.programs * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
     lines = kv_2NSHD.view(-1, kv_heads * size)
     keys, values = own or (None, None)
+    ctas = min(-(-items // cut.items), PROCESSORS // cut.spread) * cut.spread
     program_of(_shape(q_BWHD, kv_2NSHD, span, cut, own is not None)).launch(
-        (min(-(-items // cut.items), PROCESSORS), 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
+        (ctas, 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF, len(lines) // 2,
         span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch * kv_heads, width, kv_heads, cut.programs,
         partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
@@ -75,7 +76,7 @@ def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block:
     rows, most = width * group, ROWS * cut.row_groups
     halves = -(-min(rows, ROWS) * 2 // ROWS)
     ranked = span.ranks_B2 is not None and alone and rows <= most
-    return Shape(size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked)
+    return Shape(size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread)
 
 
 @cache

@@ -170,7 +170,7 @@ struct Walk {
       weigh(scores, part, tile, edges, higher, fade);
       await_products<0>();
       hold(part.sum);
-      if (lane == 0) arrive(empty);
+      free_stage(empty, lane);
       end_splits(part, whole, edges, tile);
       take(part, weights, scores, higher, fade);
     }
@@ -180,7 +180,7 @@ struct Walk {
     look_up();
     await_products<0>();
     hold(part.sum);
-    if (lane == 0) arrive(ring.empty_at());
+    free_stage(ring.empty_at(), lane);
     ring.next();
     whole.fold(part);
     part = whole;
@@ -200,8 +200,8 @@ __device__ __forceinline__ int row_of(int line) { return line % 16 / 8 * HALF_RO
 // Rows behind the last one are zero; a warp copies the rows that it multiplies, two at a time. Warpgroups that share rows copy
 // some panels each, when all have multiplied those before.
 __device__ __forceinline__ void ask_queries(unsigned to, const unsigned short* q, const Ends& ends, const Item& item, int group) {
-  constexpr int EIGHTS = COLUMNS / 8, ROWS_EACH = 32 / EIGHTS;
-  const int lane = threadIdx.x % 32, eight = ends.column / 8 + lane % EIGHTS;
+  constexpr int EIGHTS = COLUMNS * SPREAD / 8, ROWS_EACH = 32 / EIGHTS;
+  const int lane = threadIdx.x % 32, eight = (SPREAD > 1 ? 0 : ends.column / 8) + lane % EIGHTS;
   const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS, first = threadIdx.x % THREADS / 32 * 16 + lane / EIGHTS;
   if constexpr (COLUMN_GROUPS > 1) sync_threads(1 + GROUPS, GROUPS * THREADS);
 #pragma unroll
@@ -221,7 +221,8 @@ __device__ __forceinline__ void await_queries(int group) {
     publish_shared(1 + group, THREADS);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1)
+extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1)
+    __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1)
     attend(const __grid_constant__ TensorMap map, const unsigned short* q, const int* tables, const long long* lengths,
            const long long* reaches, const int2* ranks, float* partial, float* sums, unsigned short* out, int places, int stride,
            int columns, int pairs, int width, int kv_heads, int programs, int parts, float scale, const unsigned short* block_keys,
@@ -234,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   Ring ring{stages + own * STAGES * STAGE, barriers + own * STAGES * 8, barriers + (ITEMS + own) * STAGES * 8};
   Order& order = *reinterpret_cast<Order*>(memory + (barriers + 2 * ITEMS * STAGES * 8 - shared_address(memory)));
   // A long item and a short one share a multiprocessor.
-  const int ctas = gridDim.x, worker = own ? 2 * ctas - 1 - (int)blockIdx.x : (int)blockIdx.x;
+  const int ctas = gridDim.x / SPREAD, cta = blockIdx.x / SPREAD, worker = own ? 2 * ctas - 1 - cta : cta;
   Items items{lengths, reaches, ranks, nullptr,          pairs / kv_heads, kv_heads, columns * BLOCK,
               width,   ALONE ? 1 : programs, worker, ITEMS * ctas};
   if (!RANKED && items.count() > ctas && items.lines() <= SORTED) {
@@ -244,14 +245,16 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < ITEMS * STAGES; ++stage) {
       barrier_init(barriers + stage * 8, ITEM_LOADERS);
-      barrier_init(barriers + (ITEMS * STAGES + stage) * 8, ITEM_GROUPS * THREADS / 32);
+      barrier_init(barriers + (ITEMS * STAGES + stage) * 8, ITEM_GROUPS * THREADS / 32 * SPREAD);
     }
     publish_barriers();
   }
   __syncthreads();
+  meet();
   if (group == GROUPS) {
     if constexpr (GROUPS > 1) give_registers<32>();
     load_items(items, ring, &map, tables, stride, places, warp, lane);
+    meet();
     return;
   }
   if constexpr (GROUPS > 1) take_registers<232>();
@@ -259,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
   Item next = items.item(lead);
   await_previous();
   const Ends ends{partial,  sums,  out, kv_heads,
-                  programs, parts, group % COLUMN_GROUPS * COLUMNS,
+                  programs, parts, (SPREAD > 1 ? spread_rank() : group % COLUMN_GROUPS) * COLUMNS,
                   {block_keys, block_values, block_sequence, block_row, block_head}};
   const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
   if (group == GROUPS - 1) end_turn(group);
@@ -291,4 +294,5 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
     }
   }
   allow_next();
+  meet();
 }

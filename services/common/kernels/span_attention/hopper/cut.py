@@ -19,12 +19,14 @@ _SHORT_ROOM = 2048
 class TileCut(NamedTuple):
     """Programs that share the splits of a CTA's rows, how many times 64 these are, and items that a CTA takes at once.
 
-    An item is rows of one sequence and K/V head.
+    An item is rows of one sequence and K/V head. `spread` CTAs take one together: they load keys for one another, and
+    each has some columns of the values.
     """
 
     programs: int
     row_groups: int = 1
     items: int = 1
+    spread: int = 1
 
 
 def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut | None:
@@ -49,7 +51,7 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
     if short and 2 * SPLITS * groups <= PROCESSORS:
         return None
     if short and narrow and groups * 4 > PROCESSORS:
-        return TileCut(1)
+        return TileCut(1, spread=2 if groups * 2 <= PROCESSORS else 1)
     return TileCut(max(min(SPLITS, PROCESSORS // groups), 1))
 
 
@@ -64,4 +66,6 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
         return TileCut(1, 1, 2)
     if width * group <= _FEW_ROWS or pairs * 4 <= PROCESSORS:
         return None
-    return TileCut(1 if room <= _SHORT_ROOM else PROCESSORS // pairs)
+    if pairs * 2 > PROCESSORS:
+        return TileCut(1)
+    return TileCut(1, spread=2) if room <= _SHORT_ROOM else TileCut(PROCESSORS // pairs)

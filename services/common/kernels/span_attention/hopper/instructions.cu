@@ -22,6 +22,25 @@ __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// CTAs of a cluster load keys for one another, and so hear of one another what is free.
+__device__ __forceinline__ int spread_rank() {
+  unsigned rank = 0;
+  if constexpr (SPREAD > 1) asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return int(rank);
+}
+
+__device__ __forceinline__ void free_stage(unsigned barrier, int lane) {
+  if (SPREAD == 1 && lane == 0) arrive(barrier);
+  if (SPREAD > 1 && lane < SPREAD)
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier), "r"(lane)
+                 : "memory");
+}
+
+__device__ __forceinline__ void meet() {
+  if constexpr (SPREAD > 1) asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+}
+
 // Warpgroups that share tiles ask for products in turn: what one weighs then hides behind the products of the other.
 constexpr bool TAKE_TURNS = ITEMS == 1 && GROUPS > 1;
 constexpr int FIRST_TURN = 2 + GROUPS;

@@ -4,13 +4,15 @@
 // The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
 // tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at once),
 // SORTED (lines of items whose order a CTA has room for), HALVES (of a warpgroup's rows that an item may have), RANKED: whether
-// lines are sequences that came sorted, ALONE: whether one CTA takes all splits, and HAS_BLOCK: whether rows are a drafter's
-// block, which lies beside paged memory and all of which they see, else they see what is before them.
+// lines are sequences that came sorted, SPREAD: how many CTAs of a cluster take an item together, each some columns of its
+// values, ALONE: whether no other program takes splits, and HAS_BLOCK: whether rows are a drafter's block, which lies beside
+// paged memory and all of which they see, else they see what is before them.
 
-constexpr int THREADS = 128, COLUMNS = 128, GROUP_ROWS = 64;  // of a warpgroup
+constexpr int THREADS = 128, COLUMNS = 128 / SPREAD, GROUP_ROWS = 64;  // of a warpgroup
 // A warp has eight rows of each half: where an item has up to half of the rows, all warps share them, and none weighs others.
 constexpr int HALF_ROWS = GROUP_ROWS / 2;
-constexpr int COLUMN_GROUPS = SIZE / COLUMNS, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS, ROWS = ROW_GROUPS * GROUP_ROWS;
+constexpr int COLUMN_GROUPS = SIZE / COLUMNS / SPREAD, ITEM_GROUPS = ROW_GROUPS * COLUMN_GROUPS;
+constexpr int ROWS = ROW_GROUPS * GROUP_ROWS;
 constexpr int GROUPS = ITEMS * ITEM_GROUPS;
 // Rows whose splits have two sizes are taken together where one CTA has all splits, and has registers to know two sizes.
 constexpr bool TOGETHER = ALONE && COLUMN_GROUPS == 1;
@@ -21,7 +23,8 @@ constexpr int TILE_BYTES = PANELS * HALF_TILE, STAGE = 2 * TILE_BYTES;
 constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE;  // positions that lie together
 constexpr int QUERY_PANEL = ROWS * PANEL_BYTES, QUERY_BYTES = PANELS * QUERY_PANEL;
 // Several warpgroups leave a loading one few registers, and so take its other warps too.
-constexpr int LOADERS = GROUPS > 1 ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS, LOADED_PANELS = 2 * PANELS / ITEM_LOADERS;
+constexpr int LOADERS = GROUPS > 1 ? 4 : 2, ITEM_LOADERS = LOADERS / ITEMS, LOADED_PANELS = 2 * PANELS / ITEM_LOADERS / SPREAD;
 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
+static_assert(SPREAD == 1 || (SPREAD == PANELS && ALONE && GROUPS == 1), "CTAs of a cluster load a panel each");
 static_assert(PIECE % 8 == 0 && LOADED_PANELS * PIECES <= 32, "the swizzle repeats after eight rows; a lane loads a box");

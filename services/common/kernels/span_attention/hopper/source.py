@@ -28,7 +28,8 @@ class Shape(NamedTuple):
     """Numbers of a head, query heads of a K/V head, positions of a block, 64s of rows, and whether a CTA is alone.
 
     `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's
-    rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted.
+    rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted. `spread` CTAs take an item
+    together.
     """
 
     size: int
@@ -40,6 +41,7 @@ class Shape(NamedTuple):
     in_block: bool = False
     halves: int = 2
     ranked: bool = False
+    spread: int = 1
 
     @property
     def threads(self) -> int:
@@ -76,10 +78,10 @@ def source_of(shape: Shape) -> str:
     sizes = defined(
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
-        has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked),
+        has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
-    values = wgmma("multiply_values", _COLUMNS, registers=True, turned=True)
+    values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)
     return "\n".join((sizes, scores, values, read(_FILES, FOLDER)))
 
 
