@@ -2,21 +2,6 @@
 //
 // The build defines before: SUBS, X_SUB, W_SUB and STAGE (bytes of a 64 of depth and of a stage), STAGES, and CTAs of a CLUSTER.
 
-__device__ __forceinline__ unsigned cluster_rank() {
-  unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-__device__ __forceinline__ void arrive_at(unsigned barrier, unsigned rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
-
 // What a stage holds is written and read by the copy engine and the tensor cores alone, so barriers need no wider fences:
 // those of cluster scope would flush and drop the first cache at every step.
 __device__ __forceinline__ void cluster_arrive() {

@@ -1,5 +1,8 @@
 // The best number of each row in a tile, and its line: the lowest among equals. What is no number counts as the least.
 
+constexpr int NOWHERE = 0x7FFFFFFF;
+#define INFINITE __int_as_float(0x7F800000)
+
 struct Best {
   float value;
   int line;

@@ -5,8 +5,6 @@
 // (numbers have two bytes, not one), LATER (SwiGLU ends beside the next tile) and KIND: what follows the product.
 
 constexpr int PLAIN = 0, GATED = 1, ADDED = 2, BEST = 4;
-constexpr int NOWHERE = 0x7FFFFFFF;
-#define INFINITE __int_as_float(0x7F800000)
 constexpr int SUB = 64, SUB_BYTES = SUB * 2, GROUP = 128;  // the copy engine takes whole numbers of eight bits as pairs
 constexpr int CLUSTER = SHARE * ACROSS;
 constexpr int GROUPS = ROWS / 64, HALVES = KIND == GATED ? 2 : 1;
@@ -14,7 +12,7 @@ constexpr int GROUPS = ROWS / 64, HALVES = KIND == GATED ? 2 : 1;
 constexpr bool BESIDE = GROUPS > 2;
 // What ends later needs the registers of a whole warpgroup, of which one warp loads.
 constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : LATER ? GROUP : 32);
-constexpr int LEFT = 24, TAKEN = 240;
+constexpr int LEFT = 24, TAKEN = 240;  // registers of a thread
 constexpr int HALF = (BAND + 7) / 8 * 8;  // the swizzle repeats after eight lines
 // Of a matrix instruction, which takes eights of lines; of whole numbers 16s above 24.
 constexpr int LINES = WIDE || HALVES * HALF <= 24 ? HALVES * HALF : (HALVES * HALF + 15) / 16 * 16;

@@ -34,9 +34,10 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
 
     Prompts have enough rows for all multiprocessors, and heads narrow enough for two warpgroups with rows of their own.
     Many sequences have enough items, and a multiprocessor takes two at once: one alone waits for its tiles. Other rows
-    share their splits among so many CTAs as run at once, but short contexts of half of them none. Triton is as fast for
-    narrow heads whose programs have a split or two each, and for few rows of very many sequences. It is faster for a
-    short context of wide heads that all programs share: it starts sooner.
+    share their splits among so many CTAs as run at once. Items of short contexts that fill up to half of a GPU are
+    taken by two CTAs each, and share no splits. Triton is as fast for narrow heads whose programs have a split or two
+    each, and for few rows of very many sequences. It is faster for a short context of wide heads that all programs
+    share: it starts sooner.
     """
     groups, narrow = pairs * -(-rows // ROWS), size == _NARROW
     many = groups > PROCESSORS
@@ -59,6 +60,7 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
     """Return the cut of drafters' blocks of `width` rows behind up to `room` positions; None where Triton serves.
 
     Its programs read the tiles that hold a block without a pipeline. So blocks of few rows of many sequences gain, too.
+    Where contexts cannot be long, two CTAs take an item together.
     """
     if size != _NARROW or width > _BLOCK_ROWS or width * group > ROWS:
         return None

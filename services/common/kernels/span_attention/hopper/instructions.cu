@@ -22,21 +22,15 @@ __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// CTAs of a cluster load keys for one another, and so hear of one another what is free.
-__device__ __forceinline__ int spread_rank() {
-  unsigned rank = 0;
-  if constexpr (SPREAD > 1) asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return int(rank);
-}
+// Of CTAs that take an item together. A stage is free when all have multiplied what it holds, for they load keys for one another.
+__device__ __forceinline__ int spread_rank() { return SPREAD > 1 ? int(cluster_rank()) : 0; }
 
 __device__ __forceinline__ void free_stage(unsigned barrier, int lane) {
   if (SPREAD == 1 && lane == 0) arrive(barrier);
-  if (SPREAD > 1 && lane < SPREAD)
-    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier), "r"(lane)
-                 : "memory");
+  if (SPREAD > 1 && lane < SPREAD) arrive_at(barrier, lane);
 }
 
+// None loads for one that has not begun, or has ended.
 __device__ __forceinline__ void meet() {
   if constexpr (SPREAD > 1) asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 }
