@@ -41,7 +41,13 @@ def test_short_contexts_of_half_the_processors_are_not_shared() -> None:
     assert cut_tiles(64, 64, 128, short=True) == TileCut(1, spread=2)
     assert cut_tiles(64, 72, 128, short=True) == TileCut(1)
     assert cut_tiles(64, 64, 128) == TileCut(2)
-    assert cut_tiles(64, 32, 128, short=True) == cut_tiles(64, 32, 128) == TileCut(4)
+    assert cut_tiles(64, 32, 128, short=True) == cut_tiles(64, 16, 128, short=True) == TileCut(1, spread=2)
+    assert cut_tiles(64, 32, 128) == TileCut(4)
+
+
+def test_two_ctas_take_up_to_64_rows() -> None:
+    assert cut_tiles(128, 16, 128, short=True) == cut_tiles(128, 16, 128) == TileCut(4)
+    assert cut_tiles(128, 32, 128, short=True) == TileCut(1)
 
 
 def test_triton_keeps_few_rows_and_other_heads() -> None:
@@ -84,6 +90,8 @@ def test_blocks_of_fewer_drafts_share_the_processors() -> None:
 
 def test_blocks_whose_contexts_cannot_be_long_share_none() -> None:
     assert [cut_blocks(16, 4, 64, 128, room) for room in (2048, 2064)] == [TileCut(1, spread=2), TileCut(2)]
+    assert [cut_blocks(16, 4, 16, 128, room) for room in (2048, 2064)] == [TileCut(1, spread=2), None]
+    assert cut_blocks(16, 4, 8, 128, 2048) is None
 
 
 def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
@@ -96,7 +104,7 @@ def test_triton_keeps_few_drafts_long_blocks_and_other_heads() -> None:
 def test_a_cta_fits_a_multiprocessor(shape: Shape) -> None:
     assert shape.shared_bytes <= MOST_SHARED
     assert shape.stages >= 3
-    assert shape.threads % 32 == 0 and shape.threads <= 512
+    assert shape.threads % 32 == 0 and shape.threads <= (640 if shape.spread > 1 else 512)
 
 
 def shape_of(rows: int, sequences: int, cut: TileCut, *, ranked: bool) -> Shape:
@@ -122,9 +130,10 @@ def test_sequences_come_sorted_where_each_is_a_line_of_items() -> None:
 
 def test_ctas_that_take_an_item_together_have_half_of_its_columns_each() -> None:
     shape = shape_of(64, 8, cut_tiles(64, 64, 128, short=True) or TileCut(1), ranked=True)
-    assert (shape.spread, shape.alone, shape.ranked) == (2, True, True)
+    assert (shape.spread, shape.alone, shape.ranked) == (2, True, False)
     source = source_of(shape)
-    assert "#define SPREAD 2\n" in source and "m64n64k16" in source and "m64n128k16" not in source
+    assert "#define SPREAD 2\n" in source and "m64n128k16" not in source
+    assert "m64n64k16" in source and "m64n72k16" in source
 
 
 def test_the_source_includes_nothing_and_defines_its_sizes() -> None:

@@ -50,14 +50,15 @@ def attend_tiles(
     """Leave the parts of splits in `partial` [B * Hkv, parts, W * group, D] and `sums`, or one program's result."""
     batch, width, heads, size = q_BWHD.shape
     kv_heads = kv_2NSHD.shape[3]
-    items = batch * kv_heads * cut.programs * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
+    lines_of_items = batch * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
+    items = lines_of_items * kv_heads * cut.programs
     lines = kv_2NSHD.view(-1, kv_heads * size)
     keys, values = own or (None, None)
-    ctas = min(-(-items // cut.items), PROCESSORS // cut.spread) * cut.spread
+    grid = (kv_heads * cut.spread, lines_of_items) if cut.spread > 1 else (min(-(-items // cut.items), PROCESSORS), 1)
     program_of(_shape(q_BWHD, kv_2NSHD, span, cut, own is not None)).launch(
-        (ctas, 1), TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
+        grid, TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF, len(lines) // 2,
-        span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch * kv_heads, width, kv_heads, cut.programs,
+        span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
         partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
     )  # fmt: skip
 
@@ -75,8 +76,8 @@ def _shape(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, cut: TileCut, in_block:
     group, alone = heads // kv_heads, cut.programs == 1
     rows, most = width * group, ROWS * cut.row_groups
     halves = -(-min(rows, ROWS) * 2 // ROWS)
-    ranked = span.ranks_B2 is not None and alone and rows <= most
-    return Shape(size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread)
+    ranked = span.ranks_B2 is not None and alone and cut.spread == 1 and rows <= most
+    return Shape(size, group, block, cut.row_groups, alone, cut.items, in_block, halves, ranked, cut.spread, kv_heads)
 
 
 @cache

@@ -38,15 +38,16 @@ struct OwnRows {
     }
   }
 
-  __device__ __forceinline__ void store(unsigned to_keys, unsigned to_values, const Item& item, int tile) const {
+  // CTAs of a cluster have a panel of values each.
+  __device__ __forceinline__ void store(unsigned to_keys, unsigned to_values, const Item& item, int tile, int column) const {
     const unsigned thread = kept(threadIdx.x % THREADS), eight = thread % ROW_EIGHTS;
 #pragma unroll
     for (int each = 0; each < OWN_EIGHTS; ++each) {
       const int at = place(item, tile, row(thread, each));
       if (at < 0) continue;
-      const unsigned offset = eight / 8 * HALF_TILE + at * PANEL_BYTES + ((eight % 8 ^ at % 8) << 4);
-      store_shared(to_keys + offset, keys[each]);
-      store_shared(to_values + offset, values[each]);
+      const unsigned panel = eight / 8 * HALF_TILE, offset = at * PANEL_BYTES + ((eight % 8 ^ at % 8) << 4);
+      store_shared(to_keys + panel + offset, keys[each]);
+      if (SPREAD == 1 || eight / 8 == column / PANEL) store_shared(to_values + (SPREAD > 1 ? 0 : panel) + offset, values[each]);
     }
   }
 };

@@ -19,8 +19,8 @@ _SHORT_ROOM = 2048
 class TileCut(NamedTuple):
     """Programs that share the splits of a CTA's rows, how many times 64 these are, and items that a CTA takes at once.
 
-    An item is rows of one sequence and K/V head. `spread` CTAs take one together: they load keys for one another, and
-    each has some columns of the values.
+    An item is rows of one sequence and K/V head. `spread` CTAs take one together, which has all rows of both: they
+    load keys for one another, and each has some columns of the values.
     """
 
     programs: int
@@ -35,9 +35,8 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
     Prompts have enough rows for all multiprocessors, and heads narrow enough for two warpgroups with rows of their own.
     Many sequences have enough items, and a multiprocessor takes two at once: one alone waits for its tiles. Other rows
     share their splits among so many CTAs as run at once. Items of short contexts that fill up to half of a GPU are
-    taken by two CTAs each, and share no splits. Triton is as fast for narrow heads whose programs have a split or two
-    each, and for few rows of very many sequences. It is faster for a short context of wide heads that all programs
-    share: it starts sooner.
+    taken by two CTAs each, and share no splits. Triton is as fast for few rows of very many sequences, and faster for
+    one sequence. It is faster for a short context of wide heads that all programs share: it starts sooner.
     """
     groups, narrow = pairs * -(-rows // ROWS), size == _NARROW
     many = groups > PROCESSORS
@@ -47,12 +46,14 @@ def cut_tiles(rows: int, pairs: int, size: int, short: bool = False) -> TileCut 
         return TileCut(1, 1, 2)
     if many:
         return TileCut(1, 2 if narrow else 1)
+    if short and rows <= ROWS and _spread(groups, size):
+        return TileCut(1, spread=2)
     if narrow and SPLITS // 2 * groups <= PROCESSORS:
         return None
     if short and 2 * SPLITS * groups <= PROCESSORS:
         return None
     if short and narrow and groups * 4 > PROCESSORS:
-        return TileCut(1, spread=2 if groups * 2 <= PROCESSORS else 1)
+        return TileCut(1)
     return TileCut(max(min(SPLITS, PROCESSORS // groups), 1))
 
 
@@ -66,8 +67,15 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
         return None
     if pairs > PROCESSORS:
         return TileCut(1, 1, 2)
-    if width * group <= _FEW_ROWS or pairs * 4 <= PROCESSORS:
+    if width * group <= _FEW_ROWS:
         return None
-    if pairs * 2 > PROCESSORS:
-        return TileCut(1)
-    return TileCut(1, spread=2) if room <= _SHORT_ROOM else TileCut(PROCESSORS // pairs)
+    if room <= _SHORT_ROOM and _spread(pairs, size):
+        return TileCut(1, spread=2)
+    if pairs * 4 <= PROCESSORS:
+        return None
+    return TileCut(max(PROCESSORS // pairs, 1))
+
+
+def _spread(items: int, size: int) -> bool:
+    """Whether two CTAs take an item of a short context: a split is a tile there, and a multiprocessor has a CTA."""
+    return size == _NARROW and PROCESSORS // SPLITS < items <= PROCESSORS // 2

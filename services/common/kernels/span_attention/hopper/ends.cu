@@ -4,19 +4,19 @@
 struct Ends {
   float *partial, *sums;
   unsigned short* out;
-  int kv_heads, programs, parts, column;  // the first of a warpgroup's
+  int programs, parts, column;  // the first of a warpgroup's
   Block block;
 
   // Which of the queries a row is.
   __device__ __forceinline__ size_t line(const Item& item, int row) const {
     const size_t position = (size_t)item.sequence * item.span.width + row / GROUP;
-    return (position * kv_heads + item.head) * GROUP + row % GROUP;
+    return (position * KV_HEADS + item.head) * GROUP + row % GROUP;
   }
 
   // Stores the part that ends with a tile, of the rows whose splits have that size. Splits of the first program are one part.
   __device__ __forceinline__ void leave(const Part& part, const Item& item, int last_tile, int size, int row, int lane) const {
     const int slot = max(last_tile / size - item.span.share(1, programs, size) + 1, 0);
-    const size_t pair = (size_t)item.sequence * kv_heads + item.head;
+    const size_t pair = (size_t)item.sequence * KV_HEADS + item.head;
 #pragma unroll
     for (int half = 0; half < HALVES; ++half) {
       const int own = row + half * HALF_ROWS;

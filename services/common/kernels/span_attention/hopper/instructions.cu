@@ -13,27 +13,30 @@ __device__ __forceinline__ void store_shared(unsigned to, uint4 numbers) {
                : "memory");
 }
 
-// What these threads have stored in shared memory is seen by the tensor cores. A barrier is of so many threads.
+// What a thread has stored in shared memory is seen by the tensor cores, once others know of it. A barrier is of so many threads.
+__device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void publish_shared(int barrier, int threads) {
-  asm volatile("fence.proxy.async.shared::cta;\nbar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+  publish();
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// Of CTAs that take an item together. A stage is free when all have multiplied what it holds, for they load keys for one another.
 __device__ __forceinline__ int spread_rank() { return SPREAD > 1 ? int(cluster_rank()) : 0; }
 
+// A warp has no more use for a stage. CTAs of a cluster load keys for one another, so all of them are told. There a scorer's warp
+// and an adder's free a stage, and one that is both counts TWICE.
+template <bool TWICE = true>
 __device__ __forceinline__ void free_stage(unsigned barrier, int lane) {
   if (SPREAD == 1 && lane == 0) arrive(barrier);
-  if (SPREAD > 1 && lane < SPREAD) arrive_at(barrier, lane);
+  if (SPREAD > 1 && lane < (TWICE ? 2 : 1) * SPREAD) arrive_at(barrier, lane % SPREAD);
 }
 
-// None loads for one that has not begun, or has ended.
-__device__ __forceinline__ void meet() {
-  if constexpr (SPREAD > 1) asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
-}
+// None loads for one that has not begun. Barriers are the only memory in question, so no other stores are waited for.
+__device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 
 // Warpgroups that share tiles ask for products in turn: what one weighs then hides behind the products of the other.
 constexpr bool TAKE_TURNS = ITEMS == 1 && GROUPS > 1;
@@ -74,11 +77,29 @@ __device__ __forceinline__ void hold(const unsigned (&weights)[TOKENS / 16][4]) 
   for (int part = 0; part < TOKENS / 4; ++part) asm volatile("" ::"r"(weights[part / 4][part % 4]) : "memory");
 }
 
+constexpr unsigned ONES = 0x3F803F80;  // two of them
+
 // Adds sixteen weights of each of a warp's rows to each of eight columns.
 __device__ __forceinline__ void multiply_ones(float (&sums)[4], const unsigned (&weights)[4]) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "
                "{%0, %1, %2, %3};"
                : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(0x3F803F80));
+               : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(ONES));
 }
 
+// Stores four blocks of eight rows of eight numbers, a register of each of a lane's; lanes say where a row lies.
+__device__ __forceinline__ void store_blocks(unsigned to, const unsigned (&blocks)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(blocks[0]), "r"(blocks[1]),
+               "r"(blocks[2]), "r"(blocks[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned to, float number) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(number) : "memory");
+}
+
+__device__ __forceinline__ float load_shared(unsigned from) {
+  float number;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(from) : "memory");
+  return number;
+}

@@ -33,3 +33,12 @@ __device__ __forceinline__ void add_mass(float (&mass)[HALVES], const unsigned (
   for (int part = 0; part < TOKENS / 16; ++part) multiply_ones(sums, weights[part]);
   mass[HALVES - 1] = sums[2], mass[0] = sums[0];
 }
+
+// The same by weights in shared memory, which also have products with ones behind the values. Sums begin anew.
+__device__ __forceinline__ void add_weighed(float (&sums)[COLUMNS / 2 + 4], unsigned weights, unsigned values, unsigned ones) {
+  begin_products();
+#pragma unroll
+  for (int part = 0; part < TOKENS / 16; ++part)
+    multiply_weighed(sums, descriptor(weights) + 2 * part, turned_descriptor(values + part * 16 * PANEL_BYTES, ones - values),
+                     part > 0);
+}

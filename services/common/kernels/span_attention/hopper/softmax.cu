@@ -50,3 +50,21 @@ struct Part {
     for (int half = 0; half < HALVES; ++half) fold(next, half);
   }
 };
+
+__device__ __forceinline__ void clear(float (&scores)[TOKENS / 2]) {
+#pragma unroll
+  for (int number = 0; number < TOKENS / 2; ++number) scores[number] = 0.f;
+}
+
+// A half without rows weighs nothing.
+__device__ __forceinline__ void clear(unsigned (&weights)[TOKENS / 16][4]) {
+#pragma unroll
+  for (int each = 0; each < TOKENS / 4; ++each) weights[each / 4][each % 4] = kept(0);
+}
+
+// Weights as the tensor cores take them.
+__device__ __forceinline__ void pack(unsigned (&weights)[TOKENS / 16][4], const float (&scores)[TOKENS / 2]) {
+#pragma unroll
+  for (int each = 0; each < TOKENS / 4; ++each)
+    if (each % 2 < HALVES) weights[each / 4][each % 4] = pair_of(scores[each * 2], scores[each * 2 + 1]);
+}

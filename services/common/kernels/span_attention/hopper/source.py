@@ -11,8 +11,9 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 FOLDER = Path(__file__).parent
 _FILES = (
     "sizes.cu", "asynchronous.cu", "bfloat16.cu", "powers.cu", "turn.cu", "instructions.cu", "span.cu", "loader.cu",
-    "softmax.cu", "block.cu", "ends.cu", "products.cu", "attend.cu",
+    "softmax.cu", "block.cu", "ends.cu", "products.cu", "queries.cu", "walk.cu",
 )  # fmt: skip
+_KERNEL, _SPREAD_KERNEL = "attend.cu", "spread.cu"
 TOKENS = 64
 """Positions of a tile."""
 _COLUMNS = 128
@@ -21,7 +22,10 @@ _FEW_LOADERS, _MOST_SHARED = 64, 227 * 1024
 _SORTED = 256
 _ORDER_BYTES = _SORTED * (4 + 2)
 """Of what some lines of items see, and of their order."""
-_ROUND_STAGES = 4
+_ROUND_STAGES, _SPREAD_STAGES = 4, 6
+_SPREAD_GROUPS = 5
+_RELAY_BYTES = 4 * (ROWS * TOKENS * 2 + ROWS * 4 + 2 * _BARRIER_BYTES) + ROWS * TOKENS * 2
+"""Of weights that go from some warps to others, where CTAs take an item together, and of ones."""
 
 
 class Shape(NamedTuple):
@@ -42,10 +46,13 @@ class Shape(NamedTuple):
     halves: int = 2
     ranked: bool = False
     spread: int = 1
+    kv_heads: int = 8
 
     @property
     def threads(self) -> int:
         """Those of a CTA: warpgroups that multiply, and warps that load."""
+        if self.spread > 1:
+            return _SPREAD_GROUPS * _THREADS
         groups = self.items * self.row_groups * self.size // _COLUMNS
         return groups * _THREADS + (_THREADS if groups > 1 else _FEW_LOADERS)
 
@@ -55,6 +62,8 @@ class Shape(NamedTuple):
 
         Memory then serves all programs the sooner.
         """
+        if self.spread > 1:
+            return _SPREAD_STAGES
         room = _MOST_SHARED - _ALIGNMENT - self._query_bytes - _ORDER_BYTES
         most = room // (self.items * self._stage_bytes)
         return min(most, _ROUND_STAGES) if self.row_groups == 1 else most
@@ -62,11 +71,13 @@ class Shape(NamedTuple):
     @property
     def shared_bytes(self) -> int:
         """Those of a CTA."""
-        return _ALIGNMENT + self.items * self.stages * self._stage_bytes + self._query_bytes + _ORDER_BYTES
+        beside = _RELAY_BYTES if self.spread > 1 else _ORDER_BYTES
+        return _ALIGNMENT + self.items * self.stages * self._stage_bytes + self._query_bytes + beside
 
     @property
     def _stage_bytes(self) -> int:
-        return 2 * TOKENS * self.size * 2 + 2 * _BARRIER_BYTES
+        tile = TOKENS * self.size * 2
+        return tile + tile // self.spread + 2 * _BARRIER_BYTES
 
     @property
     def _query_bytes(self) -> int:
@@ -79,10 +90,13 @@ def source_of(shape: Shape) -> str:
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
         has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
+        kv_heads=shape.kv_heads,
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)
-    return "\n".join((sizes, scores, values, read(_FILES, FOLDER)))
+    weighed = wgmma("multiply_weighed", _COLUMNS // shape.spread + 8, registers=False, turned=True)
+    kernel = _SPREAD_KERNEL if shape.spread > 1 else _KERNEL
+    return "\n".join((sizes, scores, values, weighed, read((*_FILES, kernel), FOLDER)))
 
 
 @cache

@@ -47,6 +47,8 @@ struct Ring {
   __device__ __forceinline__ void next() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
+  // Of the first item, whose tiles come first.
+  __device__ __forceinline__ void go_to(int tile) { stage = tile % STAGES, parity = tile / STAGES % 2; }
 };
 
 // Rows of one K/V head of a sequence, and the splits of theirs that one program takes.
@@ -64,23 +66,29 @@ struct Lead {
   long long length, reach;
 };
 
+// What a sequence has no room for is not read.
+__device__ __forceinline__ Item item_of(const Lead& lead, int room, int width) {
+  const int reach = min((int)lead.reach, room + width);
+  return {lead.sequence, lead.head, lead.program,
+          Span{min((int)lead.length, room), HAS_BLOCK ? reach : min(reach, room), width, lead.first_row}};
+}
+
 // All items, of which a CTA, or each of its warpgroups, takes one after another: in every other round from the other end, so
 // that those who began with long ones go on with short ones. A line is as many rows of a sequence, of all heads.
 struct Items {
   const long long *lengths, *reaches;
   const int2* ranks;            // sequences with their lengths, the longest first, where they are RANKED
   const unsigned short* order;  // of lines, if they are sorted here
-  int sequences, kv_heads, room, width, programs, worker, workers;
+  int sequences, room, width, programs, worker, workers;
 
   // Which one a worker takes in a round; at least `count` where it has none.
   __device__ __forceinline__ int index(int round) const {
     return round * workers + (round % 2 ? workers - 1 - worker : worker);
   }
-  __device__ __forceinline__ int rounds() const { return (count() + workers - 1) / workers; }
 
   __device__ __forceinline__ int tiles() const { return (width * GROUP + ROWS - 1) / ROWS; }
   __device__ __forceinline__ int lines() const { return sequences * programs * tiles(); }
-  __device__ __forceinline__ int count() const { return lines() * kv_heads; }
+  __device__ __forceinline__ int count() const { return lines() * KV_HEADS; }
 
   // Later rows see more, and come first.
   __device__ __forceinline__ Lead lead_of(int line, int head) const {
@@ -89,18 +97,14 @@ struct Items {
     return {sequence, head, rest % programs, first_row, lengths[sequence], reaches[sequence]};
   }
   __device__ __forceinline__ Lead lead(int index) const {
-    const int line = index / kv_heads;
+    const int line = index / KV_HEADS;
     if constexpr (RANKED) {
       const int2 rank = ranks[line];
-      return {rank.x, index % kv_heads, 0, 0, rank.y, rank.y + width};
+      return {rank.x, index % KV_HEADS, 0, 0, rank.y, rank.y + width};
     }
-    return lead_of(order ? order[line] : line, index % kv_heads);
+    return lead_of(order ? order[line] : line, index % KV_HEADS);
   }
-  __device__ __forceinline__ Item item(const Lead& lead) const {
-    const int reach = min((int)lead.reach, room + width);
-    return {lead.sequence, lead.head, lead.program,
-            Span{min((int)lead.length, room), HAS_BLOCK ? reach : min(reach, room), width, lead.first_row}};
-  }
+  __device__ __forceinline__ Item item(const Lead& lead) const { return item_of(lead, room, width); }
   __device__ __forceinline__ Item at(int index) const { return item(lead(index)); }
 };
 
