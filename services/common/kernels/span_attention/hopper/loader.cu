@@ -58,8 +58,9 @@ struct Loader {
   }
 };
 
-// Positions before the span were final before the kernel in front of this one, which leaves the span's own.
-struct Waits {
+// What a warp that loads knows from one item to the next. Positions before the span were final before the kernel in front of this
+// one, which leaves the span's own.
+struct Loading {
   bool waited = false, around = false;
 
   __device__ __forceinline__ void load(const Loader& loader, const Item& item, Ring& ring, int programs, int first) {
@@ -89,7 +90,7 @@ struct Waits {
 // The blocks of the first item's first tiles are known already.
 __device__ __forceinline__ void load_items(const Items& items, Ring ring, const TensorMap* map, const int* tables, int stride,
                                            int places, const Box& box, Lead lead, int first, int lane) {
-  Waits waits;
+  Loading loading;
   for (int round = 0; items.index(round) < items.count(); ++round) {
     if (round > 0) {
       lead = items.lead(items.index(round));
@@ -97,6 +98,6 @@ __device__ __forceinline__ void load_items(const Items& items, Ring ring, const 
     }
     const Item item = items.item(lead);
     const Loader loader(map, tables + (size_t)lead.sequence * stride, item, box, places, lane);
-    waits.load(loader, item, ring, items.programs, first);
+    loading.load(loader, item, ring, items.programs, first);
   }
 }

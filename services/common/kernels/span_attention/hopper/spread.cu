@@ -119,7 +119,7 @@ extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCO
     give_registers<40>();
     const Loader loader(&map, table, item, box, places, lane);
     await_cluster();
-    if (warp % 4 < LOADERS) Waits().load(loader, item, ring, 1, first);
+    if (warp % 4 < LOADERS) Loading().load(loader, item, ring, 1, first);
     return;
   }
   const Ends ends{partial, nullptr, out, 1, 0, spread_rank() * COLUMNS,
