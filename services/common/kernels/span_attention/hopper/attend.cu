@@ -3,7 +3,6 @@
 // Some warps stream tiles of keys and values into a ring, others multiply. The scores of a tile are computed while the
 // tile before it is weighed. Every sum has the order that `program.py` gives it, and so its bits.
 
-
 // Warpgroups that share rows copy when all have multiplied those before.
 __device__ __forceinline__ void ask_queries(const Queries<1>& queries, const unsigned short* q) {
   if constexpr (COLUMN_GROUPS > 1) sync_threads(1 + GROUPS, GROUPS * THREADS);
