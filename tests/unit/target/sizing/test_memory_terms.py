@@ -97,7 +97,7 @@ def test_pieces_that_loading_leaves_between_weights_are_planned(monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("slots", "widths", "target_mib", "shorts", "drafter_mib"),
-    [(1, (1, 16), 900, 2, 566), (8, (1, 4, 8, 16), 933, 6, 594), (128, (1, 4, 8, 16), 1071, 6, 930)],
+    [(1, (1, 16), 900, 2, 566), (8, (1, 4, 8, 16), 933, 14, 594), (128, (1, 4, 8, 16), 1071, 14, 930)],
 )
 def test_processes_are_planned_as_they_were_measured(
     slots: int, widths: tuple[int, ...], target_mib: float, shorts: int, drafter_mib: float
@@ -230,12 +230,12 @@ def test_widths_chunks_and_the_queue_follow_the_device() -> None:
 def test_more_widths_are_captured_where_their_graphs_are_a_hundredth_of_the_kv(
     slots: int, gib: int, eager: bool, fits: bool
 ) -> None:
-    """Of 128 slots they take some 150 MiB in both processes; steps that are not captured take none."""
+    """Of 128 slots they take some 170 MiB in both processes; steps that are not captured take none."""
     settings = replace(ON_GPU, slots=slots, memory_bytes=gib * GIB, eager=eager)
     sets = settings.draft_widths, settings.fewer_widths
     whole, least = (pair_terms(settings, MODEL, CONTEXT, LIMIT, widths) for widths in sets)
     extra = (whole.fixed_bytes - least.fixed_bytes) / MIB
-    assert 40 < extra < 160 or (eager and extra < 10)
+    assert 40 < extra < 180 or (eager and extra < 10)
     assert widths_within(settings, MODEL, CONTEXT, LIMIT, *sets) == sets[0 if fits else 1]
 
 
