@@ -17,11 +17,7 @@ __device__ __forceinline__ void await_queries(int group) {
     publish_shared(1 + group, THREADS);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1)
-    attend(const __grid_constant__ TensorMap map, const unsigned short* q, const int* tables, const long long* lengths,
-           const long long* reaches, const int2* ranks, float* partial, float* sums, unsigned short* out, int places, int stride,
-           int columns, int sequences, int width, int programs, int parts, float scale, const unsigned short* block_keys,
-           const unsigned short* block_values, int block_sequence, int block_row, int block_head) {
+extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1) attend(PARAMETERS) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const int own = group == GROUPS ? warp % 4 / ITEM_LOADERS : group / ITEM_GROUPS;

@@ -77,5 +77,5 @@ def cut_blocks(width: int, group: int, pairs: int, size: int, room: int) -> Tile
 
 
 def _spread(items: int, size: int) -> bool:
-    """Whether two CTAs take an item of a short context: a split is a tile there, and a multiprocessor has a CTA."""
+    """Whether two CTAs take an item of a short context. So many run at once; fewer items gain more by shared splits."""
     return size == _NARROW and PROCESSORS // SPLITS < items <= PROCESSORS // 2

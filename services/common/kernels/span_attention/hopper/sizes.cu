@@ -31,3 +31,10 @@ constexpr int PANELS_EACH = PANELS / SPREAD, BOXES = 2 * PANELS_EACH * PIECES / 
 static_assert(TOKENS == 64 && SIZE % COLUMNS == 0, "a tile is one instruction wide");
 static_assert(SPREAD == 1 || (SPREAD == PANELS && ALONE && GROUPS == 1), "CTAs of a cluster load a panel each");
 static_assert(PIECE % 8 == 0 && BOXES <= 32, "the swizzle repeats after eight rows; a lane loads a box");
+
+// One launch serves both kernels, so both are given the same. What only `attend.cu` uses: ranks, parts and their sums.
+#define PARAMETERS                                                                                                           \
+  const __grid_constant__ TensorMap map, const unsigned short *q, const int *tables, const long long *lengths,              \
+      const long long *reaches, const int2 *ranks, float *partial, float *sums, unsigned short *out, int places, int stride, \
+      int columns, int sequences, int width, int programs, int parts, float scale, const unsigned short *block_keys,        \
+      const unsigned short *block_values, int block_sequence, int block_row, int block_head

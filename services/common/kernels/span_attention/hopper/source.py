@@ -23,9 +23,10 @@ _SORTED = 256
 _ORDER_BYTES = _SORTED * (4 + 2)
 """Of what some lines of items see, and of their order."""
 _ROUND_STAGES, _SPREAD_STAGES = 4, 6
-_SPREAD_GROUPS = 5
-_RELAY_BYTES = 4 * (ROWS * TOKENS * 2 + ROWS * 4 + 2 * _BARRIER_BYTES) + ROWS * TOKENS * 2
-"""Of weights that go from some warps to others, where CTAs take an item together, and of ones."""
+_SCORERS, _SLOTS = 3, 4
+"""Warpgroups that weigh where CTAs take an item together, and tiles whose weights are on their way to another one."""
+_RELAY_BYTES = _SLOTS * (ROWS * TOKENS * 2 + ROWS * 4 + 2 * _BARRIER_BYTES) + ROWS * TOKENS * 2
+"""Of such weights, and of ones."""
 
 
 class Shape(NamedTuple):
@@ -52,7 +53,7 @@ class Shape(NamedTuple):
     def threads(self) -> int:
         """Those of a CTA: warpgroups that multiply, and warps that load."""
         if self.spread > 1:
-            return _SPREAD_GROUPS * _THREADS
+            return (_SCORERS + 2) * _THREADS
         groups = self.items * self.row_groups * self.size // _COLUMNS
         return groups * _THREADS + (_THREADS if groups > 1 else _FEW_LOADERS)
 
@@ -90,7 +91,7 @@ def source_of(shape: Shape) -> str:
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
         has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
-        kv_heads=shape.kv_heads,
+        kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS,
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)

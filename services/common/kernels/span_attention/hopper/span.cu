@@ -105,7 +105,6 @@ struct Items {
     return lead_of(order ? order[line] : line, index % KV_HEADS);
   }
   __device__ __forceinline__ Item item(const Lead& lead) const { return item_of(lead, room, width); }
-  __device__ __forceinline__ Item at(int index) const { return item(lead(index)); }
 };
 
 // Lines in the order of what they see, the longest first: workers that take several items have about equal shares then.

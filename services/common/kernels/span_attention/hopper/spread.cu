@@ -5,8 +5,10 @@
 // ones the weights of a tile follow from the tiles before it. The adder takes such items alone.
 //
 // What the first loads need is looked up while barriers are made, and a cluster has one item: a round waits for its first tiles.
+//
+// The build also defines SCORERS, and SLOTS: tiles whose weights are on their way.
 
-constexpr int SCORERS = 3, ADDER = SCORERS, COPIERS = 2, SLOTS = 4;
+constexpr int ADDER = SCORERS, COPIERS = 2;
 constexpr int SLOT = GROUP_ROWS * PANEL_BYTES, SLOT_BEST = GROUP_ROWS * 4;  // bytes of weights, and of what was highest
 constexpr int QUERIES_THERE = 2 + SCORERS;                                  // a barrier's number
 
@@ -86,12 +88,9 @@ __device__ __forceinline__ void add(const Walk& walk, Ring& ring, const Relay& r
   }
 }
 
-// The grid has a cluster for each K/V head of each 64 rows of a sequence. What is not used here is for `attend.cu`.
+// The grid has a cluster for each K/V head of each 64 rows of a sequence. Up to 64 rows need no division.
 extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCORERS + 2) * THREADS, 1)
-    attend(const __grid_constant__ TensorMap map, const unsigned short* q, const int* tables, const long long* lengths,
-           const long long* reaches, const int2* ranks, float* partial, float* sums, unsigned short* out, int places, int stride,
-           int columns, int sequences, int width, int programs, int parts, float scale, const unsigned short* block_keys,
-           const unsigned short* block_values, int block_sequence, int block_row, int block_head) {
+    attend(PARAMETERS) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const int line = blockIdx.y, lines = (width * GROUP + ROWS - 1) / ROWS, sequence = lines > 1 ? line / lines : line;
