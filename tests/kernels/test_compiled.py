@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from services.common.kernels.accept import choose, logprob, passes, scores, settle, threshold
+from services.common.kernels.accept import choose, greedy, logprob, passes, scores, settle, threshold
 from services.common.kernels.argmax_token import kernel as argmax_token
 from services.common.kernels.embedding import kernel as embedding
 from services.common.kernels.force_acceptance import kernel as force_acceptance
@@ -160,7 +160,7 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (wait_flag._wait_kernel, {"WORD": 1, "GENERATIONS": 8, "LIMIT_NS": 4 * 10**9}, {"flags_ptr": "*i64"}),
     (write_mailbox._post_drafts_kernel, {"WIDTH": 3, "WIDTH_PAD": 4, "PDL": True}, {"tokens_ptr": "*i32"}),
-    (force_acceptance.force_kernel, {**ROW, "WIDTH_PAD": 4}, {"logits_ptr": "*bf16"}),
+    (force_acceptance.force_kernel, {**ROW, "WIDTH_PAD": 4}, {"logits_ptr": "*bf16", "lines_ptr": "*i32"}),
     (publish_slots._publish_kernel, {"TILE": 256, "PDL": True}, {}),
     (placement._place_kernel, {"HAS_VALID": True, "BLOCK_SIZE": 16, "TILE": 16}, {}),
     (rope._table_kernel, {"HALF_PAD": 64, "PDL": True}, {}),
@@ -268,10 +268,15 @@ CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
     ),
     (logprob.tile_mass_kernel, {"TILE": 256}, {"logits_ptr": "*bf16"}),
     (logprob.row_mass_kernel, {"TILES_PAD": 16}, {}),
-    (choose.best_kernel, {"WIDTH": 3, "TILE": 256, "FULL": True}, {"tokens_ptr": "*i32"}),
+    (choose.best_kernel, {"WIDTH": 3, "TILE": 256}, {"tokens_ptr": "*i32"}),
+    *(
+        (greedy.greedy_kernel, {"TILE": 4096, "WIDE": wide, "PDL": True}, {"logits_ptr": kind, "tokens_ptr": "*i32"})
+        for wide, kind in ((False, "*bf16"), (True, "*fp32"))
+    ),
+    (greedy.row_kernel, {"TILES_PAD": 2048, "PDL": True}, {"tokens_ptr": "*i32", "token_ptr": "*i32"}),
     (
         choose.commit_kernel,
-        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8},
+        {"WIDTH": 3, "WIDTH_PAD": 4, "TILES_PAD": 16, "STOPS_PAD": 8, "PDL": True},
         {"tokens_ptr": "*i64"},
     ),
 ]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
-from services.common.kernels.linear import linear
+from services.common.kernels.linear import TileBest, linear, linear_scored
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
@@ -88,6 +88,13 @@ class Target:
             return linear(hidden.flatten(0, -2), self.lm_head_VD, room_TV).view(*hidden.shape[:-1], -1)
         logits: Tensor = self._head(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
         return logits if logits.dtype == torch.float64 else logits.float()
+
+    @torch.no_grad()
+    def scored(self, hidden_TD: Tensor, room_TV: Tensor | None = None) -> tuple[Tensor, TileBest | None]:
+        """Return the logits [T, V] as `logits`, and the best of each tile of them where the product finds them."""
+        if self._head is None:
+            return linear_scored(hidden_TD, self.lm_head_VD, room_TV)
+        return self.logits(hidden_TD), None
 
 
 def load_target(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.linear import TileBest
 from services.common.kernels.publish_slots import Mapped
 from services.common.model import DraftContext, Target
 from services.common.model.states import SequenceStates
@@ -79,6 +80,10 @@ class Pool:
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """Raw logits [T, V]; on a GPU the next step overwrites them."""
         return self.model.logits(hidden_TD, None if self.logits_TV is None else self.logits_TV[: len(hidden_TD)])
+
+    def scored(self, hidden_TD: Tensor) -> tuple[Tensor, TileBest | None]:
+        """Raw logits as `logits`, and the best of each tile of them where the product finds them."""
+        return self.model.scored(hidden_TD, None if self.logits_TV is None else self.logits_TV[: len(hidden_TD)])
 
     @property
     def device(self) -> torch.device:

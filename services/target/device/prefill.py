@@ -133,9 +133,12 @@ class FirstTokenStep:
     def run(self) -> None:
         """Logits, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
         pool = self._pool
-        self.logits_BWV = pool.logits(self._hidden_BD)[:, None]
+        logits_BV, best = (
+            pool.scored(self._hidden_BD) if self._mode == "greedy" else (pool.logits(self._hidden_BD), None)
+        )
+        self.logits_BWV = logits_BV[:, None]
         slots = pool.state.slots
-        accept(self.logits_BWV, self._drafts_BK, self._rows_B, slots, self.result, self._noise(), self._mode)
+        accept(self.logits_BWV, self._drafts_BK, self._rows_B, slots, self.result, self._noise(), self._mode, best)
 
     def _noise(self) -> Tensor | None:
         if self._mode == "greedy" or self._ring_TV is None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from services.common.kernels.accept import SlotState
 from services.common.kernels.force_acceptance import force_acceptance
+from services.common.kernels.linear import TileBest
 
 
 class SyntheticAcceptance:
@@ -19,6 +20,8 @@ class SyntheticAcceptance:
         known = (*rates, *[0.0] * width)[: width - 1]
         self._rates_K = torch.tensor(known, dtype=torch.float32, device=device)
 
-    def apply(self, logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, slots: SlotState) -> None:
+    def apply(
+        self, logits_BWV: Tensor, drafts_BK: Tensor, rows_B: Tensor, slots: SlotState, best: TileBest | None = None
+    ) -> None:
         """Raise the scores of drafts to accept [B, K] above all others, and lower those of the rest."""
-        force_acceptance(logits_BWV, drafts_BK, self._rates_K, rows_B, slots)
+        force_acceptance(logits_BWV, drafts_BK, self._rates_K, rows_B, slots, best)

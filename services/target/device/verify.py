@@ -109,13 +109,14 @@ class VerifyStep:
         hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
         with self._beside.start():
             pool.context.write(features_TF, rows, pool.draft_kv)
-        self.logits_BWV = pool.logits(hidden_TD).view(*ids_BW.shape, -1)
+        logits_TV, best = pool.scored(hidden_TD) if self._mode == "greedy" else (pool.logits(hidden_TD), None)
+        self.logits_BWV = logits_TV.view(*ids_BW.shape, -1)
         if self._synthetic is not None:
-            self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots)
-        self._beside.join()
+            self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best)
         noise_BWV = self._noise()
-        accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode)
+        accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode, best)
         pool.states.commit(self._rows_B, self.result.count_B)
+        self._beside.join()
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
 
     def _take(self) -> Tensor:

@@ -12,6 +12,7 @@ from services.common.device.noise import gumbel
 from services.common.kernels.accept import End, Entrant, RoundResult, SlotParams, SlotState, kernel, reference
 from services.common.kernels.force_acceptance import kernel as lift_kernel
 from services.common.kernels.force_acceptance import reference as lift_reference
+from services.common.kernels.linear import TileBest
 from services.common.kernels.read_mailbox import kernel as take_kernel
 from services.common.kernels.read_mailbox import reference as take_reference
 from tests.kernels.gpu.devices import DEVICE
@@ -133,8 +134,28 @@ def test_lift_drafts(dtype: torch.dtype) -> None:
         drafts = torch.randint(-1, VOCAB, (5, 3), generator=generator)
         got = logits.clone().to(DEVICE)
         lift_reference.force_acceptance(logits, drafts, rates, rows, state)
-        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state))
+        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state), None)
         assert torch.equal(got.cpu(), logits)
+
+
+def test_the_best_of_tiles_follows_lifted_drafts() -> None:
+    """What is chosen by tiles is what is chosen by all scores; a tile whose best was lowered has no other one."""
+    tile, generator = 16, torch.Generator().manual_seed(SEED)
+    rates, rows = torch.tensor([0.9, 0.5, 0.1]), torch.arange(5, dtype=torch.int32)
+    state = SlotState.allocate(5, VOCAB, 64)
+    for position in range(20):
+        state.length_S.fill_(position)
+        logits = torch.randn((5, 4, VOCAB), generator=generator)
+        logits[..., 0] = 100.0  # of a tile in which nothing is drafted
+        drafts = logits[:, :3, tile:].argmax(-1) + tile
+        parts = [part.max(-1) for part in logits.flatten(0, 1).split(tile, -1)]
+        values = torch.stack([part.values for part in parts], -1)
+        lines = torch.stack([part.indices + number * tile for number, part in enumerate(parts)], -1).int()
+        best, got = TileBest(values.to(DEVICE), lines.to(DEVICE), tile), logits.to(DEVICE)
+        lift_kernel.force_acceptance(got, drafts.to(DEVICE), rates.to(DEVICE), rows.to(DEVICE), on_device(state), best)
+        expected, (values_R1, tokens_R1) = got.cpu().flatten(0, 1), kernel._of_rows(best)
+        assert tokens_R1[:, 0].tolist() == expected.argmax(-1).tolist()
+        assert values_R1[:, 0].tolist() == expected.amax(-1).tolist()
 
 
 def test_take_drafts() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from services.common.kernels.accept import reference
 from services.common.kernels.accept.state import End, Entrant, RoundResult, SlotParams, SlotState, flat_cells
 from services.common.kernels.dispatch import on_kernel
+from services.common.kernels.linear import TileBest
 
 __all__ = ["End", "Entrant", "RoundResult", "SlotParams", "SlotState", "accept", "flat_cells", "logprobs"]
 
@@ -28,6 +29,7 @@ def accept(
     result: RoundResult,
     noise_BWV: Tensor | None = None,
     mode: Mode = "full",
+    best: TileBest | None = None,
 ) -> None:
     """Choose, accept and commit for every row of a round.
 
@@ -41,11 +43,12 @@ def accept(
         noise_BWV: Gumbel noise, for the CPU path only; made from state's seeds when None and some row samples. The
             GPU path makes its own, in float32.
         mode: "greedy" when every row is plainly greedy (no temperature, no processor); "full" is always right.
+        best: the best of each tile of the logits, where their product left it. On a GPU greedy rows read it instead.
     """
     if on_kernel(logits_BWV):
         from services.common.kernels.accept import kernel
 
-        kernel.accept(logits_BWV, drafts_BK, rows_B, state, result, mode)
+        kernel.accept(logits_BWV, drafts_BK, rows_B, state, result, mode, best)
     else:
         reference.accept(logits_BWV, drafts_BK, rows_B, state, result, noise_BWV, mode)
 

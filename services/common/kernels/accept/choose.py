@@ -8,6 +8,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from services.common.kernels.dispatch import INTERPRETED
+from services.common.kernels.pdl import allow_next, await_previous
 
 _EXACT = tl.constexpr(INTERPRETED)
 
@@ -37,28 +38,26 @@ def _quick_log(x):
 @triton.jit
 def best_kernel(
     scores_ptr, peaks_ptr, rows_ptr, floors_ptr, values_ptr, tokens_ptr, length_ptr, seed_ptr, temperature_ptr, vocab,
-    WIDTH: tl.constexpr, TILE: tl.constexpr, FULL: tl.constexpr,
+    WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write the best score of a tile and its lowest token; NaN when the tile holds NaN or +inf."""
     program, tile = tl.program_id(0), tl.program_id(1)
     at = program * tl.num_programs(1) + tile
-    if FULL:
-        floor = tl.load(floors_ptr + program)
-        # A tile that holds NaN or +inf has an infinite peak.
-        if tl.load(peaks_ptr + at) < floor:
-            tl.store(tokens_ptr + at, 2147483647)
-            tl.store(values_ptr + at, float("-inf"))
-            return
+    floor = tl.load(floors_ptr + program)
+    # A tile that holds NaN or +inf has an infinite peak.
+    if tl.load(peaks_ptr + at) < floor:
+        tl.store(tokens_ptr + at, 2147483647)
+        tl.store(values_ptr + at, float("-inf"))
+        return
     token = tile * TILE + tl.arange(0, TILE)
     inside = token < vocab
     score = tl.load(scores_ptr + program.to(tl.int64) * vocab + token, mask=inside, other=float("-inf")).to(tl.float32)
     spoilt = tl.sum(((score != score) | (score == float("inf"))).to(tl.int32), 0)
-    if FULL:
-        slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
-        score = tl.where(score >= floor, score, float("-inf"))
-        if tl.load(temperature_ptr + slot) > 0:
-            position = tl.load(length_ptr + slot) + 1 + program % WIDTH
-            score += _gumbel(tl.load(seed_ptr + slot), position, tile * TILE, TILE)
+    slot = tl.load(rows_ptr + program // WIDTH).to(tl.int64)
+    score = tl.where(score >= floor, score, float("-inf"))
+    if tl.load(temperature_ptr + slot) > 0:
+        position = tl.load(length_ptr + slot) + 1 + program % WIDTH
+        score += _gumbel(tl.load(seed_ptr + slot), position, tile * TILE, TILE)
     score = tl.where(inside & (score == score), score, float("-inf"))
     best = tl.max(score, 0)
     tl.store(tokens_ptr + at, tl.min(tl.where((score == best) & inside, token, 2147483647), 0))
@@ -88,8 +87,11 @@ def commit_kernel(
     stops_ptr, history_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
     vocab, context, tiles, stop_count,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Accept while drafts are right, cut at the first end, and move the slot; one program a row."""
+    allow_next(PDL)
+    await_previous(PDL)
     row = tl.program_id(0)
     slot = tl.load(rows_ptr + row).to(tl.int64)
     length, generated = tl.load(length_ptr + slot), tl.load(generated_ptr + slot)

@@ -15,9 +15,12 @@ from torch import Tensor
 
 from services.common.kernels.accept.choose import best_kernel, commit_kernel
 from services.common.kernels.accept.floor import floors
+from services.common.kernels.accept.greedy import GREEDY_TILE, greedy_kernel, row_kernel
 from services.common.kernels.accept.scores import PEAK_TILE, UNFUSED, score_kernel
 from services.common.kernels.accept.scratch import SCORED_ROWS
 from services.common.kernels.accept.state import RoundResult, SlotState
+from services.common.kernels.linear import TileBest
+from services.common.kernels.pdl import LAUNCH, PDL
 
 _SCORE_WARPS = 8
 """A program loads values of its row one after the other; more warps on a multiprocessor fill the waits."""
@@ -30,33 +33,55 @@ def accept(
     state: SlotState,
     result: RoundResult,
     mode: Literal["greedy", "full"],
+    best: TileBest | None = None,
 ) -> None:
     """Choose, accept and commit for every row of a round; the noise is made in place."""
     assert logits_BWV.dtype in (torch.float32, torch.bfloat16), "the kernel takes float32 or bfloat16 logits"
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     batch, width, vocab = logits_BWV.shape
-    rows, tiles = batch * width, triton.cdiv(vocab, PEAK_TILE)
     drafts_BK = drafts_BK.contiguous() if width > 1 else rows_B
-    values = torch.empty((rows, tiles), dtype=torch.float32, device=logits_BWV.device)
-    choices = torch.empty((rows, tiles), dtype=torch.int32, device=logits_BWV.device)
     if mode == "greedy":
-        best_kernel[(rows, tiles)](
-            logits_BWV, values, rows_B, values, values, choices, state.length_S, state.seed_S, state.temperature_S,
-            vocab, WIDTH=width, TILE=PEAK_TILE, FULL=False,
-        )  # fmt: skip
+        values, choices = _greedy(logits_BWV.view(-1, vocab)) if best is None else _of_rows(best)
     else:
+        values, choices = _room(batch * width, triton.cdiv(vocab, PEAK_TILE), logits_BWV.device)
         together = max(1, SCORED_ROWS // width)
         for first in range(0, batch, together):
             some, flat = slice(first, first + together), slice(first * width, (first + together) * width)
             _best_of_scores(logits_BWV[some], drafts_BK[some], rows_B[some], state, values[flat], choices[flat])
-    stop_count = state.stop_ids_SM.shape[1]
+    stop_count, tiles = state.stop_ids_SM.shape[1], values.shape[1]
     commit_kernel[(batch,)](
         values, choices, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
         state.generated_S, state.max_tokens_S, state.limit_S, state.draft_limit_S, state.counts_SV, state.stop_ids_SM,
         state.history_SC, result.tokens_BW, result.count_B, result.accepted_B, result.drafted_B, result.end_B,
         vocab, state.history_SC.shape[1], tiles, stop_count, WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
-        TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count),
+        TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count), PDL=PDL, **LAUNCH,
     )  # fmt: skip
+
+
+def _room(rows: int, tiles: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Memory for scores and tokens of tiles."""
+    values = torch.empty((rows, tiles), dtype=torch.float32, device=device)
+    return values, torch.empty((rows, tiles), dtype=torch.int32, device=device)
+
+
+def _greedy(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the best score of every tile, and its token."""
+    rows, vocab = logits_RV.shape
+    values, tokens = _room(rows, triton.cdiv(vocab, GREEDY_TILE), logits_RV.device)
+    greedy_kernel[tuple(values.shape)](
+        logits_RV, values, tokens, vocab, TILE=GREEDY_TILE, WIDE=logits_RV.dtype == torch.float32, PDL=PDL, **LAUNCH
+    )
+    return values, tokens
+
+
+def _of_rows(best: TileBest) -> tuple[Tensor, Tensor]:
+    """Return the best score of every row, and its token."""
+    rows, tiles = best.values_RT.shape
+    values, tokens = _room(rows, 1, best.values_RT.device)
+    row_kernel[(rows,)](
+        best.values_RT, best.lines_RT, values, tokens, tiles, TILES_PAD=triton.next_power_of_2(tiles), PDL=PDL, **LAUNCH
+    )
+    return values, tokens
 
 
 def _best_of_scores(
@@ -74,5 +99,5 @@ def _best_of_scores(
     floors_R = floors(scores.view(-1, vocab), peaks, rows_B, state, width)
     best_kernel[values.shape](
         scores, peaks, rows_B, floors_R, values, choices, state.length_S, state.seed_S, state.temperature_S, vocab,
-        WIDTH=width, TILE=PEAK_TILE, FULL=True, **UNFUSED,
+        WIDTH=width, TILE=PEAK_TILE, **UNFUSED,
     )  # fmt: skip

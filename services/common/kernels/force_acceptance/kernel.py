@@ -7,29 +7,33 @@ from torch import Tensor
 from services.common.device.noise import PURPOSE_SYNTHETIC
 from services.common.kernels.accept import SlotState
 from services.common.kernels.force_acceptance.reference import LIFT
+from services.common.kernels.linear import TileBest
 from services.common.kernels.pdl import LAUNCH, PDL, allow_next, await_previous
 
 _LIFT = tl.constexpr(LIFT)
 _PURPOSE = tl.constexpr(PURPOSE_SYNTHETIC)
 
 
-def force_acceptance(logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, rows_B: Tensor, slots: SlotState) -> None:
-    """Raise or lower the scores of every row's drafts in place."""
+def force_acceptance(
+    logits_BWV: Tensor, drafts_BK: Tensor, rates_K: Tensor, rows_B: Tensor, slots: SlotState, best: TileBest | None
+) -> None:
+    """Raise or lower the scores of every row's drafts in place, and what is the best of their tiles."""
     assert logits_BWV.is_contiguous(), "logits must be contiguous"
     assert drafts_BK.is_contiguous(), "drafts must be contiguous"
     batch, width, vocab = logits_BWV.shape
+    values_RT, lines_RT, tile = best or (None, None, vocab)
     force_kernel[(batch,)](
-        logits_BWV, drafts_BK, rates_K, rows_B, slots.seed_S, slots.length_S, vocab,
+        logits_BWV, drafts_BK, rates_K, rows_B, slots.seed_S, slots.length_S, values_RT, lines_RT, vocab, tile,
         WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), PDL=PDL, num_warps=1, **LAUNCH,
     )  # fmt: skip
 
 
 @triton.jit
 def force_kernel(
-    logits_ptr, drafts_ptr, rates_ptr, rows_ptr, seed_ptr, length_ptr, vocab,
+    logits_ptr, drafts_ptr, rates_ptr, rows_ptr, seed_ptr, length_ptr, values_ptr, lines_ptr, vocab, tile,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Draw a row's number and write the scores of its drafts."""
+    """Draw a row's number and write the scores of its drafts, and of their tiles of `tile` tokens if there are any."""
     allow_next(PDL)
     await_previous(PDL)
     row, offset = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
@@ -43,4 +47,11 @@ def force_kernel(
     draft = tl.maximum(tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=known, other=0), 0)
     lift = tl.where(chance < tl.load(rates_ptr + offset, mask=known, other=0.0), _LIFT, -_LIFT)
     at = (row * WIDTH + offset) * vocab + draft
-    tl.store(logits_ptr + at, lift.to(logits_ptr.dtype.element_ty), mask=known)
+    score = lift.to(logits_ptr.dtype.element_ty)
+    tl.store(logits_ptr + at, score, mask=known)
+    if values_ptr is not None:
+        place = (row * WIDTH + offset) * tl.cdiv(vocab, tile) + draft // tile
+        was_best = tl.load(lines_ptr + place, mask=known, other=-1) == draft
+        changes = known & ((lift > 0) | was_best)
+        tl.store(values_ptr + place, score.to(tl.float32), mask=changes)
+        tl.store(lines_ptr + place, draft.to(tl.int32), mask=changes)

@@ -19,8 +19,9 @@ from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import wide_cut
 from services.common.kernels.linear.skinny.source import program_of as skinny_program
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
+from services.common.kernels.linear.tile_best import TileBest
 
-__all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_tiling"]
+__all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_scored", "cuda_tiling"]
 
 CudaTiling = SkinnyTiling | FusedTiling | PersistentTiling
 
@@ -46,6 +47,21 @@ def cuda_normed(
         out_TF = x_TD.new_empty((len(x_TD), outputs))
     _launch(tiling, x_TD, weight_FD, outputs, (out_TF, None, None, None, normed.squares_T, None), eps)
     return out_TF
+
+
+def cuda_scored(
+    x_TD: Tensor, weight_FD: Tensor, tiling: CudaTiling, out_TF: Tensor | None = None
+) -> tuple[Tensor, TileBest] | None:
+    """Return `x @ weight.T` and the best of each tile, by the product's own tiling; None where it has no such form."""
+    if not isinstance(tiling, PersistentTiling) or not _usable(x_TD.device, tiling._replace(kind=Kind.SCORED)):
+        return None
+    scored, (rows, outputs) = tiling._replace(kind=Kind.SCORED), (len(x_TD), len(weight_FD))
+    if out_TF is None:
+        out_TF = x_TD.new_empty((rows, outputs))
+    values_RT = x_TD.new_empty((rows, -(-outputs // scored.band)), dtype=torch.float32)
+    lines_RT = torch.empty_like(values_RT, dtype=torch.int32)
+    _launch(scored, x_TD, weight_FD, outputs, (out_TF, lines_RT, None, None, None, values_RT), 0.0)
+    return out_TF, TileBest(values_RT, lines_RT, scored.band)
 
 
 def cuda_gated(normed: Normed, weight_FD: Tensor, eps: float, tiling: CudaTiling) -> Tensor:

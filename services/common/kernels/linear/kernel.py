@@ -22,11 +22,13 @@ from services.common.kernels.linear.cuda_products import (
     cuda_gated,
     cuda_gates,
     cuda_normed,
+    cuda_scored,
     cuda_tiling,
 )
 from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
+from services.common.kernels.linear.tile_best import TileBest
 from services.common.kernels.linear.tiling import Tiling, tiling
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rms_norm.kernel import begin_norm
@@ -54,6 +56,13 @@ def linear(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None = None, cut: T
     if cut is None:
         return _product(x_TD, weight_FD, out_TF)
     return _launch(Normed(x_TD), weight_FD, cut, 0.0, out_TF=out_TF)[0]
+
+
+def linear_scored(x_TD: Tensor, weight_FD: Tensor, out_TF: Tensor | None) -> tuple[Tensor, TileBest | None]:
+    """Return `x @ weight.T`, in `out_TF` where that is given, and the best of each tile if the product finds them."""
+    tiling = _cuda(x_TD, weight_FD, Kind.PLAIN)
+    scored = cuda_scored(x_TD, weight_FD, tiling, out_TF) if tiling else None
+    return scored or (linear(x_TD, weight_FD, out_TF), None)
 
 
 def linear_gated(normed: Normed, weight_FD: Tensor, eps: float, cut: Tiling | None = None) -> Tensor:

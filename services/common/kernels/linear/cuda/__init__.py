@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parent
 class Kind(IntEnum):
     """What follows a product: its norm alone, SwiGLU of its halves, the sum with a stream, or that it gates rows.
 
-    Of BEST only each row's best number of a tile is left, and its line.
+    Of BEST only each row's best number of a tile is left, and its line. SCORED leaves both, and all results.
     """
 
     PLAIN = 0
@@ -17,3 +17,4 @@ class Kind(IntEnum):
     ADDED = 2
     GATES = 3
     BEST = 4
+    SCORED = 5

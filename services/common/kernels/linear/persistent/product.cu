@@ -100,8 +100,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
       sum_up(sums, loader, turn, group, lane, ends, waiting);
       if constexpr (LATER) {
         waiting.keep(sums, ends, row, line);
-      } else if constexpr (KIND == PLAIN) {
+      } else if constexpr (KIND == PLAIN || KIND == SCORED) {
         end_plain(sums, scales, ends, row, line, lane);
+        if constexpr (KIND == SCORED) end_scored(sums, ends, row, line, lane);
       } else if constexpr (KIND == BEST) {
         end_best(sums, scales, ends, row, line, lane);
       } else {

@@ -4,7 +4,7 @@
 // STAGES, SHARE and ACROSS (CTAs of a cluster that have the same lines, and the same rows), CTAS (of a multiprocessor), WIDE
 // (numbers have two bytes, not one), LATER (SwiGLU ends beside the next tile) and KIND: what follows the product.
 
-constexpr int PLAIN = 0, GATED = 1, ADDED = 2, BEST = 4;
+constexpr int PLAIN = 0, GATED = 1, ADDED = 2, BEST = 4, SCORED = 5;
 constexpr int SUB = 64, SUB_BYTES = SUB * 2, GROUP = 128;  // the copy engine takes whole numbers of eight bits as pairs
 constexpr int CLUSTER = SHARE * ACROSS;
 constexpr int GROUPS = ROWS / 64, HALVES = KIND == GATED ? 2 : 1;
@@ -30,6 +30,6 @@ constexpr int FED = SHARE + ACROSS - 1;
 constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
 
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
-static_assert(LINES <= 256 && BAND % (KIND == PLAIN ? 4 : 2) == 0, "lines of a wgmma; results are stored in pairs or fours");
+static_assert(LINES <= 256 && BAND % (KIND == PLAIN || KIND == SCORED ? 4 : 2) == 0, "lines of a wgmma; results are stored in pairs or fours");
 static_assert(!LATER || (KIND == GATED && WIDE), "what ends later are gates of bfloat16");
 static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");

@@ -12,7 +12,7 @@ _BEFORE = (
     "sizes.cu", "asynchronous.cu", "bfloat16.cu", "primitives.cu", "multiply.cu", "loader.cu", "arithmetic.cu",
     "ends.cu",
 )  # fmt: skip
-_AFTER = ("plain.cu", "best.cu", "later.cu", "product.cu")
+_AFTER = ("plain.cu", "best.cu", "scored.cu", "later.cu", "product.cu")
 _OWN = Path(__file__).parent
 _FUSED = _OWN.parent / "fused"
 """Has the ends of a product, and how a warpgroup multiplies."""
