@@ -28,7 +28,8 @@ READY_S = 420.0
 class PairOptions:
     """How two processes are started; with `short_blocks` a draft's block is as wide as the round.
 
-    `drafter_weights` is the drafter's type of weights, which the target's memory plan has to know.
+    `drafter_weights` is the drafter's type of weights, which the target's memory plan has to know. `target` and
+    `drafter` are the modules that run.
     """
 
     handoff: str = "auto"
@@ -36,6 +37,8 @@ class PairOptions:
     short_blocks: bool = False
     drafter_weights: str = "dtype"
     flags: tuple[str, ...] = ()
+    target: str = "tests.bench.gpu.pinned"
+    drafter: str = "services.drafter"
 
 
 class ServedPair:
@@ -106,7 +109,7 @@ class ServedPair:
 
     def _target_command(self, pair: TinyPair, options: PairOptions) -> list[str]:
         settings, folder = self.settings, self._folder
-        command = ["tests.bench.gpu.pinned", "--model", str(pair.target), "--drafter-model", str(pair.drafter)]
+        command = [options.target, "--model", str(pair.target), "--drafter-model", str(pair.drafter)]
         command += ["--drafter-address", f"unix:{folder}/d.sock", "--run-dir", str(folder), "--adaptive", "true"]
         command += ["--handoff", options.handoff, "--slots", str(settings.slots), "--max-queued-tokens", "1000000"]
         command += ["--context-limit", str(settings.context_limit), "--memory-bytes", str(settings.memory_bytes)]
@@ -116,7 +119,7 @@ class ServedPair:
         return [*command, "--synthetic-acceptance", ",".join(map(str, VLLM[16]))]
 
     def _drafter_command(self, pair: TinyPair, options: PairOptions) -> list[str]:
-        command = ["services.drafter", "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
+        command = [options.drafter, "--model", str(pair.drafter), "--grpc", f"unix:{self._folder}/d.sock"]
         command += ["--short-blocks", str(options.short_blocks).lower(), "--weights", options.drafter_weights]
         return [*command, *self._common()]
 
