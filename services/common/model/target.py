@@ -94,7 +94,8 @@ class Target:
         """Return the logits [T, V] as `logits`, and the best of each tile of them where the product finds them."""
         if self._head is None:
             return linear_scored(hidden_TD, self.lm_head_VD, room_TV)
-        return self.logits(hidden_TD), None
+        logits_TV: Tensor = self._head(hidden_TD)
+        return logits_TV if logits_TV.dtype == torch.float64 else logits_TV.float(), None
 
 
 def load_target(
