@@ -16,12 +16,16 @@ NONE = "-"
 
 
 def newest() -> list[Path]:
-    """The valid results: those of the latest date, and of the date before where they have loads that it lacks."""
+    """The valid results: those of the latest two dates that have loads which no later file has, by date and name."""
     files = sorted(RESULTS.glob("race_*.json"))
-    *_, before, latest = ("", *sorted({_date(file) for file in files}))
-    now = [file for file in files if _date(file) == latest]
-    known = {go for file in now for go in _goes(file)}
-    return [file for file in files if _date(file) == before and not _goes(file) <= known] + now
+    latest = sorted({_date(file) for file in files})[-2:]
+    kept: list[Path] = []
+    known: set[str] = set()
+    for file in reversed([file for file in files if _date(file) in latest]):
+        if not _goes(file) <= known:
+            kept.insert(0, file)
+            known |= _goes(file)
+    return kept
 
 
 def newest_rows() -> list[Row]:

@@ -28,7 +28,7 @@ class RoundInputs:
     """Static inputs of every round: rows `[max bucket]`, and (round, generation) that a draft's tag must state.
 
     `version` counts how often the rows have changed. `gate` makes steps that read drafts wait for them. `beside` is the
-    side stream on which the draft context is written.
+    side stream on which the draft context is written while the head is multiplied and tokens are committed.
     """
 
     def __init__(self, pool: Pool, gate: FlagWait | None = None) -> None:
