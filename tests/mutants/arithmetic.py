@@ -1,5 +1,6 @@
 """Seeded bugs of what must depend on a row or a request alone: sums cut by company, draws by place, moves by chance."""
 
+from tests.mutants.greedy import GREEDY_CHOICES
 from tests.mutants.mutation import Mutant
 
 CUTS = "tests/kernels/test_cuts_alike.py::"
@@ -143,4 +144,5 @@ ARITHMETIC = (
         "linear_kernel[(bands, 1 + (rows < 17))](",
         f"{CUTS}test_products_add_their_whole_depth_in_one_program",
     ),
+    *GREEDY_CHOICES,
 )

@@ -148,6 +148,7 @@ def test_the_best_of_tiles_follows_lifted_drafts() -> None:
         logits = torch.randn((5, 4, VOCAB), generator=generator)
         logits[..., 0] = 100.0  # of a tile in which nothing is drafted
         drafts = logits[:, :3, tile:].argmax(-1) + tile
+        logits[:, :3].scatter_(2, drafts[..., None], 200.0)
         parts = [part.max(-1) for part in logits.flatten(0, 1).split(tile, -1)]
         values = torch.stack([part.values for part in parts], -1)
         lines = torch.stack([part.indices + number * tile for number, part in enumerate(parts)], -1).int()

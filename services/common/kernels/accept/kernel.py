@@ -2,10 +2,9 @@
 
 Greedy rounds take two launches; others compute scores and search a floor first.
 
-Bytes for R = B W rows: greedy rounds read R V e once, or 8 R a tile where the logits' product left the best of its tiles.
-Others read logits, write and read scores (`R V (e + 8)`), and
-read the scores at most three times more where top-k or top-p cut. Only some rows are scored at a time, because scores
-take twice the memory of their logits.
+Bytes for R = B W rows: greedy rounds read R V e once, or 8 R a tile where the logits' product left the best of its
+tiles. Others read logits, write and read scores (`R V (e + 8)`), and read the scores at most three times more where
+top-k or top-p cut. Only some rows are scored at a time, because scores take twice the memory of their logits.
 """
 
 from typing import Literal

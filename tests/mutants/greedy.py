@@ -1,0 +1,43 @@
+"""Seeded bugs of greedy choices on a GPU, run by Triton's interpreter, and of what a verify does behind its head."""
+
+from tests.mutants.mutation import Mutant
+
+GREEDY, TESTS = "services.common.kernels.accept.greedy", "tests/kernels/gpu/"
+
+GREEDY_CHOICES = (
+    Mutant(
+        "kernel-takes-the-last-of-equal-scores",
+        GREEDY,
+        "(order.to(tl.int64) << 32) | (TILE - 1 - place)",
+        "(order.to(tl.int64) << 32) | place",
+        f"{TESTS}test_greedy.py",
+    ),
+    Mutant(
+        "kernel-tells-zeros-apart",
+        GREEDY,
+        "score.to(tl.float32) + 0.0  #",
+        "score.to(tl.float32)  #",
+        f"{TESTS}test_greedy.py::test_both_zeros_are_equal",
+    ),
+    Mutant(
+        "kernel-chooses-from-a-row-with-a-spoilt-tile",
+        GREEDY,
+        'tl.store(best_ptr + row, tl.where(spoilt > 0, float("nan"), best))',
+        "tl.store(best_ptr + row, best)",
+        f"{TESTS}test_greedy.py::test_a_row_has_the_best_of_its_tiles",
+    ),
+    Mutant(
+        "kernel-keeps-a-lowered-draft-as-the-best-of-its-tile",
+        "services.common.kernels.force_acceptance.kernel",
+        "changes = known & ((lift > 0) | was_best)",
+        "changes = known & (lift > 0)",
+        f"{TESTS}test_commit.py::test_the_best_of_tiles_follows_lifted_drafts",
+    ),
+    Mutant(
+        "round-published-before-its-context-is-written",
+        "services.target.device.verify",
+        "        self._beside.join()\n",
+        "",
+        "tests/unit/target/device/test_verify_order.py",
+    ),
+)
