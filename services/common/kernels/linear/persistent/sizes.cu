@@ -30,6 +30,8 @@ constexpr int FED = SHARE + ACROSS - 1;
 constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
 
 static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
-static_assert(LINES <= 256 && BAND % (KIND == PLAIN || KIND == SCORED ? 4 : 2) == 0, "lines of a wgmma; results are stored in pairs or fours");
+constexpr int STORED = KIND == PLAIN || KIND == SCORED ? 4 : 2;
+static_assert(LINES <= 256 && BAND % STORED == 0, "lines of a wgmma; results are stored in pairs or fours");
+static_assert(WIDE || KIND != SCORED, "the best numbers beside all of them are of bfloat16");
 static_assert(!LATER || (KIND == GATED && WIDE), "what ends later are gates of bfloat16");
 static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");
