@@ -90,12 +90,9 @@ class Target:
         return logits if logits.dtype == torch.float64 else logits.float()
 
     @torch.no_grad()
-    def scored(self, hidden_TD: Tensor, room_TV: Tensor | None = None) -> tuple[Tensor, TileBest | None]:
-        """Return the logits [T, V] as `logits`, and the best of each tile of them where the product finds them."""
-        if self._head is None:
-            return linear_scored(hidden_TD, self.lm_head_VD, room_TV)
-        logits_TV: Tensor = self._head(hidden_TD)
-        return logits_TV if logits_TV.dtype == torch.float64 else logits_TV.float(), None
+    def scored(self, hidden_TD: Tensor, room_TV: Tensor) -> tuple[Tensor, TileBest | None]:
+        """Return on a GPU the logits [T, V] as `logits`, and the best of their tiles where the product finds them."""
+        return linear_scored(hidden_TD, self.lm_head_VD, room_TV)
 
 
 def load_target(

@@ -83,7 +83,9 @@ class Pool:
 
     def scored(self, hidden_TD: Tensor) -> tuple[Tensor, TileBest | None]:
         """Raw logits as `logits`, and the best of each tile of them where the product finds them."""
-        return self.model.scored(hidden_TD, None if self.logits_TV is None else self.logits_TV[: len(hidden_TD)])
+        if self.logits_TV is None:
+            return self.model.logits(hidden_TD), None
+        return self.model.scored(hidden_TD, self.logits_TV[: len(hidden_TD)])
 
     @property
     def device(self) -> torch.device:
