@@ -22,8 +22,8 @@ GREEDY_CHOICES = (
     Mutant(
         "kernel-chooses-from-a-row-with-a-spoilt-tile",
         GREEDY,
-        'tl.store(best_ptr + row, tl.where(spoilt > 0, float("nan"), best))',
-        "tl.store(best_ptr + row, best)",
+        'tl.store(best_ptr + one, tl.where(spoilt > 0, float("nan"), best))',
+        "tl.store(best_ptr + one, best)",
         f"{TESTS}test_greedy.py::test_a_row_has_the_best_of_its_tiles",
     ),
     Mutant(

@@ -77,15 +77,15 @@ class Pool:
             logits_TV=torch.empty(most, dtype=model.dtype, device=model.device) if on_kernel(model.embed_VD) else None,
         )
 
-    def logits(self, hidden_TD: Tensor) -> Tensor:
-        """Raw logits [T, V]; on a GPU the next step overwrites them."""
-        return self.model.logits(hidden_TD, None if self.logits_TV is None else self.logits_TV[: len(hidden_TD)])
+    def logits(self, hidden_TD: Tensor, greedy: bool) -> tuple[Tensor, TileBest | None]:
+        """Raw logits [T, V], and for a greedy round the best of each tile of them where the product finds them.
 
-    def scored(self, hidden_TD: Tensor) -> tuple[Tensor, TileBest | None]:
-        """Raw logits as `logits`, and the best of each tile of them where the product finds them."""
+        On a GPU the next step overwrites the logits.
+        """
         if self.logits_TV is None:
             return self.model.logits(hidden_TD), None
-        return self.model.scored(hidden_TD, self.logits_TV[: len(hidden_TD)])
+        room_TV = self.logits_TV[: len(hidden_TD)]
+        return self.model.scored(hidden_TD, room_TV) if greedy else (self.model.logits(hidden_TD, room_TV), None)
 
     @property
     def device(self) -> torch.device:

@@ -133,9 +133,7 @@ class FirstTokenStep:
     def run(self) -> None:
         """Logits, accept, commit; leaves the outcome in `result` and the raw logits in `logits_BWV`."""
         pool = self._pool
-        logits_BV, best = (
-            pool.scored(self._hidden_BD) if self._mode == "greedy" else (pool.logits(self._hidden_BD), None)
-        )
+        logits_BV, best = pool.logits(self._hidden_BD, greedy=self._mode == "greedy")
         self.logits_BWV = logits_BV[:, None]
         slots = pool.state.slots
         accept(self.logits_BWV, self._drafts_BK, self._rows_B, slots, self.result, self._noise(), self._mode, best)

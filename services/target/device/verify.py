@@ -109,7 +109,7 @@ class VerifyStep:
         hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
         with self._beside.start():
             pool.context.write(features_TF, rows, pool.draft_kv)
-        logits_TV, best = pool.scored(hidden_TD) if self._mode == "greedy" else (pool.logits(hidden_TD), None)
+        logits_TV, best = pool.logits(hidden_TD, greedy=self._mode == "greedy")
         self.logits_BWV = logits_TV.view(*ids_BW.shape, -1)
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best)

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from services.common.kernels.accept.greedy import best_of_tiles
 from services.common.kernels.dispatch import INTERPRETED
 from services.common.kernels.pdl import allow_next, await_previous
 
@@ -74,10 +75,8 @@ def _choices(
     known = (offset < WIDTH)[:, None] & (tile < tiles)[None, :]
     value = tl.load(values_ptr + at, mask=known, other=float("-inf"))
     choice = tl.load(choices_ptr + at, mask=known, other=2147483647)
-    spoilt = tl.sum((value != value).to(tl.int32), 1)
-    best = tl.max(tl.where(value == value, value, float("-inf")), 1)
-    token = tl.min(tl.where(value == best[:, None], choice, 2147483647), 1).to(tl.int64)
-    return token, (spoilt == 0) & (best > float("-inf"))
+    spoilt, best, token = best_of_tiles(value, choice)
+    return token.to(tl.int64), (spoilt == 0) & (best > float("-inf"))
 
 
 @triton.jit

@@ -52,11 +52,18 @@ def row_kernel(values_ptr, tokens_ptr, best_ptr, token_ptr, tiles, TILES_PAD: tl
     """Write a row's best score and its lowest token; NaN when a tile's is."""
     allow_next(PDL)
     await_previous(PDL)
-    row = tl.program_id(0)
-    tile = tl.arange(0, TILES_PAD)
+    row, tile = tl.program_id(0), tl.arange(0, TILES_PAD)[None, :]
     value = tl.load(values_ptr + row * tiles + tile, mask=tile < tiles, other=float("-inf"))
     token = tl.load(tokens_ptr + row * tiles + tile, mask=tile < tiles, other=2147483647)
-    spoilt = tl.sum((value != value).to(tl.int32), 0)
-    best = tl.max(tl.where(value == value, value, float("-inf")), 0)
-    tl.store(best_ptr + row, tl.where(spoilt > 0, float("nan"), best))
-    tl.store(token_ptr + row, tl.min(tl.where(value == best, token, 2147483647), 0))
+    spoilt, best, token = best_of_tiles(value, token)
+    one = row + tl.arange(0, 1)
+    tl.store(best_ptr + one, tl.where(spoilt > 0, float("nan"), best))
+    tl.store(token_ptr + one, token)
+
+
+@triton.jit
+def best_of_tiles(value, token):
+    """Return of each row of tiles [R, T] how many are NaN, the best score of the others, and its lowest token."""
+    spoilt = tl.sum((value != value).to(tl.int32), 1)
+    best = tl.max(tl.where(value == value, value, float("-inf")), 1)
+    return spoilt, best, tl.min(tl.where(value == best[:, None], token, 2147483647), 1)

@@ -53,9 +53,10 @@ def cuda_scored(
     x_TD: Tensor, weight_FD: Tensor, tiling: CudaTiling, out_TF: Tensor | None = None
 ) -> tuple[Tensor, TileBest] | None:
     """Return `x @ weight.T` and the best of each tile, by the product's own tiling; None where it has no such form."""
-    if not isinstance(tiling, PersistentTiling) or not _usable(x_TD.device, tiling._replace(kind=Kind.SCORED)):
+    scored = tiling._replace(kind=Kind.SCORED) if isinstance(tiling, PersistentTiling) else None
+    if scored is None or not _usable(x_TD.device, scored):
         return None
-    scored, (rows, outputs) = tiling._replace(kind=Kind.SCORED), (len(x_TD), len(weight_FD))
+    rows, outputs = len(x_TD), len(weight_FD)
     if out_TF is None:
         out_TF = x_TD.new_empty((rows, outputs))
     values_RT = x_TD.new_empty((rows, -(-outputs // scored.band)), dtype=torch.float32)

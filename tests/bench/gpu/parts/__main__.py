@@ -1,7 +1,7 @@
 """python -m tests.bench.gpu.parts --requests 8 32 64: parts of served rounds, a table, and JSON with --save.
 
-The pair is that of the race, under MPS, with random weights and forced acceptance. Stamps cost a launch each, so these
-rounds take some ten microseconds longer than others.
+The pair is that of the race, under MPS, with random weights and forced acceptance. Each stamp is a launch, so these
+rounds take longer than others.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def main() -> int:
             (VerifyStep, "run", stamped),
             (VerifyStep, "_take", _before(stamps, Point.DRAFTS_READ, VerifyStep._take)),
             (Target, "forward", _before(stamps, Point.FORWARD, Target.forward)),
-            (Pool, "scored", _before(stamps, Point.HEAD, Pool.scored)),
+            (Pool, "logits", _before(stamps, Point.HEAD, Pool.logits)),
         ):
             patches.enter_context(mock.patch.object(where, name, new))
         patches.enter_context(mock.patch(f"{_VERIFY}.accept", _before(stamps, Point.COMMITTED, accept)))
