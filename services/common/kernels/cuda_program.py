@@ -16,7 +16,7 @@ from torch import Tensor
 _HOPPER = (9, 0)
 _log = logging.getLogger(__name__)
 _BFLOAT16, _SWIZZLE_128B, _PROMOTE_256B = 9, 3, 3
-_MAX_DYNAMIC_SHARED, STREAM_SERIALIZATION = 8, 6
+_MAX_DYNAMIC_SHARED, _SHARED_PERCENT, STREAM_SERIALIZATION = 8, 9, 6
 _MAP_BYTES, _MAP_ALIGNMENT, _MAP_COLUMNS = 128, 64, 64
 _ALIGNED_BYTES = 16
 _OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17"]
@@ -132,6 +132,15 @@ def compiles(device: torch.device, otherwise: str, *programs: Callable[[], CudaP
         _log.warning("%s: %s", otherwise, error)
         return False
     return True
+
+
+def want_shared_memory(function: int) -> None:
+    """Prefer that multiprocessors have as much shared memory as they can, where a loaded kernel runs from now on.
+
+    Raises:
+        DriverError: there is no such kernel.
+    """
+    call("cuFuncSetAttribute", c_void_p(function), c_int(_SHARED_PERCENT), c_int(100))
 
 
 def _held(argument: Argument) -> tuple[int, object]:

@@ -3,13 +3,16 @@
 A graph takes longer to start behind a wait of the stream than a kernel takes to start within a graph. So this wait is
 the first kernel of the graph.
 
-It reads one word again and again from L2, and takes one warp of one multiprocessor.
+It reads one word again and again from L2, and takes one warp of one multiprocessor. There it asks for as much shared
+memory as there is, though it uses none. A multiprocessor divides anew what is shared memory and what first cache only
+when nothing runs on it. So products of the other process, which need nearly all, would wait for the flag there.
 """
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from services.common.kernels.cuda_program import want_shared_memory
 from services.common.kernels.dispatch import INTERPRETED
 
 
@@ -17,7 +20,9 @@ def wait_flag(flags: Tensor, stamp_2: Tensor, word: int, limit_s: float) -> None
     """Hold what follows until the flag has reached the round, or for `limit_s`; the interpreter has no clock."""
     assert flags.is_contiguous(), "flags must be contiguous"
     limit_ns = 0 if INTERPRETED else int(limit_s * 1e9)
-    _wait_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=limit_ns, num_warps=1)
+    kernel = _wait_kernel[(1,)](flags, stamp_2, WORD=word, GENERATIONS=len(flags) // 2, LIMIT_NS=limit_ns, num_warps=1)
+    if not INTERPRETED:
+        want_shared_memory(kernel.function)
 
 
 @triton.jit
