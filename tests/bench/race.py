@@ -62,7 +62,17 @@ def table(rows: Iterable[Row]) -> str:
 
 def latencies(rows: Iterable[Row]) -> str:
     """Markdown: of each row when tokens came, in milliseconds, and a closed loop's speed beside its seconds."""
-    head = ["load", "system", "setting", "first token p50", "p99", "between tokens p99", "tok/s", "prompts, s"]
+    head = [
+        "load",
+        "system",
+        "setting",
+        "first token p50",
+        "p99",
+        "between tokens p99",
+        "beside prompts p99",
+        "tok/s",
+        "prompts, s",
+    ]
     lines = [head, ["---"] * len(head), *(_times(row) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -72,7 +82,9 @@ def _times(row: Row) -> list[str]:
     weights = row.get("drafter_weights")
     kind = [weights] if weights not in (None, "dtype") else []
     kind += ["short blocks"] if row.get("short_blocks") else []
-    figures = [*row["ttft_ms"].values(), *row["itl_ms"].values(), row["whole_tok_s"], row["prompts_s"]]
+    beside = row.get("itl_beside_prompts_ms", {"p99": None})  # not in rows of earlier races
+    gaps = row["itl_ms"]["p99"], beside["p99"]
+    figures = [*row["ttft_ms"].values(), *gaps, row["whole_tok_s"], row["prompts_s"]]
     shown = [NONE if figure is None else f"{figure:,}" for figure in figures]
     return [row["go"], row["system"], ", ".join([setting, *kind]), *shown]
 

@@ -15,10 +15,10 @@ from tests.bench.race import latencies, newest, newest_rows, table
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = {
     "system", "go", "profile", "prompt", "out", "concurrency", "mode", "k", "decode_tok_s", "whole_tok_s", "prompts_s",
-    "tau", "accepted_by_position", "ttft_ms", "itl_ms", "clock_mhz", "watts", "all", "drafter_weights",
-    "short_blocks",
+    "tau", "accepted_by_position", "ttft_ms", "itl_ms", "itl_beside_prompts_ms", "clock_mhz", "watts", "all",
+    "drafter_weights", "short_blocks",
 }  # fmt: skip
-LATER = {"drafter_weights", "short_blocks"}
+LATER = {"drafter_weights", "short_blocks", "itl_beside_prompts_ms"}
 """Not in the rows of the first races."""
 FAIR = {"system": "paceline", "go": "1", "profile": "P65", "out": 128, "concurrency": 8, "mode": "adaptive", "k": None}
 FIGURES = {"decode_tok_s": 200, "whole_tok_s": 100, "prompts_s": 0.5}
@@ -107,9 +107,9 @@ def test_the_best_of_each_figure_is_taken_and_its_setting_named() -> None:
 
 
 def test_times_of_tokens_stand_beside_each_setting() -> None:
-    times = {"ttft_ms": {"p50": 10.5, "p99": 1200.0}, "itl_ms": {"p99": None}}
+    times = {"ttft_ms": {"p50": 10.5, "p99": 1200.0}, "itl_ms": {"p99": None}, "itl_beside_prompts_ms": {"p99": 31.5}}
     row = FAIR | FIGURES | times | {"drafter_weights": "int8", "k": None}
     line = latencies([row]).splitlines()[-1]
-    assert line == "| 1 | paceline | adaptive, int8 | 10.5 | 1,200.0 | - | 100 | 0.5 |"
+    assert line == "| 1 | paceline | adaptive, int8 | 10.5 | 1,200.0 | - | 31.5 | 100 | 0.5 |"
     line = latencies([row | {"short_blocks": True}]).splitlines()[-1]
-    assert line == "| 1 | paceline | adaptive, int8, short blocks | 10.5 | 1,200.0 | - | 100 | 0.5 |"
+    assert line == "| 1 | paceline | adaptive, int8, short blocks | 10.5 | 1,200.0 | - | 31.5 | 100 | 0.5 |"

@@ -121,7 +121,16 @@ def test_a_row_without_a_sample_or_a_stream_claims_none() -> None:
     job = Job(None, 128, 8, "plain", 0)
     row = row_of("vllm-1", job, [Measured(measured(1024, 4.0).repeats, ())], [])
     assert [row[name] for name in ("clock_mhz", "tau", "accepted_by_position")] == [None] * 3
-    assert row["itl_ms"] == {"p99": None}
+    assert row["itl_ms"] == row["itl_beside_prompts_ms"] == {"p99": None}
+
+
+def test_gaps_that_begin_before_the_last_first_token_are_told_apart() -> None:
+    streams = ((0.1, 1), (0.3, 1), (0.35, 1)), ((0.2, 1), (0.21, 1))
+    row = row_of("paceline", LOAD, [Measured(measured(1024, 4.0).repeats, streams)], [])
+    assert row["itl_ms"] == row["itl_beside_prompts_ms"] == {"p99": 200.0}
+    streams = ((0.1, 1), (0.12, 1), (0.35, 1)), ((0.11, 1), (0.12, 1))
+    row = row_of("paceline", LOAD, [Measured(measured(1024, 4.0).repeats, streams)], [])
+    assert (row["itl_ms"], row["itl_beside_prompts_ms"]) == ({"p99": 230.0}, {"p99": 20.0})
 
 
 def test_a_closed_loop_has_the_speed_of_its_seconds_and_no_prompts_apart() -> None:

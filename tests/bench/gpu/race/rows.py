@@ -99,9 +99,13 @@ def _repeat(repeat: Repeat, job: Job) -> Row:
 
 
 def _of_streams(streams: Sequence[Sequence[tuple[float, int]]], job: Job) -> Row:
-    """Times in milliseconds, and what rounds brought; a stream's first news is its prompt's, its last may be cut."""
+    """Times in milliseconds, and what rounds brought; a stream's first news is its prompt's, its last may be cut.
+
+    Times between tokens are those of a whole run, and those that begin before its last first token; loops have no such.
+    """
     first = [stream[0][0] * 1e3 for stream in streams]
-    gaps = [(after - before) * 1e3 for stream in streams for (before, _), (after, _) in pairwise(stream)]
+    pairs = [(before * 1e3, after * 1e3) for stream in streams for (before, _), (after, _) in pairwise(stream)]
+    beside = [] if job.seconds else [after - before for before, after in pairs if before < max(first)]
     rounds = [count for stream in streams for _, count in stream[1:-1]]
     speculates = job.mode != "plain" and bool(rounds)
     longest = max(rounds, default=1)
@@ -111,7 +115,8 @@ def _of_streams(streams: Sequence[Sequence[tuple[float, int]]], job: Job) -> Row
             round(sum(count > place for count in rounds) / len(rounds), 3) for place in range(1, longest)
         ] if speculates else None,
         "ttft_ms": _percentiles(first, (50, 99)),
-        "itl_ms": _percentiles(gaps, (99,)),
+        "itl_ms": _percentiles([after - before for before, after in pairs], (99,)),
+        "itl_beside_prompts_ms": _percentiles(beside, (99,)),
     }  # fmt: skip
 
 
