@@ -1,10 +1,17 @@
-"""Seeded bugs of greedy choices on a GPU, run by Triton's interpreter, and of what a verify does behind its head."""
+"""Seeded bugs of greedy choices on a GPU, run by Triton's interpreter, and of what stands around a verify's head."""
 
 from tests.mutants.mutation import Mutant
 
 GREEDY, TESTS = "services.common.kernels.accept.greedy", "tests/kernels/gpu/"
 
 GREEDY_CHOICES = (
+    Mutant(
+        "products-find-no-room-beside-a-wait",
+        "services.common.kernels.wait_flag.kernel",
+        "        want_shared_memory(kernel.function)\n",
+        "        return\n",
+        "tests/kernels/test_wait_room.py",
+    ),
     Mutant(
         "kernel-takes-the-last-of-equal-scores",
         GREEDY,

@@ -32,6 +32,13 @@ SCHEDULING = (
         f"{_BURSTS}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
     ),
     Mutant(
+        "rows-wait-for-a-pack-however-long-it-takes",
+        "services.target.scheduling.bursts",
+        "now - self.decoded + self.prompts_s <",
+        "now - self.decoded <",
+        f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
+    ),
+    Mutant(
         "a-burst-takes-a-chunk-where-rows-decode",
         "services.target.scheduling.settings",
         "self.pack_tokens if burst or not rows else 0",

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from services.target.scheduling.waiting import AGEING_S
 
-PAUSE_S = 0.15
-"""Seconds for which rows that decode may wait for the prompts of a burst."""
+PAUSE_S, MIXED_PAUSE_S = 0.15, 0.04
+"""Seconds for which rows that decode may wait for the prompts of a burst; the second where they can lie beside these.
+
+A whole pack takes longer than the second, so rows then lie beside every one but the first.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.target.scheduling.settings import MIXED_PAUSE_S
 from tests.unit.target.scheduling.scheduling import Rig, spec
 
 
@@ -37,3 +38,19 @@ def test_rows_pause_for_two_prompts(prompts: int, decoding: int) -> None:
         rig.scheduler.add(spec(prompt=4, tokens=30, seed=seed + 20), None, rig.now)
     rig.now -= 1.0
     assert len(rig.round()[0].rows) == decoding
+
+
+@pytest.mark.parametrize(("pack_s", "decoding"), [(0.05, [0, 1, 1, 1]), (0.015, [0, 0, 1, 0])])
+def test_rows_lie_beside_packs_that_take_longer_than_a_pause(pack_s: float, decoding: list[int]) -> None:
+    """What they may wait counts to the end of the pack, so after the first one long packs have rows beside them."""
+    rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, mixed_tokens=12, pause_s=MIXED_PAUSE_S)
+    for seed in range(5):
+        rig.scheduler.add(spec(prompt=16, tokens=30, seed=seed + 1), None, 0.0)
+    found, now = [], 100.0
+    for _ in decoding:
+        plan = rig.scheduler.plan(now)
+        now += pack_s
+        rig.scheduler.commit(plan, rig.device.execute(plan, 0), now)
+        found.append(int(bool(plan.rows)))
+        assert plan.chunks
+    assert found == decoding
