@@ -55,7 +55,7 @@ def _run(
     group: str, legs: Sequence[Leg], sides: Mapping[str, Side], chosen: argparse.Namespace, scale: Scale
 ) -> Result:
     """What a group has measured; until the last leg it is kept in a file, should the machine be taken away."""
-    file = Path(chosen.save) / f"unfinished_race_{group}.json"
+    file = Path(chosen.save) / f"unfinished_race_{group.replace(',', '_')}.json"
     with Meter(chosen.gpu) if scale.on_gpu else NoMeter() as meter:
 
         def keep(so_far: Group) -> None:
