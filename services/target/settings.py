@@ -90,7 +90,7 @@ class TargetSettings:
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
-    """Most prompt tokens of a round. 0 takes the device's: 128 on a CPU, 2,048 on a GPU. A pause there has 4,096."""
+    """Most prompt tokens of a round. 0 takes the device's: 128 on a CPU, 2,048 on a GPU. A burst there has 4,096."""
     preemption: bool = False
     """Lets a request of higher priority take the place of one that runs."""
     max_waiting: int = 256
