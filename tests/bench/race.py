@@ -62,17 +62,8 @@ def table(rows: Iterable[Row]) -> str:
 
 def latencies(rows: Iterable[Row]) -> str:
     """Markdown: of each row when tokens came, in milliseconds, and a closed loop's speed beside its seconds."""
-    head = [
-        "load",
-        "system",
-        "setting",
-        "first token p50",
-        "p99",
-        "between tokens p99",
-        "beside prompts p99",
-        "tok/s",
-        "prompts, s",
-    ]
+    gaps = "between tokens p99", "beside prompts p99"
+    head = ["load", "system", "setting", "first token p50", "p99", *gaps, "tok/s", "prompts, s"]
     lines = [head, ["---"] * len(head), *(_times(row) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

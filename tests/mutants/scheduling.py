@@ -34,7 +34,7 @@ SCHEDULING = (
     Mutant(
         "rows-wait-for-a-pack-however-long-it-takes",
         "services.target.scheduling.bursts",
-        "now - self.decoded + self.prompts_s <",
+        "now - self.decoded + tokens * self.token_s <",
         "now - self.decoded <",
         f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
     ),

@@ -96,14 +96,15 @@ class Scheduler:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
         burst = (prompts := self._roster.prefilling) > 0 and self._pause.is_burst(len(live), prompts)
-        rows = () if burst and self._pause.pauses(now) else live
+        paused = burst and self._pauses(now)
+        rows = () if paused else live
         drafts = speculate and bool(rows) and not burst
         width = self._policy.choose(self._bucket(len(rows)), len(rows)) if drafts else 1
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
         burst = burst or (bool(admissions) and self._pause.is_burst(len(grown.rows), self._roster.prefilling))
-        paused = burst and self._pause.pauses(now)
+        paused = paused or (burst and self._pauses(now))
         rows, self._pause.decoded = ((), self._pause.decoded) if paused else (grown.rows, now)
         chunks = self._chunks(bool(rows), burst)
         if not rows and not chunks:
@@ -142,8 +143,8 @@ class Scheduler:
                 news = self._advance(request, outcome, width if outcome.slot in decoding else 0, now)
                 committed += len(news.tokens) if news.width else 0
                 progress.append(news)
-        if not plan.rows:
-            self._pause.prompts_s = elapsed / 1e6
+        if not plan.rows and elapsed:
+            self._pause.token_s = elapsed / 1e6 / plan.prefill_tokens
         if not plan.rows or width != plan.width:
             return Commit(tuple(progress), discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed)
@@ -180,6 +181,10 @@ class Scheduler:
 
     def _bucket(self, rows: int) -> int:
         return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
+
+    def _pauses(self, now: float) -> bool:
+        tokens = min(self._roster.prefill_left, self._settings.prompt_tokens(rows=False, burst=True))
+        return self._pause.pauses(now, tokens)
 
     def _landed(self, plan: Plan) -> None:
         if not self._in_flight or self._in_flight[0] is not plan:

@@ -105,7 +105,8 @@ def _of_streams(streams: Sequence[Sequence[tuple[float, int]]], job: Job) -> Row
     """
     first = [stream[0][0] * 1e3 for stream in streams]
     pairs = [(before * 1e3, after * 1e3) for stream in streams for (before, _), (after, _) in pairwise(stream)]
-    beside = [] if job.seconds else [after - before for before, after in pairs if before < max(first)]
+    ready = 0.0 if job.seconds else max(first, default=0.0)
+    beside = [after - before for before, after in pairs if before < ready]
     rounds = [count for stream in streams for _, count in stream[1:-1]]
     speculates = job.mode != "plain" and bool(rounds)
     longest = max(rounds, default=1)

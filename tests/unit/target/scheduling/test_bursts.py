@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.target.core.plan import Plan
 from services.target.scheduling.settings import MIXED_PAUSE_S
 from tests.unit.target.scheduling.scheduling import Rig, spec
 
@@ -54,3 +55,24 @@ def test_rows_lie_beside_packs_that_take_longer_than_a_pause(pack_s: float, deco
         found.append(int(bool(plan.rows)))
         assert plan.chunks
     assert found == decoding
+
+
+@pytest.mark.parametrize(("tokens", "decoding"), [(3, 0), (8, 1)])
+def test_rows_pause_for_a_pack_that_is_short_by_what_a_token_took(tokens: int, decoding: int) -> None:
+    """How long whole packs took before does not make short ones long."""
+    rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, mixed_tokens=12, pause_s=MIXED_PAUSE_S)
+    now = 100.0
+
+    def round_(took_s: float) -> Plan:
+        nonlocal now
+        plan = rig.scheduler.plan(now)
+        now += took_s
+        rig.scheduler.commit(plan, rig.device.execute(plan, 0), now)
+        return plan
+
+    rig.scheduler.add(spec(prompt=32, tokens=30), None, now)
+    assert [round_(0.05).prompts_alone for _ in range(2)] == [True, True]
+    assert round_(0.001).rows
+    for seed in range(2):
+        rig.scheduler.add(spec(prompt=tokens, tokens=4, seed=seed + 5), None, now)
+    assert bool(round_(0.001).rows) == decoding
