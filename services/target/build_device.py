@@ -33,7 +33,7 @@ from services.target.drafting.handoff.protocol import Handoff
 from services.target.drafting.offer import OfferConstants
 from services.target.drafting.shared_weights import SharedWeights
 from services.target.scheduling.scheduler import Scheduler
-from services.target.scheduling.settings import MIXED_PAUSE_S, PAUSE_S, SchedulerSettings
+from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from services.target.scheduling.width.width import adaptive_policy
 from services.target.sessions.served_model import ServedModel
@@ -240,7 +240,6 @@ def _scheduler(
         chunk_tokens=settings.chunk_tokens,
         pack_tokens=max(pack.rows for pack in shapes.packs),
         mixed_tokens=shapes.mixed.tokens if shapes.mixed else 0,
-        pause_s=MIXED_PAUSE_S if shapes.mixed else PAUSE_S,
         segment=shapes.segment,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.queued_tokens,

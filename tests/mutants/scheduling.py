@@ -34,8 +34,8 @@ SCHEDULING = (
     Mutant(
         "rows-wait-for-a-pack-however-long-it-takes",
         "services.target.scheduling.bursts",
-        "now - self.decoded + tokens * self.token_s <",
-        "now - self.decoded <",
+        "+ min(left, self._pack_tokens) * self.token_s <",
+        "<",
         f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
     ),
     Mutant(

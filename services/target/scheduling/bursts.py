@@ -4,23 +4,34 @@ A round of few rows costs nearly as much as a full one, and rows that start toge
 pause brings each row one token: what drafts would take, prompts wait for.
 """
 
+from services.target.scheduling.settings import SchedulerSettings
+
 
 class BurstPause:
     """All rows pause in a burst, `(requests in prefill - 1) * burst_rows >= rows`, but for `pause_s` seconds at most.
 
-    The seconds count from `decoded`, when a round was last planned that did not pause, to the end of the next round: it
-    should take `token_s` for each of its prompt tokens, as the last one without rows did.
+    These are `mixed_pause_s` where rows can lie beside the next pack and prompts take no pack more for that. They count
+    from `decoded`, when a round was last planned that did not pause, to the end of the next round: it should take
+    `token_s` for each of its prompt tokens, as the last one without rows did.
     """
 
-    def __init__(self, pause_s: float, burst_rows: int) -> None:
-        self._pause_s, self._burst_rows = pause_s, burst_rows
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._settings = settings
+        self._pack_tokens = settings.prompt_tokens(rows=False, burst=True)
         self.decoded = float("-inf")
         self.token_s = 0.0
 
     def is_burst(self, rows: int, prefilling: int) -> bool:
         """Whether so many prompts are one, where so many rows decode."""
-        return (prefilling - 1) * self._burst_rows >= rows
+        return (prefilling - 1) * self._settings.burst_rows >= rows
 
-    def pauses(self, now: float, tokens: int) -> bool:
-        """Whether a round of so many prompt tokens, planned now in a burst, leaves out its rows."""
-        return now - self.decoded + tokens * self.token_s < self._pause_s
+    def pauses(self, now: float, left: int) -> bool:
+        """Whether a round planned now, in a burst with so many prompt tokens left, leaves out its rows."""
+        most_s = self._settings.pause_s
+        if self._has_room(left):
+            most_s = min(most_s, self._settings.mixed_pause_s)
+        return now - self.decoded + min(left, self._pack_tokens) * self.token_s < most_s
+
+    def _has_room(self, left: int) -> bool:
+        beside, whole = self._settings.mixed_tokens, self._pack_tokens
+        return beside > 0 and 1 + max(0, -(-(left - beside) // whole)) <= -(-left // whole)

@@ -50,7 +50,7 @@ class Scheduler:
         self._width_in_flight = 0
         self._number = 0
         self._busy_since: float | None = None
-        self._pause = BurstPause(settings.pause_s, settings.burst_rows)
+        self._pause = BurstPause(settings)
 
     def add(self, spec: RequestSpec, session: object, now: float) -> Request:
         """Queues a request. Raises INVALID_FIELD, CONTEXT_LIMIT or OVERLOADED; then nothing has changed."""
@@ -96,7 +96,7 @@ class Scheduler:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
         burst = (prompts := self._roster.prefilling) > 0 and self._pause.is_burst(len(live), prompts)
-        paused = burst and self._pauses(now)
+        paused = burst and self._pause.pauses(now, self._roster.prefill_left)
         rows = () if paused else live
         drafts = speculate and bool(rows) and not burst
         width = self._policy.choose(self._bucket(len(rows)), len(rows)) if drafts else 1
@@ -104,7 +104,7 @@ class Scheduler:
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
         burst = burst or (bool(admissions) and self._pause.is_burst(len(grown.rows), self._roster.prefilling))
-        paused = paused or (burst and self._pauses(now))
+        paused = paused or (burst and self._pause.pauses(now, self._roster.prefill_left))
         rows, self._pause.decoded = ((), self._pause.decoded) if paused else (grown.rows, now)
         chunks = self._chunks(bool(rows), burst)
         if not rows and not chunks:
@@ -181,10 +181,6 @@ class Scheduler:
 
     def _bucket(self, rows: int) -> int:
         return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
-
-    def _pauses(self, now: float) -> bool:
-        tokens = min(self._roster.prefill_left, self._settings.prompt_tokens(rows=False, burst=True))
-        return self._pause.pauses(now, tokens)
 
     def _landed(self, plan: Plan) -> None:
         if not self._in_flight or self._in_flight[0] is not plan:

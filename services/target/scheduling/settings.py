@@ -7,7 +7,7 @@ from services.target.scheduling.waiting import AGEING_S
 PAUSE_S, MIXED_PAUSE_S = 0.15, 0.04
 """Seconds for which rows that decode may wait for the prompts of a burst; the second where they can lie beside these.
 
-A whole pack takes longer than the second, so rows then lie beside every one but the first.
+A whole pack takes longer than the second, so rows then lie beside it.
 """
 
 
@@ -16,9 +16,9 @@ class SchedulerSettings:
     """Sizes of the scheduler. At most `look_ahead` rounds are planned behind one that is not committed.
 
     `chunk_tokens` bounds the prompt tokens of a round, so that prefill cannot hold up decoding, and `pack_tokens` those
-    of one without rows or in a burst (`BurstPause`, of `pause_s` and `burst_rows`). With `mixed_tokens` a burst's rows
-    are computed in one forward with so many. All count whole segments of `segment` tokens. Without `preemption` a
-    request gets all blocks that it can ever need when it is admitted.
+    of one without rows or in a burst (`BurstPause`). With `mixed_tokens` a burst's rows are computed in one forward
+    with so many. All count whole segments of `segment` tokens. Without `preemption` a request gets all blocks that it
+    can ever need when it is admitted.
     """
 
     slots: int
@@ -29,6 +29,7 @@ class SchedulerSettings:
     mixed_tokens: int = 0
     segment: int = 1
     pause_s: float = PAUSE_S
+    mixed_pause_s: float = MIXED_PAUSE_S
     burst_rows: int = 64
     max_waiting: int = 1024
     max_queued_tokens: int = 1 << 20

@@ -3,7 +3,6 @@
 import pytest
 
 from services.target.core.plan import Plan
-from services.target.scheduling.settings import MIXED_PAUSE_S
 from tests.unit.target.scheduling.scheduling import Rig, spec
 
 
@@ -41,38 +40,44 @@ def test_rows_pause_for_two_prompts(prompts: int, decoding: int) -> None:
     assert len(rig.round()[0].rows) == decoding
 
 
-@pytest.mark.parametrize(("pack_s", "decoding"), [(0.05, [0, 1, 1, 1]), (0.015, [0, 0, 1, 0])])
-def test_rows_lie_beside_packs_that_take_longer_than_a_pause(pack_s: float, decoding: list[int]) -> None:
-    """What they may wait counts to the end of the pack, so after the first one long packs have rows beside them."""
-    rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, mixed_tokens=12, pause_s=MIXED_PAUSE_S)
-    for seed in range(5):
-        rig.scheduler.add(spec(prompt=16, tokens=30, seed=seed + 1), None, 0.0)
-    found, now = [], 100.0
-    for _ in decoding:
-        plan = rig.scheduler.plan(now)
-        now += pack_s
-        rig.scheduler.commit(plan, rig.device.execute(plan, 0), now)
-        found.append(int(bool(plan.rows)))
-        assert plan.chunks
-    assert found == decoding
+class Timed:
+    """Rounds of a scheduler whose packs have 16 tokens, or 12 with rows beside them; each takes as long as is said."""
 
+    def __init__(self) -> None:
+        self.rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, mixed_tokens=12)
+        self.now = 100.0
 
-@pytest.mark.parametrize(("tokens", "decoding"), [(3, 0), (8, 1)])
-def test_rows_pause_for_a_pack_that_is_short_by_what_a_token_took(tokens: int, decoding: int) -> None:
-    """How long whole packs took before does not make short ones long."""
-    rig = Rig(slots=8, buckets=(1, 2, 4, 8), pack_tokens=16, mixed_tokens=12, pause_s=MIXED_PAUSE_S)
-    now = 100.0
+    def add(self, prompts: int, length: int) -> None:
+        for _ in range(prompts):
+            seed = len(self.rig.scheduler.live()) + 1
+            self.rig.scheduler.add(spec(prompt=length, tokens=30, seed=seed), None, self.now)
 
-    def round_(took_s: float) -> Plan:
-        nonlocal now
-        plan = rig.scheduler.plan(now)
-        now += took_s
-        rig.scheduler.commit(plan, rig.device.execute(plan, 0), now)
+    def round(self, took_s: float) -> Plan:
+        plan = self.rig.scheduler.plan(self.now)
+        self.now += took_s
+        self.rig.scheduler.commit(plan, self.rig.device.execute(plan, 0), self.now)
         return plan
 
-    rig.scheduler.add(spec(prompt=32, tokens=30), None, now)
-    assert [round_(0.05).prompts_alone for _ in range(2)] == [True, True]
-    assert round_(0.001).rows
-    for seed in range(2):
-        rig.scheduler.add(spec(prompt=tokens, tokens=4, seed=seed + 5), None, now)
-    assert bool(round_(0.001).rows) == decoding
+
+@pytest.mark.parametrize(
+    ("pack_s", "length", "decoding"),
+    [(0.05, 14, [0, 1, 1, 0]), (0.015, 14, [0, 0, 1, 0]), (0.05, 16, [0, 0, 0, 1]), (0.2, 16, [0, 1, 1, 1])],
+)
+def test_rows_lie_beside_packs_that_take_longer_than_a_pause(pack_s: float, length: int, decoding: list[int]) -> None:
+    """What rows may wait counts to the end of the pack. They wait longer where prompts would take a pack more."""
+    timed = Timed()
+    timed.add(5, length)
+    plans = [timed.round(pack_s) for _ in decoding]
+    assert [int(bool(plan.rows)) for plan in plans] == decoding
+    assert all(plan.chunks for plan in plans)
+
+
+@pytest.mark.parametrize(("length", "decoding"), [(3, False), (6, True)])
+def test_rows_pause_for_a_pack_that_is_short_by_what_a_token_took(length: int, decoding: bool) -> None:
+    """How long whole packs took before does not make short ones long."""
+    timed = Timed()
+    timed.add(1, 32)
+    assert [timed.round(0.06).prompts_alone for _ in range(2)] == [True, True]
+    assert timed.round(0.001).rows
+    timed.add(2, length)
+    assert bool(timed.round(0.001).rows) == decoding

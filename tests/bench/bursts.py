@@ -1,0 +1,135 @@
+"""python -m tests.bench.bursts: loads on a scheduler whose rounds take as long as on an H200, for pauses of rows.
+
+Times are those of Qwen3-4B's shape in the log of November 2026, so a table tells how rules differ, not what a GPU does.
+Prompts have 512 tokens. In a closed loop the next request starts where one has ended.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from services.common.request.sampling import SamplingParams, StopParams
+from services.target.cache.blocks import BlockPool
+from services.target.core.plan import Outcome, Plan
+from services.target.core.request import RequestSpec
+from services.target.device.shapes import buckets_of
+from services.target.scheduling.scheduler import Scheduler
+from services.target.scheduling.settings import MIXED_PAUSE_S, PAUSE_S, SchedulerSettings
+from services.target.scheduling.width.policy import FixedWidth
+
+SLOTS, PROMPT, WIDTH, SEGMENT = 128, 512, 8, 64
+PACK, MIXED, LEAST_MIXED = 4096, 3968, 3584
+LOOP_S, LEAD_S = 20.0, 3.0
+ACCEPTED = (0.86, 0.78, 0.7, 0.6, 0.5, 0.4, 0.3)
+"""Share of rounds that accept each draft."""
+_DRAFTED_MS = ((0, 2.9), (8, 3.85), (32, 6.3), (64, 11.2), (96, 15.5), (128, 19.1))
+
+
+def took_ms(plan: Plan) -> float:
+    """How long a round takes: prompts, and rows beside them or in a forward of their own."""
+    tokens = sum(-(-len(chunk.token_ids) // SEGMENT) * SEGMENT for chunk in plan.chunks)
+    if plan.rows and plan.width == 1 and LEAST_MIXED < tokens <= MIXED:
+        return 1.3 + 0.012 * PACK + 0.0324 * len(plan.rows)
+    prompts_ms = max(2.6, 1.0 + 0.012 * tokens) if tokens else 0.0
+    if not plan.rows:
+        return prompts_ms
+    return prompts_ms + (2.6 + 0.031 * plan.bucket if plan.width == 1 else _drafted_ms(plan.bucket))
+
+
+def _drafted_ms(bucket: int) -> float:
+    at = min(bisect_right([rows for rows, _ in _DRAFTED_MS], bucket), len(_DRAFTED_MS) - 1)
+    (fewer, short), (more, long) = _DRAFTED_MS[at - 1 : at + 1]
+    return short + (long - short) * (bucket - fewer) / (more - fewer)
+
+
+@dataclass
+class Simulation:
+    """`requests` at once, of `out` tokens; in a loop of a quarter of these to all. Seconds of tokens by request."""
+
+    requests: int
+    out: int
+    loop: bool
+    mixed_pause_s: float
+    seed: int = 20260101
+    arrivals: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    began: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        sizes = SchedulerSettings(
+            slots=SLOTS, context_limit=2048, buckets=buckets_of(SLOTS), chunk_tokens=PACK // 2, pack_tokens=PACK,
+            mixed_tokens=MIXED, segment=SEGMENT, look_ahead=1, mixed_pause_s=self.mixed_pause_s,
+        )  # fmt: skip
+        self._scheduler = Scheduler(sizes, BlockPool(SLOTS * 128, 16), None, FixedWidth(WIDTH))
+        self._epochs: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Plans a round ahead, as the engine does on a GPU."""
+        for _ in range(self.requests):
+            self._add(0.0)
+        in_flight: deque[tuple[Plan, float, dict[int, int]]] = deque()
+        now = busy_until = 0.0
+        while not self.loop or now < LEAD_S + LOOP_S:
+            while len(in_flight) < 2 and not (plan := self._scheduler.plan(now)).empty:
+                self._epochs |= {admission.slot: admission.epoch for admission in plan.admissions}
+                busy_until = max(busy_until, now) + took_ms(plan) / 1e3
+                in_flight.append((plan, busy_until, dict(self._epochs)))
+            if not in_flight:
+                return
+            plan, now, epochs = in_flight.popleft()
+            for news in self._scheduler.commit(plan, self._outcomes(plan, epochs), now).progress:
+                self.arrivals.setdefault(int(news.request.spec.request_id), []).append((now, len(news.tokens)))
+                if self.loop and news.end is not None:
+                    self._add(now)
+
+    def figures(self) -> tuple[float, float, float]:
+        """Tokens per second, and the 99th percentiles of first tokens and of gaps, ms."""
+        streams = self.arrivals.values()
+        first, last = (LEAD_S, LEAD_S + LOOP_S) if self.loop else (0.0, max(stream[-1][0] for stream in streams))
+        tokens = sum(count for stream in streams for at, count in stream if first <= at <= last)
+        firsts = [(stream[0][0] - self.began[name]) * 1e3 for name, stream in self.arrivals.items()]
+        gaps = [(after[0] - before[0]) * 1e3 for stream in streams for before, after in pairwise(stream)]
+        return tokens / (last - first), _p99(firsts), _p99(gaps)
+
+    def _add(self, now: float) -> None:
+        number = len(self.began)
+        out = self._random.randint(self.out // 4, self.out) if self.loop else self.out
+        ids = tuple(range(number * 7, number * 7 + PROMPT))
+        stopping = StopParams(max_tokens=out, ignore_eos=True)
+        spec = RequestSpec(str(number), ids, PROMPT, SamplingParams(seed=number), stopping)
+        self._scheduler.add(spec, None, now)
+        self.began[number] = now
+
+    def _outcomes(self, plan: Plan, epochs: dict[int, int]) -> list[Outcome]:
+        found = [Outcome(chunk.slot, chunk.epoch, (5,)) for chunk in plan.chunks if chunk.last]
+        for slot in plan.rows:
+            luck = self._random.random()
+            accepted = sum(luck < share for share in ACCEPTED) if plan.width > 1 else 0
+            found.append(Outcome(slot, epochs[slot], (5,) * (accepted + 1), accepted, plan.width - 1))
+        return found
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[len(values) * 99 // 100]
+
+
+def main() -> None:
+    """Prints a table for today's pauses, and for one pause wherever rows lie."""
+    print(
+        "| load | pause beside packs, s | tok/s | first token p99, ms | between tokens p99, ms |\n|---|---|---|---|---|"
+    )
+    for requests, out, loop in ((32, 512, False), (128, 512, False), (128, 128, False), (32, 512, True),
+                                (128, 512, True)):  # fmt: skip
+        for pause_s in (PAUSE_S, MIXED_PAUSE_S):
+            load = Simulation(requests, out, loop, pause_s)
+            load.run()
+            name = f"{requests} {'in a loop' if loop else 'at once'}, {out} out"
+            print(f"| {name} | {pause_s} | " + " | ".join(f"{figure:,.0f}" for figure in load.figures()) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Simulated bursts: every token comes, and rounds take what a GPU was measured to take."""
+
+import pytest
+
+from services.target.core.plan import Chunk, Plan
+from services.target.scheduling.settings import MIXED_PAUSE_S, PAUSE_S
+from tests.bench.bursts import SLOTS, Simulation, took_ms
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "width", "expected_ms"),
+    [
+        (0, 128, 8, 19.1),
+        (0, 32, 8, 6.3),
+        (0, 48, 8, 8.75),
+        (64, 0, 1, 2.6),
+        (500, 0, 1, 7.144),
+        (4096, 0, 1, 50.152),
+        (3968, 100, 1, 53.692),
+        (1536, 128, 1, 26.0),
+        (512, 32, 8, 13.444),
+    ],
+)
+def test_a_round_takes_what_its_prompts_and_rows_do(tokens: int, rows: int, width: int, expected_ms: float) -> None:
+    chunks = (Chunk(SLOTS - 1, 1, 0, (5,) * tokens, last=True),) if tokens else ()
+    plan = Plan(1, width, tuple(range(rows)), rows, chunks, (), (), ())
+    assert took_ms(plan) == pytest.approx(expected_ms)
+
+
+def test_a_short_pause_where_rows_lie_beside_packs_halves_gaps() -> None:
+    long, short = (Simulation(SLOTS, 64, False, pause_s) for pause_s in (PAUSE_S, MIXED_PAUSE_S))
+    for load in (long, short):
+        load.run()
+        assert sum(count for stream in load.arrivals.values() for _, count in stream) == SLOTS * 64
+    assert short.figures()[2] < 60 < 100 < long.figures()[2]
+
+
+def test_a_loop_counts_the_tokens_of_its_seconds() -> None:
+    loop = Simulation(2, 64, True, MIXED_PAUSE_S)
+    loop.run()
+    speed, first_ms, _ = loop.figures()
+    assert len(loop.began) > 2 and speed > 0 and first_ms > 0
