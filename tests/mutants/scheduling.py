@@ -34,7 +34,7 @@ SCHEDULING = (
     Mutant(
         "rows-wait-for-a-pack-however-long-it-takes",
         "services.target.scheduling.bursts",
-        "+ min(left, self._pack_tokens) * self.token_s <",
+        "+ min(left, self._pack_tokens) * self._token_s <",
         "<",
         f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
     ),

@@ -144,7 +144,7 @@ class Scheduler:
                 committed += len(news.tokens) if news.width else 0
                 progress.append(news)
         if not plan.rows and elapsed:
-            self._pause.token_s = elapsed / 1e6 / plan.prefill_tokens
+            self._pause.took(plan.prefill_tokens, elapsed / 1e6)
         if not plan.rows or width != plan.width:
             return Commit(tuple(progress), discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed)

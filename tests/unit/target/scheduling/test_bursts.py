@@ -81,3 +81,13 @@ def test_rows_pause_for_a_pack_that_is_short_by_what_a_token_took(length: int, d
     assert timed.round(0.001).rows
     timed.add(2, length)
     assert bool(timed.round(0.001).rows) == decoding
+
+
+def test_a_short_pack_does_not_make_whole_ones_long() -> None:
+    """What it takes whatever it holds would count for each of its few tokens."""
+    timed = Timed()
+    timed.add(1, 18)
+    assert [timed.round(0.05).prefill_tokens for _ in range(2)] == [16, 2]
+    assert timed.round(0.001).rows
+    timed.add(2, 6)
+    assert timed.round(0.001).prompts_alone
