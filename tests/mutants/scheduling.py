@@ -39,13 +39,6 @@ SCHEDULING = (
         f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
     ),
     Mutant(
-        "rows-beside-packs-make-prompts-take-one-more",
-        "services.target.scheduling.bursts",
-        "return beside > 0 and 1 + max(",
-        "return beside > 0 and max(",
-        f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
-    ),
-    Mutant(
         "a-burst-takes-a-chunk-where-rows-decode",
         "services.target.scheduling.settings",
         "self.pack_tokens if burst or not rows else 0",

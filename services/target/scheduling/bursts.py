@@ -10,9 +10,8 @@ from services.target.scheduling.settings import SchedulerSettings
 class BurstPause:
     """All rows pause in a burst, `(requests in prefill - 1) * burst_rows >= rows`, but for `pause_s` seconds at most.
 
-    These are `mixed_pause_s` where rows can lie beside the next pack and prompts take no pack more for that. They count
-    from `decoded`, when a round was last planned that did not pause, to the end of the next round: each of its prompt
-    tokens should take as long as in the last round without rows (`took`).
+    These count from `decoded`, when a round was last planned that did not pause, to the end of the next round: each of
+    its prompt tokens should take as long as in the last round without rows (`took`).
     """
 
     def __init__(self, settings: SchedulerSettings) -> None:
@@ -32,11 +31,4 @@ class BurstPause:
 
     def pauses(self, now: float, left: int) -> bool:
         """Whether a round planned now, in a burst with so many prompt tokens left, leaves out its rows."""
-        most_s = self._settings.pause_s
-        if self._has_room(left):
-            most_s = min(most_s, self._settings.mixed_pause_s)
-        return now - self.decoded + min(left, self._pack_tokens) * self._token_s < most_s
-
-    def _has_room(self, left: int) -> bool:
-        beside, whole = self._settings.mixed_tokens, self._pack_tokens
-        return beside > 0 and 1 + max(0, -(-(left - beside) // whole)) <= -(-left // whole)
+        return now - self.decoded + min(left, self._pack_tokens) * self._token_s < self._settings.pause_s

@@ -3,8 +3,8 @@
 import pytest
 
 from services.target.core.plan import Chunk, Plan
-from services.target.scheduling.settings import MIXED_PAUSE_S, PAUSE_S
-from tests.bench.bursts import SLOTS, Simulation, took_ms
+from services.target.scheduling.settings import PAUSE_S
+from tests.bench.bursts import SHORT_S, SLOTS, Simulation, took_ms
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,17 @@ def test_a_round_takes_what_its_prompts_and_rows_do(tokens: int, rows: int, widt
     assert took_ms(plan) == pytest.approx(expected_ms)
 
 
-def test_a_short_pause_where_rows_lie_beside_packs_halves_gaps() -> None:
-    long, short = (Simulation(SLOTS, 64, False, pause_s) for pause_s in (PAUSE_S, MIXED_PAUSE_S))
+def test_a_short_pause_halves_gaps_and_delays_first_tokens() -> None:
+    long, short = (Simulation(SLOTS, 64, False, pause_s) for pause_s in (PAUSE_S, SHORT_S))
     for load in (long, short):
         load.run()
         assert sum(count for stream in load.arrivals.values() for _, count in stream) == SLOTS * 64
-    assert short.figures()[2] < 60 < 100 < long.figures()[2]
+    assert short.figures()[2] < 60 < 100 < long.figures()[2] < 110
+    assert short.figures()[1] > long.figures()[1]
 
 
 def test_a_loop_counts_the_tokens_of_its_seconds() -> None:
-    loop = Simulation(2, 64, True, MIXED_PAUSE_S)
+    loop = Simulation(2, 64, True, PAUSE_S)
     loop.run()
     speed, first_ms, _ = loop.figures()
     assert len(loop.began) > 2 and speed > 0 and first_ms > 0

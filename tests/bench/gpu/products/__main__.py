@@ -76,7 +76,7 @@ class _Files:
         self._gpu, self._version = torch.cuda.get_device_name(), library.version
         document = {"bench": "products", **circumstances("qwen3-4b", "tests.bench.gpu.products")}
         self._document = document | {"cublaslt": library.version}
-        name = self._gpu.split()[-1].lower()
+        name = self._gpu.split()[1].lower()
         self._json = chosen.save / f"gpu_{name}_products_{time.strftime('%Y-%m-%d_%H%M')}.json"
         self._table, self._before = chosen.table, MODULE.read_text()
         for path in (self._json, self._table):
