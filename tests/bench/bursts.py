@@ -121,9 +121,7 @@ def _p99(values: list[float]) -> float:
 
 def main() -> None:
     """Prints a table for the pause that serves, and for one that is shorter than a pack."""
-    print(
-        "| load | pause, s | tok/s | first token p99, ms | between tokens p99, ms |\n|---|---|---|---|---|"
-    )
+    print("| load | pause, s | tok/s | first token p99, ms | between tokens p99, ms |\n|---|---|---|---|---|")
     for requests, out, loop in ((32, 512, False), (128, 512, False), (128, 128, False), (32, 512, True),
                                 (128, 512, True)):  # fmt: skip
         for pause_s in (PAUSE_S, SHORT_S):
