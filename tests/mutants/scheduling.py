@@ -39,6 +39,20 @@ SCHEDULING = (
         f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
     ),
     Mutant(
+        "rows-that-were-left-out-are-left-out-again",
+        "services.target.scheduling.turns",
+        "self._next = taken[-1] + 1",
+        "self._next = 0",
+        "tests/unit/target/scheduling/test_turns.py::test_each_row_is_left_out_as_often_as_any_other",
+    ),
+    Mutant(
+        "a-smaller-round-counts-the-tokens-of-all-rows",
+        "services.target.scheduling.width.width",
+        "min(1.0, bucket / max(1, self.acceptance.rows))",
+        "1.0",
+        "tests/unit/target/scheduling/test_turns.py::test_a_full_round_expects_the_tokens_of_its_own_rows",
+    ),
+    Mutant(
         "a-burst-takes-a-chunk-where-rows-decode",
         "services.target.scheduling.settings",
         "self.pack_tokens if burst or not rows else 0",

@@ -25,6 +25,7 @@ from services.target.scheduling.preemption import Grown, grow_rows
 from services.target.scheduling.settings import SchedulerSettings
 from services.target.scheduling.slots import SlotTable
 from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
+from services.target.scheduling.turns import Turns
 from services.target.scheduling.waiting import WaitingQueue, order_of
 from services.target.scheduling.width.policy import WidthPolicy
 
@@ -51,6 +52,7 @@ class Scheduler:
         self._number = 0
         self._busy_since: float | None = None
         self._pause = BurstPause(settings)
+        self._turns = Turns()
 
     def add(self, spec: RequestSpec, session: object, now: float) -> Request:
         """Queues a request. Raises INVALID_FIELD, CONTEXT_LIMIT or OVERLOADED; then nothing has changed."""
@@ -99,6 +101,8 @@ class Scheduler:
         paused = burst and self._pause.pauses(now, self._roster.prefill_left)
         rows = () if paused else live
         drafts = speculate and bool(rows) and not burst
+        if drafts:
+            rows = self._turns.take(rows, self._policy.fitting(self._buckets(len(rows)), len(rows)))
         width = self._policy.choose(self._bucket(len(rows)), len(rows)) if drafts else 1
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
@@ -180,7 +184,11 @@ class Scheduler:
         check_memory(self._memory, self._keeper, self._roster.running(), self._in_flight)
 
     def _bucket(self, rows: int) -> int:
-        return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
+        return self._buckets(rows)[-1]
+
+    def _buckets(self, rows: int) -> tuple[int, ...]:
+        """The buckets up to the one that holds so many rows."""
+        return self._settings.buckets[: bisect_left(self._settings.buckets, rows) + 1]
 
     def _landed(self, plan: Plan) -> None:
         if not self._in_flight or self._in_flight[0] is not plan:

@@ -108,6 +108,10 @@ class PinnedWidth:
         if not self._pinned:
             self._adaptive.landed(bucket, width, committed, micros)
 
+    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+        """All rows where widths are pinned."""
+        return rows if self._caps else self._adaptive.fitting(buckets, rows)
+
     def plain_micros(self, bucket: int) -> float:
         """What the adaptive policy knows of a plain round."""
         return self._adaptive.plain_micros(bucket)

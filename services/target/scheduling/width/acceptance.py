@@ -82,6 +82,11 @@ class Acceptance:
         self._rows[uid] = row
         self._refresh(row)
 
+    @property
+    def rows(self) -> int:
+        """Requests that decode."""
+        return len(self._rows)
+
     def leave(self, uid: int) -> None:
         """A request stops decoding."""
         row = self._rows.pop(uid)

@@ -1,6 +1,6 @@
 """What the scheduler asks a policy of widths, and the policy of one width."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -19,6 +19,9 @@ class WidthPolicy(Protocol):
 
     def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
         """A row verified `drafted` drafts and accepted the first `accepted` of them."""
+
+    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+        """How many of `rows` that decode the next round has; the last of `buckets` holds all of them."""
 
     def choose(self, bucket: int, rows: int) -> int:
         """Width of the next round, in which `rows` requests decode."""
@@ -52,6 +55,10 @@ class FixedWidth:
 
     def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
         """Nothing to learn."""
+
+    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+        """All of them."""
+        return rows
 
     def choose(self, bucket: int, rows: int) -> int:
         """The width, or 1."""

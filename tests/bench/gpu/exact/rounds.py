@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def cells(self) -> list[Cell]:
-        """Every pair of values at least once; on a GPU also rows beside the packs of a burst."""
+        """Every pair of values at least once; rows that take turns; on a GPU also rows beside the packs of a burst."""
         switch = (False, True)
         found = pairwise({
             "width": self.rig.widths, "requests": tuple(self.loads), "chunk": self.chunks, "hit": switch,
@@ -49,9 +49,10 @@ class Plan:
         cells = [
             Cell(one["width"], one["requests"], one["chunk"], *(bool(one[name]) for name in FLAGS)) for one in found
         ]
+        most, chunk, ahead = max(self.loads), self.chunks[-1], self.rig.device == "cuda"
+        cells.append(Cell(self.rig.widths[len(self.rig.widths) // 2], most, chunk, ahead=ahead, turns=True))
         if self.rig.device != "cuda":
             return cells
-        most, chunk = max(self.loads), self.chunks[-1]
         return [*cells, Cell(1, most, chunk, mixed=True), Cell(8, most, chunk, ahead=True, mixed=True)]
 
     @property
@@ -171,6 +172,7 @@ class Comparison:
             "hit tokens": (counts.hit_tokens > 0) == cell.hit,
             "preempted": (counts.preempted > 0) == cell.preemption,
             "rows beside packs": counts.mixed > 0 or not cell.mixed,
+            "rows left out": (counts.left_out > 0) == cell.turns,
         }
         return ", ".join(name for name, right in checks.items() if not right)
 
@@ -197,7 +199,7 @@ class Comparison:
 
 def named(cell: Cell) -> str:
     """A cell in words."""
-    flags = [name for name in (*FLAGS, "mixed") if getattr(cell, name)]
+    flags = [name for name in (*FLAGS, "mixed", "turns") if getattr(cell, name)]
     return ", ".join([f"width {cell.width}", f"{cell.requests} at once", f"chunks of {cell.chunk}", *flags])
 
 

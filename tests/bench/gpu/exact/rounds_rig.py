@@ -54,7 +54,8 @@ class RigShape:
 class Cell:
     """How requests are run: `requests` at once, every round `width` wide; `hit` and `preemption` as `Rounds` says.
 
-    With `mixed` rows of a burst never pause, and are computed beside its prompts.
+    With `mixed` rows of a burst never pause, and are computed beside its prompts. With `turns` rows take turns: each
+    round has as many as the next smaller bucket.
     """
 
     width: int
@@ -64,6 +65,7 @@ class Cell:
     preemption: bool = False
     ahead: bool = False
     mixed: bool = False
+    turns: bool = False
 
 
 @dataclass
@@ -76,6 +78,22 @@ class Counts:
     hit_tokens: int = 0
     preempted: int = 0
     mixed: int = 0
+    left_out: int = 0
+
+
+class Fewer(FixedWidth):
+    """Leaves rows out of every drafted round that may have fewer."""
+
+    def __init__(self, width: int, counts: Counts) -> None:
+        """Counts rows that are left out."""
+        super().__init__(width)
+        self._counts = counts
+
+    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+        """As many as the next smaller bucket holds."""
+        fits = buckets[-2] if len(buckets) > 1 else rows
+        self._counts.left_out += rows - fits
+        return fits
 
 
 class DirectDrafts(NoDrafts):
@@ -183,7 +201,8 @@ class Rounds:
         grid = self.worker.runner.pool.states.grid
         snapshots = SnapshotPool(settings.snapshots, grid) if grid and settings.snapshots else None
         cache = PrefixCache(pool, b"model", b"drafter", snapshots) if cell.hit else None
-        self._scheduler = Scheduler(sizes, pool, cache, FixedWidth(cell.width))
+        policy = Fewer(cell.width, self.counts) if cell.turns else FixedWidth(cell.width)
+        self._scheduler = Scheduler(sizes, pool, cache, policy)
         self._scheduler._number = self.number
         self._drafts = TrueDrafts(self.worker, self.truth, settings.context_limit, self.seed)
         self._dice = random.Random(self.seed)

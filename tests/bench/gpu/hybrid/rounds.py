@@ -30,6 +30,7 @@ CELLS = (
     Cell(8, 32, 512, preemption=True),
     Cell(16, 32, 2048, hit=True, preemption=True, ahead=True),
     Cell(1, 32, 512, hit=True, ahead=True),
+    Cell(8, 32, 2048, ahead=True, turns=True),
 )
 BUCKETS = (1, 32)
 TINY = Plan(
@@ -40,7 +41,7 @@ TINY = Plan(
     kv_requests=2,
     kv_tokens=20,
 )
-TINY_CELLS = (Cell(4, 4, 8), Cell(4, 4, 32, hit=True), Cell(1, 4, 8, preemption=True))
+TINY_CELLS = (Cell(4, 4, 8), Cell(4, 4, 32, hit=True), Cell(1, 4, 8, preemption=True), Cell(4, 4, 32, turns=True))
 
 
 def round_rows(tiny: bool, exact: str) -> Iterator[Row]:
