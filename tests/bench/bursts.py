@@ -1,7 +1,8 @@
 """python -m tests.bench.bursts: loads on a scheduler whose rounds take as long as on an H200, for pauses of rows.
 
 Times are those of Qwen3-4B's shape in the log of November 2026, so a table tells how rules differ, not what a GPU does.
-Prompts have 512 tokens. In a closed loop the next request starts where one has ended.
+Prompts have 512 tokens, and a client needs some time to send each. In a closed loop the next request starts where one
+has ended. Other prompts come before, from which the time of packs is known.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ PACK, MIXED, LEAST_MIXED = 4096, 3968, 3584
 SHORT_S = 0.04
 """A pause that is shorter than a whole pack."""
 LOOP_S, LEAD_S = 20.0, 3.0
+SENT_S = 0.0003
+"""From one request of a burst to the next."""
+BEFORE = 24
+"""Requests of one token that have ended before; some packs."""
 ACCEPTED = (0.86, 0.78, 0.7, 0.6, 0.5, 0.4, 0.3)
 """Share of rounds that accept each draft."""
 _DRAFTED_MS = ((0, 2.9), (8, 3.85), (32, 6.3), (64, 11.2), (96, 15.5), (128, 19.1))
@@ -71,35 +76,45 @@ class Simulation:
 
     def run(self) -> None:
         """Plans a round ahead, as the engine does on a GPU."""
-        for _ in range(self.requests):
-            self._add(0.0)
+        coming = deque([(-1.0, 1)] * BEFORE + [(SENT_S * number, 0) for number in range(self.requests)])
         in_flight: deque[tuple[Plan, float, dict[int, int]]] = deque()
-        now = busy_until = 0.0
+        now = busy_until = -1.0
         while not self.loop or now < LEAD_S + LOOP_S:
+            while coming and coming[0][0] <= now:
+                self._add(*coming.popleft())
             while len(in_flight) < 2 and not (plan := self._scheduler.plan(now)).empty:
                 self._epochs |= {admission.slot: admission.epoch for admission in plan.admissions}
                 busy_until = max(busy_until, now) + took_ms(plan) / 1e3
                 in_flight.append((plan, busy_until, dict(self._epochs)))
+            if coming and (not in_flight or coming[0][0] < in_flight[0][1]):
+                now = coming[0][0]
+                continue
             if not in_flight:
                 return
             plan, now, epochs = in_flight.popleft()
             for news in self._scheduler.commit(plan, self._outcomes(plan, epochs), now).progress:
                 self.arrivals.setdefault(int(news.request.spec.request_id), []).append((now, len(news.tokens)))
-                if self.loop and news.end is not None:
+                if self.loop and news.end is not None and now > 0.0:
                     self._add(now)
 
-    def figures(self) -> tuple[float, float, float]:
-        """Tokens per second, and the 99th percentiles of first tokens and of gaps, ms."""
-        streams = self.arrivals.values()
+    def figures(self) -> tuple[float, float, float, float]:
+        """Tokens per second, and the 99th percentiles of first tokens, of gaps, and of those beside prompts, ms.
+
+        The last are gaps that begin before the last first token of requests that start at once.
+        """
+        streams = [stream for name, stream in self.arrivals.items() if name >= BEFORE]
         first, last = (LEAD_S, LEAD_S + LOOP_S) if self.loop else (0.0, max(stream[-1][0] for stream in streams))
         tokens = sum(count for stream in streams for at, count in stream if first <= at <= last)
-        firsts = [(stream[0][0] - self.began[name]) * 1e3 for name, stream in self.arrivals.items()]
-        gaps = [(after[0] - before[0]) * 1e3 for stream in streams for before, after in pairwise(stream)]
-        return tokens / (last - first), _p99(firsts), _p99(gaps)
+        firsts = [(self.arrivals[name][0][0] - self.began[name]) * 1e3 for name in self.arrivals if name >= BEFORE]
+        pairs = [pair for stream in streams for pair in pairwise(stream)]
+        gaps = [(after - before) * 1e3 for (before, _), (after, _) in pairs]
+        ready = max(stream[0][0] for stream in streams[: self.requests])
+        beside = [(after - before) * 1e3 for (before, _), (after, _) in pairs if before < ready]
+        return tokens / (last - first), _p99(firsts), _p99(gaps), _p99(beside)
 
-    def _add(self, now: float) -> None:
+    def _add(self, now: float, tokens: int = 0) -> None:
         number = len(self.began)
-        out = self._random.randint(self.out // 4, self.out) if self.loop else self.out
+        out = tokens or (self._random.randint(self.out // 4, self.out) if self.loop else self.out)
         ids = tuple(range(number * 7, number * 7 + PROMPT))
         stopping = StopParams(max_tokens=out, ignore_eos=True)
         spec = RequestSpec(str(number), ids, PROMPT, SamplingParams(seed=number), stopping)
@@ -121,7 +136,8 @@ def _p99(values: list[float]) -> float:
 
 def main() -> None:
     """Prints a table for the pause that serves, and for one that is shorter than a pack."""
-    print("| load | pause, s | tok/s | first token p99, ms | between tokens p99, ms |\n|---|---|---|---|---|")
+    figures = "tok/s | first token p99, ms | between tokens p99, ms | the same beside prompts"
+    print(f"| load | pause, s | {figures} |\n|---|---|---|---|---|---|")
     for requests, out, loop in ((32, 512, False), (128, 512, False), (128, 128, False), (32, 512, True),
                                 (128, 512, True)):  # fmt: skip
         for pause_s in (PAUSE_S, SHORT_S):

@@ -20,7 +20,7 @@ def test_rows_that_take_turns_say_what_they_say_alone(monkeypatch: pytest.Monkey
 
     def fitting(policy: FixedWidth, buckets: Sequence[int], rows: int) -> int:
         nonlocal left_out
-        fits = buckets[-2] if rows < buckets[-1] and len(buckets) > 1 else rows
+        fits = max((bucket for bucket in buckets if bucket < rows), default=rows)
         left_out += rows - fits
         return fits
 

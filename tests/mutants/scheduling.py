@@ -34,9 +34,16 @@ SCHEDULING = (
     Mutant(
         "rows-wait-for-a-pack-however-long-it-takes",
         "services.target.scheduling.bursts",
-        "+ min(left, self._pack_tokens) * self._token_s <",
-        "<",
+        "waited + self._seconds(left) + self._seconds(left - self._pack_tokens) <",
+        "waited <",
         f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
+    ),
+    Mutant(
+        "a-pause-forgets-the-round-in-flight",
+        "services.target.scheduling.bursts",
+        "else waited + self._seconds(plan.prefill_tokens)",
+        "else waited",
+        "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
     ),
     Mutant(
         "rows-that-were-left-out-are-left-out-again",

@@ -4,31 +4,52 @@ A round of few rows costs nearly as much as a full one, and rows that start toge
 pause brings each row one token: what drafts would take, prompts wait for.
 """
 
+from collections.abc import Iterable
+
+from services.target.core.plan import Plan
 from services.target.scheduling.settings import SchedulerSettings
 
 
 class BurstPause:
     """All rows pause in a burst, `(requests in prefill - 1) * burst_rows >= rows`, but for `pause_s` seconds at most.
 
-    These count from `decoded`, when a round was last planned that did not pause, to the end of the next round: each of
-    its prompt tokens should take as long as in the last round without rows (`took`).
+    A round leaves them out if the one behind it can still bring them a token in time. Each prompt token of rounds to
+    come should take as long as in the last one without rows. A pack that takes longer than a pause has rows always.
+    `served` is when rows last got their tokens.
     """
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self._settings = settings
         self._pack_tokens = settings.prompt_tokens(rows=False, burst=True)
-        self.decoded = float("-inf")
         self._token_s = 0.0
+        self.served = float("-inf")
+        self._nobody_waits = 0
 
     def is_burst(self, rows: int, prefilling: int) -> bool:
         """Whether so many prompts are one, where so many rows decode."""
         return (prefilling - 1) * self._settings.burst_rows >= rows
 
-    def took(self, tokens: int, seconds: float) -> None:
-        """Remember how long a round of no rows took. Less than half a pack tells little of a whole one."""
-        if 2 * tokens >= self._pack_tokens:
-            self._token_s = seconds / tokens
-
-    def pauses(self, now: float, left: int) -> bool:
+    def pauses(self, now: float, left: int, in_flight: Iterable[Plan]) -> bool:
         """Whether a round planned now, in a burst with so many prompt tokens left, leaves out its rows."""
-        return now - self.decoded + min(left, self._pack_tokens) * self._token_s < self._settings.pause_s
+        waited = now - self.served
+        for plan in in_flight:
+            waited = 0.0 if self._serves(plan) else waited + self._seconds(plan.prefill_tokens)
+        return waited + self._seconds(left) + self._seconds(left - self._pack_tokens) < self._settings.pause_s
+
+    def alone(self, number: int) -> None:
+        """Remember that nobody decoded when a round was planned: its first tokens are the latest that anybody got."""
+        self._nobody_waits = number
+
+    def landed(self, plan: Plan, now: float, seconds: float) -> None:
+        """Remember how long a round of no rows took. Less than half a pack tells little of a whole one."""
+        if self._serves(plan):
+            self.served = now
+        if seconds and 2 * plan.prefill_tokens >= self._pack_tokens:
+            self._token_s = seconds / plan.prefill_tokens
+
+    def _serves(self, plan: Plan) -> bool:
+        return bool(plan.rows) or plan.number <= self._nobody_waits
+
+    def _seconds(self, tokens: int) -> float:
+        """What the next of so many prompt tokens should take, those of one pack at most."""
+        return min(max(0, tokens), self._pack_tokens) * self._token_s

@@ -98,28 +98,31 @@ class Scheduler:
             raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
         live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
         burst = (prompts := self._roster.prefilling) > 0 and self._pause.is_burst(len(live), prompts)
-        paused = burst and self._pause.pauses(now, self._roster.prefill_left)
+        paused = burst and self._pauses(now)
         rows = () if paused else live
         drafts = speculate and bool(rows) and not burst
-        if drafts:
-            rows = self._turns.take(rows, self._policy.fitting(self._buckets(len(rows)), len(rows)))
-        width = self._policy.choose(self._bucket(len(rows)), len(rows)) if drafts else 1
+        if drafts and (fitting := self._policy.fitting(self._settings.buckets, len(rows))) < len(rows):
+            rows = self._turns.take(rows, fitting)
+        bucket = self._bucket(len(rows)) if rows else 0
+        width = self._policy.choose(bucket, len(rows)) if drafts else 1
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
         burst = burst or (bool(admissions) and self._pause.is_burst(len(grown.rows), self._roster.prefilling))
-        paused = paused or (burst and self._pause.pauses(now, self._roster.prefill_left))
-        rows, self._pause.decoded = ((), self._pause.decoded) if paused else (grown.rows, now)
+        planned = () if paused or (burst and self._pauses(now)) else grown.rows
+        if planned != rows:
+            rows, bucket = planned, self._bucket(len(planned)) if planned else 0
         chunks = self._chunks(bool(rows), burst)
         if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
         self._number += 1
-        bucket, width = (self._bucket(len(rows)), width) if rows else (0, 1)
+        if not live:
+            self._pause.alone(self._number)
         behind_prompts = bool(self._in_flight and self._in_flight[-1].chunks)
         work = rows, bucket, chunks, admissions, grown.growths, self._roster.take_released(), self._keeper.take()
-        self._in_flight.append(plan := Plan(self._number, width, *work, behind_prompts))
-        self._width_in_flight += width
+        self._in_flight.append(plan := Plan(self._number, width if rows else 1, *work, behind_prompts))
+        self._width_in_flight += plan.width
         return plan
 
     def commit(self, plan: Plan, outcomes: Sequence[Outcome], now: float, micros: float | None = None) -> Commit:
@@ -147,8 +150,10 @@ class Scheduler:
                 news = self._advance(request, outcome, width if outcome.slot in decoding else 0, now)
                 committed += len(news.tokens) if news.width else 0
                 progress.append(news)
-        if not plan.rows and elapsed:
-            self._pause.took(plan.prefill_tokens, elapsed / 1e6)
+        if plan.rows:
+            self._pause.served = now
+        else:
+            self._pause.landed(plan, now, elapsed / 1e6)
         if not plan.rows or width != plan.width:
             return Commit(tuple(progress), discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed)
@@ -183,12 +188,11 @@ class Scheduler:
         """Raises AssertionError when a block or a snapshot is lost, shared wrongly or owned twice (I7)."""
         check_memory(self._memory, self._keeper, self._roster.running(), self._in_flight)
 
-    def _bucket(self, rows: int) -> int:
-        return self._buckets(rows)[-1]
+    def _pauses(self, now: float) -> bool:
+        return self._pause.pauses(now, self._roster.prefill_left, self._in_flight)
 
-    def _buckets(self, rows: int) -> tuple[int, ...]:
-        """The buckets up to the one that holds so many rows."""
-        return self._settings.buckets[: bisect_left(self._settings.buckets, rows) + 1]
+    def _bucket(self, rows: int) -> int:
+        return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
 
     def _landed(self, plan: Plan) -> None:
         if not self._in_flight or self._in_flight[0] is not plan:

@@ -10,9 +10,7 @@ class Turns:
         self._next = 0
 
     def take(self, rows: tuple[int, ...], count: int) -> tuple[int, ...]:
-        """Return `count` of the rows, in order: those that follow the last ones that were taken."""
-        if count >= len(rows):
-            return rows
+        """Return `count` of the rows, fewer than all, in order: those that follow the last ones that were taken."""
         begin = bisect_left(rows, self._next) % len(rows)
         taken = (rows + rows)[begin : begin + count]
         self._next = taken[-1] + 1

@@ -1,10 +1,12 @@
 """Simulated bursts: every token comes, and rounds take what a GPU was measured to take."""
 
+from itertools import pairwise
+
 import pytest
 
 from services.target.core.plan import Chunk, Plan
 from services.target.scheduling.settings import PAUSE_S
-from tests.bench.bursts import SHORT_S, SLOTS, Simulation, took_ms
+from tests.bench.bursts import BEFORE, SHORT_S, SLOTS, Simulation, took_ms
 
 
 @pytest.mark.parametrize(
@@ -31,13 +33,27 @@ def test_a_short_pause_halves_gaps_and_delays_first_tokens() -> None:
     long, short = (Simulation(SLOTS, 64, False, pause_s) for pause_s in (PAUSE_S, SHORT_S))
     for load in (long, short):
         load.run()
-        assert sum(count for stream in load.arrivals.values() for _, count in stream) == SLOTS * 64
-    assert short.figures()[2] < 60 < 100 < long.figures()[2] < 110
+        assert sum(count for stream in load.arrivals.values() for _, count in stream) == SLOTS * 64 + BEFORE
+    assert short.figures()[3] < 60 < 100 < long.figures()[3] < 1e3 * PAUSE_S + 10
     assert short.figures()[1] > long.figures()[1]
 
 
 def test_a_loop_counts_the_tokens_of_its_seconds() -> None:
     loop = Simulation(2, 64, True, PAUSE_S)
     loop.run()
-    speed, first_ms, _ = loop.figures()
-    assert len(loop.began) > 2 and speed > 0 and first_ms > 0
+    speed, first_ms, *_ = loop.figures()
+    assert len(loop.began) > BEFORE + 2 and speed > 0 and first_ms > 0
+
+
+@pytest.mark.parametrize("requests", [2, 9, 32, 100])
+def test_no_row_waits_for_longer_than_a_pause(requests: int) -> None:
+    """Rows have a forward of their own beside a short last pack, which the rule does not know of."""
+    load = Simulation(requests, 16, False, PAUSE_S)
+    load.run()
+    waits = [
+        (after - before) * 1e3
+        for name, stream in load.arrivals.items()
+        for (before, _), (after, _) in pairwise(stream)
+        if name >= BEFORE
+    ]
+    assert max(waits) < 1e3 * PAUSE_S + 10

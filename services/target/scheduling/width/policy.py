@@ -21,7 +21,7 @@ class WidthPolicy(Protocol):
         """A row verified `drafted` drafts and accepted the first `accepted` of them."""
 
     def fitting(self, buckets: Sequence[int], rows: int) -> int:
-        """How many of `rows` that decode the next round has; the last of `buckets` holds all of them."""
+        """How many of `rows` that decode the next round has; one of `buckets`, which rise, holds all of them."""
 
     def choose(self, bucket: int, rows: int) -> int:
         """Width of the next round, in which `rows` requests decode."""

@@ -1,5 +1,6 @@
 """Chooses the `Plan.width` of a round: the one with most expected tokens per second, plain among them."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,11 +114,12 @@ class AdaptiveWidth:
 
         A round of 33 rows takes as long as one of 48.
         """
-        if len(buckets) < 2 or rows == buckets[-1]:
+        at = bisect_left(buckets, rows)
+        if at == 0 or buckets[at] == rows:
             return rows
         useful = self._useful()
-        fewer, all_rows = (max(self.rates(bucket)[:useful]) for bucket in buckets[-2:])
-        return buckets[-2] if fewer > all_rows * (1.0 + self._settings.left_out) else rows
+        fewer, all_rows = (max(self.rates(bucket)[:useful]) for bucket in buckets[at - 1 : at + 1])
+        return buckets[at - 1] if fewer > all_rows * (1.0 + self._settings.left_out) else rows
 
     def choose(self, bucket: int, rows: int) -> int:
         """The width with the best rate, or a round of another one."""

@@ -91,7 +91,7 @@ class Fewer(FixedWidth):
 
     def fitting(self, buckets: Sequence[int], rows: int) -> int:
         """As many as the next smaller bucket holds."""
-        fits = buckets[-2] if len(buckets) > 1 else rows
+        fits = max((bucket for bucket in buckets if bucket < rows), default=rows)
         self._counts.left_out += rows - fits
         return fits
 
