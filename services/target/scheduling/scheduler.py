@@ -101,8 +101,8 @@ class Scheduler:
         paused = burst and self._pauses(now)
         rows = () if paused else live
         drafts = speculate and bool(rows) and not burst
-        if drafts and (fitting := self._policy.fitting(self._settings.buckets, len(rows))) < len(rows):
-            rows = self._turns.take(rows, fitting)
+        if drafts and len(rows) > 1:
+            rows = self._fitting(rows)
         bucket = self._bucket(len(rows)) if rows else 0
         width = self._policy.choose(bucket, len(rows)) if drafts else 1
         grown = self._grow(rows, width)
@@ -187,6 +187,11 @@ class Scheduler:
     def check(self) -> None:
         """Raises AssertionError when a block or a snapshot is lost, shared wrongly or owned twice (I7)."""
         check_memory(self._memory, self._keeper, self._roster.running(), self._in_flight)
+
+    def _fitting(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+        """All rows, or those whose turn it is."""
+        fitting = self._policy.fitting(self._settings.buckets, len(rows))
+        return rows if fitting == len(rows) else self._turns.take(rows, fitting)
 
     def _pauses(self, now: float) -> bool:
         return self._pause.pauses(now, self._roster.prefill_left, self._in_flight)
