@@ -41,7 +41,10 @@ class BurstPause:
         self._nobody_waits = number
 
     def landed(self, plan: Plan, now: float, seconds: float) -> None:
-        """Remember how long a round of no rows took. Less than half a pack tells little of a whole one."""
+        """Remember when a round of no rows ended, and how long it took.
+
+        Less than half a pack tells little of a whole one.
+        """
         if self._serves(plan):
             self.served = now
         if seconds and 2 * plan.prefill_tokens >= self._pack_tokens:

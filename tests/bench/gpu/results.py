@@ -73,6 +73,11 @@ def tell(row: Row) -> None:
     print("  ".join(f"{key}={value}" for key, value in shown.items()), flush=True)
 
 
+def short_name(device: str) -> str:
+    """A device as names of files have it: h100, h200, or cpu."""
+    return next((word.lower() for word in device.split() if word.startswith("H") and word[1:].isdigit()), "cpu")
+
+
 def circumstances(shape: str, module: str = "tests.bench.gpu") -> Row:
     """Device, commit, versions and command of what was measured."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ from tests.bench.gpu.clusters.build import built
 from tests.bench.gpu.clusters.overseer import Overseer
 from tests.bench.gpu.clusters.report import gate, rows_of, table
 from tests.bench.gpu.clusters.tiling import TILINGS
-from tests.bench.gpu.results import circumstances
+from tests.bench.gpu.results import circumstances, short_name
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
             one["built"] = next((words for tiling, words in said.items() if tiling.name == one["tiling"]), "")
     document = {"bench": "clusters", **circumstances("qwen3-4b", "tests.bench.gpu.clusters"), "gate": gate(rows)}
     chosen.save.mkdir(parents=True, exist_ok=True)
-    gpu = str(document["device"]).split()[-1].lower()
+    gpu = short_name(str(document["device"]))
     path = chosen.save / f"gpu_{gpu}_clusters_{time.strftime('%Y-%m-%d_%H%M')}.json"
     path.write_text(json.dumps(document | {"rows": rows}, indent=1) + "\n")
     print(f"{path}, {document['device']}, {time.monotonic() - begin:.0f} s\n\n{table(rows)}")

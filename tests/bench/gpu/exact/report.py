@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.bench.gpu.results import circumstances
+from tests.bench.gpu.results import circumstances, short_name
 
 Row = dict[str, Any]
 MODULE = "tests.bench.gpu.exact"
@@ -40,8 +40,7 @@ def conclude(stage: str, shape: str, rows: Iterable[Row], folder: str, passed: b
 
 def _path(folder: str, stage: str, device: str) -> Path:
     Path(folder).mkdir(parents=True, exist_ok=True)
-    name = next((word.lower() for word in device.split() if word.startswith("H") and word[1:].isdigit()), "cpu")
-    return Path(folder) / f"exact_{stage}_{name}_{time.strftime('%Y-%m-%d')}.json"
+    return Path(folder) / f"exact_{stage}_{short_name(device)}_{time.strftime('%Y-%m-%d')}.json"
 
 
 def _line(row: Row) -> str:

@@ -25,7 +25,7 @@ from tests.bench.gpu.products.contest import LEAST_GAIN, Contest
 from tests.bench.gpu.products.subject import Subject
 from tests.bench.gpu.products.table_file import MODULE, RESULTS, merged, ranked_before, text_of
 from tests.bench.gpu.race.meter import Meter, beside
-from tests.bench.gpu.results import circumstances
+from tests.bench.gpu.results import circumstances, short_name
 from tests.bench.gpu.shapes import SHAPES
 
 Row = dict[str, Any]
@@ -76,8 +76,7 @@ class _Files:
         self._gpu, self._version = torch.cuda.get_device_name(), library.version
         document = {"bench": "products", **circumstances("qwen3-4b", "tests.bench.gpu.products")}
         self._document = document | {"cublaslt": library.version}
-        name = self._gpu.split()[1].lower()
-        self._json = chosen.save / f"gpu_{name}_products_{time.strftime('%Y-%m-%d_%H%M')}.json"
+        self._json = chosen.save / f"gpu_{short_name(self._gpu)}_products_{time.strftime('%Y-%m-%d_%H%M')}.json"
         self._table, self._before = chosen.table, MODULE.read_text()
         for path in (self._json, self._table):
             path.parent.mkdir(parents=True, exist_ok=True)
