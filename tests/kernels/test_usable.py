@@ -16,6 +16,7 @@ from services.common.kernels.linear.fused.tiling import fused_cut
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import skinny_cut
 from services.common.kernels.span_attention import hopper
+from services.common.kernels.span_attention.hopper import made
 from services.common.kernels.span_attention.hopper.source import Shape
 
 
@@ -39,6 +40,7 @@ KERNELS = {
     "chunks of recurrent layers": Kernel(chunks, "prepare_program"),
     "chains of chunks": Kernel(chunks, "chain_program"),
     "attention": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False),)),
+    "attention that makes heads": Kernel(made, "program_of", (Shape(128, 4, 16, 1, True, 2, makes_heads=True),)),
     "products of few rows": Kernel(cuda_products, "_program", (skinny_cut(2560, 4096, 8, Kind.ADDED),)),
     "products of some hundred": Kernel(cuda_products, "_program", (fused_cut(2560, 4096, 128, Kind.ADDED),)),
     "products in tiles": Kernel(cuda_products, "_program", (PersistentTiling(128, 96, 1, 8, wide=True),)),

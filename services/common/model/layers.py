@@ -14,6 +14,7 @@ from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import attend_block, attend_span
 from services.common.kernels.span_attention.alone import attend_alone
+from services.common.kernels.span_attention.made import attend_made
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.delta_mixer import DeltaMixer
 from services.common.model.delta_weights import DeltaWeights
@@ -58,7 +59,7 @@ class SpanAttention:
     ) -> Tensor:
         """`state` is paged K/V [2, N, S, Hkv, Dh]."""
         (kv_2NSHD,) = state
-        mixed_TF = self._alone(normed, rows, rotation, kv_2NSHD)
+        mixed_TF = self._at_once(normed, rows, rotation, kv_2NSHD)
         if mixed_TF is None:
             q_THD = _projected(normed, self.weights, rotation, kv_2NSHD, rows, self.spec)
             mixed_TF = torch.empty_like(q_THD).flatten(1)
@@ -68,14 +69,19 @@ class SpanAttention:
             return mixed_TF
         return linear_gates(normed, self.weights.gate_FD, mixed_TF, self.spec.norm_eps)
 
-    def _alone(self, normed: Normed, rows: Rows, rotation: Rotation, kv_2NSHD: Tensor) -> Tensor | None:
-        """Return the mixed row where a kernel takes it alone, from the product to its end."""
+    def _at_once(self, normed: Normed, rows: Rows, rotation: Rotation, kv_2NSHD: Tensor) -> Tensor | None:
+        """Return the mixed rows where one kernel takes them from the product to their end."""
         if len(rows.parts) > 1:
             return None
         own, spec, span = self.weights, self.spec, rows.parts[0].span
-        return attend_alone(
-            normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset
-        )
+        for attend in (attend_alone, attend_made):
+            mixed_TF = attend(
+                normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F,
+                spec.norm_offset,
+            )  # fmt: skip
+            if mixed_TF is not None:
+                return mixed_TF
+        return None
 
 
 @dataclass(frozen=True)

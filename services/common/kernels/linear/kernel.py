@@ -126,6 +126,14 @@ def is_skinny(x_TD: Tensor, weight_FD: Tensor) -> bool:
     return _cuda(x_TD, weight_FD, Kind.PLAIN) is not None
 
 
+def is_library(x_TD: Tensor, weight_FD: Tensor) -> bool:
+    """Return whether a product goes through the library."""
+    if is_skinny(x_TD, weight_FD) or _cut(x_TD, weight_FD):
+        return False
+    outputs, depth = weight_FD.shape
+    return x_TD.dtype == torch.float64 or allowed(outputs, depth, len(x_TD))
+
+
 def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:
     rows = len(x_TD)
     if rows > _MOST_ROWS or x_TD.dtype == torch.float64:

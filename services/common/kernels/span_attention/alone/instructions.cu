@@ -1,7 +1,5 @@
 // Single instructions of warps, and of CTAs that share a cluster.
 
-__device__ __forceinline__ unsigned add_in_warp(unsigned number) { return __reduce_add_sync(~0u, number); }
-
 constexpr unsigned ONES = 0x3F803F80;  // two of them
 
 // Sixteen inputs of a warp's rows by eight columns. Rows behind the eighth are zero.

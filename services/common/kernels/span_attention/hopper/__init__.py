@@ -9,38 +9,40 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from services.common.kernels.cuda_program import TensorMap, compiles
-from services.common.kernels.span_attention.cut import PROCESSORS
+from services.common.kernels.cuda_program import compiles
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_blocks, cut_tiles
+from services.common.kernels.span_attention.hopper.launching import Own, Parts, launch_tiles
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
 
-__all__ = ["Own", "TileCut", "attend_tiles", "tiles_of"]
+__all__ = ["Own", "TileCut", "attend_tiles", "tiles_fit", "tiles_of"]
 
 _LEAST_BLOCK = 8
 _EIGHT, _ALIGNMENT = 8, 16
-Own = tuple[Tensor, Tensor]
-"""Keys and values [B, W, Hkv, D] of a drafter's block, all of which its rows see."""
 
 
 def tiles_of(q_BWHD: Tensor, kv_2NSHD: Tensor, span: Span, own: Own | None = None) -> TileCut | None:
     """Return how a causal span or a drafter's block is cut; None where Triton's programs serve it."""
     batch, width, heads, size = q_BWHD.shape
-    kv_heads, block = kv_2NSHD.shape[3], span.block_size
+    kv_heads = kv_2NSHD.shape[3]
     group, pairs = heads // kv_heads, batch * kv_heads
-    if not q_BWHD.is_cuda or q_BWHD.dtype != torch.bfloat16 or not span.mask.is_open or not kv_2NSHD.is_contiguous():
+    if q_BWHD.dtype != torch.bfloat16 or not tiles_fit(kv_2NSHD, span) or (own is not None and not _readable(*own)):
         return None
-    tables = (span.block_table_BN.dtype, span.lengths_B.dtype, span.reach_B.dtype)
-    if tables != (torch.int32, torch.int64, torch.int64) or block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS):
-        return None
-    if own is not None and not _readable(*own):
-        return None
-    room = span.block_table_BN.shape[1] * block
-    short = span.short
+    room, short = span.block_table_BN.shape[1] * span.block_size, span.short
     cut = cut_blocks(width, group, pairs, size, room) if own else cut_tiles(width * group, pairs, size, short)
     if cut is None or not _usable(q_BWHD.device, _shape(q_BWHD, kv_2NSHD, span, cut, own is not None)):
         return None
     return cut
+
+
+def tiles_fit(kv_2NSHD: Tensor, span: Span) -> bool:
+    """Whether the kernel reads such keys and values, and such tables."""
+    block, tables = span.block_size, (span.block_table_BN.dtype, span.lengths_B.dtype, span.reach_B.dtype)
+    if not kv_2NSHD.is_cuda or kv_2NSHD.dtype != torch.bfloat16 or not kv_2NSHD.is_contiguous():
+        return False
+    if block % _LEAST_BLOCK or (TOKENS % block and block % TOKENS) or not span.mask.is_open:
+        return False
+    return tables == (torch.int32, torch.int64, torch.int64)
 
 
 def attend_tiles(
@@ -48,19 +50,8 @@ def attend_tiles(
     scale: float, own: Own | None = None,
 ) -> None:  # fmt: skip
     """Leave the parts of splits in `partial` [B * Hkv, parts, W * group, D] and `sums`, or one program's result."""
-    batch, width, heads, size = q_BWHD.shape
-    kv_heads = kv_2NSHD.shape[3]
-    lines_of_items = batch * -(-width * heads // kv_heads // (ROWS * cut.row_groups))
-    items = lines_of_items * kv_heads * cut.programs
-    lines = kv_2NSHD.view(-1, kv_heads * size)
-    keys, values = own or (None, None)
-    grid = (kv_heads * cut.spread, lines_of_items) if cut.spread > 1 else (min(-(-items // cut.items), PROCESSORS), 1)
-    program_of(_shape(q_BWHD, kv_2NSHD, span, cut, own is not None)).launch(
-        grid, TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
-        span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, partial, sums, out_BWF, len(lines) // 2,
-        span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
-        partial.shape[1], scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]),
-    )  # fmt: skip
+    shape = _shape(q_BWHD, kv_2NSHD, span, cut, own is not None)
+    launch_tiles(shape, cut, span, kv_2NSHD, out_BWF, scale, q_BWHD, Parts(partial, sums, partial.shape[1]), own)
 
 
 def _readable(keys: Tensor, values: Tensor) -> bool:

@@ -17,7 +17,9 @@ __device__ __forceinline__ void await_queries(int group) {
     publish_shared(1 + group, THREADS);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32), 1) attend(PARAMETERS) {
+constexpr int ALL_THREADS = THREADS * GROUPS + (GROUPS > 1 ? THREADS : LOADERS * 32);
+
+extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const int own = group == GROUPS ? warp % 4 / ITEM_LOADERS : group / ITEM_GROUPS;
@@ -41,40 +43,59 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
     loaded = items.lead(min(items.index(0), items.count() - 1));
     blocks = box.first_block(tables + (size_t)loaded.sequence * stride, items.room);
   }
-  if (threadIdx.x == 0) {
+  // What heads are made of is asked for before tiles are: memory would bring it behind all of them.
+  const MadeHeads heads{{mixed, bias, norm, squares, cosines, sines, inverse_width, eps, offset}, slots, kv, places, queries};
+  Item next;
+  Found found;
+  if (MAKES_HEADS && group < GROUPS) {
+    next = items.item(items.lead(min(items.index(0), items.count() - 1)));
+    await_previous();
+    heads.ask(next);
+    found = heads.find(next, warp % 4, lane);
+  }
+  // Those that load need the barriers alone: they wait for no other.
+  if (threadIdx.x == (MAKES_HEADS ? GROUPS * THREADS : 0)) {
     for (int stage = 0; stage < ITEMS * STAGES; ++stage) {
       barrier_init(barriers + stage * 8, ITEM_LOADERS);
       barrier_init(barriers + (ITEMS * STAGES + stage) * 8, ITEM_GROUPS * THREADS / 32);
     }
     publish_barriers();
   }
-  __syncthreads();
+  if (MAKES_HEADS && group == GROUPS) {
+    sync_threads(1 + GROUPS, THREADS);
+    arrive_threads(0, ALL_THREADS);
+  } else {
+    sync_threads(0, ALL_THREADS);
+  }
   if (group == GROUPS) {
     if constexpr (GROUPS > 1) give_registers<40>();
     load_items(items, ring, &map, tables, stride, places, box, loaded, blocks, lane);
     return;
   }
   if constexpr (GROUPS > 1) take_registers<232>();
-  Lead lead = items.lead(min(items.index(0), items.count() - 1));
-  Item next = items.item(lead);
-  const Ends ends{partial, sums, out, programs, parts, group % COLUMN_GROUPS * COLUMNS,
+  Lead lead;
+  if (!MAKES_HEADS) next = items.item(lead = items.lead(min(items.index(0), items.count() - 1)));
+  const ItemEnds ends{partial, sums, out, programs, parts, group % COLUMN_GROUPS * COLUMNS,
                   {block_keys, block_values, block_sequence, block_row, block_head}};
   const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
   const Queries<1> first(queries, ends, next, in_tile, 0);
   await_previous();
   if (group == GROUPS - 1) end_turn(group);
-  ask_queries(first, q);
+  if constexpr (!MAKES_HEADS) ask_queries(first, q);
   for (int round = 0; items.index(round) < items.count(); ++round) {
     const Item item = next;
     const bool more = items.index(round + 1) < items.count();
     const int most = item.most(), least = TOGETHER ? most : item.least();
     const int row = item.span.first_row + in_tile + warp % 4 * 8 + lane / 4;
-    await_queries(group);
+    if constexpr (MAKES_HEADS)
+      heads.make(item, found, group, warp % 4, lane);
+    else
+      await_queries(group);
     for (int size = least; size <= most; size += max(most - least, 1)) {
       const Tiles tiles(item.span, item.program, programs, size);
       const bool empty = tiles.begin >= tiles.end;
       Part part;
-      const Walk walk{ends, item, queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane, scale};
+      const Walk walk{ends, item, queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane, scale, &heads};
       const bool ends_item = size == most && more;
       const auto look_up = [&] {
         if (ends_item) lead = items.lead(items.index(round + 1));
@@ -85,7 +106,13 @@ extern "C" __global__ void __launch_bounds__(THREADS * GROUPS + (GROUPS > 1 ? TH
         walk.run(part, ring, look_up);
       if (ends_item) {
         next = items.item(lead);
-        ask_queries(Queries<1>(queries, ends, next, in_tile, 0), q);
+        if constexpr (MAKES_HEADS) {
+          sync_threads(1 + group, THREADS);  // any warp copies rows that another has multiplied
+          heads.ask(next);
+          found = heads.find(next, warp % 4, lane);
+        } else {
+          ask_queries(Queries<1>(queries, ends, next, in_tile, 0), q);
+        }
       }
       if (!empty) walk.end(part);
     }

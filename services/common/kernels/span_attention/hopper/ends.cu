@@ -1,7 +1,7 @@
 // What a walk over an item's tiles does beside it: rows of a drafter's block, which it reads at the end, and what becomes of a
 // part: left for the kernel that merges parts, or the weighted mean of the values.
 
-struct Ends {
+struct ItemEnds {
   float *partial, *sums;
   unsigned short* out;
   int programs, parts, column;  // the first of a warpgroup's

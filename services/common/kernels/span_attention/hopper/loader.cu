@@ -59,9 +59,9 @@ struct Loader {
 };
 
 // What a warp that loads knows from one item to the next. Positions before the span were final before the kernel in front of this
-// one, which leaves the span's own.
+// one, which leaves the span's own. Where heads are made here, they do not come with tiles.
 struct Loading {
-  bool waited = false, around = false;
+  bool waited = MAKES_HEADS, around = false;
 
   __device__ __forceinline__ void load(const Loader& loader, const Item& item, Ring& ring, int programs, int first) {
     const int most = item.most(), least = TOGETHER ? most : item.least();

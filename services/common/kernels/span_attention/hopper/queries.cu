@@ -12,7 +12,7 @@ struct Queries {
   unsigned from[COPIES], to[COPIES];
 
   // Warpgroups that share rows copy some panels each.
-  __device__ __forceinline__ Queries(unsigned queries, const Ends& ends, const Item& item, int in_tile, int copier) {
+  __device__ __forceinline__ Queries(unsigned queries, const ItemEnds& ends, const Item& item, int in_tile, int copier) {
     const int lane = threadIdx.x % 32, eight = (SPREAD > 1 ? 0 : ends.column / 8) + lane % EIGHTS;
 #pragma unroll
     for (int copy = 0; copy < COPIES; ++copy) {

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from services.common.kernels.cuda import defined, read, wgmma
 from services.common.kernels.cuda_program import CudaProgram
+from services.common.kernels.linear.cuda import FOLDER as LINEAR
 from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 FOLDER = Path(__file__).parent
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "powers.cu", "turn.cu", "instructions.cu", "span.cu", "loader.cu",
-    "softmax.cu", "block.cu", "ends.cu", "products.cu", "queries.cu", "walk.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "instructions.cu", "span.cu",
+    "loader.cu", "softmax.cu", "block.cu", "ends.cu", "products.cu", "queries.cu", "heads.cu", "made.cu", "walk.cu",
 )  # fmt: skip
 _KERNEL, _SPREAD_KERNEL = "attend.cu", "spread.cu"
 TOKENS = 64
@@ -34,7 +35,7 @@ class Shape(NamedTuple):
 
     `items` are those that a CTA takes at once. Rows `in_block` are a drafter's. `halves` are those of a warpgroup's
     rows that an item may have. `ranked` sequences have one item a K/V head, and come sorted. `spread` CTAs take an item
-    together.
+    together. A kernel that `makes_heads` takes a product, whose heads may be `biased` and `normed`.
     """
 
     size: int
@@ -48,6 +49,9 @@ class Shape(NamedTuple):
     ranked: bool = False
     spread: int = 1
     kv_heads: int = 8
+    makes_heads: bool = False
+    biased: bool = False
+    normed: bool = False
 
     @property
     def threads(self) -> int:
@@ -91,13 +95,14 @@ def source_of(shape: Shape) -> str:
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
         has_block=int(shape.in_block), halves=shape.halves, ranked=int(shape.ranked), spread=shape.spread,
-        kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS,
+        kv_heads=shape.kv_heads, scorers=_SCORERS, slots=_SLOTS, makes_heads=int(shape.makes_heads),
+        biased=int(shape.biased), normed=int(shape.normed),
     )  # fmt: skip
     scores = wgmma("multiply_scores", TOKENS, registers=False)
     values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)
     weighed = wgmma("multiply_weighed", _COLUMNS // shape.spread + 8, registers=False, turned=True)
     kernel = _SPREAD_KERNEL if shape.spread > 1 else _KERNEL
-    return "\n".join((sizes, scores, values, weighed, read((*_FILES, kernel), FOLDER)))
+    return "\n".join((sizes, scores, values, weighed, read((*_FILES, kernel), FOLDER, LINEAR)))
 
 
 @cache

@@ -121,7 +121,7 @@ extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCO
     if (warp % 4 < LOADERS) Loading().load(loader, item, ring, 1, first);
     return;
   }
-  const Ends ends{partial, nullptr, out, 1, 0, spread_rank() * COLUMNS,
+  const ItemEnds ends{partial, nullptr, out, 1, 0, spread_rank() * COLUMNS,
                   {block_keys, block_values, block_sequence, block_row, block_head}};
   const Tiles tiles(item.span, 0, 1, item.most());
   const int row = item.span.first_row + warp % 4 * 8 + lane / 4;

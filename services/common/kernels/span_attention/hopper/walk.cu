@@ -19,11 +19,12 @@ struct Edges {
 };
 
 struct Walk {
-  const Ends& ends;
+  const ItemEnds& ends;
   const Item& item;
   unsigned queries;
   int group, size, begin, end_tile, row, lane;
   float scale;
+  const MadeHeads* heads = nullptr;
 
   __device__ __forceinline__ int first_row() const {
     return item.span.first_row + group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
@@ -57,8 +58,13 @@ struct Walk {
       own.store(ring.keys(), ring.values(), item, tile, ends.column);
       clear_behind(ring.values(), tile);
     } else {
+      // Tiles are asked for so far ahead that they come meanwhile.
+      if (MAKES_HEADS && tile == min(1, item.span.length / TOKENS)) heads->make_own(item, group, lane);
       await_phase(ring.full_at(), ring.parity);
+      const bool has_own = MAKES_HEADS && tile * TOKENS + TOKENS > item.span.length;
+      if (has_own) heads->put(item, tile, ring.keys(), ring.values());
       if (!HAS_BLOCK && tile * TOKENS + TOKENS > item.span.seen()) clear_behind(ring.values(), tile);
+      else if (has_own) publish_shared(1 + group, THREADS);
     }
   }
 

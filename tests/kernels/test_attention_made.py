@@ -1,0 +1,86 @@
+"""Attention that makes its heads of a product: its source is whole, and which rounds it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from services.common.kernels.linear import Normed
+from services.common.kernels.rope import Rotation
+from services.common.kernels.span_attention import Mask, Span, plan_span
+from services.common.kernels.span_attention.hopper import made
+from services.common.kernels.span_attention.hopper.source import source_of
+from services.common.kernels.span_attention.made import attend_made
+
+KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
+LINES = (GROUP + 2) * KV_HEADS * SIZE
+
+
+class Round:
+    """What `serves` is asked: a round on a CPU whose tensors are said to be a GPU's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(made, "is_library", lambda *_: True)
+        monkeypatch.setattr(made, "tiles_fit", lambda kv_2NSHD, span: span.mask.is_open)
+        monkeypatch.setattr(made, "_usable", lambda *_: True)
+        self.normed = Normed(torch.zeros(1, WIDTH, dtype=torch.bfloat16))
+        self.rotation = Rotation(torch.zeros(1, 1, SIZE), torch.zeros(1, 1, SIZE))
+        self.kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, dtype=torch.bfloat16, device="meta")
+
+    def plan(self, batch: int, width: int, mask: Mask | None = None) -> Span:
+        table, lengths = torch.ones(batch, 3, dtype=torch.int32), torch.full((batch,), 20)
+        ranks_B2 = torch.zeros(batch, 2, dtype=torch.int32)
+        return replace(plan_span(table, lengths, width, 16, mask=mask or Mask()), ranks_B2=ranks_B2)
+
+    def serves(self, span: Span, group: int = GROUP, rotation: Rotation | None = None) -> bool:
+        lines = (group + 2) * KV_HEADS * SIZE
+        qkv_FD = torch.empty(lines, WIDTH, dtype=torch.bfloat16, device="meta")
+        return made.serves(self.normed, qkv_FD, None, rotation or self.rotation, self.kv_2NSHD, span, None)
+
+
+@pytest.mark.parametrize(("biased", "normed"), [(False, False), (True, False), (False, True)])
+def test_the_source_is_whole(biased: bool, normed: bool) -> None:
+    """The compiler of a serving process finds no headers, so none may be asked for."""
+    kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, device="meta")
+    given = torch.empty(1)
+    source = source_of(made._shape(LINES, kv_2NSHD, given if normed else None, given if biased else None))
+    assert "#include" not in source
+    assert source.count('extern "C" __global__') == 1
+    assert "#define MAKES_HEADS 1\n" in source
+    assert f"#define BIASED {int(biased)}\n#define NORMED {int(normed)}\n" in source
+
+
+def test_it_takes_many_sequences_of_up_to_eight_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Round(monkeypatch)
+    assert own.serves(own.plan(64, 8)) and own.serves(own.plan(32, 4)) and own.serves(own.plan(128, 6))
+    assert own.serves(own.plan(64, 4), group=8)
+    assert not own.serves(own.plan(64, 8), group=8), "a warpgroup has half as many rows"
+    assert not own.serves(own.plan(64, 12), group=2), "there is room for what eight positions are made of"
+    assert not own.serves(own.plan(8, 8)), "few sequences share an item"
+    assert not own.serves(own.plan(64, 4)), "Triton's programs take so few rows"
+
+
+def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Round(monkeypatch)
+    span = own.plan(64, 8)
+    assert not own.serves(replace(span, ranks_B2=None))
+    assert not own.serves(own.plan(64, 8, Mask(window=8)))
+    assert not own.serves(replace(span, slots_T=span.slots_T.int()))
+    assert not own.serves(span, rotation=Rotation(*(table.double() for table in own.rotation)))
+    own.kv_2NSHD = own.kv_2NSHD.new_empty(2, 4, 16, KV_HEADS, 256)
+    assert not own.serves(span, group=1)
+
+
+def test_it_stands_behind_no_product_that_lets_it_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads tables and older tiles at once."""
+    own = Round(monkeypatch)
+    monkeypatch.setattr(made, "is_library", lambda *_: False)
+    assert not own.serves(own.plan(64, 8))
+
+
+def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Round(monkeypatch)
+    qkv_FD = torch.empty(LINES, WIDTH, dtype=torch.bfloat16, device="meta")
+    assert attend_made(own.normed, qkv_FD, None, own.rotation, own.kv_2NSHD, own.plan(64, 8), 1e-6) is None
