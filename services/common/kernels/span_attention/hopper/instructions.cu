@@ -28,9 +28,6 @@ __device__ __forceinline__ void arrive_threads(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// Into the second cache.
-__device__ __forceinline__ void bring(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
-
 __device__ __forceinline__ int spread_rank() { return SPREAD > 1 ? int(cluster_rank()) : 0; }
 
 // A warp has no more use for a stage. CTAs of a cluster load keys for one another, so all of them are told. There a scorer's warp

@@ -13,10 +13,11 @@ constexpr int AT_ONCE = 4;
 static_assert(!MAKES_HEADS || (ITEMS > 1 && RANKED && HALVES == 1 && APART * HEAD_BYTES == 8 * PANEL_BYTES && !HAS_BLOCK),
               "a warpgroup has all rows of its items, none of the second half");
 
-// What the queries of a warp are made with, beside the product.
+// What heads of a warp are made with, beside the product.
 struct Found {
-  Line queries[QUERIES_EACH];
-  float by;  // a lane's position is multiplied by it
+  Line queries[QUERIES_EACH], key, value;
+  long long squares;  // of a lane's position, and where its key and value go
+  int slot;
 };
 
 struct MadeHeads {
@@ -52,45 +53,37 @@ struct MadeHeads {
 
   __device__ __forceinline__ Found find(const Item& item, int warp, int lane) const {
     Found found;
+    const int width = item.span.width, at = item.sequence * width + lane;
+    found.squares = lane < width && from.squares ? __ldcg(from.squares + at) : 0;
+    found.slot = lane < width ? (int)__ldcg(slots + at) : 0;
 #pragma unroll
     for (int each = 0; each < QUERIES_EACH; ++each)
       found.queries[each].find(from, min(warp + each * WARPS, GROUP - 1), item.head, KV_HEADS, lane);
-    found.by = scale_of(item, lane);
-    bring_own(item, lane);
+    found.key.find(from, KEY, item.head, KV_HEADS, lane), found.value.find(from, VALUE, item.head, KV_HEADS, lane);
     return found;
   }
 
-  // A warp makes some of the queries' heads.
+  // A warp makes keys and values of every fourth position, and some of the queries' heads of all.
   __device__ __forceinline__ void make(const Item& item, const Found& found, int group, int warp, int lane) const {
     const int width = item.span.width;
-    const auto one = [&](int number, Line& line) {
-      const int which = QUERIES_EACH > 1 ? number / width : 0;
+    await_copies();
+    sync_threads(1 + group, THREADS);
+    const float by = from.squares ? root_scale(found.squares, from.inverse_width, from.eps) : 1.f;
+    const auto value = [&](int number, Line& line) { return line = found.value, warp + number * WARPS; };
+    const auto turned = [&](int number, Line& line) {
+      if (number < SHARE) return line = found.key, warp + number * WARPS;
+      const int query = number - SHARE, which = QUERIES_EACH > 1 ? query / width : 0;
       line = found.queries[0];
 #pragma unroll
       for (int other = 1; other < QUERIES_EACH; ++other)
         if (which == other) line = found.queries[other];
-      return warp + which * WARPS < GROUP ? number - which * width : width;
+      return warp + which * WARPS < GROUP ? query - which * width : width;
     };
-    await_copies();
-    sync_threads(1 + group, THREADS);
+    make_some<SHARE, 0>(item, value, 0, by, found.slot, lane);
 #pragma unroll 1
-    for (int first = 0; first < QUERIES_EACH * width; first += AT_ONCE)
-      make_some<AT_ONCE, 1>(item, one, first, found.by, 0, lane);
+    for (int first = 0; first < SHARE + QUERIES_EACH * width; first += AT_ONCE)
+      make_some<AT_ONCE, 1>(item, turned, first, by, found.slot, lane);
     publish_shared(1 + group, THREADS);
-  }
-
-  // A warp makes the keys and the values of every fourth position. Nobody waits for them before the last tile.
-  __device__ __forceinline__ void make_own(const Item& item, int group, int lane) const {
-    const int warp = threadIdx.x % THREADS / 32;
-    Line key, value;
-    key.find(from, KEY, item.head, KV_HEADS, lane), value.find(from, VALUE, item.head, KV_HEADS, lane);
-    const float by = scale_of(item, lane);
-    const int slot = lane < item.span.width ? (int)__ldcg(slots + item.sequence * item.span.width + lane) : 0;
-    const auto keys = [&](int number, Line& line) { return line = key, warp + number * WARPS; };
-    const auto values = [&](int number, Line& line) { return line = value, warp + number * WARPS; };
-    make_some<SHARE, 1>(item, keys, 0, by, slot, lane);
-    make_some<SHARE, 0>(item, values, 0, by, slot, lane);
-    sync_threads(1 + group, THREADS);
   }
 
   // Puts keys and values of the item's positions into a tile that has come without them.
@@ -106,20 +99,6 @@ struct MadeHeads {
   }
 
  private:
-  // What keys and values are made with: memory would bring it behind all tiles that are asked for.
-  __device__ __forceinline__ void bring_own(const Item& item, int lane) const {
-    const int head = (GROUP + lane / 2 % 2) * KV_HEADS + item.head, number = head * SIZE + lane % 2 * SIZE / 2;
-    if (NORMED && lane < 2) bring(from.norm + number);
-    if (BIASED && lane < 4) bring(from.bias + number);
-    if (lane == 4) bring(slots + item.sequence * item.span.width);
-  }
-
-  __device__ __forceinline__ float scale_of(const Item& item, int lane) const {
-    if (lane >= item.span.width || !from.squares) return 1.f;
-    const long long* squares = from.squares + item.sequence * item.span.width + lane;
-    return root_scale(__ldcg(squares), from.inverse_width, from.eps);
-  }
-
   // Some heads of a warp at once: `head` says which, and of what position. What lies behind the last one is not stored.
   template <int COUNT, int TURN, typename Head>
   __device__ __forceinline__ void make_some(const Item& item, const Head& head, int first, float by, int own_slot,
@@ -138,8 +117,8 @@ struct MadeHeads {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const unsigned query_at = query(position * GROUP + line.row, half * ROW_EIGHTS / 2 + eights) + lane % 4 * 4;
-        const unsigned own_at = beside + (line.row - KEY) * HEAD_BYTES + (half * SIZE / 2 + lane * 2) * 2;
-        at[each][half] = line.row < KEY ? query_at : own_at;
+        at[each][half] = line.row < KEY ? query_at
+                                        : beside + (line.row - KEY) * HEAD_BYTES + (half * SIZE / 2 + lane * 2) * 2;
         line.mixed[half] = __float_as_uint(load_shared(at[each][half]));
       }
       line.cosine = load_shared_pair(beside + COSINES * HEAD_BYTES + lane * 8);
@@ -156,10 +135,9 @@ struct MadeHeads {
       const size_t place = ((size_t)(row - KEY) * places + slot) * KV_HEADS + item.head;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (!there[each]) continue;
-        store_shared(at[each][half], __uint_as_float(pairs[each][half]));
-        if (row < KEY) continue;
-        *reinterpret_cast<unsigned*>(kv + place * SIZE + half * SIZE / 2 + lane * 2) = pairs[each][half];
+        unsigned short* const to = kv + place * SIZE + half * SIZE / 2 + lane * 2;
+        if (there[each]) store_shared(at[each][half], __uint_as_float(pairs[each][half]));
+        if (there[each] && row >= KEY) *reinterpret_cast<unsigned*>(to) = pairs[each][half];
       }
     }
   }

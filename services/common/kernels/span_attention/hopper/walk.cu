@@ -58,8 +58,6 @@ struct Walk {
       own.store(ring.keys(), ring.values(), item, tile, ends.column);
       clear_behind(ring.values(), tile);
     } else {
-      // Tiles are asked for so far ahead that they come meanwhile.
-      if (MAKES_HEADS && tile == min(1, item.span.length / TOKENS)) heads->make_own(item, group, lane);
       await_phase(ring.full_at(), ring.parity);
       const bool has_own = MAKES_HEADS && tile * TOKENS + TOKENS > item.span.length;
       if (has_own) heads->put(item, tile, ring.keys(), ring.values());
