@@ -11,9 +11,9 @@ from torch import Tensor
 from services.common.kernels.linear import Normed, linear
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import plan_span
-from services.common.kernels.span_attention.alone import attend_alone
-from services.common.kernels.span_attention.alone.kernel import attend_row, serves
+from services.common.kernels.span_attention.alone.kernel import attend_mixed, serves
 from services.common.kernels.span_attention.kernel import attend_span
+from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv.kernel import store_qkv
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, randn
 
@@ -54,7 +54,7 @@ class Row:
         apart, alone = self.kv.clone(), self.kv.clone()
         q_THD = store_qkv(self.mixed, norm, self.rotation, apart, self.span.slots_T, EPS, bias, offset, WIDTH)
         expected = attend_span(q_THD[None], apart, self.span).flatten(0, 1)
-        found = attend_row(self.mixed, norm, self.rotation, alone, self.span, EPS, bias, offset, WIDTH)
+        found = attend_mixed(self.mixed, norm, self.rotation, alone, self.span, EPS, bias, offset, WIDTH)
         return [expected, apart], [found, alone]
 
     def check(self, norm: Tensor | None, bias: Tensor | None, offset: float = 0.0) -> None:
@@ -115,7 +115,7 @@ def test_a_round_is_served_behind_its_product() -> None:
     normed = Normed(randn(1, WIDTH, seed=8, dtype=torch.bfloat16), row.mixed.squares_T)
     span = replace(row.span, short=True)
     assert serves(normed, weight_FD, row.norm, row.rotation, row.kv, span, None)
-    found = attend_alone(normed, weight_FD, row.norm, row.rotation, row.kv.clone(), span, EPS)
+    found = attend_projected(normed, weight_FD, row.norm, row.rotation, row.kv.clone(), span, EPS)
     row.mixed = Normed(linear(normed.rows_TD, weight_FD), normed.squares_T)
     assert found is not None and torch.equal(found, row.results(row.norm, None)[0][0])
-    assert attend_alone(normed, weight_FD, row.norm, row.rotation, row.kv, row.span, EPS) is None
+    assert attend_projected(normed, weight_FD, row.norm, row.rotation, row.kv, row.span, EPS) is None

@@ -14,7 +14,7 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, plan_span
 from services.common.kernels.span_attention.hopper.made import attend_mixed, serves
 from services.common.kernels.span_attention.kernel import attend_span
-from services.common.kernels.span_attention.made import attend_made
+from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv.kernel import store_qkv
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, randn
 
@@ -128,6 +128,6 @@ def test_a_round_is_served_behind_its_product() -> None:
     weight_FD = randn(48 * SIZE, WIDTH, seed=9, dtype=torch.bfloat16) / 50
     normed = Normed(randn(64 * 6, WIDTH, seed=8, dtype=torch.bfloat16), rows.mixed.squares_T)
     assert serves(normed, weight_FD, rows.norm, rows.rotation, rows.kv, rows.span, None)
-    found = attend_made(normed, weight_FD, rows.norm, rows.rotation, rows.kv.clone(), rows.span, EPS)
+    found = attend_projected(normed, weight_FD, rows.norm, rows.rotation, rows.kv.clone(), rows.span, EPS)
     rows.mixed = Normed(linear(normed.rows_TD, weight_FD), normed.squares_T)
     assert found is not None and torch.equal(found, rows.results(rows.norm, None, 0.0)[0][0])

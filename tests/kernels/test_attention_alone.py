@@ -12,10 +12,11 @@ from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.skinny.tiling import skinny_cut
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask, Span, plan_span
-from services.common.kernels.span_attention.alone import attend_alone, kernel
+from services.common.kernels.span_attention.alone import kernel
 from services.common.kernels.span_attention.alone.cut import CTAS, takes_row
 from services.common.kernels.span_attention.alone.source import Shape, source_of
 from services.common.kernels.span_attention.cut import PROCESSORS
+from services.common.kernels.span_attention.projected import attend_projected
 
 KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
 LINES = (GROUP + 2) * KV_HEADS * SIZE
@@ -89,4 +90,4 @@ def test_it_stands_behind_no_other_product(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Round(monkeypatch)
-    assert attend_alone(own.normed, own.qkv_FD, None, own.rotation, own.kv_2NSHD, own.span, 1e-6) is None
+    assert attend_projected(own.normed, own.qkv_FD, None, own.rotation, own.kv_2NSHD, own.span, 1e-6) is None

@@ -12,7 +12,7 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask, Span, plan_span
 from services.common.kernels.span_attention.hopper import made
 from services.common.kernels.span_attention.hopper.source import source_of
-from services.common.kernels.span_attention.made import attend_made
+from services.common.kernels.span_attention.projected import attend_projected
 
 KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
 LINES = (GROUP + 2) * KV_HEADS * SIZE
@@ -83,4 +83,4 @@ def test_it_stands_behind_no_product_that_lets_it_begin(monkeypatch: pytest.Monk
 def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Round(monkeypatch)
     qkv_FD = torch.empty(LINES, WIDTH, dtype=torch.bfloat16, device="meta")
-    assert attend_made(own.normed, qkv_FD, None, own.rotation, own.kv_2NSHD, own.plan(64, 8), 1e-6) is None
+    assert attend_projected(own.normed, qkv_FD, None, own.rotation, own.kv_2NSHD, own.plan(64, 8), 1e-6) is None

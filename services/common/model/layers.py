@@ -13,8 +13,7 @@ from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import attend_block, attend_span
-from services.common.kernels.span_attention.alone import attend_alone
-from services.common.kernels.span_attention.made import attend_made
+from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.delta_mixer import DeltaMixer
 from services.common.model.delta_weights import DeltaWeights
@@ -74,14 +73,9 @@ class SpanAttention:
         if len(rows.parts) > 1:
             return None
         own, spec, span = self.weights, self.spec, rows.parts[0].span
-        for attend in (attend_alone, attend_made):
-            mixed_TF = attend(
-                normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F,
-                spec.norm_offset,
-            )  # fmt: skip
-            if mixed_TF is not None:
-                return mixed_TF
-        return None
+        return attend_projected(
+            normed, own.qkv_FD, own.head_norm_HD, rotation, kv_2NSHD, span, spec.norm_eps, own.bias_F, spec.norm_offset
+        )
 
 
 @dataclass(frozen=True)

@@ -6,37 +6,19 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.cuda_program import compiles
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight
-from services.common.kernels.linear.kernel import is_skinny, linear
+from services.common.kernels.linear.kernel import is_skinny
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.alone.cut import CTAS, takes_row
 from services.common.kernels.span_attention.alone.source import Shape, program_of
 from services.common.kernels.span_attention.span import Span
+from services.common.kernels.span_attention.types import readable
 
 _LEAST_BLOCK = 8
 _LOG2_E = 1.4426950408889634
 
 
-def attend_alone(
-    normed: Normed,
-    qkv_FD: Weight,
-    norm_HD: Tensor | None,
-    rotation: Rotation,
-    kv_2NSHD: Tensor,
-    span: Span,
-    eps: float,
-    bias_F: Tensor | None = None,
-    offset: float = 0.0,
-) -> Tensor | None:
-    """As the operator does."""
-    if isinstance(qkv_FD, Int8Weight) or not serves(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, span, bias_F):
-        return None
-    mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
-    return attend_row(mixed, norm_HD, rotation, kv_2NSHD, span, eps, bias_F, offset, normed.width)
-
-
-def attend_row(
+def attend_mixed(
     mixed: Normed,
     norm_HD: Tensor | None,
     rotation: Rotation,
@@ -70,12 +52,10 @@ def serves(
         return False
     if not takes_row(len(qkv_FD) // size // kv_heads - 2, kv_heads, size, span.short):
         return False
-    kinds = [
+    if not readable(
         (torch.bfloat16, (kv_2NSHD, norm_HD, bias_F)), (torch.float32, rotation), (torch.int32, (span.block_table_BN,)),
         (torch.int64, (span.slots_T, span.lengths_B, span.reach_B)),
-    ]  # fmt: skip
-    given = ((kind, x) for kind, tensors in kinds for x in tensors if x is not None)
-    if not all(x.dtype == kind and x.is_contiguous() for kind, x in given):
+    ):  # fmt: skip
         return False
     return is_skinny(normed.rows_TD, qkv_FD) and _usable(normed.rows_TD.device, _shape(len(qkv_FD), kv_2NSHD))
 

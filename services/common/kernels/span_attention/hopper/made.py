@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.cuda_program import compiles
-from services.common.kernels.linear.int8_weight import Int8Weight, Weight
-from services.common.kernels.linear.kernel import is_library, linear
+from services.common.kernels.linear.kernel import is_library
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.hopper import tiles_fit
@@ -19,28 +18,11 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut
 from services.common.kernels.span_attention.hopper.launching import Heads, launch_tiles
 from services.common.kernels.span_attention.hopper.source import Shape, program_of
 from services.common.kernels.span_attention.span import Span
+from services.common.kernels.span_attention.types import readable
 
 _CUT = TileCut(1, 1, 2)
 _SIZE, _MOST_ROWS, _MOST_WIDTH = 128, ROWS // 2, 8
 _LOG2_E = 1.4426950408889634
-
-
-def attend_made(
-    normed: Normed,
-    qkv_FD: Weight,
-    norm_HD: Tensor | None,
-    rotation: Rotation,
-    kv_2NSHD: Tensor,
-    span: Span,
-    eps: float,
-    bias_F: Tensor | None = None,
-    offset: float = 0.0,
-) -> Tensor | None:
-    """As the operator does."""
-    if isinstance(qkv_FD, Int8Weight) or not serves(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, span, bias_F):
-        return None
-    mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
-    return attend_mixed(mixed, norm_HD, rotation, kv_2NSHD, span, eps, bias_F, offset, normed.width)
 
 
 def attend_mixed(
@@ -79,9 +61,7 @@ def serves(
         return False
     if cut_tiles(rows, batch * kv_heads, size, span.short) != _CUT or not tiles_fit(kv_2NSHD, span):
         return False
-    kinds = [(torch.bfloat16, (norm_HD, bias_F)), (torch.float32, rotation), (torch.int64, (span.slots_T,))]
-    given = ((kind, x) for kind, tensors in kinds for x in tensors if x is not None)
-    if not all(x.dtype == kind and x.is_contiguous() for kind, x in given):
+    if not readable((torch.bfloat16, (norm_HD, bias_F)), (torch.float32, rotation), (torch.int64, (span.slots_T,))):
         return False
     return is_library(normed.rows_TD, qkv_FD) and _usable(qkv_FD.device, _shape(len(qkv_FD), kv_2NSHD, norm_HD, bias_F))
 

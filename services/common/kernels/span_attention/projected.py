@@ -1,0 +1,40 @@
+"""What stands between two products of a layer, in one launch: head norms, rotation, the K/V store and attention.
+
+Each of a round's launches costs where processes share a GPU, and each waits for the one before. Bytes for a context of
+n tokens: those of attention, and nothing else but rows.
+"""
+
+from torch import Tensor
+
+from services.common.kernels.linear import Normed, linear
+from services.common.kernels.linear.int8_weight import Int8Weight, Weight
+from services.common.kernels.rope import Rotation
+from services.common.kernels.span_attention.span import Span
+
+
+def attend_projected(
+    normed: Normed,
+    qkv_FD: Weight,
+    norm_HD: Tensor | None,
+    rotation: Rotation,
+    kv_2NSHD: Tensor,
+    span: Span,
+    eps: float,
+    bias_F: Tensor | None = None,
+    offset: float = 0.0,
+) -> Tensor | None:
+    """Do what `project_qkv` and then `attend_span` do, with the same bits; return the mixed rows [T, Hq * D].
+
+    One kernel serves the only row of the only sequence, if its context is short, another one many sequences of up to
+    eight rows. None elsewhere, where nothing is done, and on all but an H100 or H200.
+    """
+    if not normed.rows_TD.is_cuda or isinstance(qkv_FD, Int8Weight):
+        return None
+    from services.common.kernels.span_attention.alone import kernel as alone
+    from services.common.kernels.span_attention.hopper import made
+
+    for serves, attend in ((alone.serves, alone.attend_mixed), (made.serves, made.attend_mixed)):
+        if serves(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, span, bias_F):
+            mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
+            return attend(mixed, norm_HD, rotation, kv_2NSHD, span, eps, bias_F, offset, normed.width)
+    return None
