@@ -11,6 +11,7 @@ import torch
 from services.common.kernels.linear.int8_weight import Int8Weight
 from services.common.kernels.span_attention import projected
 from services.common.kernels.span_attention.alone import kernel as alone
+from services.common.kernels.span_attention.decode import kernel as decode
 from services.common.kernels.span_attention.hopper import made
 
 QKV_FD = torch.ones(2, 2)
@@ -25,7 +26,7 @@ def attended(monkeypatch: pytest.MonkeyPatch, serving: tuple[Any, ...], weight: 
         return torch.zeros(1, 2)
 
     monkeypatch.setattr(projected, "linear", product)
-    for name, kernel in (("alone", alone), ("made", made)):
+    for name, kernel in (("alone", alone), ("decode", decode), ("made", made)):
         monkeypatch.setattr(kernel, "serves", lambda *_, kernel=kernel: kernel in serving)
         monkeypatch.setattr(kernel, "attend_mixed", lambda *_, name=name: steps.append(name))
     normed = SimpleNamespace(rows_TD=SimpleNamespace(is_cuda=True), squares_T=None, width=2)
@@ -35,7 +36,8 @@ def attended(monkeypatch: pytest.MonkeyPatch, serving: tuple[Any, ...], weight: 
 
 
 def test_one_kernel_takes_a_round_behind_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert attended(monkeypatch, (alone, made)) == ["product", "alone"]
+    assert attended(monkeypatch, (alone, decode, made)) == ["product", "alone"]
+    assert attended(monkeypatch, (decode, made)) == ["product", "decode"]
     assert attended(monkeypatch, (made,)) == ["product", "made"]
 
 

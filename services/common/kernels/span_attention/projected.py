@@ -25,15 +25,17 @@ def attend_projected(
 ) -> Tensor | None:
     """Do what `project_qkv` and then `attend_span` do, with the same bits; return the mixed rows [T, Hq * D].
 
-    One kernel serves the only row of the only sequence, if its context is short, another one many sequences of up to
-    eight rows. None elsewhere, where nothing is done, and on all but an H100 or H200.
+    One kernel serves the only row of the only sequence, if its context is short, a second one a row each of many
+    sequences, and a third one up to eight. None elsewhere, where nothing is done, and on all but an H100 or H200.
     """
     if not normed.rows_TD.is_cuda or isinstance(qkv_FD, Int8Weight):
         return None
     from services.common.kernels.span_attention.alone import kernel as alone
+    from services.common.kernels.span_attention.decode import kernel as decode
     from services.common.kernels.span_attention.hopper import made
 
-    for serves, attend in ((alone.serves, alone.attend_mixed), (made.serves, made.attend_mixed)):
+    kernels = (alone.serves, alone.attend_mixed), (decode.serves, decode.attend_mixed), (made.serves, made.attend_mixed)
+    for serves, attend in kernels:
         if serves(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, span, bias_F):
             mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
             return attend(mixed, norm_HD, rotation, kv_2NSHD, span, eps, bias_F, offset, normed.width)

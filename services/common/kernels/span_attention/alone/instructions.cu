@@ -33,8 +33,6 @@ __device__ __forceinline__ void meet(int team) {
   asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(TEAM_THREADS) : "memory");
 }
 
-__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
 // All threads of a cluster come by, then all may send. What they wrote before is not awaited.
 __device__ __forceinline__ void come_by() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void go_on() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

@@ -63,8 +63,6 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
 // Where it lies, in a way that the compiler keeps and does not compute at every use.
 __device__ __forceinline__ unsigned kept(unsigned address) {
   asm volatile("" : "+r"(address));

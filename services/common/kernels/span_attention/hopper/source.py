@@ -11,8 +11,9 @@ from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
 FOLDER = Path(__file__).parent
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "instructions.cu", "span.cu",
-    "loader.cu", "softmax.cu", "block.cu", "ends.cu", "products.cu", "queries.cu", "heads.cu", "made.cu", "walk.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "instructions.cu",
+    "splits.cu", "span.cu", "loader.cu", "softmax.cu", "block.cu", "ends.cu", "products.cu", "queries.cu", "heads.cu",
+    "made.cu", "walk.cu",
 )  # fmt: skip
 _KERNEL, _SPREAD_KERNEL = "attend.cu", "spread.cu"
 TOKENS = 64

@@ -1,10 +1,5 @@
 // Which tiles a CTA takes, as `splits.py` says, and where its rows lie.
 
-__device__ __forceinline__ int tiles_of_split(int last) {
-  const int tiles = max(last, 0) / (TOKENS * SPLITS) + 1, shift = max(29 - __clz(tiles), 0);
-  return (tiles + (1 << shift) - 1) >> shift << shift;
-}
-
 struct Span {
   int length, total, width, first_row;
 

@@ -1,0 +1,1 @@
+"""One launch between two products, for a row each of many sequences."""

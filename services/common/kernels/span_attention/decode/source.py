@@ -1,0 +1,48 @@
+"""The source of attention of a row each of many sequences."""
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda_program import CudaProgram
+from services.common.kernels.linear.cuda import FOLDER as LINEAR
+from services.common.kernels.span_attention.hopper.cut import SPLITS
+from services.common.kernels.span_attention.hopper.source import FOLDER as HOPPER
+from services.common.kernels.span_attention.hopper.source import TOKENS
+
+_FILES = (
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "splits.cu",
+    "instructions.cu", "heads.cu", "units.cu", "made.cu", "parts.cu", "attend.cu",
+)  # fmt: skip
+_THREADS, _ALIGNMENT = 32, 1024
+_UNITS = 3
+"""Tiles of keys or of values that a CTA has under way: so many leave room for four CTAs a multiprocessor."""
+
+
+class Shape(NamedTuple):
+    """Numbers of a head, K/V heads, query heads of each, positions of a block, and what heads have."""
+
+    size: int
+    kv_heads: int
+    group: int
+    block: int
+    biased: bool = False
+    normed: bool = False
+
+
+def source_of(shape: Shape) -> str:
+    """Return what a compiler is given; it includes nothing."""
+    numbers = {name: int(number) for name, number in shape._asdict().items()}
+    sizes = defined(**numbers, tokens=TOKENS, splits=SPLITS)
+    return "\n".join((sizes, read(_FILES, Path(__file__).parent, HOPPER, LINEAR)))
+
+
+@cache
+def program_of(shape: Shape) -> CudaProgram:
+    """Return the kernel, compiled once.
+
+    Raises:
+        DriverError: the compiler or the GPU refuses it.
+    """
+    return CudaProgram(source_of(shape), "attend_rows", _THREADS, _ALIGNMENT + _UNITS * TOKENS * shape.size * 2)

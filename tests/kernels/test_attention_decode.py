@@ -1,0 +1,80 @@
+"""Attention of a row each of many sequences: its source is whole, and which rounds it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from services.common.kernels.linear import Normed
+from services.common.kernels.rope import Rotation
+from services.common.kernels.span_attention import Mask, Span, plan_span
+from services.common.kernels.span_attention.decode import kernel
+from services.common.kernels.span_attention.decode.source import source_of
+from services.common.kernels.span_attention.projected import attend_projected
+
+KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
+LINES = (GROUP + 2) * KV_HEADS * SIZE
+
+
+class Round:
+    """What `serves` is asked: a round on a CPU whose tensors are said to be a GPU's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kernel, "tiles_fit", lambda kv_2NSHD, span: span.mask.is_open)
+        monkeypatch.setattr(kernel, "_usable", lambda *_: True)
+        self.normed = Normed(torch.zeros(1, WIDTH, dtype=torch.bfloat16))
+        self.rotation = Rotation(torch.zeros(1, 1, SIZE), torch.zeros(1, 1, SIZE))
+        self.kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, dtype=torch.bfloat16, device="meta")
+
+    def plan(self, batch: int, width: int = 1, mask: Mask | None = None) -> Span:
+        table, lengths = torch.ones(batch, 3, dtype=torch.int32), torch.full((batch,), 20)
+        ranks_B2 = torch.zeros(batch, 2, dtype=torch.int32)
+        return replace(plan_span(table, lengths, width, 16, mask=mask or Mask()), ranks_B2=ranks_B2)
+
+    def serves(self, span: Span, group: int = GROUP, rotation: Rotation | None = None) -> bool:
+        lines = (group + 2) * KV_HEADS * SIZE
+        qkv_FD = torch.empty(lines, WIDTH, dtype=torch.bfloat16, device="meta")
+        return kernel.serves(self.normed, qkv_FD, None, rotation or self.rotation, self.kv_2NSHD, span, None)
+
+
+@pytest.mark.parametrize(("biased", "normed"), [(False, False), (True, False), (False, True)])
+def test_the_source_is_whole(biased: bool, normed: bool) -> None:
+    """The compiler of a serving process finds no headers, so none may be asked for."""
+    kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, device="meta")
+    given = torch.empty(1)
+    source = source_of(kernel._shape(LINES, kv_2NSHD, given if biased else None, given if normed else None))
+    assert "#include" not in source
+    assert source.count('extern "C" __global__') == 1
+    assert f"#define GROUP {GROUP}\n" in source and f"#define KV_HEADS {KV_HEADS}\n" in source
+    assert f"#define BIASED {int(biased)}\n#define NORMED {int(normed)}\n" in source
+
+
+def test_it_takes_a_row_each_of_many_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Round(monkeypatch)
+    assert own.serves(own.plan(32)) and own.serves(own.plan(64)) and own.serves(own.plan(256))
+    assert own.serves(own.plan(64), group=8) and own.serves(own.plan(64), group=1)
+    assert not own.serves(own.plan(64), group=9), "a matrix instruction takes eight queries"
+    assert not own.serves(own.plan(64, 2)), "drafted rows go another way"
+    assert not own.serves(own.plan(24)), "fewer sequences leave processors idle"
+
+
+def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Round(monkeypatch)
+    span = own.plan(64)
+    assert not own.serves(replace(span, ranks_B2=None))
+    assert not own.serves(own.plan(64, mask=Mask(window=8)))
+    assert not own.serves(replace(span, slots_T=span.slots_T.int()))
+    assert not own.serves(span, rotation=Rotation(*(table.double() for table in own.rotation)))
+    own.normed = Normed(own.normed.rows_TD.float())
+    assert not own.serves(span)
+    own = Round(monkeypatch)
+    own.kv_2NSHD = own.kv_2NSHD.new_empty(2, 4, 16, KV_HEADS, 256)
+    assert not own.serves(span, group=1)
+
+
+def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Round(monkeypatch)
+    qkv_FD = torch.empty(LINES, WIDTH, dtype=torch.bfloat16, device="meta")
+    assert attend_projected(own.normed, qkv_FD, None, own.rotation, own.kv_2NSHD, own.plan(64), 1e-6) is None
