@@ -53,11 +53,11 @@ def test_the_source_is_whole(biased: bool, normed: bool) -> None:
 
 def test_it_takes_a_row_each_of_many_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Round(monkeypatch)
-    assert own.serves(own.plan(32)) and own.serves(own.plan(64)) and own.serves(own.plan(256))
+    assert own.serves(own.plan(48)) and own.serves(own.plan(64)) and own.serves(own.plan(256))
     assert own.serves(own.plan(64), group=8) and own.serves(own.plan(64), group=1)
     assert not own.serves(own.plan(64), group=9), "a matrix instruction takes eight queries"
     assert not own.serves(own.plan(64, 2)), "drafted rows go another way"
-    assert not own.serves(own.plan(24)), "fewer sequences leave processors idle"
+    assert not own.serves(own.plan(32)), "too little is under way"
 
 
 def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:

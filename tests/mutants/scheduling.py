@@ -48,9 +48,23 @@ SCHEDULING = (
     Mutant(
         "rows-that-were-left-out-are-left-out-again",
         "services.target.scheduling.turns",
-        "self._next = taken[-1] + 1",
-        "self._next = 0",
-        "tests/unit/target/scheduling/test_turns.py::test_each_row_is_left_out_as_often_as_any_other",
+        "joined[slot][0] not in self._left_out, ",
+        "",
+        "tests/unit/target/scheduling/test_turns.py::test_rows_that_got_fewest_tokens_go_first",
+    ),
+    Mutant(
+        "a-row-that-is-ahead-goes-first",
+        "services.target.scheduling.turns",
+        "start + request.generated) for",
+        "-request.generated) for",
+        "tests/unit/target/scheduling/test_turns.py::test_turns_bring_rows_together_that_came_apart",
+    ),
+    Mutant(
+        "a-request-that-joins-is-behind-all-others",
+        "services.target.scheduling.turns",
+        "lowest - request.generated",
+        "-request.generated",
+        "tests/unit/target/scheduling/test_turns.py::test_a_request_that_joins_starts_at_the_lowest_count",
     ),
     Mutant(
         "a-smaller-round-counts-the-tokens-of-all-rows",

@@ -233,6 +233,7 @@ class Scheduler:
         chunks, complete = self._roster.chunks(self._settings.prompt_tokens(rows, burst), self._settings.segment)
         for request in complete:
             self._policy.join(request.uid, request.draft_cap, request.limit - len(request.tokens) - 1)
+            self._turns.join(request)
         return self._keeper.after(chunks, [self._roster.on(chunk.slot) for chunk in chunks])
 
     def _grow(self, rows: tuple[int, ...], width: int) -> Grown:
@@ -280,6 +281,7 @@ class Scheduler:
         """Takes the slot and the blocks from a request. The new epoch makes outcomes of rounds in flight stale."""
         if request.state is State.DECODE:
             self._policy.leave(request.uid)
+            self._turns.leave(request.uid)
         self._keeper.leave(request, self._in_flight)
         self._roster.vacate(request)
         self._memory.release(request, self._number)

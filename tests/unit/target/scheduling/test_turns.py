@@ -1,11 +1,12 @@
 """Rounds without all of the rows: those that are left out, and when that gains."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import pytest
 
+from services.target.core.request import Request
 from services.target.scheduling.turns import Turns
 from services.target.scheduling.width.policy import FixedWidth
 from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
@@ -19,20 +20,63 @@ class Full(FixedWidth):
         return max(bucket for bucket in buckets if bucket <= rows)
 
 
-def test_each_row_is_left_out_as_often_as_any_other() -> None:
-    turns, rows = Turns(), (1, 2, 5, 7, 8, 9, 11)
-    rounds = [turns.take(rows, 4) for _ in range(7)]
+class Decoding:
+    """Requests that decode, each in a slot of its own, and their turns."""
+
+    def __init__(self, slots: Iterable[int]) -> None:
+        self.turns = Turns()
+        self.rows: dict[int, Request] = {}
+        for slot in slots:
+            self.join(slot)
+
+    def join(self, slot: int) -> None:
+        asked = spec(prompt=2, tokens=99)
+        self.rows[slot] = Request(slot + 100, asked, None, 0.0, 99, frozenset(), (0.0, slot), [1, 2], slot=slot)
+        self.turns.join(self.rows[slot])
+
+    def round(self, count: int, tokens: Mapping[int, int] | None = None) -> tuple[int, ...]:
+        """A round of so many rows, which get the tokens that are said, or one each."""
+        taken = self.turns.take(sorted(self.rows), count)
+        for slot in taken:
+            self.rows[slot].tokens += [0] * (tokens or {}).get(slot, 1)
+        return taken
+
+
+def test_no_row_is_left_out_twice_in_a_row() -> None:
+    own = Decoding((1, 2, 5, 7, 8, 9, 11))
+    rounds = [own.round(4) for _ in range(7)]
     assert all(round_ == tuple(sorted(set(round_))) for round_ in rounds)
-    assert Counter(slot for round_ in rounds for slot in round_) == dict.fromkeys(rows, 4)
-    assert all({*before, *after} == {*rows} for before, after in pairwise(rounds))
+    assert Counter(slot for round_ in rounds for slot in round_) == dict.fromkeys(own.rows, 4)
+    assert all({*before, *after} == {*own.rows} for before, after in pairwise(rounds))
 
 
-def test_rows_that_end_or_begin_keep_the_order_of_turns() -> None:
-    turns = Turns()
-    assert turns.take((0, 1, 2, 3, 4), 3) == (0, 1, 2)
-    assert turns.take((0, 1, 4, 6), 2) == (4, 6)
-    assert turns.take((0, 1, 4), 2) == (0, 1)
-    assert turns.take((0, 1, 9), 2) == (0, 9)
+def test_rows_that_got_fewest_tokens_go_first() -> None:
+    own = Decoding(range(4))
+    own.round(4, {0: 9, 1: 2, 2: 5, 3: 7})
+    assert own.round(3) == (1, 2, 3)
+    assert own.round(3) == (0, 1, 2), "the one that was left out, and those behind"
+    assert own.round(3) == (1, 2, 3)
+
+
+def test_turns_bring_rows_together_that_came_apart() -> None:
+    own = Decoding(range(6))
+    own.round(6, {slot: 10 * slot for slot in range(6)})
+    for _ in range(200):
+        own.round(4)
+    counts = [own.rows[slot].generated for slot in range(6)]
+    assert max(counts) - min(counts) <= 2
+
+
+def test_a_request_that_joins_starts_at_the_lowest_count() -> None:
+    """It goes before all others no longer than the slowest of them does."""
+    own = Decoding(range(3))
+    own.round(3, {0: 50, 1: 40, 2: 45})
+    own.join(3)
+    assert [own.round(3) for _ in range(2)] == [(1, 2, 3), (0, 1, 3)]
+    own.round(4, {0: 1, 1: 1, 2: 1, 3: 6})
+    assert own.round(3) == (1, 2, 3), "it has one more than the slowest"
+    own.turns.leave(own.rows.pop(1).uid)
+    assert own.round(2) == (0, 2)
 
 
 def known(micros: dict[int, tuple[float, float]], rows: int) -> AdaptiveWidth:

@@ -11,6 +11,7 @@ from torch import Tensor
 from services.common.kernels.cuda_program import TensorMap, compiles
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.rope import Rotation
+from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.decode.source import Shape, program_of
 from services.common.kernels.span_attention.hopper import tiles_fit
 from services.common.kernels.span_attention.hopper.source import TOKENS
@@ -18,8 +19,8 @@ from services.common.kernels.span_attention.span import Span
 from services.common.kernels.span_attention.types import readable
 
 _SIZE, _MOST_GROUP = 128, 8
-_LEAST_PAIRS = 256
-"""Of sequences and K/V heads, nearly two for each multiprocessor of an H100."""
+_LEAST_PAIRS = 2 * PROCESSORS + 1
+"""Of sequences and K/V heads. With two a multiprocessor too little is under way for long contexts."""
 _LOG2_E = 1.4426950408889634
 
 
