@@ -1,12 +1,7 @@
 // A split's part: its running softmax, operation by operation that of `softmax.py`.
 //
-// Products are of keys or values by queries or weights: a matrix instruction takes 16 rows of the left operand, and no more than eight
-// queries are there. So a lane has two queries; of scores every eighth position, of sums every eighth column.
-
-// Two queries have numbers of their own.
-struct Pair {
-  float first, second;
-};
+// Keys and values are the left operand of products, of which a matrix instruction takes 16 rows; queries are eight at most. So a lane
+// has two queries, and of their scores every eighth position, of their sums every eighth column.
 
 struct Queries {
   unsigned pairs[STEPS][2];
