@@ -204,7 +204,7 @@ class AdaptiveWidth:
         return 1 + max(wider, default=0)
 
     def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
-        """Plain or a promising width that has had fewer than FIRST_ROUNDS served rounds in this bucket, if it is paid.
+        """A promising width with fewer than FIRST_ROUNDS served rounds in this bucket, or plain with none, if paid.
 
         Of near ties the choice compares costs of warm-up only for a bucket's first rounds.
         """
@@ -213,8 +213,8 @@ class AdaptiveWidth:
         bar = self._settings.close * max(rates)
         # The best first: it loses least, and what others would lose may be more than the budget has.
         for rate, width in sorted(zip(rates, self.widths, strict=False), reverse=True):
-            unknown = self.costs.live_rounds(bucket, width) < FIRST_ROUNDS
-            if unknown and (width == 1 or rate >= bar) and self._pays(bucket, width, rate / rates[current]):
+            wanted = FIRST_ROUNDS if rate >= bar else int(width == 1)
+            if self.costs.live_rounds(bucket, width) < wanted and self._pays(bucket, width, rate / rates[current]):
                 state.trials += 1
                 return width
         return None

@@ -160,6 +160,20 @@ def test_promising_widths_are_timed_before_one_is_chosen() -> None:
     assert len(set(widths[:12])) >= 3 and widths[40:].count(1) >= 18
 
 
+def test_plain_rounds_that_promise_little_are_timed_once() -> None:
+    """The first round of a kind tells no cost, so there are two."""
+    chosen, source, widths = policy(), random.Random(7), []
+    for uid in range(64):
+        chosen.join(uid, None)
+    for _ in range(120):
+        widths.append(width := chosen.choose(64, 64))
+        for uid in range(64):
+            chosen.observe(uid, width - 1, accepted_drafts(source, conditional(P65), width - 1), False)
+        chosen.landed(64, width, 64, round_micros(64, width))
+    rates = chosen.rates(64)
+    assert rates[0] < 0.6 * max(rates) and widths.count(1) == 2 and chosen.costs.live_rounds(64, 1) == 1
+
+
 def test_rows_without_drafts_make_rounds_plain() -> None:
     """With speculation off for all, a round is plain; with one that wants drafts it may be wide again."""
     for chosen in (policy(), FixedWidth(8)):
