@@ -13,12 +13,14 @@ RESULTS = Path(__file__).parent / "results"
 FIGURES = {"decode_tok_s": "decode", "whole_tok_s": "whole load", "prompts_s": "prompts, s"}
 SPEEDS = ("decode_tok_s", "whole_tok_s")
 NONE = "-"
+_DATES = 3
+"""Loads are raced some at a time, so a set of them takes several dates."""
 
 
 def newest() -> list[Path]:
-    """The valid results: those of the latest two dates that have loads which no later file has, by date and name."""
+    """The valid results: those of the latest dates that have loads which no later file has, by date and name."""
     files = sorted(RESULTS.glob("race_*.json"))
-    latest = sorted({_date(file) for file in files})[-2:]
+    latest = sorted({_date(file) for file in files})[-_DATES:]
     kept: list[Path] = []
     known: set[str] = set()
     for file in reversed([file for file in files if _date(file) in latest]):

@@ -48,13 +48,16 @@ def test_a_load_that_the_latest_race_lacks_is_shown_from_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.bench.race.RESULTS", tmp_path)
-    loads = {"01-01_a": ["32"], "01-02_a": ["1", "8"], "01-02_b": ["32"], "01-03_a": ["32"], "01-03_c": ["32", "64"]}
+    loads = {
+        "01-01_a": ["16"], "01-02_a": ["1", "8"], "01-03_a": ["8"], "01-03_b": ["32"], "01-04_a": ["32"],
+        "01-04_c": ["32", "64"],
+    }  # fmt: skip
     for name, goes in loads.items():
         rows = [FAIR | {"go": go, "concurrency": int(go), "decode_tok_s": int(name[4])} for go in goes]
         (tmp_path / f"race_2026-{name}.json").write_text(json.dumps({"rows": rows}))
-    assert [file.stem for file in newest()] == ["race_2026-01-02_a", "race_2026-01-03_c"]
-    assert {row["go"]: row["decode_tok_s"] for row in newest_rows()} == {"1": 2, "8": 2, "32": 3, "64": 3}
-    for name in list(loads)[:4]:
+    assert [file.stem[-7:] for file in newest()] == ["01-02_a", "01-03_a", "01-04_c"], "the first date is too long ago"
+    assert {row["go"]: row["decode_tok_s"] for row in newest_rows()} == {"1": 2, "8": 3, "32": 4, "64": 4}
+    for name in list(loads)[:5]:
         (tmp_path / f"race_2026-{name}.json").unlink()
     assert {row["go"] for row in newest_rows()} == {"32", "64"}
 
