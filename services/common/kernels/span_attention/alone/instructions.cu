@@ -1,20 +1,11 @@
 // Single instructions of warps, and of CTAs that share a cluster.
 
-constexpr unsigned ONES = 0x3F803F80;  // two of them
-
 // Sixteen inputs of a warp's rows by eight columns. Rows behind the eighth are zero.
 __device__ __forceinline__ void multiply(float (&sums)[4], unsigned first, unsigned second, unsigned low, unsigned high) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %8, %5, %8}, {%6, %7}, "
                "{%0, %1, %2, %3};"
                : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                : "r"(first), "r"(second), "r"(low), "r"(high), "r"(0));
-}
-
-// An eight by eight of which a lane has a pair in a row becomes one of which it has a pair in a column.
-__device__ __forceinline__ unsigned turned(unsigned pair) {
-  unsigned result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
-  return result;
 }
 
 // Eight numbers, or zeros where none are there. They are read once, so the first cache keeps none.

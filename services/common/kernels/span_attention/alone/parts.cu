@@ -1,19 +1,6 @@
 // A split's part: its running softmax, operation by operation that of `softmax.py`, and what becomes of it. A lane has a row,
 // and of the warp's columns eight neighbours.
 
-struct Queries {
-  unsigned pairs[STEPS][2];
-
-  // Lanes without a row have another's, and nobody reads what becomes of it.
-  __device__ __forceinline__ void read(const unsigned short (&rows)[ROWS][ROW], int lane) {
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const unsigned short* from = rows[lane / 4 % GROUP] + step * 16 + lane % 4 * 2;
-      pairs[step][0] = pair_at(from), pairs[step][1] = pair_at(from + 8);
-    }
-  }
-};
-
 // Leaves the scores of a warp's positions for all warps of the team; those behind the last are hidden.
 __device__ __forceinline__ void score(const Queries& queries, const Keys& keys, float (&scores)[GROUP][SCORES], int first,
                                       int last, int warp, int lane) {

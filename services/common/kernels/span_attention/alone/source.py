@@ -12,11 +12,11 @@ from services.common.kernels.span_attention.hopper.cut import SPLITS
 from services.common.kernels.span_attention.hopper.source import FOLDER as HOPPER
 from services.common.kernels.span_attention.hopper.source import TOKENS
 
+FOLDER = Path(__file__).parent
 _FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "instructions.cu",
-    "heads.cu", "tiles.cu", "parts.cu", "attend.cu",
+    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "splits.cu",
+    "instructions.cu", "heads.cu", "queries.cu", "tiles.cu", "parts.cu", "attend.cu",
 )  # fmt: skip
-_FOLDERS = (Path(__file__).parent, HOPPER, LINEAR)
 _TEAM_THREADS = 128
 
 
@@ -32,7 +32,7 @@ def source_of(shape: Shape, ctas: int = CTAS) -> str:
     """Return what a compiler is given; it includes nothing."""
     size, group, block = shape
     sizes = defined(size=size, group=group, block=block, tokens=TOKENS, splits=SPLITS, ctas=ctas)
-    return "\n".join((sizes, read(_FILES, *_FOLDERS)))
+    return "\n".join((sizes, read(_FILES, FOLDER, HOPPER, LINEAR)))
 
 
 @cache

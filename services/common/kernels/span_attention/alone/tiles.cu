@@ -6,8 +6,7 @@ struct Span {
 
   __device__ __forceinline__ Span(int length, int total, int split) {
     last = min(length, total - 1);
-    const int tiles = max(last, 0) / (TOKENS * SPLITS) + 1, shift = max(29 - __clz(tiles), 0);
-    size = (tiles + (1 << shift) - 1) >> shift << shift;
+    size = tiles_of_split(last);
     begin = split * size, end = min(begin + size, last / TOKENS + 1);
   }
   __device__ __forceinline__ int splits() const { return last / TOKENS / size + 1; }

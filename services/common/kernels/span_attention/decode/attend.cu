@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(WARP)
     const Unit keys = units.await(tile * 2);
     if (ends && own) keys.put(length % TOKENS, four_of(shares.rows[KEY], lane), lane);
     __syncwarp();
-    queries.score(scores, keys, lane);
+    score(scores, queries, keys, lane);
     __syncwarp();
     if (!ends) units.ask(tile * 2 + 3, next);
     if (ends) hide(scores, tile * TOKENS, last, lane);

@@ -1,7 +1,5 @@
 // Single instructions of a warp.
 
-constexpr unsigned ONES = 0x3F803F80;  // two of them
-
 // Sixteen rows of sixteen inputs by eight queries.
 __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&rows)[4], const unsigned (&queries)[2]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -21,11 +19,4 @@ __device__ __forceinline__ void load_turned(unsigned (&pairs)[4], unsigned from)
                : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
                : "r"(from)
                : "memory");
-}
-
-// An eight by eight of which a lane has a pair in a row becomes one of which it has a pair in a column.
-__device__ __forceinline__ unsigned turned(unsigned pair) {
-  unsigned result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
-  return result;
 }

@@ -3,32 +3,19 @@
 // Keys and values are the left operand of products, of which a matrix instruction takes 16 rows; queries are eight at most. So a lane
 // has two queries, and of their scores every eighth position, of their sums every eighth column.
 
-struct Queries {
-  unsigned pairs[STEPS][2];
-
-  // Lanes without a query have another's, and nobody reads what becomes of it.
-  __device__ __forceinline__ void read(const unsigned short (&rows)[ROWS][ROW], int lane) {
+__device__ __forceinline__ void score(float (&scores)[TOKEN_STEPS][4], const Queries& queries, const Unit& keys, int lane) {
 #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const unsigned short* from = rows[lane / 4 % GROUP] + step * 16 + lane % 4 * 2;
-      pairs[step][0] = pair_at(from), pairs[step][1] = pair_at(from + 8);
+  for (int number = 0; number < TOKEN_STEPS * 4; ++number) scores[number / 4][number % 4] = 0.f;
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+#pragma unroll
+    for (int each = 0; each < TOKEN_STEPS; ++each) {
+      unsigned found[4];
+      keys.keys(found, each * 16, step * 2, lane);
+      multiply(scores[each], found, queries.pairs[step]);
     }
   }
-
-  __device__ __forceinline__ void score(float (&scores)[TOKEN_STEPS][4], const Unit& keys, int lane) const {
-#pragma unroll
-    for (int number = 0; number < TOKEN_STEPS * 4; ++number) scores[number / 4][number % 4] = 0.f;
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-#pragma unroll
-      for (int each = 0; each < TOKEN_STEPS; ++each) {
-        unsigned found[4];
-        keys.keys(found, each * 16, step * 2, lane);
-        multiply(scores[each], found, pairs[step]);
-      }
-    }
-  }
-};
+}
 
 // Positions behind the last are hidden.
 __device__ __forceinline__ void hide(float (&scores)[TOKEN_STEPS][4], int first, int last, int lane) {

@@ -7,13 +7,14 @@ from typing import NamedTuple
 from services.common.kernels.cuda import defined, read
 from services.common.kernels.cuda_program import CudaProgram
 from services.common.kernels.linear.cuda import FOLDER as LINEAR
+from services.common.kernels.span_attention.alone.source import FOLDER as ALONE
 from services.common.kernels.span_attention.hopper.cut import SPLITS
 from services.common.kernels.span_attention.hopper.source import FOLDER as HOPPER
 from services.common.kernels.span_attention.hopper.source import TOKENS
 
 _FILES = (
     "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "splits.cu",
-    "instructions.cu", "heads.cu", "units.cu", "made.cu", "parts.cu", "attend.cu",
+    "instructions.cu", "heads.cu", "queries.cu", "units.cu", "made.cu", "parts.cu", "attend.cu",
 )  # fmt: skip
 _THREADS, _ALIGNMENT = 32, 1024
 _UNITS = 3
@@ -35,7 +36,7 @@ def source_of(shape: Shape) -> str:
     """Return what a compiler is given; it includes nothing."""
     numbers = {name: int(number) for name, number in shape._asdict().items()}
     sizes = defined(**numbers, tokens=TOKENS, splits=SPLITS)
-    return "\n".join((sizes, read(_FILES, Path(__file__).parent, HOPPER, LINEAR)))
+    return "\n".join((sizes, read(_FILES, Path(__file__).parent, ALONE, HOPPER, LINEAR)))
 
 
 @cache
