@@ -12,11 +12,20 @@ from services.common.kernels.linear import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Span, plan_span
 from services.common.kernels.span_attention.kernel import attend_span
+from services.common.kernels.span_attention.types import Heads
 from services.common.kernels.store_qkv.kernel import store_qkv
 from tests.kernels.gpu.devices import DEVICE, randn
 
 SIZE, WIDTH, EPS = 128, 2560, 1e-6
-Attend = Callable[..., Tensor]
+Attend = Callable[[Heads, Span], Tensor]
+
+
+def heads_of(
+    mixed: Normed, norm: Tensor | None, rotation: Rotation, kv: Tensor, span: Span, bias: Tensor | None, offset: float
+) -> Heads:
+    """What heads of a product are made of, whose rows were WIDTH wide."""
+    turned, numbers = (rotation.cos_T1D, rotation.sin_T1D), (1.0 / WIDTH, EPS, offset)
+    return Heads(mixed.rows_TD, mixed.squares_T, bias, norm, *turned, span.slots_T, kv, *numbers)
 
 
 class Rows:
@@ -68,7 +77,8 @@ class Rows:
         q_THD = store_qkv(self.mixed, norm, self.rotation, apart, self.span.slots_T, EPS, bias, offset, WIDTH)
         shape = self.span.positions_BW.shape
         expected = attend_span(q_THD.unflatten(0, shape), apart, self.span).flatten(0, 1)
-        found = self.attend(self.mixed, norm, self.rotation, made, self.span, EPS, bias, offset, WIDTH)
+        heads = heads_of(self.mixed, norm, self.rotation, made, self.span, bias, offset)
+        found = self.attend(heads, self.span)
         return [expected, apart], [found, made]
 
     def check(self, norm: Tensor | None, bias: Tensor | None = None, offset: float = 0.0, pad: int = 0) -> None:

@@ -15,10 +15,10 @@ from services.common.kernels.span_attention.alone.kernel import attend_mixed, se
 from services.common.kernels.span_attention.kernel import attend_span
 from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv.kernel import store_qkv
+from tests.gpu.product_rows import EPS, SIZE, WIDTH, heads_of
 from tests.kernels.gpu.devices import DEVICE, INTERPRETED, randn
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
-SIZE, WIDTH, EPS = 128, 2560, 1e-6
 EDGES = [511, 512, 1008, 1022, 1023, 1024, 1087, 2047, 2048, 4095, 5000, 8191, 8192, 16000, 40_000]
 """Lengths next to ends of tiles and of splits."""
 
@@ -54,7 +54,8 @@ class Row:
         apart, alone = self.kv.clone(), self.kv.clone()
         q_THD = store_qkv(self.mixed, norm, self.rotation, apart, self.span.slots_T, EPS, bias, offset, WIDTH)
         expected = attend_span(q_THD[None], apart, self.span).flatten(0, 1)
-        found = attend_mixed(self.mixed, norm, self.rotation, alone, self.span, EPS, bias, offset, WIDTH)
+        heads = heads_of(self.mixed, norm, self.rotation, alone, self.span, bias, offset)
+        found = attend_mixed(heads, self.span)
         return [expected, apart], [found, alone]
 
     def check(self, norm: Tensor | None, bias: Tensor | None, offset: float = 0.0) -> None:

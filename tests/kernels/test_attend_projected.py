@@ -29,9 +29,11 @@ def attended(monkeypatch: pytest.MonkeyPatch, serving: tuple[Any, ...], weight: 
     for name, kernel in (("alone", alone), ("decode", decode), ("made", made)):
         monkeypatch.setattr(kernel, "serves", lambda *_, kernel=kernel: kernel in serving)
         monkeypatch.setattr(kernel, "attend_mixed", lambda *_, name=name: steps.append(name))
-    normed = SimpleNamespace(rows_TD=SimpleNamespace(is_cuda=True), squares_T=None, width=2)
-    nothing = cast(Any, None)
-    projected.attend_projected(cast(Any, normed), cast(Any, weight), nothing, nothing, nothing, nothing, 1e-6)
+    normed: Any = SimpleNamespace(rows_TD=SimpleNamespace(is_cuda=True), squares_T=None, width=2)
+    rotation: Any = SimpleNamespace(cos_T1D=None, sin_T1D=None)
+    span: Any = SimpleNamespace(slots_T=None)
+    nothing: Any = None
+    projected.attend_projected(normed, cast(Any, weight), nothing, rotation, nothing, span, 1e-6)
     return steps
 
 

@@ -9,34 +9,15 @@ import torch
 
 from services.common.kernels.linear import Normed
 from services.common.kernels.rope import Rotation
-from services.common.kernels.span_attention import Mask, Span, plan_span
+from services.common.kernels.span_attention import Mask
 from services.common.kernels.span_attention.decode import kernel
 from services.common.kernels.span_attention.decode.source import source_of
 from services.common.kernels.span_attention.projected import attend_projected
-
-KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
-LINES = (GROUP + 2) * KV_HEADS * SIZE
+from tests.kernels.served_round import GROUP, KV_HEADS, LINES, SIZE, WIDTH, ServedRound
 
 
-class Round:
-    """What `serves` is asked: a round on a CPU whose tensors are said to be a GPU's."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kernel, "tiles_fit", lambda kv_2NSHD, span: span.mask.is_open)
-        monkeypatch.setattr(kernel, "_usable", lambda *_: True)
-        self.normed = Normed(torch.zeros(1, WIDTH, dtype=torch.bfloat16))
-        self.rotation = Rotation(torch.zeros(1, 1, SIZE), torch.zeros(1, 1, SIZE))
-        self.kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, dtype=torch.bfloat16, device="meta")
-
-    def plan(self, batch: int, width: int = 1, mask: Mask | None = None) -> Span:
-        table, lengths = torch.ones(batch, 3, dtype=torch.int32), torch.full((batch,), 20)
-        ranks_B2 = torch.zeros(batch, 2, dtype=torch.int32)
-        return replace(plan_span(table, lengths, width, 16, mask=mask or Mask()), ranks_B2=ranks_B2)
-
-    def serves(self, span: Span, group: int = GROUP, rotation: Rotation | None = None) -> bool:
-        lines = (group + 2) * KV_HEADS * SIZE
-        qkv_FD = torch.empty(lines, WIDTH, dtype=torch.bfloat16, device="meta")
-        return kernel.serves(self.normed, qkv_FD, None, rotation or self.rotation, self.kv_2NSHD, span, None)
+def served(monkeypatch: pytest.MonkeyPatch) -> ServedRound:
+    return ServedRound(monkeypatch, kernel)
 
 
 @pytest.mark.parametrize(("biased", "normed"), [(False, False), (True, False), (False, True)])
@@ -52,7 +33,7 @@ def test_the_source_is_whole(biased: bool, normed: bool) -> None:
 
 
 def test_it_takes_a_row_each_of_many_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     assert own.serves(own.plan(48)) and own.serves(own.plan(64)) and own.serves(own.plan(256))
     assert own.serves(own.plan(64), group=8) and own.serves(own.plan(64), group=1)
     assert not own.serves(own.plan(64), group=9), "a matrix instruction takes eight queries"
@@ -61,7 +42,7 @@ def test_it_takes_a_row_each_of_many_sequences(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     span = own.plan(64)
     assert not own.serves(replace(span, ranks_B2=None))
     assert not own.serves(own.plan(64, mask=Mask(window=8)))
@@ -69,12 +50,12 @@ def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.M
     assert not own.serves(span, rotation=Rotation(*(table.double() for table in own.rotation)))
     own.normed = Normed(own.normed.rows_TD.float())
     assert not own.serves(span)
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     own.kv_2NSHD = own.kv_2NSHD.new_empty(2, 4, 16, KV_HEADS, 256)
     assert not own.serves(span, group=1)
 
 
 def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     qkv_FD = torch.empty(LINES, WIDTH, dtype=torch.bfloat16, device="meta")
     assert attend_projected(own.normed, qkv_FD, None, own.rotation, own.kv_2NSHD, own.plan(64), 1e-6) is None

@@ -7,37 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from services.common.kernels.linear import Normed
 from services.common.kernels.rope import Rotation
-from services.common.kernels.span_attention import Mask, Span, plan_span
+from services.common.kernels.span_attention import Mask
 from services.common.kernels.span_attention.hopper import made
 from services.common.kernels.span_attention.hopper.source import source_of
 from services.common.kernels.span_attention.projected import attend_projected
-
-KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
-LINES = (GROUP + 2) * KV_HEADS * SIZE
+from tests.kernels.served_round import KV_HEADS, LINES, SIZE, WIDTH, ServedRound
 
 
-class Round:
-    """What `serves` is asked: a round on a CPU whose tensors are said to be a GPU's."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(made, "is_library", lambda *_: True)
-        monkeypatch.setattr(made, "tiles_fit", lambda kv_2NSHD, span: span.mask.is_open)
-        monkeypatch.setattr(made, "_usable", lambda *_: True)
-        self.normed = Normed(torch.zeros(1, WIDTH, dtype=torch.bfloat16))
-        self.rotation = Rotation(torch.zeros(1, 1, SIZE), torch.zeros(1, 1, SIZE))
-        self.kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, dtype=torch.bfloat16, device="meta")
-
-    def plan(self, batch: int, width: int, mask: Mask | None = None) -> Span:
-        table, lengths = torch.ones(batch, 3, dtype=torch.int32), torch.full((batch,), 20)
-        ranks_B2 = torch.zeros(batch, 2, dtype=torch.int32)
-        return replace(plan_span(table, lengths, width, 16, mask=mask or Mask()), ranks_B2=ranks_B2)
-
-    def serves(self, span: Span, group: int = GROUP, rotation: Rotation | None = None) -> bool:
-        lines = (group + 2) * KV_HEADS * SIZE
-        qkv_FD = torch.empty(lines, WIDTH, dtype=torch.bfloat16, device="meta")
-        return made.serves(self.normed, qkv_FD, None, rotation or self.rotation, self.kv_2NSHD, span, None)
+def served(monkeypatch: pytest.MonkeyPatch) -> ServedRound:
+    monkeypatch.setattr(made, "is_library", lambda *_: True)
+    return ServedRound(monkeypatch, made)
 
 
 @pytest.mark.parametrize(("biased", "normed"), [(False, False), (True, False), (False, True)])
@@ -53,7 +33,7 @@ def test_the_source_is_whole(biased: bool, normed: bool) -> None:
 
 
 def test_it_takes_many_sequences_of_up_to_eight_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     assert own.serves(own.plan(64, 8)) and own.serves(own.plan(32, 4)) and own.serves(own.plan(128, 6))
     assert own.serves(own.plan(64, 4), group=8)
     assert not own.serves(own.plan(64, 8), group=8), "a warpgroup has half as many rows"
@@ -63,7 +43,7 @@ def test_it_takes_many_sequences_of_up_to_eight_rows(monkeypatch: pytest.MonkeyP
 
 
 def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     span = own.plan(64, 8)
     assert not own.serves(replace(span, ranks_B2=None))
     assert not own.serves(own.plan(64, 8, Mask(window=8)))
@@ -75,12 +55,12 @@ def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.M
 
 def test_it_stands_behind_no_product_that_lets_it_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads tables and older tiles at once."""
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     monkeypatch.setattr(made, "is_library", lambda *_: False)
     assert not own.serves(own.plan(64, 8))
 
 
 def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Round(monkeypatch)
+    own = served(monkeypatch)
     qkv_FD = torch.empty(LINES, WIDTH, dtype=torch.bfloat16, device="meta")
     assert attend_projected(own.normed, qkv_FD, None, own.rotation, own.kv_2NSHD, own.plan(64, 8), 1e-6) is None

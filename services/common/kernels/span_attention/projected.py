@@ -10,6 +10,7 @@ from services.common.kernels.linear import Normed, linear
 from services.common.kernels.linear.int8_weight import Int8Weight, Weight
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.span import Span
+from services.common.kernels.span_attention.types import Heads
 
 
 def attend_projected(
@@ -37,6 +38,9 @@ def attend_projected(
     kernels = (alone.serves, alone.attend_mixed), (decode.serves, decode.attend_mixed), (made.serves, made.attend_mixed)
     for serves, attend in kernels:
         if serves(normed, qkv_FD, norm_HD, rotation, kv_2NSHD, span, bias_F):
-            mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
-            return attend(mixed, norm_HD, rotation, kv_2NSHD, span, eps, bias_F, offset, normed.width)
+            heads = Heads(
+                linear(normed.rows_TD, qkv_FD), normed.squares_T, bias_F, norm_HD, rotation.cos_T1D, rotation.sin_T1D,
+                span.slots_T, kv_2NSHD, 1.0 / max(normed.width, 1), eps, offset,
+            )  # fmt: skip
+            return attend(heads, span)
     return None

@@ -12,32 +12,17 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.alone.cut import CTAS, takes_row
 from services.common.kernels.span_attention.alone.source import Shape, program_of
 from services.common.kernels.span_attention.span import Span
-from services.common.kernels.span_attention.types import readable
+from services.common.kernels.span_attention.types import Heads, readable
 
 _LEAST_BLOCK = 8
-_LOG2_E = 1.4426950408889634
 
 
-def attend_mixed(
-    mixed: Normed,
-    norm_HD: Tensor | None,
-    rotation: Rotation,
-    kv_2NSHD: Tensor,
-    span: Span,
-    eps: float,
-    bias_F: Tensor | None = None,
-    offset: float = 0.0,
-    width: int = 0,
-) -> Tensor:
-    """Do it behind the product `mixed` of a row that was `width` wide."""
-    (kv_heads, size), mixed_TF = kv_2NSHD.shape[3:], mixed.rows_TD
-    queries = mixed_TF.shape[1] // size - 2 * kv_heads
-    out_TF = mixed_TF.new_empty((1, queries * size))
-    program_of(_shape(mixed_TF.shape[1], kv_2NSHD)).launch(
-        (kv_heads * CTAS, 1), mixed_TF, mixed.squares_T, bias_F, norm_HD, rotation.cos_T1D, rotation.sin_T1D,
-        span.slots_T, kv_2NSHD, span.block_table_BN, span.lengths_B, span.reach_B, out_TF,
-        kv_2NSHD.shape[1] * kv_2NSHD.shape[2], span.block_table_BN.shape[1], kv_heads, 1.0 / max(width, 1), eps, offset,
-        size**-0.5 * _LOG2_E,
+def attend_mixed(heads: Heads, span: Span) -> Tensor:
+    """Do it behind the product of a row; return the mixed row [1, Hq * D]."""
+    kv_heads, out_TF = heads.kv_2NSHD.shape[3], heads.room()
+    program_of(_shape(heads.mixed_TF.shape[1], heads.kv_2NSHD)).launch(
+        (kv_heads * CTAS, 1), *heads.tensors, span.block_table_BN, span.lengths_B, span.reach_B, out_TF, heads.places,
+        span.block_table_BN.shape[1], kv_heads, *heads.numbers, heads.scale,
     )  # fmt: skip
     return out_TF
 

@@ -16,37 +16,22 @@ from services.common.kernels.span_attention.decode.source import Shape, program_
 from services.common.kernels.span_attention.hopper import tiles_fit
 from services.common.kernels.span_attention.hopper.source import TOKENS
 from services.common.kernels.span_attention.span import Span
-from services.common.kernels.span_attention.types import readable
+from services.common.kernels.span_attention.types import Heads, readable
 
 _SIZE, _MOST_GROUP = 128, 8
 _LEAST_PAIRS = 2 * PROCESSORS + 1
 """Of sequences and K/V heads. With two a multiprocessor too little is under way for long contexts."""
-_LOG2_E = 1.4426950408889634
 
 
-def attend_mixed(
-    mixed: Normed,
-    norm_HD: Tensor | None,
-    rotation: Rotation,
-    kv_2NSHD: Tensor,
-    span: Span,
-    eps: float,
-    bias_F: Tensor | None = None,
-    offset: float = 0.0,
-    width: int = 0,
-) -> Tensor:
-    """Do it behind the product `mixed` of rows that were `width` wide; return the mixed rows [T, Hq * D]."""
-    (kv_heads, size), mixed_TF = kv_2NSHD.shape[3:], mixed.rows_TD
-    assert mixed_TF.is_contiguous(), "rows must be contiguous"
+def attend_mixed(heads: Heads, span: Span) -> Tensor:
+    """Do it behind the product of a row of each sequence; return the mixed rows [B, Hq * D]."""
     assert span.ranks_B2 is not None, "sequences must be ranked"
-    rows, lines = mixed_TF.shape
-    out_TF = mixed_TF.new_empty((rows, lines - 2 * kv_heads * size))
+    kv_2NSHD, table_BN, out_TF = heads.kv_2NSHD, span.block_table_BN, heads.room()
+    kv_heads, size = kv_2NSHD.shape[3:]
     boxes = TensorMap(kv_2NSHD.view(-1, kv_heads * size), min(span.block_size, TOKENS))
-    program_of(_shape(lines, kv_2NSHD, bias_F, norm_HD)).launch(
-        (kv_heads, rows), boxes, mixed_TF, mixed.squares_T, bias_F, norm_HD, rotation.cos_T1D, rotation.sin_T1D,
-        span.slots_T, kv_2NSHD, span.block_table_BN, span.ranks_B2, out_TF, kv_2NSHD.shape[1] * kv_2NSHD.shape[2],
-        span.block_table_BN.stride(0), span.block_table_BN.shape[1], 1.0 / max(width, 1), eps, offset,
-        size**-0.5 * _LOG2_E,
+    program_of(_shape(heads.mixed_TF.shape[1], kv_2NSHD, heads.bias_F, heads.norm_HD)).launch(
+        (kv_heads, len(out_TF)), boxes, *heads.tensors, table_BN, span.ranks_B2, out_TF, heads.places,
+        table_BN.stride(0), table_BN.shape[1], *heads.numbers, heads.scale,
     )  # fmt: skip
     return out_TF
 

@@ -9,6 +9,7 @@ from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut
 from services.common.kernels.span_attention.hopper.source import TOKENS, Shape, program_of
 from services.common.kernels.span_attention.span import Span
+from services.common.kernels.span_attention.types import Heads
 
 Own = tuple[Tensor, Tensor]
 """Keys and values [B, W, Hkv, D] of a drafter's block, all of which its rows see."""
@@ -22,25 +23,12 @@ class Parts(NamedTuple):
     each: int = 1
 
 
-class Heads(NamedTuple):
-    """What heads are made of: a product [T, F], and what `store_qkv` takes; keys and values go to `slots_T` of `kv`."""
-
-    mixed_TF: Tensor | None = None
-    squares_T: Tensor | None = None
-    bias_F: Tensor | None = None
-    norm_HD: Tensor | None = None
-    cos_T1D: Tensor | None = None
-    sin_T1D: Tensor | None = None
-    slots_T: Tensor | None = None
-    kv_2NSHD: Tensor | None = None
-    inverse_width: float = 1.0
-    eps: float = 0.0
-    offset: float = 0.0
+_NO_HEADS = *(None,) * 8, 1.0, 0.0, 0.0
 
 
 def launch_tiles(
     shape: Shape, cut: TileCut, span: Span, kv_2NSHD: Tensor, out_BWF: Tensor, scale: float,
-    q_BWHD: Tensor | None = None, parts: Parts = Parts(), own: Own | None = None, heads: Heads = Heads(),
+    q_BWHD: Tensor | None = None, parts: Parts = Parts(), own: Own | None = None, heads: Heads | None = None,
 ) -> None:  # fmt: skip
     """Enqueue it."""
     (batch, width), (kv_heads, size) = span.positions_BW.shape, kv_2NSHD.shape[3:]
@@ -53,5 +41,5 @@ def launch_tiles(
         grid, TensorMap(lines, min(span.block_size, TOKENS)), q_BWHD,
         span.block_table_BN, span.lengths_B, span.reach_B, span.ranks_B2, parts.partial, parts.sums, out_BWF,
         len(lines) // 2, span.block_table_BN.stride(0), span.block_table_BN.shape[1], batch, width, cut.programs,
-        parts.each, scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]), *heads,
+        parts.each, scale, keys, values, *((0, 0, 0) if keys is None else keys.stride()[:3]), *(heads or _NO_HEADS),
     )  # fmt: skip

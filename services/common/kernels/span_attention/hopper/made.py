@@ -15,38 +15,19 @@ from services.common.kernels.linear.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.hopper import tiles_fit
 from services.common.kernels.span_attention.hopper.cut import ROWS, TileCut, cut_tiles
-from services.common.kernels.span_attention.hopper.launching import Heads, launch_tiles
+from services.common.kernels.span_attention.hopper.launching import launch_tiles
 from services.common.kernels.span_attention.hopper.source import Shape, program_of
 from services.common.kernels.span_attention.span import Span
-from services.common.kernels.span_attention.types import readable
+from services.common.kernels.span_attention.types import Heads, readable
 
 _CUT = TileCut(1, 1, 2)
 _SIZE, _MOST_ROWS, _MOST_WIDTH = 128, ROWS // 2, 8
-_LOG2_E = 1.4426950408889634
 
 
-def attend_mixed(
-    mixed: Normed,
-    norm_HD: Tensor | None,
-    rotation: Rotation,
-    kv_2NSHD: Tensor,
-    span: Span,
-    eps: float,
-    bias_F: Tensor | None = None,
-    offset: float = 0.0,
-    width: int = 0,
-) -> Tensor:
-    """Do it behind the product `mixed` of rows that were `width` wide; return the mixed rows [T, Hq * D]."""
-    (kv_heads, size), mixed_TF = kv_2NSHD.shape[3:], mixed.rows_TD
-    assert mixed_TF.is_contiguous(), "rows must be contiguous"
-    rows, lines = mixed_TF.shape
-    out_TF = mixed_TF.new_empty((rows, lines - 2 * kv_heads * size))
-    heads = Heads(
-        mixed_TF, mixed.squares_T, bias_F, norm_HD, rotation.cos_T1D, rotation.sin_T1D, span.slots_T, kv_2NSHD,
-        1.0 / max(width, 1), eps, offset,
-    )  # fmt: skip
-    shape, scale = _shape(lines, kv_2NSHD, norm_HD, bias_F), size**-0.5 * _LOG2_E
-    launch_tiles(shape, _CUT, span, kv_2NSHD, out_TF, scale, heads=heads)
+def attend_mixed(heads: Heads, span: Span) -> Tensor:
+    """Do it behind the product of all rows; return the mixed rows [T, Hq * D]."""
+    out_TF, shape = heads.room(), _shape(heads.mixed_TF.shape[1], heads.kv_2NSHD, heads.norm_HD, heads.bias_F)
+    launch_tiles(shape, _CUT, span, heads.kv_2NSHD, out_TF, heads.scale, heads=heads)
     return out_TF
 
 
