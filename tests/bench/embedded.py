@@ -26,9 +26,13 @@ TEMPERATURES = (0.0, 0.8)
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Tokens per round over all prompts, and the share of distinct 4-grams in what was written."""
+    """Tokens per round over all prompts, and the share of distinct 4-grams in what was written.
+
+    `drafter_weights` is what a DFlash drafter's products read.
+    """
 
     proposer: str
+    drafter_weights: str
     temperature: float
     prompts: int
     tokens: int
@@ -54,31 +58,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--tokens", type=int, default=256)
-    parser.add_argument("--speed-prompts", type=int, default=8)
+    parser.add_argument("--speed-prompts", type=int, default=8, help="0: acceptance alone")
+    parser.add_argument(
+        "--drafter-weights", nargs="+", choices=["dtype", "int8"], default=["dtype"], help="of dflash, each in turn"
+    )
     parser.add_argument("--hybrid", action="store_true", help="measure the pair whose target is a hybrid")
     parser.add_argument("--save", default="")
     chosen = parser.parse_args()
     pair, prompts = pair_settings(chosen.hybrid), read_prompts("", chosen.prompts)
     rows: list[Acceptance] = []
-    for proposer in ("dflash", "ngram"):
-        rows += acceptance(replace(pair, proposer=proposer), prompts, chosen.tokens)
-    speeds = speed(pair, prompts[: chosen.speed_prompts], 128)
+    for proposer, weights in [*(("dflash", weights) for weights in chosen.drafter_weights), ("ngram", "dtype")]:
+        rows += acceptance(replace(pair, proposer=proposer), weights, prompts, chosen.tokens)
+    speeds = speed(pair, prompts[: chosen.speed_prompts], 128) if chosen.speed_prompts else []
     report(rows, speeds, chosen.save)
     return 0
 
 
-def acceptance(pair: StackSettings, prompts: Sequence[str], tokens: int) -> list[Acceptance]:
-    """Tau at the widest width, greedy and sampled."""
-    settings, proposer = replace(pair, cluster_flags=["--adaptive", "false"]), pair.proposer
+def acceptance(pair: StackSettings, weights: str, prompts: Sequence[str], tokens: int) -> list[Acceptance]:
+    """Tau at the widest width, greedy and sampled, with a drafter of such weights."""
+    flags, proposer = ["--adaptive", "false", "--drafter-weights", weights], pair.proposer
+    settings = replace(pair, cluster_flags=flags)
     rows = []
     with Stack(settings, progress=note) as stack, Client(stack.gateway_address) as client:
         for temperature in TEMPERATURES:
-            note(f"{proposer}: {len(prompts)} prompts at temperature {temperature}")
+            note(f"{proposer}, {weights}: {len(prompts)} prompts at temperature {temperature}")
             results = [client.generate(p, options(tokens, temperature, i)) for i, p in enumerate(prompts)]
             rounds, accepted = sum(r.rounds for r in results), sum(r.accepted for r in results)
             rows.append(
                 Acceptance(
                     proposer=proposer,
+                    drafter_weights=weights,
                     temperature=temperature,
                     prompts=len(prompts),
                     tokens=sum(len(r.tokens) for r in results),
@@ -173,7 +182,10 @@ def summarise(what: str, temperature: float, pairs: Sequence[tuple[float, float]
 def report(rows: Sequence[Acceptance], speeds: Sequence[Speed], save: str) -> None:
     """Prints the table and the JSON line."""
     for row in rows:
-        print(f"{row.proposer:<8} T={row.temperature}  tau {row.tau:.2f}  distinct 4-grams {row.distinct_4grams:.2f}")
+        print(
+            f"{row.proposer:<8} {row.drafter_weights:<5} T={row.temperature}  tau {row.tau:.3f}  "
+            f"distinct 4-grams {row.distinct_4grams:.2f}"
+        )
     for s in speeds:
         print(
             f"{s.what:<22} T={s.temperature}  {s.median:.2f} ({s.least:.2f}-{s.most:.2f})   "

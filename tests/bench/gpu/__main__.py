@@ -83,6 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--widths", type=int, nargs="*", default=[1, 4, 6, 8, 12, 16])
     parser.add_argument("--handoffs", nargs="*", choices=("mps", "timeslice", "host"), default=["mps"])
     parser.add_argument("--short-blocks", action="store_true", help="a draft's block is as wide as the round")
+    parser.add_argument("--drafter-weights", choices=["dtype", "int8"], default="dtype", help="of its products")
     parser.add_argument("--slots", type=int, default=0, help="0: the highest concurrency")
     parser.add_argument("--tokens", type=int, default=128, help="output of a stream")
     parser.add_argument("--alternations", type=int)
@@ -171,7 +172,7 @@ def _served(chosen: argparse.Namespace, stages: Sequence[str], results: Results)
             continue
         with Mps(handoff == "mps" and chosen.device == "cuda") as environment:
             how = "host" if handoff == "host" else "auto"
-            options = PairOptions(how, environment, chosen.short_blocks)
+            options = PairOptions(how, environment, chosen.short_blocks, chosen.drafter_weights)
             settings = _served_settings(chosen, left)
             with (
                 tempfile.TemporaryDirectory(prefix="pl") as folder,
@@ -208,6 +209,7 @@ def _described(pair: ServedPair, rows: list[Row]) -> list[Row]:
     facts = {
         "gpu_sharing": description.gpu_sharing,
         "handoff_mode": description.handoff_mode,
+        "drafter_weights": pair.options.drafter_weights,
         "draft_block": "as wide as the round" if pair.options.short_blocks else pair.settings.shape.block_size,
         "captures": graphs.captures,
         "capture_s": round(graphs.capture_seconds, 1),
