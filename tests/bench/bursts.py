@@ -29,6 +29,8 @@ SHORT_S = 0.04
 LOOP_S, LEAD_S = 20.0, 3.0
 SENT_S = 0.0003
 """From one request of a burst to the next."""
+LAUNCH_S = 0.003
+"""A host launches a round of prompts for so long; the next one is planned behind it."""
 BEFORE = 24
 """Requests of one token that have ended before; some packs."""
 ACCEPTED = (0.86, 0.78, 0.7, 0.6, 0.5, 0.4, 0.3)
@@ -86,12 +88,16 @@ class Simulation:
                 self._epochs |= {admission.slot: admission.epoch for admission in plan.admissions}
                 busy_until = max(busy_until, now) + took_ms(plan) / 1e3
                 in_flight.append((plan, busy_until, dict(self._epochs)))
+                now += LAUNCH_S if plan.chunks else 0.0
+                while coming and coming[0][0] <= now:
+                    self._add(*coming.popleft())
             if coming and (not in_flight or coming[0][0] < in_flight[0][1]):
                 now = coming[0][0]
                 continue
             if not in_flight:
                 return
-            plan, now, epochs = in_flight.popleft()
+            plan, ended, epochs = in_flight.popleft()
+            now = max(now, ended)
             for news in self._scheduler.commit(plan, self._outcomes(plan, epochs), now).progress:
                 self.arrivals.setdefault(int(news.request.spec.request_id), []).append((now, len(news.tokens)))
                 if self.loop and news.end is not None and now > 0.0:

@@ -46,6 +46,13 @@ SCHEDULING = (
         "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
     ),
     Mutant(
+        "a-pause-forgets-prompts-that-wait-for-a-slot",
+        "services.target.scheduling.scheduler",
+        "self._roster.prefill_left + waiting",
+        "self._roster.prefill_left",
+        "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
+    ),
+    Mutant(
         "rows-that-were-left-out-are-left-out-again",
         "services.target.scheduling.turns",
         "joined[slot][0] not in self._left_out, ",

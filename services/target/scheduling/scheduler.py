@@ -194,7 +194,9 @@ class Scheduler:
         return rows if fitting == len(rows) else self._turns.take(rows, fitting)
 
     def _pauses(self, now: float) -> bool:
-        return self._pause.pauses(now, self._roster.prefill_left, self._in_flight)
+        """Counts what waits for a slot too: this round may admit it, and the next one computes it."""
+        waiting = self._queue.tokens if self._roster.free else 0
+        return self._pause.pauses(now, self._roster.prefill_left + waiting, self._in_flight)
 
     def _bucket(self, rows: int) -> int:
         return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
