@@ -4,6 +4,7 @@ Speeds count expected tokens: each round of the steady part counts what its widt
 Widths and times are real; only the random part of acceptance, which the benchmark draws, is replaced by its mean. All
 prompts are prefix hits, so that all streams of a run start in one round. `whole` speeds count the tokens that came,
 from the last first token to the end of the last stream: with few tokens a stream the ends take a good part of a load.
+Each alternation draws anew, all modes of it alike: else luck with one width would be the same in every run.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ async def _at(
     running, done, dropped = list(series), 0, []
     while done < budget.alternations and (done < 2 or time.monotonic() < end):
         for name in (*running[done % len(running) :], *running[: done % len(running)]):
-            await _measure(pair, client, profile, concurrency, budget.tokens, series[name])
+            load = _load(pair, concurrency, budget.tokens, series[name].draft, done)
+            await _measure(pair, client, profile, load, series[name])
         done += 1
         if done == 2:
             dropped = _far_behind(series)
@@ -89,17 +91,14 @@ async def _at(
     return _rows(profile, concurrency, context, series, dropped)
 
 
-async def _measure(
-    pair: ServedPair, client: TimedClient, profile: str, concurrency: int, tokens: int, series: Series
-) -> None:
-    load = _load(pair, concurrency, tokens, series.draft)
+async def _measure(pair: ServedPair, client: TimedClient, profile: str, load: Load, series: Series) -> None:
     done = await run(client, load, pair.settings.shape.vocab)
     seen = done.steady()
     seconds = seen[-1].at - seen[0].at
     width_of = {record.number: record.width for record in records_of(pair.describe(), seen[1:])}
     assert len(width_of) == len(seen) - 1, "the recorder holds every round of the steady part"
     rates = PROFILES[profile]
-    expected = sum(expected_tokens(rates, width) for width in width_of.values()) * concurrency
+    expected = sum(expected_tokens(rates, width) for width in width_of.values()) * load.concurrency
     series.speeds.append(expected / seconds)
     series.raw.append(sum(sum(arrival.tokens.values()) for arrival in seen[1:]) / seconds)
     behind = [arrival for arrival in done.arrivals if arrival.at > seen[0].at]
@@ -108,8 +107,8 @@ async def _measure(
     series.widths.update(width_of.values())
 
 
-def _load(pair: ServedPair, concurrency: int, tokens: int, draft: int | None) -> Load:
-    return Load(concurrency, usual_prompt(pair.settings.context_limit), tokens, draft, salt="alternating")
+def _load(pair: ServedPair, concurrency: int, tokens: int, draft: int | None, draws: int = 0) -> Load:
+    return Load(concurrency, usual_prompt(pair.settings.context_limit), tokens, draft, "alternating", draws)
 
 
 def _far_behind(series: dict[str, Series]) -> list[str]:

@@ -19,7 +19,7 @@ class Load:
     """`concurrency` prompts of random tokens at once, no refill, greedy.
 
     Drafts of `draft` tokens pin the width, 0 is plain and None leaves it to the target. Runs of one `salt` find each
-    other's prompts in the prefix cache; without one none does.
+    other's prompts in the prefix cache; without one none does. What synthetic acceptance draws differs by `draws`.
     """
 
     concurrency: int
@@ -27,6 +27,7 @@ class Load:
     tokens: int = 128
     draft: int | None = None
     salt: str = ""
+    draws: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def frames_of(load: Load, vocab: int) -> list[pb.Start]:
             random_prompt(1000 * load.concurrency + index, load.prompt, vocab),
             load.tokens,
             # Synthetic acceptance draws by it: requests of one length must not all accept alike.
-            sampling=types.Sampling(temperature=0.0, seed=1000 * load.concurrency + index),
+            sampling=types.Sampling(temperature=0.0, seed=1_000_000 * load.draws + 1000 * load.concurrency + index),
             speculation=speculation_of(load.draft),
             tenant_salt=(load.salt or stamp).encode(),
         )

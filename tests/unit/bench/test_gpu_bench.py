@@ -11,7 +11,7 @@ import torch
 
 from services.target.scheduling.width.width import adaptive_policy
 from tests.bench.gpu.floors import against_products, explain
-from tests.bench.gpu.load import Arrival, Run
+from tests.bench.gpu.load import Arrival, Load, Run, frames_of
 from tests.bench.gpu.medians import interval
 from tests.bench.gpu.pinned import PinnedWidth, Schedule
 from tests.bench.gpu.results import Results
@@ -121,3 +121,9 @@ def test_every_row_tells_how_the_gpu_was_shared(tmp_path: Path, capsys: pytest.C
     results.show()
     assert capsys.readouterr().out.startswith("k=7  gpu_sharing=mps  handoff_mode=flags_mps\n")
     assert json.loads((tmp_path / "gpu_vllm.json").read_text())["rows"][0]["gpu_sharing"] == "mps"
+
+
+def test_runs_that_draw_anew_find_the_same_prompts() -> None:
+    first, again = (frames_of(Load(2, 8, 4, salt="one", draws=draws), vocab=50) for draws in (0, 1))
+    assert [frame.token_ids for frame in first] == [frame.token_ids for frame in again]
+    assert not {frame.sampling.seed for frame in first} & {frame.sampling.seed for frame in again}
