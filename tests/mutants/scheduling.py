@@ -74,6 +74,13 @@ SCHEDULING = (
         "tests/unit/target/scheduling/test_turns.py::test_a_request_that_joins_starts_at_the_lowest_count",
     ),
     Mutant(
+        "many-rows-take-a-wider-width-for-any-gain",
+        "services.target.scheduling.width.width",
+        "rate * (1.0 - step * index)",
+        "rate",
+        "tests/unit/target/scheduling/test_regret.py::test_many_rows_take_a_wider_width_for_a_clear_gain_alone",
+    ),
+    Mutant(
         "a-smaller-round-counts-the-tokens-of-all-rows",
         "services.target.scheduling.width.width",
         "min(1.0, bucket / max(1, self.acceptance.rows))",

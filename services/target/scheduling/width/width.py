@@ -29,7 +29,8 @@ class AdaptiveSettings:
     No other width is tried, visited or probed in the first `settled` rounds of a bucket in a row, unless it was not for
     `unsettled` of its rounds: while a burst begins or ends each bucket lasts for few rounds.
 
-    Rows are left out of a round for a gain of the share `left_out`.
+    Rows are left out of a round for a gain of the share `left_out`. A step to a wider width must gain the share `wider`
+    for each 64 rows: while requests end, wide rounds of many rows waste more.
     """
 
     hysteresis: float = 0.03
@@ -47,6 +48,7 @@ class AdaptiveSettings:
     settled: int = 6
     unsettled: int = 96
     left_out: float = 0.02
+    wider: float = 0.008
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class AdaptiveWidth:
 
     def choose(self, bucket: int, rows: int) -> int:
         """The width with the best rate, or a round of another one."""
-        rates = self.rates(bucket)[: self._useful()]
+        rates = self._preferred(bucket)
         state = self._state(bucket, rates)
         better = self._better(state, rates)
         if state.visit is not None:
@@ -164,6 +166,10 @@ class AdaptiveWidth:
     def plain_micros(self, bucket: int) -> float:
         """Microseconds as measured at warm-up and by plain rounds since."""
         return self.costs.cost(bucket, 1)
+
+    def _preferred(self, bucket: int) -> list[float]:
+        step = self._settings.wider * bucket / 64
+        return [rate * (1.0 - step * index) for index, rate in enumerate(self.rates(bucket)[: self._useful()])]
 
     def _state(self, bucket: int, rates: Sequence[float]) -> _Bucket:
         best = self.widths[max(range(len(rates)), key=rates.__getitem__)]

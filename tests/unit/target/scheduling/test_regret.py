@@ -63,3 +63,16 @@ def test_a_slow_first_round_drives_no_width_away() -> None:
     assert policy.choose(1, 1) == chosen
     policy.landed(1, chosen, 5, 4000.0)
     assert policy.choose(1, 1) != chosen, "what it goes on to cost counts"
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 8), (128, 6)])
+def test_many_rows_take_a_wider_width_for_a_clear_gain_alone(rows: int, width: int) -> None:
+    """Eight brings half a percent more than six. When requests end, 128 rows lose more than that with eight."""
+    expected = {each: sum(0.8**draft for draft in range(each)) for each in (1, 6, 8)}
+    micros = {(bucket, each): expected[each] * 300.0 for bucket in (1, 128) for each in (6, 8)}
+    micros |= {(bucket, 1): 1000.0 for bucket in (1, 128)}
+    micros |= {(bucket, 8): micros[bucket, 8] / 1.005 for bucket in (1, 128)}
+    policy = adaptive_policy((1, 6, 8), (1, 128), micros)
+    for uid in range(rows):
+        policy.join(uid, None, 512)
+    assert policy.choose(rows, rows) == width
