@@ -168,6 +168,7 @@ class AdaptiveWidth:
         return self.costs.cost(bucket, 1)
 
     def _preferred(self, bucket: int) -> list[float]:
+        """Rates by width, up to the widest that some row can use, less what wider ones must gain."""
         step = self._settings.wider * bucket / 64
         return [rate * (1.0 - step * index) for index, rate in enumerate(self.rates(bucket)[: self._useful()])]
 
