@@ -1,12 +1,13 @@
 // Sizes of a warp's work: it has a row of a sequence and K/V head, whose tiles of keys and of values come in turn.
 //
 // The build defines SIZE (numbers of a head), KV_HEADS, GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS
-// (of a tile), SPLITS (that a row sees at most), and whether heads are BIASED and NORMED.
+// (of a tile), SPLITS (that a row sees at most), UNITS (tiles of keys or of values under way), and whether heads are BIASED and
+// NORMED.
 
 constexpr int WARP = 32, STEPS = SIZE / 16, TOKEN_STEPS = TOKENS / 16;  // products of 16 inputs
 constexpr int COLUMN_STEPS = SIZE / 16;
 constexpr int PANEL = 64, PANELS = SIZE / PANEL, LINE_BYTES = 128, PANEL_BYTES = TOKENS * LINE_BYTES;
-constexpr int UNIT_BYTES = PANELS * PANEL_BYTES, UNITS = 3;  // tiles of either kind, of which so many are under way
+constexpr int UNIT_BYTES = PANELS * PANEL_BYTES;  // of a tile of either kind
 constexpr int PIECE = BLOCK < TOKENS ? BLOCK : TOKENS, PIECES = TOKENS / PIECE, BOXES = PANELS * PIECES;
 constexpr int KEY = GROUP, VALUE = GROUP + 1, ROWS = GROUP + 2;  // of the heads that a warp makes: behind the queries
 constexpr int ROW = SIZE + 8;                                    // so that rows lie in other banks

@@ -35,7 +35,7 @@ class Shape(NamedTuple):
 def source_of(shape: Shape) -> str:
     """Return what a compiler is given; it includes nothing."""
     numbers = {name: int(number) for name, number in shape._asdict().items()}
-    sizes = defined(**numbers, tokens=TOKENS, splits=SPLITS)
+    sizes = defined(**numbers, tokens=TOKENS, splits=SPLITS, units=_UNITS)
     return "\n".join((sizes, read(_FILES, Path(__file__).parent, ALONE, HOPPER, LINEAR)))
 
 
