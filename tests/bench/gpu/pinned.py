@@ -1,9 +1,10 @@
 """A target whose benchmark client pins the width of a run and changes the acceptance between runs: one start for all.
 
-`python -m tests.bench.gpu.pinned` is `python -m services.target` but for three things. While a request that decodes has
+`python -m tests.bench.gpu.pinned` is `python -m services.target` but for four things. While a request that decodes has
 a longest draft of its own, every round has the width of the longest of these; the adaptive policy, which would choose
 freely below it, neither chooses nor learns then. The rates of synthetic acceptance are read again, from the file named
-in the environment, whenever a request begins to decode. And rounds may be written down (`timeline.py`).
+in the environment, whenever a request begins to decode. The recorder keeps every round of a long plain stream. And
+rounds may be written down (`timeline.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.bench.gpu import timeline
 from tests.bench.gpu.shapes import rates_of
 
 VARIABLE = "BENCH_SCHEDULE"
+ROUNDS = 2048  # kept by the recorder: a plain stream has a round for each of its tokens
 
 
 class Schedule:
@@ -125,7 +127,8 @@ def main() -> int:
         return PinnedWidth(adaptive_policy(widths, buckets, micros), schedule)
 
     rounds = os.environ.get(timeline.VARIABLE)
-    recorder = partial(timeline.NotedRounds, Path(rounds)) if rounds else FlightRecorder
+    kind = partial(timeline.NotedRounds, Path(rounds)) if rounds else FlightRecorder
+    recorder = partial(kind, capacity=ROUNDS)
     with (
         mock.patch("services.target.build_device.adaptive_policy", pinned),
         mock.patch("services.target.device.verify.SyntheticAcceptance", schedule.make),

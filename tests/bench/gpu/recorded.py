@@ -12,7 +12,7 @@ from tests.bench.gpu.load import Arrival
 
 
 def records_of(description: pb.TargetServiceDescribeResponse, seen: Sequence[Arrival]) -> list[pb.RoundRecord]:
-    """The records of these rounds; it keeps the last 256."""
+    """The records of these rounds, as far as the recorder still has them."""
     numbers = {arrival.number for arrival in seen}
     return [record for record in description.rounds if record.number in numbers]
 

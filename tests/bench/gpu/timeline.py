@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from services.target.engine.recorder import FlightRecorder, RoundEntry
+from services.target.engine.recorder import CAPACITY, FlightRecorder, RoundEntry
 
 VARIABLE = "BENCH_ROUNDS"
 PAUSE_S = 0.2
@@ -27,9 +27,9 @@ Row = dict[str, Any]
 class NotedRounds(FlightRecorder):
     """Writes every round to a file too."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, capacity: int = CAPACITY) -> None:
         """Adds to the file."""
-        super().__init__()
+        super().__init__(capacity)
         self._file = file.open("a", buffering=1)
 
     def add(self, entry: RoundEntry) -> None:
