@@ -63,6 +63,8 @@ class Simulation:
     out: int
     loop: bool
     pause_s: float
+    sent_s: float = SENT_S
+    launch_s: float = LAUNCH_S
     seed: int = 20260101
     arrivals: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     began: dict[int, float] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Simulation:
 
     def run(self) -> None:
         """Plans a round ahead, as the engine does on a GPU."""
-        coming = deque([(-1.0, 1)] * BEFORE + [(SENT_S * number, 0) for number in range(self.requests)])
+        coming = deque([(-1.0, 1)] * BEFORE + [(self.sent_s * number, 0) for number in range(self.requests)])
         in_flight: deque[tuple[Plan, float, dict[int, int]]] = deque()
         now = busy_until = -1.0
         while not self.loop or now < LEAD_S + LOOP_S:
@@ -88,7 +90,7 @@ class Simulation:
                 self._epochs |= {admission.slot: admission.epoch for admission in plan.admissions}
                 busy_until = max(busy_until, now) + took_ms(plan) / 1e3
                 in_flight.append((plan, busy_until, dict(self._epochs)))
-                now += LAUNCH_S if plan.chunks else 0.0
+                now += self.launch_s if plan.chunks else 0.0
                 while coming and coming[0][0] <= now:
                     self._add(*coming.popleft())
             if coming and (not in_flight or coming[0][0] < in_flight[0][1]):

@@ -34,7 +34,7 @@ SCHEDULING = (
     Mutant(
         "rows-wait-for-a-pack-however-long-it-takes",
         "services.target.scheduling.bursts",
-        "waited + self._seconds(left) + self._seconds(left - self._pack_tokens) <",
+        "waited + self._seconds(left) + self._seconds(left - self._pack_tokens + arrived) <",
         "waited <",
         f"{_BURSTS}test_rows_lie_beside_packs_that_take_longer_than_a_pause",
     ),
@@ -51,6 +51,20 @@ SCHEDULING = (
         "self._roster.prefill_left + waiting",
         "self._roster.prefill_left",
         "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
+    ),
+    Mutant(
+        "a-pause-expects-no-more-prompts",
+        "services.target.scheduling.bursts",
+        "left - self._pack_tokens + arrived",
+        "left - self._pack_tokens",
+        "tests/unit/bench/test_bursts.py::test_no_row_waits_for_longer_than_a_pause",
+    ),
+    Mutant(
+        "the-last-pack-tells-how-long-packs-take",
+        "services.target.scheduling.bursts",
+        "deque(maxlen=3)",
+        "deque(maxlen=1)",
+        f"{_BURSTS}test_a_pack_whose_end_was_seen_late_makes_no_other_one_short",
     ),
     Mutant(
         "rows-that-were-left-out-are-left-out-again",

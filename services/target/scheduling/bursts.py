@@ -4,6 +4,8 @@ A round of few rows costs nearly as much as a full one, and rows that start toge
 pause brings each row one token: what drafts would take, prompts wait for.
 """
 
+import statistics
+from collections import deque
 from collections.abc import Iterable
 
 from services.target.core.plan import Plan
@@ -13,15 +15,16 @@ from services.target.scheduling.settings import SchedulerSettings
 class BurstPause:
     """All rows pause in a burst, `(requests in prefill - 1) * burst_rows >= rows`, but for `pause_s` seconds at most.
 
-    A round leaves them out if the one behind it can still bring them a token in time. Each prompt token of rounds to
-    come should take as long as in the last one without rows. A pack that takes longer than a pause has rows always.
-    `served` is when rows last got their tokens.
+    A round leaves them out if the one behind it can still bring them a token in time. As many prompt tokens may come
+    meanwhile as came since the last round was planned. Each should take as long as in the median of the last three
+    rounds without rows: a host that falls behind sees one round too long and the next too short. A pack that takes
+    longer than a pause has rows always. `served` is when rows last got their tokens.
     """
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self._settings = settings
         self._pack_tokens = settings.prompt_tokens(rows=False, burst=True)
-        self._token_s = 0.0
+        self._token_s: deque[float] = deque(maxlen=3)
         self.served = float("-inf")
         self._nobody_waits = 0
 
@@ -29,12 +32,15 @@ class BurstPause:
         """Whether so many prompts are one, where so many rows decode."""
         return (prefilling - 1) * self._settings.burst_rows >= rows
 
-    def pauses(self, now: float, left: int, in_flight: Iterable[Plan]) -> bool:
-        """Whether a round planned now, in a burst with so many prompt tokens left, leaves out its rows."""
+    def pauses(self, now: float, left: int, arrived: int, in_flight: Iterable[Plan]) -> bool:
+        """Whether a round planned now, in a burst with so many prompt tokens left, leaves out its rows.
+
+        Of them `arrived` came since the last round was planned.
+        """
         waited = now - self.served
         for plan in in_flight:
             waited = 0.0 if self._serves(plan) else waited + self._seconds(plan.prefill_tokens)
-        return waited + self._seconds(left) + self._seconds(left - self._pack_tokens) < self._settings.pause_s
+        return waited + self._seconds(left) + self._seconds(left - self._pack_tokens + arrived) < self._settings.pause_s
 
     def alone(self, number: int) -> None:
         """Remember that nobody decoded when a round was planned: its first tokens are the latest that anybody got."""
@@ -48,11 +54,12 @@ class BurstPause:
         if self._serves(plan):
             self.served = now
         if seconds and 2 * plan.prefill_tokens >= self._pack_tokens:
-            self._token_s = seconds / plan.prefill_tokens
+            self._token_s.append(seconds / plan.prefill_tokens)
 
     def _serves(self, plan: Plan) -> bool:
         return bool(plan.rows) or plan.number <= self._nobody_waits
 
     def _seconds(self, tokens: int) -> float:
         """What the next of so many prompt tokens should take, those of one pack at most."""
-        return min(max(0, tokens), self._pack_tokens) * self._token_s
+        token_s = statistics.median(self._token_s) if self._token_s else 0.0
+        return min(max(0, tokens), self._pack_tokens) * token_s

@@ -52,6 +52,7 @@ class Scheduler:
         self._number = 0
         self._busy_since: float | None = None
         self._pause = BurstPause(settings)
+        self._arrived_tokens = 0
         self._turns = Turns()
 
     def add(self, spec: RequestSpec, session: object, now: float) -> Request:
@@ -72,6 +73,7 @@ class Scheduler:
         self._memory.name(request)
         self._requests[uid] = request
         self._queue.push(request)
+        self._arrived_tokens += len(spec.token_ids)
         if spec.deadline is not None:
             heappush(self._deadlines, (spec.deadline, uid))
         return request
@@ -116,7 +118,7 @@ class Scheduler:
         if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
-        self._number += 1
+        self._number, self._arrived_tokens = self._number + 1, 0
         if not live:
             self._pause.alone(self._number)
         behind_prompts = bool(self._in_flight and self._in_flight[-1].chunks)
@@ -195,8 +197,8 @@ class Scheduler:
 
     def _pauses(self, now: float) -> bool:
         """Counts what waits for a slot too: this round may admit it, and the next one computes it."""
-        waiting = self._queue.tokens if self._roster.free else 0
-        return self._pause.pauses(now, self._roster.prefill_left + waiting, self._in_flight)
+        waiting, arrived = (self._queue.tokens, self._arrived_tokens) if self._roster.free else (0, 0)
+        return self._pause.pauses(now, self._roster.prefill_left + waiting, arrived, self._in_flight)
 
     def _bucket(self, rows: int) -> int:
         return self._settings.buckets[bisect_left(self._settings.buckets, rows)]

@@ -88,3 +88,13 @@ def test_a_short_pack_does_not_make_whole_ones_long() -> None:
     assert timed.round(0.001).rows
     timed.add(2, 6)
     assert timed.round(0.001).prompts_alone
+
+
+def test_a_pack_whose_end_was_seen_late_makes_no_other_one_short() -> None:
+    """The host sees the third end 29 ms late, and the fourth on time."""
+    timed = Timed()
+    timed.add(1, 60)
+    assert [timed.round(took_s).prompts_alone for took_s in (0.03, 0.03, 0.059, 0.001)] == [True] * 4
+    assert timed.round(0.001).rows
+    timed.add(2, 16)
+    assert timed.round(0.001).rows
