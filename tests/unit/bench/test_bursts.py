@@ -53,7 +53,7 @@ def test_a_loop_counts_the_tokens_of_its_seconds() -> None:
 def test_no_row_waits_for_longer_than_a_pause(requests: int, sent_s: float, launch_s: float) -> None:
     """Rows have a forward of their own beside a short last pack, which the rule does not know of.
 
-    The last loads are those of slow clients: a pack that nobody knew of is the longest that a row may wait for.
+    The last three loads are of slow clients, whose next requests are not known when a round is planned.
     """
     load = Simulation(requests, 16, False, PAUSE_S, sent_s, launch_s)
     load.run()
