@@ -24,7 +24,8 @@ class BurstPause:
     def __init__(self, settings: SchedulerSettings) -> None:
         self._settings = settings
         self._pack_tokens = settings.prompt_tokens(rows=False, burst=True)
-        self._token_s: deque[float] = deque(maxlen=3)
+        self._latest: deque[float] = deque(maxlen=3)
+        self._token_s = 0.0
         self.served = float("-inf")
         self._nobody_waits = 0
 
@@ -54,12 +55,12 @@ class BurstPause:
         if self._serves(plan):
             self.served = now
         if seconds and 2 * plan.prefill_tokens >= self._pack_tokens:
-            self._token_s.append(seconds / plan.prefill_tokens)
+            self._latest.append(seconds / plan.prefill_tokens)
+            self._token_s = statistics.median(self._latest)
 
     def _serves(self, plan: Plan) -> bool:
         return bool(plan.rows) or plan.number <= self._nobody_waits
 
     def _seconds(self, tokens: int) -> float:
         """What the next of so many prompt tokens should take, those of one pack at most."""
-        token_s = statistics.median(self._token_s) if self._token_s else 0.0
-        return min(max(0, tokens), self._pack_tokens) * token_s
+        return min(max(0, tokens), self._pack_tokens) * self._token_s
