@@ -7,6 +7,7 @@ _SCHEDULER = "tests/unit/target/scheduling/test_scheduler.py::"
 _BURSTS = "tests/unit/target/scheduling/test_bursts.py::"
 _CACHE = "tests/unit/target/cache/test_prefix_cache.py::"
 _ADAPTIVE = "tests/unit/target/scheduling/test_width.py::"
+_COSTS = "tests/unit/target/scheduling/test_costs.py::"
 _VISITS = "tests/unit/target/scheduling/test_visits.py::"
 
 SCHEDULING = (
@@ -181,9 +182,16 @@ SCHEDULING = (
     Mutant(
         "a-visit-teaches-nothing",
         "services.target.scheduling.width.costs",
-        "self._cell[cell] = self._correction(cell) + error *",
-        "self._cell[cell] = self._correction(cell) + 0.0 * error *",
+        "self._moved(cell, error * (",
+        "self._moved(cell, 0.0 * error * (",
         f"{_VISITS}test_a_width_that_lowers_the_clock_is_left",
+    ),
+    Mutant(
+        "contexts-that-grow-cost-wide-rounds-more",
+        "services.target.scheduling.width.costs",
+        "cell + self._level[bucket])",
+        "cell * (1.0 + self._level[bucket] / self._base[bucket, 1]))",
+        f"{_COSTS}test_contexts_that_grow_add_the_same_time_to_all_widths",
     ),
     Mutant(
         "prefill-starves-decoding",

@@ -10,6 +10,8 @@ _AGAIN_RATE = 0.5
 FIRST_ROUNDS = 3
 _LARGEST_STEP = 0.4
 _LARGEST_FIRST = 2.0
+_LEAST = 0.1
+"""Of a cell, whatever its bucket's level: no round costs nothing."""
 
 
 class CostTable:
@@ -17,10 +19,11 @@ class CostTable:
 
     The first served rounds of a cell replace its figure by whole rounds. Until then it looks too cheap: by the draft,
     which widths have in common, so the last one that was served corrects those that were not, of its bucket first.
-    A growing context or a busy machine changes all widths alike. So rounds of one width after another move the level of
-    their bucket alone, and a round whose width is not that of the one before moves its own cell: what a width costs
-    more than another shows side by side. A cell that followed rounds in a row took a sixth of what a load's contexts
-    grew by, and the width in use looked the dearer for it.
+    A context that grows adds the same time to all widths. So rounds of one width after another move the level of
+    their bucket alone, by microseconds, and a round whose width is not that of the one before moves its own cell: what
+    a width costs more than another shows side by side. A cell that followed rounds in a row took a sixth of what a
+    load's contexts grew by, and the width in use looked the dearer for it. A level that multiplied took more from wide
+    rounds than from narrow ones.
     """
 
     def __init__(self, widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> None:
@@ -45,7 +48,8 @@ class CostTable:
 
     def cost(self, bucket: int, width: int) -> float:
         """Microseconds that a round should take."""
-        return self._base[bucket, width] * exp(self._level[bucket] + self._correction((bucket, width)))
+        cell = self._base[bucket, width] * exp(self._correction((bucket, width)))
+        return max(_LEAST * cell, cell + self._level[bucket])
 
     def live_rounds(self, bucket: int, width: int) -> int:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
@@ -63,16 +67,16 @@ class CostTable:
         self._last[bucket] = width
         first = self._first[cell]
         if len(first) < FIRST_ROUNDS:
-            first.append(self._correction(cell) + _within(error, _LARGEST_FIRST))
+            first.append(self._moved(cell, _within(error, _LARGEST_FIRST)))
             self._cell[cell] = median(first)
             if width > 1:
                 self._drafts[bucket] = self._latest = _within(self._cell[cell], _LARGEST_STEP)
             return
         error = _within(error, _LARGEST_STEP)
         if in_a_row:
-            self._level[bucket] += _LEVEL_RATE * error
+            self._level[bucket] += _LEVEL_RATE * (exp(error) - 1.0) * self.cost(bucket, width)
         elif cell not in self._runs:
-            self._cell[cell] += _CELL_RATE * error
+            self._cell[cell] = self._moved(cell, _CELL_RATE * error)
 
     def compared(self, bucket: int, width: int, other: int, dearer: float) -> None:
         """Learns the log of what a round of `width` costs by one of `other`, each among its like.
@@ -81,12 +85,17 @@ class CostTable:
         """
         cell = bucket, width
         error = dearer + log(self.cost(bucket, other) / self.cost(bucket, width))
-        self._cell[cell] = self._correction(cell) + error * (_AGAIN_RATE if cell in self._runs else 1.0)
+        self._cell[cell] = self._moved(cell, error * (_AGAIN_RATE if cell in self._runs else 1.0))
         self._runs.add(cell)
 
     def table(self) -> dict[tuple[int, int], float]:
         """All costs by (bucket, width)."""
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
+
+    def _moved(self, cell: tuple[int, int], error: float) -> float:
+        """The correction with which the cost is larger by `error`, a log."""
+        base = self._base[cell]
+        return log(max(_LEAST * base, self.cost(*cell) * exp(error) - self._level[cell[0]]) / base)
 
     def _correction(self, cell: tuple[int, int]) -> float:
         bucket, width = cell

@@ -27,6 +27,10 @@ VERIFY, PLAIN = 0.82, 0.98
 _RAMP = 24
 """Prompts that are computed while decoding pauses; then a round is due."""
 _JITTER = 0.03
+CONTEXT_MICROS = 0.06
+"""A token more in one row's context, at any width: on an H100 loads of 512 tokens differ so from those of 128."""
+_MEASURED_AT = 64
+"""Tokens that rows have got on average in the loads whose rounds were measured."""
 _CLOCK_FOLLOWS = 0.2
 _BEHIND = 0.93
 """Fixed widths below this share of the best one's steady speed are best in no load."""
@@ -74,17 +78,25 @@ class Served:
     """One policy that serves loads one after another; whether draft j matches depends on the token's place alone."""
 
     def __init__(
-        self, policy: WidthPolicy, micros: Micros, chances: Sequence[float], seed: int, heat: Heat | None = None
+        self,
+        policy: WidthPolicy,
+        micros: Micros,
+        chances: Sequence[float],
+        seed: int,
+        heat: Heat | None = None,
+        context_micros: float = 0.0,
     ) -> None:
+        self._context_micros = context_micros
         self._policy, self._micros, self._chances, self._seed = policy, micros, chances, seed
         self._heat, self._slower = heat or {}, 0.0
         self._noise = random.Random(seed)
-        self._requests = 0
+        self._requests = self._tokens = 0
         self._left: dict[int, int] = {}
         self._draws: dict[int, list[int]] = {}
 
     def load(self, requests: int, tokens: int) -> float:
         """Microseconds of the rounds of a load; the prompts' own time is not among them."""
+        self._tokens = tokens
         first = self._requests
         self._requests += requests
         self._draws = {
@@ -110,7 +122,9 @@ class Served:
         bucket = _bucket(len(rows))
         width = self._policy.choose(bucket, len(rows))
         self._slower += _CLOCK_FOLLOWS * (self._heat.get((bucket, width), 0.0) - self._slower)
-        micros = self._micros[bucket, width] * (1.0 + self._slower) * self._noise.uniform(1.0 - _JITTER, 1.0 + _JITTER)
+        grown = self._context_micros * sum(self._tokens - left - _MEASURED_AT for left in self._left.values())
+        micros = (self._micros[bucket, width] + grown) * (1.0 + self._slower)
+        micros *= self._noise.uniform(1.0 - _JITTER, 1.0 + _JITTER)
         return _Round(rows, bucket, width, micros, with_prompts)
 
     def _land(self, landed: _Round, tokens: int) -> None:
@@ -146,7 +160,8 @@ def regret(
     def spent(width: int | None) -> dict[int, float]:
         total = dict.fromkeys(tokens, 0.0)
         for seed in seeds:
-            served = Served(FixedWidth(width) if width else fresh_policy(widths, micros), micros, chances, seed)
+            policy = FixedWidth(width) if width else fresh_policy(widths, micros)
+            served = Served(policy, micros, chances, seed, context_micros=CONTEXT_MICROS)
             for each in tokens:
                 total[each] += served.load(requests, each)
         return total

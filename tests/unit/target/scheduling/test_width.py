@@ -7,7 +7,6 @@ from statistics import median
 import pytest
 
 from services.target.scheduling.width.acceptance import Acceptance
-from services.target.scheduling.width.costs import CostTable
 from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from services.target.scheduling.width.width import AdaptiveWidth, adaptive_policy
 from tests.unit.target.scheduling.acceptance_profiles import (
@@ -240,35 +239,6 @@ def test_all_state_of_a_request_goes_with_it() -> None:
     for uid in range(20):
         acceptance.leave(uid)
     assert acceptance.expected() == [0.0] * 4
-
-
-def test_costs_are_smoothed_and_rise() -> None:
-    """A noisy measurement never makes more work cheaper."""
-    micros = {(1, 1): 100.0, (1, 4): 90.0, (2, 1): 95.0, (2, 4): 140.0}
-    table = CostTable((1, 4), (1, 2), micros)
-    assert table.cost(1, 1) <= table.cost(1, 4) <= table.cost(2, 4)
-    assert table.cost(1, 1) <= table.cost(2, 1) <= table.cost(2, 4)
-
-
-def test_a_cost_that_was_not_measured_is_refused() -> None:
-    """Every pair of bucket and width needs a measurement."""
-    with pytest.raises(ValueError, match=r"\(2, 4\)"):
-        CostTable((1, 4), (1, 2), {(1, 1): 1.0, (1, 4): 2.0, (2, 1): 1.5})
-
-
-def test_live_rounds_correct_costs_but_an_outlier_does_not() -> None:
-    """The table follows what is served; one round that was held up moves it by less than a quarter."""
-    table = CostTable(WIDTHS, BUCKETS, micros_table())
-    before = table.cost(4, 8)
-    for outlier in (1, 1000, 1, 1000):
-        table.measured(4, 8, before * outlier)
-        assert table.cost(4, 8) < 4 * before
-    assert table.cost(4, 8) < 1.25 * before
-    for _ in range(300):
-        table.measured(4, 8, before * 3)
-    assert table.cost(4, 8) == pytest.approx(3 * before, rel=0.02)
-    # The other widths of the bucket follow for the most part; other buckets stay.
-    assert table.cost(4, 1) > 2 * micros_table()[4, 1] and table.cost(8, 8) == micros_table()[8, 8]
 
 
 def test_the_ramp_and_the_end_of_a_burst_try_no_other_width() -> None:
