@@ -19,11 +19,11 @@ class CostTable:
 
     The first served rounds of a cell replace its figure by whole rounds. Until then it looks too cheap: by the draft,
     which widths have in common, so the last one that was served corrects those that were not, of its bucket first.
-    A context that grows adds the same time to all widths. So rounds of one width after another move the level of
-    their bucket alone, by microseconds, and a round whose width is not that of the one before moves its own cell: what
-    a width costs more than another shows side by side. A cell that followed rounds in a row took a sixth of what a
-    load's contexts grew by, and the width in use looked the dearer for it. A level that multiplied took more from wide
-    rounds than from narrow ones.
+    A context that grows adds about the same time to all widths. So rounds of one width after another move the level
+    of their bucket alone, by microseconds, and a round whose width is not that of the one before moves its own cell:
+    what a width costs more than another shows side by side. A cell that followed rounds in a row took a sixth of what a
+    load's contexts grew by, and the width in use looked the dearer for it. A level that multiplied charged wide
+    rounds more than narrow ones.
     """
 
     def __init__(self, widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> None:

@@ -1,5 +1,7 @@
 """What a round costs: never less for more work, corrected by what is served, and by contexts alike at all widths."""
 
+from math import log
+
 import pytest
 
 from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
@@ -57,7 +59,7 @@ def test_a_width_compared_beside_long_contexts_keeps_what_it_costs_more() -> Non
     table = CostTable((1, 6, 8), (1,), {(1, 1): 500.0, (1, 6): 1000.0, (1, 8): 1200.0})
     served(table, 6, 1000.0, FIRST_ROUNDS)
     served(table, 6, 2000.0, 200)
-    table.compared(1, 8, 6, 0.0953102)
+    table.compared(1, 8, 6, log(1.1))
     assert table.cost(1, 8) == pytest.approx(2200.0, rel=0.01)
     served(table, 6, 1000.0, 200)
     assert table.cost(1, 6) == pytest.approx(1000.0, rel=0.02)
