@@ -95,9 +95,7 @@ class Contest:
 
     def row(self) -> Row:
         """Times in microseconds a product: torch's, the best algorithm's, and what decided."""
-        screened = self._screened(self.subject.candidates())
-        first = sorted(screened, key=screened.__getitem__)[: self.effort.varied]
-        screened |= self._screened(varied for algorithm in first for varied in self.subject.variants(algorithm))
+        screened = self.screened()
         finalists = sorted(screened, key=screened.__getitem__)[: self.effort.finalists]
         self.clock.hot(self._replays[TORCH], self.effort.load)
         hot = self._turns([TORCH, *finalists], lambda replay: self.clock.hot(replay, self.effort.hot))
@@ -116,6 +114,12 @@ class Contest:
         if best is not None:
             found |= {"algorithm": str(best), "options": self.subject.described(best), "enters": gain >= LEAST_GAIN}
         return found
+
+    def screened(self) -> dict[Algorithm, float]:
+        """Return the least of short times of what the library proposes and of variants, microseconds a product."""
+        screened = self._screened(self.subject.candidates())
+        first = sorted(screened, key=screened.__getitem__)[: self.effort.varied]
+        return screened | self._screened(varied for algorithm in first for varied in self.subject.variants(algorithm))
 
     def _screened(self, candidates: Iterable[Candidate]) -> dict[Algorithm, float]:
         """Capture those that are new and exact; return the least of their short times, microseconds a product."""

@@ -51,8 +51,8 @@ _GATE_UP: dict[int, tuple[_Cut, ...]] = {
     256: ((256, 76, 1), (256, 76, 1, 1, 2), (256, 76, 1, 1, 4), (128, 76, 1), (128, 76, 1, 2), (128, 76, 1, 2, 2)),
     384: ((128, 76, 1, 1, 2), (192, 76, 1, 2), (192, 76, 1, 1, 2), (128, 114, 1, 1, 2)),
     512: (
-        (128, 100, 1), (128, 100, 1, 2), (128, 100, 1, 1, 2), (256, 76, 1), (256, 76, 1, 1, 2), (256, 76, 1, 1, 4),
-        (128, 76, 1, 2),
+        (128, 100, 1), (128, 100, 1, 2), (128, 100, 1, 1, 2), (256, 76, 1), (256, 76, 1, 2), (256, 76, 1, 1, 2),
+        (256, 76, 1, 1, 4), (128, 76, 1, 2),
     ),
     768: ((256, 76, 1, 1, 2), (192, 100, 1, 2), (192, 100, 1, 1, 2), (128, 112, 1, 2)),
     1024: ((256, 76, 1, 1, 2), (128, 120, 1, 2), (128, 120, 1, 1, 2), (192, 76, 1, 2)),
@@ -62,12 +62,14 @@ _LISTED = {
     "down": (Kind.ADDED, _ADDED),
 }  # fmt: skip
 ROWS = tuple(_QKV)
-_LATER_ROWS = 1024
-_LATER = tuple(
-    PersistentTiling(128, band, 1, 4, Kind.GATED, share, across=across, wide=True, later=True)
-    for band, share, across in ((120, 2, 1), (120, 1, 2), (128, 2, 1), (128, 1, 2), (112, 2, 1), (120, 1, 1))
-)
-"""Of so many rows gates end beside the next tile."""
+_LATER: dict[int, tuple[_Cut, ...]] = {
+    384: ((128, 112, 1), (128, 120, 1, 1, 2), (128, 128, 1, 1, 2)),
+    512: ((128, 100, 1, 2), (128, 104, 1, 2), (128, 112, 1, 2), (128, 120, 1, 2)),
+    1024: (
+        (128, 120, 1, 2), (128, 120, 1, 1, 2), (128, 128, 1, 2), (128, 128, 1, 1, 2), (128, 112, 1, 2), (128, 120, 1),
+    ),
+}  # fmt: skip
+"""Gates that end beside the next tile."""
 
 
 def wide_tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
@@ -75,8 +77,12 @@ def wide_tilings(name: str, rows: int) -> tuple[PersistentTiling, ...]:
     kind, listed = _LISTED[name]
     most = next((most for most in listed if rows <= most), max(listed))
     plain = _BESIDE.get(most, ()) if kind == Kind.ADDED else ()
-    later = _LATER if kind == Kind.GATED and rows >= _LATER_ROWS else ()
-    return (*(_fitted(kind, *cut) for cut in listed[most]), *(_fitted(Kind.PLAIN, *cut) for cut in plain), *later)
+    later = _LATER.get(most, ()) if kind == Kind.GATED else ()
+    return (
+        *(_fitted(kind, *cut) for cut in listed[most]),
+        *(_fitted(Kind.PLAIN, *cut) for cut in plain),
+        *(_fitted(kind, *cut)._replace(later=True) for cut in later),
+    )
 
 
 def everything() -> tuple[PersistentTiling, ...]:

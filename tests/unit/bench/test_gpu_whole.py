@@ -1,0 +1,79 @@
+"""How cuts of products are ranked by whole verifies: in turn with the tables', and what then serves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Hashable
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.persistent.tiling import PersistentTiling
+from services.common.kernels.linear.persistent.wide import MEASURED, wide_cut
+from tests.bench.gpu.products import whole
+from tests.bench.gpu.products.cases import Case
+from tests.bench.gpu.products.choices import Cut, choices_of, serving
+from tests.bench.gpu.products.wide import wide_tilings
+
+GATES, DOWN = Case("gate_up", 19456, 2560, 512), Case("down", 2560, 9728, 512)
+TILING = PersistentTiling(256, 96, 1, 4, Kind.GATED, wide=True)
+CPU = torch.device("cpu")
+
+
+def test_a_clock_that_slows_down_favours_nobody() -> None:
+    true_us = {"tables": 100.0, "quicker": 98.0, "slower": 103.0, "other": 100.0, "another": 101.0, "last": 99.0}
+    calls: list[Hashable] = []
+
+    def micros(name: Hashable) -> float:
+        calls.append(name)
+        return true_us[str(name)] * (1 + 0.001 * len(calls))
+
+    ratios = whole.ratios_of(list(true_us), "tables", micros, turns=3)
+    assert ratios == pytest.approx({name: us / 100 for name, us in true_us.items()}, abs=0.0025)
+    assert calls.count("quicker") == 3
+
+
+def test_each_product_s_best_is_taken_where_it_gains_enough() -> None:
+    plan: whole.Plan = {whole.TABLES: {}, "a": {GATES: TILING}, "b": {GATES: None}, "c": {DOWN: None}}
+    ratios = {whole.TABLES: [1.001, 0.999], "a": [0.99, 0.98], "b": [0.99, 0.991], "c": [0.998, 0.999]}
+    assert whole.best_of(plan, ratios) == {GATES: TILING}
+
+
+def test_a_choice_serves_its_row_count_alone_and_for_a_while() -> None:
+    before = {key: dict(cuts) for key, cuts in MEASURED.items()}
+    least = wide_cut(19456, 2560, 511, Kind.GATED)
+    with serving({GATES: TILING, DOWN: None}, None, CPU):
+        assert wide_cut(19456, 2560, 512, Kind.GATED) == TILING
+        assert wide_cut(19456, 2560, 511, Kind.GATED) == least
+        assert wide_cut(2560, 9728, 512, Kind.ADDED) is None
+    assert before == MEASURED
+
+
+def test_tables_come_back_after_an_error() -> None:
+    before = {key: dict(cuts) for key, cuts in MEASURED.items()}
+    with pytest.raises(RuntimeError, match="refused"), serving({GATES: TILING}, None, CPU):
+        raise RuntimeError("refused")
+    assert before == MEASURED
+
+
+def test_choices_are_the_library_and_the_listed_tilings_by_names_of_their_own() -> None:
+    found: dict[str, Cut] = choices_of(GATES, None, 6)
+    assert list(found.values()) == [None, *wide_tilings("gate_up", 512)]
+    assert "gate_up: 128 x 104, gated, 2 share lines, later" in found
+
+
+def test_the_command_compares_bits_and_saves_its_ratios(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = "2x4 --products o --captures 1 --turns 1 --replays 1 --shape tiny --device cpu --dtype float32"
+    monkeypatch.setattr(sys, "argv", ["whole", *arguments.split(), "--memory-gb", "0.5", "--save", str(tmp_path)])
+    assert whole.main() == 0
+    (file,) = tmp_path.glob("gpu_cpu_products_*_whole.json")
+    saved = json.loads(file.read_text())
+    (row,) = saved["verifies"]
+    assert (saved["bench"], row["verify"], row["differ"]) == ("products", "2x4", [])
+    assert {whole.TABLES, "o: library"} < set(row["ratios"])
+    assert "2x4: " in capsys.readouterr().out
