@@ -18,8 +18,6 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True),
         288: None,
         320: PersistentTiling(64, 120, 1, 9, Kind.ADDED, wide=True),
-        448: None,
-        512: PersistentTiling(128, 80, 1, 8, Kind.ADDED, share=2, wide=True),
     },
     (2560, 4096, Kind.PLAIN): {
         896: None,
@@ -32,7 +30,7 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         288: None,
         384: PersistentTiling(192, 76, 1, 5, Kind.GATED, share=2, wide=True),
         448: None,
-        512: PersistentTiling(256, 76, 1, 4, Kind.GATED, wide=True),
+        512: PersistentTiling(128, 104, 1, 5, Kind.GATED, share=2, wide=True, later=True),
         640: None,
         768: PersistentTiling(128, 112, 1, 5, Kind.GATED, share=2, wide=True),
         896: None,
@@ -63,7 +61,10 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         1024: PersistentTiling(128, 160, 1, 6, across=2, wide=True),
     },
 }
-"""The quickest found on an H200, by lines, depth and what follows, for up to so many rows; None where others were."""
+"""The quickest found on an H200, of 512 rows on H100s, by lines, depth and what follows, for up to so many rows.
+
+None where others were.
+"""
 
 
 def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
