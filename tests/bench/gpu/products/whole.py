@@ -48,21 +48,33 @@ def main() -> int:
         chunk = 0 if chosen.shape == "qwen3-4b" else 64
         settings = RigSettings(shape, chosen.device, chosen.dtype, sequences, widths, 2048, memory, chunk)
         rig = Rig(settings, Path(folder))
-        rows = [_verify_row(chosen, Trial(rig, each, width, chosen)) for each, width in chosen.verify]
-    document = {"bench": "products", **circumstances(chosen.shape, "tests.bench.gpu.products.whole")}
+        rows: list[Row] = []
+        for each, width in chosen.verify:
+            rows.append(_verify_row(chosen, Trial(rig, each, width, chosen)))
+            document = _document(chosen, rows, round(time.monotonic() - start))
+            _tell(rows[-1])
+    print(json.dumps(document))
+    return int(any(row["differ"] for row in rows))
+
+
+def _document(chosen: argparse.Namespace, rows: Sequence[Row], seconds: int) -> Row:
+    """What was measured so far, which is kept: a machine may be taken away. Its `rows` are those of the table."""
     library = loaded_library()
-    document |= {"cublaslt": library.version if library else 0, "seconds": round(time.monotonic() - start)}
-    entered = [one for row in rows for one in row.pop("entered")]
-    document |= {"rows": entered, "verifies": rows}
+    document = {
+        "bench": "products", **circumstances(chosen.shape, "tests.bench.gpu.products.whole"),
+        "cublaslt": library.version if library else 0, "seconds": seconds,
+        "rows": [entered for row in rows for entered in row["entered"]], "verifies": list(rows),
+    }  # fmt: skip
     if chosen.save:
         name = f"gpu_{short_name(document['device'])}_products_{time.strftime('%Y-%m-%d')}_whole.json"
         (chosen.save / name).write_text(json.dumps(document, indent=1) + "\n")
-    print(json.dumps(document))
-    for row in rows:
-        print(f"{row['verify']}: {row['us']} us")
-        for ratio, each, name in sorted((statistics.mean(each), each, name) for name, each in row["ratios"].items()):
-            print(f"{ratio:.4f}  {each}  {name}")
-    return int(any(row["differ"] for row in rows))
+    return document
+
+
+def _tell(row: Row) -> None:
+    print(f"{row['verify']}: {row['us']} us")
+    for ratio, each, name in sorted((statistics.mean(each), each, name) for name, each in row["ratios"].items()):
+        print(f"{ratio:.4f}  {each}  {name}", flush=True)
 
 
 @dataclass
