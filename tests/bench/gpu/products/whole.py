@@ -159,6 +159,7 @@ def _verify_row(chosen: argparse.Namespace, trial: Trial) -> Row:
     if best:
         more, both, us = _timed(trial, {TABLES: {}, TOGETHER: best}, library)
         differ, ratios = differ + more, {**ratios, TOGETHER: both[TOGETHER], f"{TABLES}, beside": both[TABLES]}
+        best = best_of({TOGETHER: best}, both)
     entered = [
         {"name": case.name, "outputs": case.outputs, "depth": case.depth, "rows": rows, "algorithm": str(cut),
          "enters": True} for case, cut in best.items() if isinstance(cut, Algorithm)
