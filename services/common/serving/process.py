@@ -14,6 +14,8 @@ from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+# Where the number of threads stands in /proc/PID/stat, behind the session.
+_THREADS = 13
 # How long a thread without work may take to end.
 _IDLE_S = 0.2
 # How long the kernel may take to end what was killed.
@@ -93,14 +95,17 @@ def _descendants() -> list[int]:
 
 
 def _living() -> dict[int, tuple[int, int]]:
-    """Parent and session of every process that has not ended."""
+    """Parent and session of every process that has not ended.
+
+    One whose first thread alone has ended is called a zombie too, but keeps its children until its last thread ends.
+    """
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            state, parent, _, session, *more = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if state not in "ZX":
+        if state not in "ZX" or int(more[_THREADS]) > 1:
             found[int(entry.name)] = (int(parent), int(session))
     return found
 

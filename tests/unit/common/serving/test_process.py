@@ -87,6 +87,45 @@ def test_a_process_ends_its_descendants_and_lives_on() -> None:
     process.communicate()
 
 
+HEADLESS = """
+import ctypes, subprocess, threading
+def work():
+    child = subprocess.Popen(["sleep", "120"])
+    print(child.pid, flush=True)
+    child.wait()
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall(60, 0)  # exit of this thread alone
+"""
+ENDING = """
+import subprocess, sys, time
+from pathlib import Path
+from services.common.serving.process import end_descendants
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True)
+below = child.stdout.readline().strip()
+while (stat := Path(f"/proc/{child.pid}/stat").read_text()).rpartition(")")[2].split()[0] != "Z":
+    time.sleep(0.01)
+print(below, flush=True)
+sys.stdin.readline()
+end_descendants()
+print("left", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_hides_no_child() -> None:
+    command = [sys.executable, "-c", ENDING, HEADLESS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdin is not None and process.stdout is not None
+        below = Watched(int(process.stdout.readline()))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "left\n"
+        assert below.wait(0.0), "none lives when it returns"
+        below.close()
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
 def test_a_process_is_seen_to_end() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     watched = Watched(child.pid)
