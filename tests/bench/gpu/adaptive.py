@@ -4,7 +4,8 @@ Speeds count expected tokens: each round of the steady part counts what its widt
 Widths and times are real; only the random part of acceptance, which the benchmark draws, is replaced by its mean. All
 prompts are prefix hits, so that all streams of a run start in one round. `whole` speeds count the tokens that came,
 from the last first token to the end of the last stream: with few tokens a stream the ends take a good part of a load.
-Each alternation draws anew, all modes of it alike: else luck with one width would be the same in every run.
+Each alternation draws anew, all modes of it alike: else luck with one width would be the same in every run. Medians of
+few such loads tell of luck. So speeds of all loads together are told too, and those of each.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ class Series:
     def median(self) -> float:
         """Median speed."""
         return statistics.median(self.speeds)
+
+    @property
+    def whole_together(self) -> float:
+        """Tokens of all loads by their time: each has as many."""
+        return statistics.harmonic_mean(self.whole)
 
 
 async def adaptive_rows(pair: ServedPair, profile: str, concurrencies: Sequence[int], budget: Budget) -> list[Row]:
@@ -129,6 +135,8 @@ def _rows(profile: str, concurrency: int, context: int, series: dict[str, Series
             "decode_tok_s": round(one.median, 1),
             "counted_tok_s": round(statistics.median(one.raw), 1),
             "whole_tok_s": round(statistics.median(one.whole), 1),
+            "whole_together_tok_s": round(one.whole_together, 1),
+            "whole_all": [round(speed, 1) for speed in one.whole],
             "round_us": round(statistics.median(one.micros), 1),
             "alternations": len(one.speeds),
             "rounds": sum(one.widths.values()),
@@ -143,12 +151,16 @@ def _rows(profile: str, concurrency: int, context: int, series: dict[str, Series
     against_plain = [one / other for one, other in zip(adaptive, plain, strict=True)]
     whole = {name: statistics.median(one.whole) for name, one in series.items()}
     best_whole = max((name for name in whole if name != ADAPTIVE), key=whole.__getitem__)
+    together = {name: series[name].whole_together for name in (*fixed, PLAIN)}
+    best_together = max(together, key=together.__getitem__)
     rows[-1] |= {
         "best": best if reference is series[best] else PLAIN,
         "against_best": interval(against_best),
         "against_plain": interval(against_plain),
         "best_whole": best_whole,
         "regret_whole": round(1.0 - whole[ADAPTIVE] / whole[best_whole], 4),
+        "best_together": best_together,
+        "regret_together": round(1.0 - series[ADAPTIVE].whole_together / together[best_together], 4),
         "best_fixed_against_plain": round(fixed[best].median / series[PLAIN].median, 3),
     }
     return rows
