@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from unittest import mock
 
 import torch
 
+from services.common.kernels.linear.allowed import Product
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
 from services.common.kernels.linear.cublaslt.binding import Library
 from services.common.kernels.linear.cublaslt.problem import Problem
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.fused import tiling as fused
 from services.common.kernels.linear.persistent import wide
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.ranked import Ranked, ranked_products
@@ -51,21 +53,24 @@ def told(tiling: PersistentTiling) -> str:
 @contextmanager
 def serving(cases: Mapping[Case, Cut], library: Library | None, device: torch.device) -> Iterator[None]:
     """Let products be computed by these cuts; what is captured meanwhile keeps them."""
-    ranked, tilings = ranked_products(device), wide.MEASURED
-    algorithms_before, tilings_before = dict(ranked), copy.deepcopy(tilings)
-    try:
-        for case, cut in cases.items():
-            for kind in KINDS[case.name]:
-                own = tilings.setdefault((case.outputs, case.depth, kind), {})
-                # Up to the row count before, what has served so far still does.
-                own.setdefault(case.rows - 1, wide.wide_cut(case.outputs, case.depth, case.rows - 1, kind))
-                own[case.rows] = cut if isinstance(cut, PersistentTiling) and cut.kind == kind else None
-            if isinstance(cut, Algorithm):
-                assert library is not None, "an algorithm comes from a library"
-                ranked[case.product] = Ranked(Problem(library, *case.product), cut.algo)
+    tilings: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {}
+    algorithms: dict[Product, Ranked] = {}
+    for case, cut in cases.items():
+        for kind in KINDS[case.name]:
+            key = case.outputs, case.depth, kind
+            # Up to the row count before, what has served so far still does.
+            before = {case.rows - 1: wide.wide_cut(case.outputs, case.depth, case.rows - 1, kind)}
+            own = cut if isinstance(cut, PersistentTiling) and cut.kind == kind else None
+            tilings[key] = before | wide.MEASURED.get(key, {}) | {case.rows: own}
+        if isinstance(cut, Algorithm):
+            assert library is not None, "an algorithm comes from a library"
+            algorithms[case.product] = Ranked(Problem(library, *case.product), cut.algo)
+    weights = {(case.outputs, case.depth) for case in cases}
+    # What has no tiling of `persistent/` would go there, not to the library.
+    others = {product: cut for product, cut in fused.MEASURED.items() if product[:2] not in weights}
+    with (
+        mock.patch.dict(wide.MEASURED, tilings),
+        mock.patch.dict(fused.MEASURED, others, clear=True),
+        mock.patch.dict(ranked_products(device), algorithms),
+    ):
         yield
-    finally:
-        ranked.clear()
-        ranked.update(algorithms_before)
-        tilings.clear()
-        tilings.update(tilings_before)
