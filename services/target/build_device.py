@@ -104,7 +104,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     check = _check(settings, verdict_key(numerics, model.spec, context.spec, shapes))
     micros = runner.warm_up(check)
     _LOG.info("steps captured", extra={"steps": runner.graphs().captures, **asdict(runner.capture_cost)})
-    policy, costs = _policy(settings, shapes, micros)
+    policy, costs = _policy(settings, shapes, micros, runner)
     pool = BlockPool(budget.blocks, settings.block_size)
     snapshots = _snapshots(settings, model, runner)
     cache = _cache(settings, pool, snapshots, runner)
@@ -198,10 +198,13 @@ def _check(settings: TargetSettings, key: str) -> ExactCheck:
 
 
 def _policy(
-    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[tuple[int, int], float]
+    settings: TargetSettings, shapes: RunnerSettings, micros: Mapping[tuple[int, int], float], runner: Runner
 ) -> tuple[WidthPolicy, Costs]:
     if settings.adaptive and len(shapes.widths) > 1:
-        policy = adaptive_policy(shapes.widths, shapes.buckets, micros)
+        # On a CPU, times vary by more than contexts of its models add.
+        per_token = runner.context_micros() if settings.device == "cuda" else {}
+        _LOG.info("contexts measured", extra={"micros_per_token": list(per_token.values())})
+        policy = adaptive_policy(shapes.widths, shapes.buckets, micros, per_token)
         return policy, policy.costs.table
     return FixedWidth(shapes.widths[-1], micros), lambda: micros
 

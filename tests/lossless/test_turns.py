@@ -18,7 +18,7 @@ def test_rows_that_take_turns_say_what_they_say_alone(monkeypatch: pytest.Monkey
     """Seven streams in rounds of four, and drafts for those alone that a round has."""
     left_out = 0
 
-    def fitting(policy: FixedWidth, buckets: Sequence[int], rows: int) -> int:
+    def fitting(policy: FixedWidth, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         nonlocal left_out
         fits = max((bucket for bucket in buckets if bucket < rows), default=rows)
         left_out += rows - fits

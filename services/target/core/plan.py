@@ -70,7 +70,8 @@ class Plan:
     captured number that holds them all; the rest are the pad slot's.
 
     A slot may be released and admitted in one plan, and have two chunks; one whose last chunk is here is not in `rows`.
-    `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks.
+    `saves` are of slots that were left. `behind_prompts`: a round that may still run has chunks. Rows have `context`
+    tokens together, those of rounds in flight left out.
     """
 
     number: int
@@ -83,6 +84,7 @@ class Plan:
     released: tuple[int, ...]
     saves: tuple[Save, ...] = ()
     behind_prompts: bool = False
+    context: int = 0
 
     @property
     def empty(self) -> bool:

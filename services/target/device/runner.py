@@ -19,6 +19,7 @@ from services.common.pair.arena import Arena
 from services.target.core.drafts import Drafts, NoDrafts
 from services.target.core.plan import Admission, Plan, Save
 from services.target.device.context import Pool
+from services.target.device.context_cost import context_micros
 from services.target.device.exact.check import ExactCheck
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import RoundOutput, Rows, micros
@@ -79,6 +80,13 @@ class Runner:
             PacelineError: By the check, rows differ between shapes, and that is not allowed.
         """
         costs = warm_up(self.pool, self.steps, check)
+        self.publish()
+        return costs
+
+    @torch.inference_mode()
+    def context_micros(self) -> dict[int, float]:
+        """Microseconds by width that a token of context adds to a verify; only before the first request."""
+        costs = context_micros(self.pool, self.steps)
         self.publish()
         return costs
 

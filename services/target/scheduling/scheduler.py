@@ -106,7 +106,7 @@ class Scheduler:
         if drafts and len(rows) > 1:
             rows = self._fitting(rows)
         bucket = self._bucket(len(rows)) if rows else 0
-        width = self._policy.choose(bucket, len(rows)) if drafts else 1
+        width = self._policy.choose(bucket, len(rows), self._roster.context(rows)) if drafts else 1
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
@@ -123,7 +123,8 @@ class Scheduler:
             self._pause.alone(self._number)
         behind_prompts = bool(self._in_flight and self._in_flight[-1].chunks)
         work = rows, bucket, chunks, admissions, grown.growths, self._roster.take_released(), self._keeper.take()
-        self._in_flight.append(plan := Plan(self._number, width if rows else 1, *work, behind_prompts))
+        context = self._roster.context(rows)
+        self._in_flight.append(plan := Plan(self._number, width if rows else 1, *work, behind_prompts, context))
         self._width_in_flight += plan.width
         return plan
 
@@ -159,8 +160,8 @@ class Scheduler:
         if not plan.rows or width != plan.width:
             return Commit(tuple(progress), discarded)
         took = None if plan.chunks or micros is None else max(micros, elapsed)
-        self._policy.landed(plan.bucket, width, committed, took)
-        plain = self._policy.plain_micros(plan.bucket) if width > 1 else 0.0
+        self._policy.landed(plan.bucket, width, committed, took, plan.context)
+        plain = self._policy.plain_micros(plan.bucket, plan.context) if width > 1 else 0.0
         if took is None or not plain:
             return Commit(tuple(progress), discarded)
         return Commit(tuple(progress), discarded, took, plain * committed / len(plan.rows))
@@ -192,7 +193,7 @@ class Scheduler:
 
     def _fitting(self, rows: tuple[int, ...]) -> tuple[int, ...]:
         """All rows, or those whose turn it is."""
-        fitting = self._policy.fitting(self._settings.buckets, len(rows))
+        fitting = self._policy.fitting(self._settings.buckets, len(rows), self._roster.context(rows))
         return rows if fitting == len(rows) else self._turns.take(rows, fitting)
 
     def _pauses(self, now: float) -> bool:

@@ -56,6 +56,10 @@ class SlotTable:
         """The request that holds a slot."""
         return self._seats[slot]
 
+    def context(self, slots: Sequence[int]) -> int:
+        """Tokens that the requests of these slots have together."""
+        return sum(len(request.tokens) for slot in slots if (request := self._seats[slot]) is not None)
+
     def seat(self, request: Request) -> int:
         """Gives a request the lowest free slot; it starts in prefill."""
         slot = self._free.pop(0)

@@ -98,25 +98,25 @@ class PinnedWidth:
         if uid not in self._caps:
             self._adaptive.observe(uid, drafted, accepted, ended)
 
-    def choose(self, bucket: int, rows: int) -> int:
+    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
         """The pinned width, else the adaptive one."""
         self._pinned = bool(self._caps)
         if not self._pinned:
-            return self._adaptive.choose(bucket, rows)
+            return self._adaptive.choose(bucket, rows, context)
         return next(width for width in self.widths if width > max(self._caps.values()))
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns from rounds that were not pinned."""
         if not self._pinned:
-            self._adaptive.landed(bucket, width, committed, micros)
+            self._adaptive.landed(bucket, width, committed, micros, context)
 
-    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+    def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """All rows where widths are pinned."""
-        return rows if self._caps else self._adaptive.fitting(buckets, rows)
+        return rows if self._caps else self._adaptive.fitting(buckets, rows, context)
 
-    def plain_micros(self, bucket: int) -> float:
+    def plain_micros(self, bucket: int, context: int = 0) -> float:
         """What the adaptive policy knows of a plain round."""
-        return self._adaptive.plain_micros(bucket)
+        return self._adaptive.plain_micros(bucket, context)
 
 
 def main() -> int:

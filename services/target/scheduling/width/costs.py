@@ -17,16 +17,24 @@ _LEAST = 0.1
 class CostTable:
     """Microseconds of a round. `micros` of warm-up are those of the verify alone, draft and host left out.
 
-    The first served rounds of a cell replace its figure by whole rounds. Until then it looks too cheap: by the draft,
-    which widths have in common, so the last one that was served corrects those that were not, of its bucket first.
-    A context that grows adds about the same time to all widths. So rounds of one width after another move the level
-    of their bucket alone, by microseconds, and a round whose width is not that of the one before moves its own cell:
-    what a width costs more than another shows side by side. A cell that followed rounds in a row took a sixth of what a
+    They are those of short contexts. Each token that the rows have in their contexts adds `per_token`, by width, where
+    warm-up has measured it. The first served rounds of a cell replace its figure by whole rounds. Until then it looks
+    too cheap: by the draft, which widths have in common, so the last one that was served corrects those that were not,
+    of its bucket first.
+    What contexts add besides is about the same for all widths. So rounds of one width after another move the level of
+    their bucket alone, by microseconds, and a round whose width is not that of the one before moves its own cell: what
+    a width costs more than another shows side by side. A cell that followed rounds in a row took a sixth of what a
     load's contexts grew by, and the width in use looked the dearer for it. A level that multiplied charged wide
     rounds more than narrow ones.
     """
 
-    def __init__(self, widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> None:
+    def __init__(
+        self,
+        widths: Sequence[int],
+        buckets: Sequence[int],
+        micros: Mapping[tuple[int, int], float],
+        per_token: Mapping[int, float] | None = None,
+    ) -> None:
         missing = [(bucket, width) for bucket in buckets for width in widths if micros.get((bucket, width), 0.0) <= 0.0]
         if missing:
             raise ValueError(f"no cost was measured for (bucket, width) {missing[0]}")
@@ -38,6 +46,7 @@ class CostTable:
             for row, bucket in enumerate(buckets)
             for column, width in enumerate(widths)
         }
+        self._per_token = dict.fromkeys(widths, 0.0) | dict(per_token or {})
         self._level = dict.fromkeys(buckets, 0.0)
         self._cell = dict.fromkeys(self._base, 0.0)
         self._first: dict[tuple[int, int], list[float]] = {cell: [] for cell in self._base}
@@ -46,56 +55,60 @@ class CostTable:
         self._last: dict[int, int] = {}
         self._runs: set[tuple[int, int]] = set()
 
-    def cost(self, bucket: int, width: int) -> float:
-        """Microseconds that a round should take."""
+    def cost(self, bucket: int, width: int, context: float = 0.0) -> float:
+        """Microseconds that a round should take whose rows have `context` tokens together."""
         cell = self._base[bucket, width] * exp(self._correction((bucket, width)))
-        return max(_LEAST * cell, cell + self._level[bucket])
+        return max(_LEAST * cell, cell + self._beside(bucket, width, context))
 
     def live_rounds(self, bucket: int, width: int) -> int:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
         return len(self._first[bucket, width])
 
-    def measured(self, bucket: int, width: int, micros: float) -> None:
+    def measured(self, bucket: int, width: int, micros: float, context: float = 0.0) -> None:
         """Learns that a served round took `micros`.
 
         The median of the first FIRST_ROUNDS replaces the figure of warm-up. After them one outlier moves the estimate
         by little.
         """
         cell = bucket, width
-        error = log(max(micros, 1e-3) / self.cost(bucket, width))
+        error = log(max(micros, 1e-3) / self.cost(bucket, width, context))
         in_a_row = self._last.get(bucket) == width
         self._last[bucket] = width
         first = self._first[cell]
         if len(first) < FIRST_ROUNDS:
-            first.append(self._moved(cell, _within(error, _LARGEST_FIRST)))
+            first.append(self._moved(cell, _within(error, _LARGEST_FIRST), context))
             self._cell[cell] = median(first)
             if width > 1:
                 self._drafts[bucket] = self._latest = _within(self._cell[cell], _LARGEST_STEP)
             return
         error = _within(error, _LARGEST_STEP)
         if in_a_row:
-            self._level[bucket] += _LEVEL_RATE * (exp(error) - 1.0) * self.cost(bucket, width)
+            self._level[bucket] += _LEVEL_RATE * (exp(error) - 1.0) * self.cost(bucket, width, context)
         elif cell not in self._runs:
-            self._cell[cell] = self._moved(cell, _CELL_RATE * error)
+            self._cell[cell] = self._moved(cell, _CELL_RATE * error, context)
 
-    def compared(self, bucket: int, width: int, other: int, dearer: float) -> None:
-        """Learns the log of what a round of `width` costs by one of `other`, each among its like.
+    def compared(self, bucket: int, width: int, other: int, dearer: float, context: float = 0.0) -> None:
+        """Learns the log of what a round of `width` costs by one of `other`, each among its like, at such contexts.
 
         It is worth more than what single rounds show, which move this cell no longer.
         """
         cell = bucket, width
-        error = dearer + log(self.cost(bucket, other) / self.cost(bucket, width))
-        self._cell[cell] = self._moved(cell, error * (_AGAIN_RATE if cell in self._runs else 1.0))
+        error = dearer + log(self.cost(bucket, other, context) / self.cost(bucket, width, context))
+        self._cell[cell] = self._moved(cell, error * (_AGAIN_RATE if cell in self._runs else 1.0), context)
         self._runs.add(cell)
 
     def table(self) -> dict[tuple[int, int], float]:
-        """All costs by (bucket, width)."""
+        """All costs by (bucket, width), of short contexts."""
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
 
-    def _moved(self, cell: tuple[int, int], error: float) -> float:
-        """The correction with which the cost is larger by `error`, a log."""
+    def _beside(self, bucket: int, width: int, context: float) -> float:
+        """What a round of the bucket takes besides its cell's time."""
+        return self._level[bucket] + self._per_token[width] * context
+
+    def _moved(self, cell: tuple[int, int], error: float, context: float) -> float:
+        """The correction with which the cost at such contexts is larger by `error`, a log."""
         base = self._base[cell]
-        return log(max(_LEAST * base, self.cost(*cell) * exp(error) - self._level[cell[0]]) / base)
+        return log(max(_LEAST * base, self.cost(*cell, context) * exp(error) - self._beside(*cell, context)) / base)
 
     def _correction(self, cell: tuple[int, int]) -> float:
         bucket, width = cell

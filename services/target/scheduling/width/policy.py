@@ -20,16 +20,19 @@ class WidthPolicy(Protocol):
     def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
         """A row verified `drafted` drafts and accepted the first `accepted` of them."""
 
-    def fitting(self, buckets: Sequence[int], rows: int) -> int:
-        """How many of `rows` that decode the next round has; one of `buckets`, which rise, holds all of them."""
+    def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
+        """How many of `rows` that decode the next round has; one of `buckets`, which rise, holds all of them.
 
-    def choose(self, bucket: int, rows: int) -> int:
+        A `context` is the number of tokens that rows have together, here and below.
+        """
+
+    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
         """Width of the next round, in which `rows` requests decode."""
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
         """A round committed `committed` tokens; `micros` is None when its duration must not be learned."""
 
-    def plain_micros(self, bucket: int) -> float:
+    def plain_micros(self, bucket: int, context: int = 0) -> float:
         """Microseconds of a plain round of the bucket; 0 where none was measured."""
 
 
@@ -56,17 +59,17 @@ class FixedWidth:
     def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
         """Nothing to learn."""
 
-    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+    def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """All of them."""
         return rows
 
-    def choose(self, bucket: int, rows: int) -> int:
+    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
         """The width, or 1."""
         return self._width if self._wanting else 1
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
         """Nothing to learn."""
 
-    def plain_micros(self, bucket: int) -> float:
+    def plain_micros(self, bucket: int, context: int = 0) -> float:
         """As warm-up measured it."""
         return self._micros.get((bucket, 1), 0.0)

@@ -1,11 +1,11 @@
 """Chooses the `Plan.width` of a round: the one with most expected tokens per second, plain among them."""
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.target.scheduling.width.acceptance import Acceptance
+from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
 from services.target.scheduling.width.visits import RUN, Visit
 
@@ -51,27 +51,6 @@ class AdaptiveSettings:
     wider: float = 0.008
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """The choice for one bucket, its age in rounds, and when to probe or visit another width.
-
-    `recent` are microseconds of the latest rounds of the present width in a row.
-    """
-
-    width: int
-    stayed: int = 0
-    quiet: int = 0
-    gap: int = 0
-    probes: int = 0
-    probing: bool = False
-    trials: int = 0
-    rounds: int = 0
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RUN // 2))
-    visit: Visit | None = None
-    due: dict[int, int] = field(default_factory=dict)
-    visits: dict[int, int] = field(default_factory=dict)
-
-
 class AdaptiveWidth:
     """Maximises expected commits over expected cost, with hysteresis, and probes widths that it does not use."""
 
@@ -88,9 +67,9 @@ class AdaptiveWidth:
         self.costs = costs
         self.acceptance = acceptance
         self._settings = settings or AdaptiveSettings()
-        self._buckets: dict[int, _Bucket] = {}
+        self._buckets: dict[int, BucketChoice] = {}
         self._spent = self._lost = 0.0
-        self._bucket, self._in_a_row = 0, 0
+        self._bucket, self._in_a_row, self._context = 0, 0, 0.0
         self._served: set[tuple[int, int]] = set()
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
@@ -108,10 +87,10 @@ class AdaptiveWidth:
     def rates(self, bucket: int) -> list[float]:
         """Expected tokens per microsecond by width, of as many of the rows as the bucket holds."""
         expected, share = self.acceptance.expected(), min(1.0, bucket / max(1, self.acceptance.rows))
-        costs = (self.costs.cost(bucket, width) for width in self.widths)
+        costs = (self._cost(bucket, width) for width in self.widths)
         return [share * tokens / cost for tokens, cost in zip(expected, costs, strict=True)]
 
-    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+    def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """All rows, or as many as fill the next smaller bucket, if they bring more tokens a second without the others.
 
         A round of 33 rows takes as long as one of 48.
@@ -119,12 +98,15 @@ class AdaptiveWidth:
         at = bisect_left(buckets, rows)
         if at == 0 or buckets[at] == rows:
             return rows
-        useful = self._useful()
-        fewer, all_rows = (max(self.rates(bucket)[:useful]) for bucket in buckets[at - 1 : at + 1])
-        return buckets[at - 1] if fewer > all_rows * (1.0 + self._settings.left_out) else rows
+        useful, best = self._useful(), []
+        for bucket in buckets[at - 1 : at + 1]:
+            self._context = context * min(1.0, bucket / rows)
+            best.append(max(self.rates(bucket)[:useful]))
+        return buckets[at - 1] if best[0] > best[1] * (1.0 + self._settings.left_out) else rows
 
-    def choose(self, bucket: int, rows: int) -> int:
+    def choose(self, bucket: int, rows: int, context: int = 0) -> int:
         """The width with the best rate, or a round of another one."""
+        self._context = context
         rates = self._preferred(bucket)
         state = self._state(bucket, rates)
         better = self._better(state, rates)
@@ -139,57 +121,61 @@ class AdaptiveWidth:
         state.rounds += 1
         return self._other(bucket, state, rates) or state.width
 
-    def landed(self, bucket: int, width: int, committed: int, micros: float | None) -> None:
+    def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
         """Learns the cost of a round, and whether a probe gained against the width in use.
 
         The first round of its kind tells no cost: a drafter and a GPU do then what they do once. A width that seemed
         dear for that would not be tried again for long.
         """
-        state = self._buckets.get(bucket)
+        state, self._context = self._buckets.get(bucket), context
         if (bucket, width) not in self._served:
             self._served.add((bucket, width))
             micros = None
         if state is not None and state.visit is not None:
             self._visited(bucket, state, state.visit, width, micros)
         elif micros is not None:
-            self.costs.measured(bucket, width, micros)
+            self.costs.measured(bucket, width, micros, context)
         if state is None:
             return
         if width != state.width:
             state.recent.clear()
         elif micros is not None:
             state.recent.append(micros)
-        self._spent += self.costs.cost(bucket, width)
+        self._spent += self._cost(bucket, width)
         if state.probing and width != state.width:
             self._probed(bucket, state, width, committed)
 
-    def plain_micros(self, bucket: int) -> float:
+    def plain_micros(self, bucket: int, context: int = 0) -> float:
         """Microseconds as measured at warm-up and by plain rounds since."""
-        return self.costs.cost(bucket, 1)
+        return self.costs.cost(bucket, 1, context)
+
+    def _cost(self, bucket: int, width: int) -> float:
+        """Of a round with the contexts of the one that is planned, or has landed."""
+        return self.costs.cost(bucket, width, self._context)
 
     def _preferred(self, bucket: int) -> list[float]:
         """Rates by width, up to the widest that some row can use, less what wider ones must gain."""
         step = self._settings.wider * bucket / 64
         return [rate * (1.0 - step * index) for index, rate in enumerate(self.rates(bucket)[: self._useful()])]
 
-    def _state(self, bucket: int, rates: Sequence[float]) -> _Bucket:
+    def _state(self, bucket: int, rates: Sequence[float]) -> BucketChoice:
         best = self.widths[max(range(len(rates)), key=rates.__getitem__)]
         state = self._buckets.get(bucket)
         if state is None:
-            state = self._buckets[bucket] = _Bucket(best, gap=self._settings.probe_first)
+            state = self._buckets[bucket] = BucketChoice(best, gap=self._settings.probe_first)
         # No row drafts as far as the width in use any more: the best of the others replaces it.
         if state.width > self.widths[len(rates) - 1]:
             state.width, state.stayed, state.visit = best, 0, None
         return state
 
-    def _better(self, state: _Bucket, rates: Sequence[float]) -> int | None:
+    def _better(self, state: BucketChoice, rates: Sequence[float]) -> int | None:
         """The width to switch to, if one gains enough over the present one."""
         best = max(range(len(rates)), key=rates.__getitem__)
         current = self.widths.index(state.width)
         margin = self._settings.hysteresis / (1.0 + state.stayed / self._settings.patience)
         return self.widths[best] if best != current and rates[best] > rates[current] * (1.0 + margin) else None
 
-    def _other(self, bucket: int, state: _Bucket, rates: Sequence[float]) -> int | None:
+    def _other(self, bucket: int, state: BucketChoice, rates: Sequence[float]) -> int | None:
         """Another width for this round, where there is something to learn."""
         if not self._settled(bucket):
             state.recent.clear()
@@ -210,7 +196,7 @@ class AdaptiveWidth:
         wider = [index for index in range(1, len(expected)) if expected[index] > expected[index - 1] * (1.0 + 1e-9)]
         return 1 + max(wider, default=0)
 
-    def _trial(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
+    def _trial(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> int | None:
         """A promising width with fewer than FIRST_ROUNDS served rounds in this bucket, or plain with none, if paid.
 
         Of near ties the choice compares costs of warm-up only for a bucket's first rounds.
@@ -226,7 +212,7 @@ class AdaptiveWidth:
                 return width
         return None
 
-    def _visit(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
+    def _visit(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> int | None:
         """Begins a visit of the best width that is near and due, behind a run of the present one."""
         near = [
             index
@@ -250,22 +236,22 @@ class AdaptiveWidth:
         index = self.widths.index(width)
         return index < len(rates) and rates[index] > self._settings.near * rates[self.widths.index(present)]
 
-    def _visited(self, bucket: int, state: _Bucket, visit: Visit, width: int, micros: float | None) -> None:
+    def _visited(self, bucket: int, state: BucketChoice, visit: Visit, width: int, micros: float | None) -> None:
         visit.landed(width, micros)
         if visit.ended:
             state.visit = None
             if (dearer := visit.dearer()) is not None:
-                self.costs.compared(bucket, visit.width, visit.home, dearer)
+                self.costs.compared(bucket, visit.width, visit.home, dearer, self._context)
 
     def _pays(self, bucket: int, width: int, worth: float, rounds: int = 1) -> bool:
         """Takes from the budget what rounds should lose that are worth so much of some of the present width."""
-        loss = (1 if rounds == 1 else 0.5) * rounds * self.costs.cost(bucket, width) * max(0.0, 1.0 - worth)
+        loss = (1 if rounds == 1 else 0.5) * rounds * self._cost(bucket, width) * max(0.0, 1.0 - worth)
         if self._lost + loss > self._settings.probe_budget * self._spent:
             return False
         self._lost += loss
         return True
 
-    def _probe(self, bucket: int, state: _Bucket, rates: Sequence[float], current: int) -> int | None:
+    def _probe(self, bucket: int, state: BucketChoice, rates: Sequence[float], current: int) -> int | None:
         others = [index for index in range(len(rates)) if index != current]
         if not others:
             return None
@@ -283,16 +269,19 @@ class AdaptiveWidth:
         state.probing = True
         return self.widths[other]
 
-    def _probed(self, bucket: int, state: _Bucket, width: int, committed: int) -> None:
+    def _probed(self, bucket: int, state: BucketChoice, width: int, committed: int) -> None:
         """A wider probe with a gain is repeated at once; every other one makes the next wait longer."""
         state.probing = False
         rate = self.rates(bucket)[self.widths.index(state.width)]
-        paid = committed > self.costs.cost(bucket, width) * rate and width > state.width
+        paid = committed > self._cost(bucket, width) * rate and width > state.width
         state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
 
 def adaptive_policy(
-    widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]
+    widths: Sequence[int],
+    buckets: Sequence[int],
+    micros: Mapping[tuple[int, int], float],
+    per_token: Mapping[int, float] | None = None,
 ) -> AdaptiveWidth:
     """An adaptive policy from the costs measured at warm-up."""
-    return AdaptiveWidth(widths, CostTable(widths, buckets, micros), Acceptance(widths))
+    return AdaptiveWidth(widths, CostTable(widths, buckets, micros, per_token), Acceptance(widths))

@@ -89,7 +89,7 @@ class Fewer(FixedWidth):
         super().__init__(width)
         self._counts = counts
 
-    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+    def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """As many as the next smaller bucket holds."""
         fits = max((bucket for bucket in buckets if bucket < rows), default=rows)
         self._counts.left_out += rows - fits

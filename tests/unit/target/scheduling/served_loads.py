@@ -8,7 +8,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 
 from services.target.device.shapes import buckets_of
@@ -29,8 +29,11 @@ _RAMP = 24
 _JITTER = 0.03
 CONTEXT_MICROS = 0.06
 """A token more in one row's context, at any width: on an H100 loads of 512 tokens differ so from those of 128."""
-_MEASURED_AT = 64
-"""Tokens that rows have got on average in the loads whose rounds were measured."""
+WARM_MICROS = 0.052
+"""What warm-up measures of it: the verify alone."""
+PROMPT = 512
+_MEASURED_AT = PROMPT + 64
+"""Tokens of a row's context, on average, in the loads whose rounds were measured."""
 _CLOCK_FOLLOWS = 0.2
 _BEHIND = 0.93
 """Fixed widths below this share of the best one's steady speed are best in no load."""
@@ -59,10 +62,13 @@ def _between(place: int, known: Mapping[int, float]) -> float:
     return known[low] + (known[high] - known[low]) * (place - low) / (high - low)
 
 
-def fresh_policy(widths: Sequence[int], micros: Micros) -> WidthPolicy:
-    """An adaptive policy that knows what warm-up measures."""
-    warm = {cell: micros_ * (PLAIN if cell[1] == 1 else VERIFY) for cell, micros_ in micros.items()}
-    return adaptive_policy(widths, BUCKETS, warm)
+def fresh_policy(widths: Sequence[int], micros: Micros, per_token: float = 0.0) -> WidthPolicy:
+    """An adaptive policy that knows what warm-up measures: rounds of short contexts, and what a token in them adds."""
+    warm = {
+        (bucket, width): took * (PLAIN if width == 1 else VERIFY) - per_token * _MEASURED_AT * bucket
+        for (bucket, width), took in micros.items()
+    }
+    return adaptive_policy(widths, BUCKETS, warm, dict.fromkeys(widths, per_token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class _Round:
     width: int
     micros: float
     with_prompts: bool
+    context: int
 
 
 class Served:
@@ -90,13 +97,13 @@ class Served:
         self._policy, self._micros, self._chances, self._seed = policy, micros, chances, seed
         self._heat, self._slower = heat or {}, 0.0
         self._noise = random.Random(seed)
-        self._requests = self._tokens = 0
+        self._requests = self._tokens = self._prompt = 0
         self._left: dict[int, int] = {}
         self._draws: dict[int, list[int]] = {}
 
-    def load(self, requests: int, tokens: int) -> float:
+    def load(self, requests: int, tokens: int, prompt: int = PROMPT) -> float:
         """Microseconds of the rounds of a load; the prompts' own time is not among them."""
-        self._tokens = tokens
+        self._tokens, self._prompt = tokens, prompt
         first = self._requests
         self._requests += requests
         self._draws = {
@@ -120,12 +127,13 @@ class Served:
     def _plan(self, with_prompts: bool) -> _Round:
         rows = tuple(self._left)
         bucket = _bucket(len(rows))
-        width = self._policy.choose(bucket, len(rows))
+        context = sum(self._prompt + self._tokens - left for left in self._left.values())
+        width = self._policy.choose(bucket, len(rows), context)
         self._slower += _CLOCK_FOLLOWS * (self._heat.get((bucket, width), 0.0) - self._slower)
-        grown = self._context_micros * sum(self._tokens - left - _MEASURED_AT for left in self._left.values())
+        grown = self._context_micros * (context - _MEASURED_AT * len(rows))
         micros = (self._micros[bucket, width] + grown) * (1.0 + self._slower)
         micros *= self._noise.uniform(1.0 - _JITTER, 1.0 + _JITTER)
-        return _Round(rows, bucket, width, micros, with_prompts)
+        return _Round(rows, bucket, width, micros, with_prompts, context)
 
     def _land(self, landed: _Round, tokens: int) -> None:
         committed = 0
@@ -141,7 +149,7 @@ class Served:
                 self._policy.leave(uid)
                 del self._left[uid]
         micros = None if landed.with_prompts else landed.micros
-        self._policy.landed(landed.bucket, landed.width, committed, micros)
+        self._policy.landed(landed.bucket, landed.width, committed, micros, landed.context)
 
     def _accepted(self, uid: int, place: int, drafted: int) -> int:
         draws = self._draws[uid]
@@ -152,18 +160,28 @@ class Served:
 
 
 def regret(
-    widths: Sequence[int], requests: int, tokens: Sequence[int], rates: Sequence[float], seeds: range
+    widths: Sequence[int],
+    requests: int,
+    tokens: Sequence[int],
+    rates: Sequence[float],
+    seeds: range,
+    *,
+    prompts: Sequence[int] = (PROMPT,),
+    per_token: float = 0.0,
 ) -> dict[int, float]:
-    """By tokens of a load: the share of speed that a fresh policy loses in loads in a row, against the best width."""
+    """By tokens of a load: the share of speed that a fresh policy loses in loads in a row, against the best width.
+
+    Loads have `prompts` in turn.
+    """
     micros, chances = round_micros(widths), conditional(rates)
 
     def spent(width: int | None) -> dict[int, float]:
         total = dict.fromkeys(tokens, 0.0)
         for seed in seeds:
-            policy = FixedWidth(width) if width else fresh_policy(widths, micros)
+            policy = FixedWidth(width) if width else fresh_policy(widths, micros, per_token)
             served = Served(policy, micros, chances, seed, context_micros=CONTEXT_MICROS)
-            for each in tokens:
-                total[each] += served.load(requests, each)
+            for each, prompt in zip(tokens, cycle(prompts), strict=False):
+                total[each] += served.load(requests, each, prompt)
         return total
 
     steady = {width: (1.0 + sum(rates[: width - 1])) / micros[_bucket(requests), width] for width in widths}

@@ -150,9 +150,9 @@ def test_no_width_is_chosen_for_a_round_that_pauses(monkeypatch: pytest.MonkeyPa
     chosen: list[int] = []
     choose = FixedWidth.choose
 
-    def counted(policy: FixedWidth, bucket: int, rows: int) -> int:
+    def counted(policy: FixedWidth, bucket: int, rows: int, context: int = 0) -> int:
         chosen.append(rows)
-        return choose(policy, bucket, rows)
+        return choose(policy, bucket, rows, context)
 
     monkeypatch.setattr(FixedWidth, "choose", counted)
     assert burst(0.01, 6) == [(), (), (), (), (0, 1, 2), (0, 1, 2, 3)]

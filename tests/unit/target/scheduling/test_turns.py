@@ -16,7 +16,7 @@ from tests.unit.target.scheduling.scheduling import Rig, spec
 class Full(FixedWidth):
     """Leaves rows out wherever a smaller bucket can be full."""
 
-    def fitting(self, buckets: Sequence[int], rows: int) -> int:
+    def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         return max(bucket for bucket in buckets if bucket <= rows)
 
 

@@ -878,7 +878,7 @@ class RoundCost(google.protobuf.message.Message):
     width: builtins.int
     """Width W."""
     micros: builtins.float
-    """Microseconds, draft and hand-off included."""
+    """Microseconds, draft and hand-off included; a GPU's leave out what contexts add."""
     def __init__(
         self,
         *,
