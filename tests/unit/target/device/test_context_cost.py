@@ -1,11 +1,19 @@
 """What a token of context adds is measured on sequences of their own, and leaves nothing behind."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 import torch
 
+from services.target import build_device
 from services.target.device import context_cost
 from services.target.device.context import Pool
+from services.target.device.runner import Runner
+from services.target.device.shapes import RunnerSettings
 from services.target.device.steps import Steps
+from services.target.scheduling.width.width import AdaptiveWidth
+from services.target.settings import TargetSettings
 from tests.lossless.pairs import made_up_pair
 from tests.lossless.rig import Rig, RigSettings
 from tests.unit.target.core.specs import GREEDY, prompt, request
@@ -61,3 +69,14 @@ def test_without_room_for_contexts_nothing_is_measured() -> None:
     pair = made_up_pair()
     with Rig(pair.target, pair.drafter, RigSettings(width=4, context_limit=8, slots=3, buckets=(1, 2, 3))) as rig:
         assert rig.runner.context_micros() == {1: 0.0, 4: 0.0}
+
+
+@pytest.mark.parametrize(("device", "added"), [("cuda", 50.0), ("cpu", 0.0)])
+def test_a_gpu_s_choice_of_the_width_knows_it(device: str, added: float) -> None:
+    """Times of a CPU vary by more than contexts of its models add."""
+    micros = {(1, 1): 100.0, (1, 4): 120.0}
+    shapes = cast(RunnerSettings, SimpleNamespace(widths=(1, 4), buckets=(1,)))
+    runner = cast(Runner, SimpleNamespace(context_micros=lambda: {1: 0.5, 4: 0.5}))
+    policy, costs = build_device._policy(TargetSettings(model="m", device=device), shapes, micros, runner)
+    assert isinstance(policy, AdaptiveWidth)
+    assert policy.costs.cost(1, 4, 100) - costs()[1, 4] == added
