@@ -203,7 +203,7 @@ def _policy(
     if settings.adaptive and len(shapes.widths) > 1:
         # On a CPU, times vary by more than contexts of its models add.
         per_token = runner.context_micros() if settings.device == "cuda" else {}
-        _LOG.info("contexts measured", extra={"micros_per_token": list(per_token.values())})
+        _LOG.info("contexts", extra={"micros_per_token": {str(width): micros for width, micros in per_token.items()}})
         policy = adaptive_policy(shapes.widths, shapes.buckets, micros, per_token)
         return policy, policy.costs.table
     return FixedWidth(shapes.widths[-1], micros), lambda: micros

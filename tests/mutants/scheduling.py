@@ -92,21 +92,21 @@ SCHEDULING = (
     Mutant(
         "contexts-cost-nothing",
         "services.target.scheduling.width.costs",
-        "self._level[bucket] + self._per_token[width] * context",
-        "self._level[bucket]",
+        "cell + self._level[bucket] + self._per_token[width] * context)",
+        "cell + self._level[bucket])",
         f"{_CONTEXTS}test_long_contexts_ask_for_a_wider_round",
     ),
     Mutant(
         "what-contexts-add-is-a-width-s-own",
         "services.target.scheduling.width.costs",
-        "- self._beside(*cell, context)",
-        "- self._level[cell[0]]",
+        "beside = self._level[bucket] + self._per_token[width] * context",
+        "beside = self._level[bucket]",
         f"{_CONTEXTS}test_rounds_of_long_contexts_teach_what_those_of_short_ones_cost",
     ),
     Mutant(
         "a-width-is-chosen-without-contexts",
         "services.target.scheduling.scheduler",
-        "len(rows), self._roster.context(rows)) if drafts",
+        "len(rows), context) if drafts",
         "len(rows)) if drafts",
         f"{_CONTEXTS}test_the_policy_is_told_the_tokens_of_all_rows",
     ),
@@ -211,8 +211,8 @@ SCHEDULING = (
     Mutant(
         "contexts-that-grow-cost-wide-rounds-more",
         "services.target.scheduling.width.costs",
-        "cell + self._beside(bucket, width, context))",
-        "cell * (1.0 + self._beside(bucket, width, context) / self._base[bucket, 1]))",
+        "cell + self._level[bucket] + self._per_token[width] * context)",
+        "cell * (1.0 + self._level[bucket] / self._base[bucket, 1]))",
         f"{_COSTS}test_contexts_that_grow_add_the_same_time_to_all_widths",
     ),
     Mutant(

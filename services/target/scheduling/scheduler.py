@@ -105,8 +105,8 @@ class Scheduler:
         drafts = speculate and bool(rows) and not burst
         if drafts and len(rows) > 1:
             rows = self._fitting(rows)
-        bucket = self._bucket(len(rows)) if rows else 0
-        width = self._policy.choose(bucket, len(rows), self._roster.context(rows)) if drafts else 1
+        bucket, context = self._bucket(len(rows)) if rows else 0, self._roster.context(rows)
+        width = self._policy.choose(bucket, len(rows), context) if drafts else 1
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
         admissions = self._admit(now) if not grown.preempted else ()
@@ -114,6 +114,7 @@ class Scheduler:
         planned = () if paused or (burst and self._pauses(now)) else grown.rows
         if planned != rows:
             rows, bucket = planned, self._bucket(len(planned)) if planned else 0
+            context = self._roster.context(rows)
         chunks = self._chunks(bool(rows), burst)
         if not rows and not chunks:
             self._busy_since = None
@@ -123,7 +124,6 @@ class Scheduler:
             self._pause.alone(self._number)
         behind_prompts = bool(self._in_flight and self._in_flight[-1].chunks)
         work = rows, bucket, chunks, admissions, grown.growths, self._roster.take_released(), self._keeper.take()
-        context = self._roster.context(rows)
         self._in_flight.append(plan := Plan(self._number, width if rows else 1, *work, behind_prompts, context))
         self._width_in_flight += plan.width
         return plan

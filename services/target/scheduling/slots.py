@@ -58,7 +58,11 @@ class SlotTable:
 
     def context(self, slots: Sequence[int]) -> int:
         """Tokens that the requests of these slots have together."""
-        return sum(len(request.tokens) for slot in slots if (request := self._seats[slot]) is not None)
+        total = 0
+        for slot in slots:
+            request = self._seats[slot]
+            total += len(request.tokens) if request is not None else 0
+        return total
 
     def seat(self, request: Request) -> int:
         """Gives a request the lowest free slot; it starts in prefill."""

@@ -123,8 +123,13 @@ def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     schedule = Schedule(Path(os.environ[VARIABLE]))
 
-    def pinned(widths: Sequence[int], buckets: Sequence[int], micros: Mapping[tuple[int, int], float]) -> WidthPolicy:
-        return PinnedWidth(adaptive_policy(widths, buckets, micros), schedule)
+    def pinned(
+        widths: Sequence[int],
+        buckets: Sequence[int],
+        micros: Mapping[tuple[int, int], float],
+        per_token: Mapping[int, float] | None = None,
+    ) -> WidthPolicy:
+        return PinnedWidth(adaptive_policy(widths, buckets, micros, per_token), schedule)
 
     rounds = os.environ.get(timeline.VARIABLE)
     kind = partial(timeline.NotedRounds, Path(rounds)) if rounds else FlightRecorder

@@ -58,7 +58,7 @@ class CostTable:
     def cost(self, bucket: int, width: int, context: float = 0.0) -> float:
         """Microseconds that a round should take whose rows have `context` tokens together."""
         cell = self._base[bucket, width] * exp(self._correction((bucket, width)))
-        return max(_LEAST * cell, cell + self._beside(bucket, width, context))
+        return max(_LEAST * cell, cell + self._level[bucket] + self._per_token[width] * context)
 
     def live_rounds(self, bucket: int, width: int) -> int:
         """Served rounds that were measured, counted up to FIRST_ROUNDS."""
@@ -101,14 +101,11 @@ class CostTable:
         """All costs by (bucket, width), of short contexts."""
         return {(bucket, width): self.cost(bucket, width) for bucket, width in self._base}
 
-    def _beside(self, bucket: int, width: int, context: float) -> float:
-        """What a round of the bucket takes besides its cell's time."""
-        return self._level[bucket] + self._per_token[width] * context
-
     def _moved(self, cell: tuple[int, int], error: float, context: float) -> float:
         """The correction with which the cost at such contexts is larger by `error`, a log."""
-        base = self._base[cell]
-        return log(max(_LEAST * base, self.cost(*cell, context) * exp(error) - self._beside(*cell, context)) / base)
+        base, (bucket, width) = self._base[cell], cell
+        beside = self._level[bucket] + self._per_token[width] * context
+        return log(max(_LEAST * base, self.cost(bucket, width, context) * exp(error) - beside) / base)
 
     def _correction(self, cell: tuple[int, int]) -> float:
         bucket, width = cell

@@ -87,7 +87,7 @@ class AdaptiveWidth:
     def rates(self, bucket: int) -> list[float]:
         """Expected tokens per microsecond by width, of as many of the rows as the bucket holds."""
         expected, share = self.acceptance.expected(), min(1.0, bucket / max(1, self.acceptance.rows))
-        costs = (self._cost(bucket, width) for width in self.widths)
+        costs = (self.costs.cost(bucket, width, self._context) for width in self.widths)
         return [share * tokens / cost for tokens, cost in zip(expected, costs, strict=True)]
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
@@ -141,17 +141,13 @@ class AdaptiveWidth:
             state.recent.clear()
         elif micros is not None:
             state.recent.append(micros)
-        self._spent += self._cost(bucket, width)
+        self._spent += self.costs.cost(bucket, width, context)
         if state.probing and width != state.width:
             self._probed(bucket, state, width, committed)
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
         """Microseconds as measured at warm-up and by plain rounds since."""
         return self.costs.cost(bucket, 1, context)
-
-    def _cost(self, bucket: int, width: int) -> float:
-        """Of a round with the contexts of the one that is planned, or has landed."""
-        return self.costs.cost(bucket, width, self._context)
 
     def _preferred(self, bucket: int) -> list[float]:
         """Rates by width, up to the widest that some row can use, less what wider ones must gain."""
@@ -245,7 +241,8 @@ class AdaptiveWidth:
 
     def _pays(self, bucket: int, width: int, worth: float, rounds: int = 1) -> bool:
         """Takes from the budget what rounds should lose that are worth so much of some of the present width."""
-        loss = (1 if rounds == 1 else 0.5) * rounds * self._cost(bucket, width) * max(0.0, 1.0 - worth)
+        cost = self.costs.cost(bucket, width, self._context)
+        loss = (1 if rounds == 1 else 0.5) * rounds * cost * max(0.0, 1.0 - worth)
         if self._lost + loss > self._settings.probe_budget * self._spent:
             return False
         self._lost += loss
@@ -273,7 +270,7 @@ class AdaptiveWidth:
         """A wider probe with a gain is repeated at once; every other one makes the next wait longer."""
         state.probing = False
         rate = self.rates(bucket)[self.widths.index(state.width)]
-        paid = committed > self._cost(bucket, width) * rate and width > state.width
+        paid = committed > self.costs.cost(bucket, width, self._context) * rate and width > state.width
         state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
 
