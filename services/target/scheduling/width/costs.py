@@ -46,7 +46,8 @@ class CostTable:
             for row, bucket in enumerate(buckets)
             for column, width in enumerate(widths)
         }
-        self._per_token = dict.fromkeys(widths, 0.0) | dict(per_token or {})
+        slopes = _rising([(per_token or {}).get(width, 0.0) for width in widths])
+        self._per_token = dict(zip(widths, slopes, strict=True))
         self._level = dict.fromkeys(buckets, 0.0)
         self._cell = dict.fromkeys(self._base, 0.0)
         self._first: dict[tuple[int, int], list[float]] = {cell: [] for cell in self._base}

@@ -42,6 +42,12 @@ def test_a_token_of_context_adds_what_warm_up_measured() -> None:
     assert table.table()[4, 8] == table.cost(4, 8)
 
 
+def test_a_context_costs_a_wider_round_no_less() -> None:
+    table = CostTable((1, 4, 8), (4, 8), WARM, {1: 0.5, 4: 0.9, 8: 0.5})
+    added = [table.cost(4, width, 1000) - table.cost(4, width) for width in (1, 4, 8)]
+    assert added == pytest.approx([500.0, 700.0, 700.0])
+
+
 def test_rounds_of_long_contexts_teach_what_those_of_short_ones_cost() -> None:
     """Whole rounds take 300 us more than the verify at any context."""
     table = CostTable((1, 4, 8), (4, 8), WARM, PER_TOKEN)
