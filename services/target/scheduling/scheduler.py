@@ -103,9 +103,10 @@ class Scheduler:
         paused = burst and self._pauses(now)
         rows = () if paused else live
         drafts = speculate and bool(rows) and not burst
-        if drafts and len(rows) > 1:
-            rows = self._fitting(rows)
-        bucket, context = self._bucket(len(rows)) if rows else 0, self._roster.context(rows)
+        context = self._roster.context(rows)
+        if drafts and len(rows) > 1 and (fitting := self._fitting(rows, context)) != rows:
+            rows, context = fitting, self._roster.context(fitting)
+        bucket = self._bucket(len(rows)) if rows else 0
         width = self._policy.choose(bucket, len(rows), context) if drafts else 1
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
@@ -191,9 +192,9 @@ class Scheduler:
         """Raises AssertionError when a block or a snapshot is lost, shared wrongly or owned twice (I7)."""
         check_memory(self._memory, self._keeper, self._roster.running(), self._in_flight)
 
-    def _fitting(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+    def _fitting(self, rows: tuple[int, ...], context: int) -> tuple[int, ...]:
         """All rows, or those whose turn it is."""
-        fitting = self._policy.fitting(self._settings.buckets, len(rows), self._roster.context(rows))
+        fitting = self._policy.fitting(self._settings.buckets, len(rows), context)
         return rows if fitting == len(rows) else self._turns.take(rows, fitting)
 
     def _pauses(self, now: float) -> bool:

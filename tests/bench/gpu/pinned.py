@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
@@ -123,13 +124,8 @@ def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     schedule = Schedule(Path(os.environ[VARIABLE]))
 
-    def pinned(
-        widths: Sequence[int],
-        buckets: Sequence[int],
-        micros: Mapping[tuple[int, int], float],
-        per_token: Mapping[int, float] | None = None,
-    ) -> WidthPolicy:
-        return PinnedWidth(adaptive_policy(widths, buckets, micros, per_token), schedule)
+    def pinned(*measured: Any) -> WidthPolicy:
+        return PinnedWidth(adaptive_policy(*measured), schedule)
 
     rounds = os.environ.get(timeline.VARIABLE)
     kind = partial(timeline.NotedRounds, Path(rounds)) if rounds else FlightRecorder

@@ -69,7 +69,7 @@ class AdaptiveWidth:
         self._settings = settings or AdaptiveSettings()
         self._buckets: dict[int, BucketChoice] = {}
         self._spent = self._lost = 0.0
-        self._bucket, self._in_a_row, self._context = 0, 0, 0.0
+        self._bucket, self._in_a_row, self._context = 0, 0, 0
         self._served: set[tuple[int, int]] = set()
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
@@ -84,10 +84,10 @@ class AdaptiveWidth:
         """Learns from one row."""
         self.acceptance.observe(uid, drafted, accepted, ended)
 
-    def rates(self, bucket: int) -> list[float]:
-        """Expected tokens per microsecond by width, of as many of the rows as the bucket holds."""
+    def rates(self, bucket: int, context: float = 0.0) -> list[float]:
+        """Expected tokens per microsecond by width, of as many of the rows as the bucket holds, with such contexts."""
         expected, share = self.acceptance.expected(), min(1.0, bucket / max(1, self.acceptance.rows))
-        costs = (self.costs.cost(bucket, width, self._context) for width in self.widths)
+        costs = (self.costs.cost(bucket, width, context) for width in self.widths)
         return [share * tokens / cost for tokens, cost in zip(expected, costs, strict=True)]
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
@@ -98,11 +98,10 @@ class AdaptiveWidth:
         at = bisect_left(buckets, rows)
         if at == 0 or buckets[at] == rows:
             return rows
-        useful, best = self._useful(), []
-        for bucket in buckets[at - 1 : at + 1]:
-            self._context = context * min(1.0, bucket / rows)
-            best.append(max(self.rates(bucket)[:useful]))
-        return buckets[at - 1] if best[0] > best[1] * (1.0 + self._settings.left_out) else rows
+        useful, part = self._useful(), context * buckets[at - 1] / rows
+        fewer = max(self.rates(buckets[at - 1], part)[:useful])
+        all_rows = max(self.rates(buckets[at], context)[:useful])
+        return buckets[at - 1] if fewer > all_rows * (1.0 + self._settings.left_out) else rows
 
     def choose(self, bucket: int, rows: int, context: int = 0) -> int:
         """The width with the best rate, or a round of another one."""
@@ -151,8 +150,8 @@ class AdaptiveWidth:
 
     def _preferred(self, bucket: int) -> list[float]:
         """Rates by width, up to the widest that some row can use, less what wider ones must gain."""
-        step = self._settings.wider * bucket / 64
-        return [rate * (1.0 - step * index) for index, rate in enumerate(self.rates(bucket)[: self._useful()])]
+        step, rates = self._settings.wider * bucket / 64, self.rates(bucket, self._context)[: self._useful()]
+        return [rate * (1.0 - step * index) for index, rate in enumerate(rates)]
 
     def _state(self, bucket: int, rates: Sequence[float]) -> BucketChoice:
         best = self.widths[max(range(len(rates)), key=rates.__getitem__)]
@@ -269,7 +268,7 @@ class AdaptiveWidth:
     def _probed(self, bucket: int, state: BucketChoice, width: int, committed: int) -> None:
         """A wider probe with a gain is repeated at once; every other one makes the next wait longer."""
         state.probing = False
-        rate = self.rates(bucket)[self.widths.index(state.width)]
+        rate = self.rates(bucket, self._context)[self.widths.index(state.width)]
         paid = committed > self.costs.cost(bucket, width, self._context) * rate and width > state.width
         state.gap = 1 if paid else min(self._settings.probe_last, max(2 * state.gap, 16))
 
