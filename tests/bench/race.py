@@ -18,8 +18,11 @@ _DATES = 3
 
 
 def newest() -> list[Path]:
-    """The valid results: those of the latest dates that have loads which no later file has, by date and name."""
-    files = sorted(RESULTS.glob("race_*.json"))
+    """The valid results: those of the latest dates that have loads which no later file has.
+
+    What was measured later is later. The first races tell their date alone; their names follow one another.
+    """
+    files = sorted(RESULTS.glob("race_*.json"), key=lambda file: (_date(file), _ended(file), file.name))
     latest = sorted({_date(file) for file in files})[-_DATES:]
     kept: list[Path] = []
     known: set[str] = set()
@@ -46,6 +49,12 @@ def _goes(file: Path) -> set[str]:
 
 def _date(file: Path) -> str:
     return file.stem.split("_")[1]
+
+
+def _ended(file: Path) -> str:
+    """When its last group had ended, in UTC; empty where a result tells no time."""
+    groups = json.loads(file.read_text()).get("groups", {})
+    return max((facts.get("ended", "") for facts in groups.values()), default="")
 
 
 def table(rows: Iterable[Row]) -> str:

@@ -62,6 +62,17 @@ def test_a_load_that_the_latest_race_lacks_is_shown_from_one_before(
     assert {row["go"] for row in newest_rows()} == {"32", "64"}
 
 
+def test_the_race_that_ended_last_is_the_latest_of_its_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.bench.race.RESULTS", tmp_path)
+    ends = {"b_commit": ["10:00", "16:00"], "c_commit": ["15:00"], "then_d_commit": []}
+    for name, times in ends.items():
+        groups = {str(index): {"ended": f"2026-01-01T{time}:00+00:00"} for index, time in enumerate(times)}
+        result = {"groups": groups, "rows": [FAIR | {"decode_tok_s": len(name)}]}
+        (tmp_path / f"race_2026-01-01_{name}.json").write_text(json.dumps(result))
+    assert [file.stem for file in newest()] == ["race_2026-01-01_b_commit"]
+    assert [row["decode_tok_s"] for row in newest_rows()] == [len("b_commit")]
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
 def test_no_sentence_compares_with_vllm(page: str) -> None:
     assert not re.search(r"times\s+(what\s+)?vLLM", (ROOT / page).read_text())

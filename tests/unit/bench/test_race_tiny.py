@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,11 @@ def test_a_tiny_race_runs_both_sides_and_saves_every_row(
         monkeypatch.setattr(side, "LEAD_S", 0.2)
     group = ["--group", "2", "--drafts", "7", "--tiny", "--once", "--vllm", str(tmp_path), "--save", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["race", *group])
+    begun = datetime.now(UTC).replace(microsecond=0)
     assert race.main() == 0
     (file,) = tmp_path.glob("*race_*.json")
     saved = json.loads(file.read_text())
+    assert begun <= datetime.fromisoformat(saved["groups"]["2"]["ended"]) <= datetime.now(UTC)
     assert {row["system"] for row in saved["rows"]} == {"paceline", "vllm-0.99"}
     assert {(row["out"], row["mode"]) for row in saved["rows"] if row["system"] == "paceline"} == {
         (out, mode) for out in (24, 12) for mode in ("adaptive", "fixed", "plain")

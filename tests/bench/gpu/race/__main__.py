@@ -79,6 +79,7 @@ def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Na
     theirs = {VLLM: done.versions[VLLM]} if VLLM in done.versions else {}
     drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
     facts = {
+        "ended": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "gpu": uuid,
         "drafter_weights": drafter.weights,
         "short_blocks": drafter.short_blocks,
