@@ -1,4 +1,4 @@
-"""Holds the size budget: no file over 300 lines, no function over 60, outside kernels and generated code."""
+"""Holds the size budget: no file over 400 lines, no function over 60, outside kernels and generated code."""
 
 import ast
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("paceline", "services", "deploy", "models", "tests")
-MOST_FILE_LINES = 300
+MOST_FILE_LINES = 400
 MOST_FUNCTION_LINES = 60
 EXEMPT = ("paceline/v1/", "services/common/pb/", "services/common/kernels/")
 
