@@ -29,8 +29,8 @@ SCHEDULING = (
     Mutant(
         "rounds-within-a-burst-are-drafted",
         "services.target.scheduling.scheduler",
-        "drafts = speculate and bool(rows) and not burst",
-        "drafts = speculate and bool(rows)",
+        "(() if paused else live, speculate and not burst)",
+        "(() if paused else live, speculate)",
         f"{_BURSTS}test_rows_that_do_not_pause_in_a_burst_get_one_token_beside_a_pack",
     ),
     Mutant(
@@ -106,8 +106,8 @@ SCHEDULING = (
     Mutant(
         "a-width-is-chosen-without-contexts",
         "services.target.scheduling.scheduler",
-        "len(rows), context) if drafts",
-        "len(rows)) if drafts",
+        "self._policy.choose(self._bucket(len(rows)), len(rows), context)",
+        "self._policy.choose(self._bucket(len(rows)), len(rows), 0)",
         f"{_CONTEXTS}test_the_policy_is_told_the_tokens_of_all_rows",
     ),
     Mutant(

@@ -177,7 +177,7 @@ class Runner:
     def _kind(self, bucket: int, width: int, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
         ahead = self.look_ahead * self._settings.widths[-1] + width
-        return self._settings.kind(bucket, width, max(seat.length for _, seat in seated) + ahead)
+        return self._settings.kind(bucket, width, max([seat.length for _, seat in seated]) + ahead)
 
     def _prefill(self, plan: Plan) -> None:
         """Computes the chunks, then chooses the first tokens of all prompts that they end in one step.

@@ -150,14 +150,15 @@ class Engine:
         if round_.over:
             return
         runner, plan, drafts = self._parts.runner, round_.plan, self._drafts
+        speculative = plan.speculative
         try:
             self._parts.points.visit("draft")
             runner.prepare(plan)
-            if plan.speculative:
+            if speculative:
                 drafts.ask(plan)
                 self._report()
             runner.overlap(plan)
-            if plan.speculative:
+            if speculative:
                 self._wait(round_, drafts)
         except Exception as error:
             self._give_up(round_, error)

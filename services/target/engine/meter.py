@@ -95,7 +95,9 @@ class Meter:
         metrics.plain_equivalent_seconds.inc(commit.plain_us / 1e6)
         metrics.draft_wait_seconds.observe(entry.draft_us / 1e6)
         for position in range(max(accepted, default=0)):
-            metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(sum(one > position for one in accepted))
+            metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(
+                len([one for one in accepted if one > position])
+            )
 
     def _tokens(self) -> None:
         ledger, metrics = self._ledger, self._metrics

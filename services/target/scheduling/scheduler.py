@@ -96,36 +96,40 @@ class Scheduler:
 
     def plan(self, now: float, speculate: bool = True) -> Plan:
         """Plans the next round, plain without `speculate` (no drafter). An empty plan is neither run nor committed."""
-        if len(self._in_flight) > self._settings.look_ahead:
-            raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
-        live = self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
-        burst = (prompts := self._roster.prefilling) > 0 and self._pause.is_burst(len(live), prompts)
+        live = self._unfinished()
+        burst = self._is_burst(len(live))
         paused = burst and self._pauses(now)
-        rows = () if paused else live
-        drafts = speculate and bool(rows) and not burst
-        context = self._roster.context(rows)
-        if drafts and len(rows) > 1 and (fitting := self._fitting(rows, context)) != rows:
-            rows, context = fitting, self._roster.context(fitting)
-        bucket = self._bucket(len(rows)) if rows else 0
-        width = self._policy.choose(bucket, len(rows), context) if drafts else 1
+        rows, width = self._choose_rows(() if paused else live, speculate and not burst)
         grown = self._grow(rows, width)
         # A request preempted just now must not be admitted before the rows that it made room for have grown.
-        admissions = self._admit(now) if not grown.preempted else ()
-        burst = burst or (bool(admissions) and self._pause.is_burst(len(grown.rows), self._roster.prefilling))
-        planned = () if paused or (burst and self._pauses(now)) else grown.rows
-        if planned != rows:
-            rows, bucket = planned, self._bucket(len(planned)) if planned else 0
-            context = self._roster.context(rows)
+        admissions = () if grown.preempted else self._admit(now)
+        if admissions and not burst:
+            burst = self._is_burst(len(grown.rows))
+        if burst and not paused:
+            paused = self._pauses(now)
+        rows = () if paused else grown.rows
         chunks = self._chunks(bool(rows), burst)
         if not rows and not chunks:
             self._busy_since = None
             return Plan(self._number, 1, (), 0, (), (), (), ())
-        self._number, self._arrived_tokens = self._number + 1, 0
+        self._number += 1
+        self._arrived_tokens = 0
         if not live:
             self._pause.alone(self._number)
-        behind_prompts = bool(self._in_flight and self._in_flight[-1].chunks)
-        work = rows, bucket, chunks, admissions, grown.growths, self._roster.take_released(), self._keeper.take()
-        self._in_flight.append(plan := Plan(self._number, width if rows else 1, *work, behind_prompts, context))
+        plan = Plan(
+            number=self._number,
+            width=width if rows else 1,
+            rows=rows,
+            bucket=self._bucket(len(rows)),
+            chunks=chunks,
+            admissions=admissions,
+            grown=grown.growths,
+            released=self._roster.take_released(),
+            saves=self._keeper.take(),
+            behind_prompts=bool(self._in_flight and self._in_flight[-1].chunks),
+            context=self._roster.context(rows),
+        )
+        self._in_flight.append(plan)
         self._width_in_flight += plan.width
         return plan
 
@@ -136,36 +140,23 @@ class Scheduler:
         commit if no empty plan came between. Without `micros`, as after a fallback, it learns no cost.
         """
         self._landed(plan)
-        elapsed = 0.0 if self._busy_since is None else (now - self._busy_since) * 1e6
+        elapsed = 0.0 if self._busy_since is None else now - self._busy_since
         self._busy_since = now
-        for chunk in plan.chunks:
-            request = self._roster.at(chunk.slot, chunk.epoch)
-            if request is not None:
-                self._memory.remember(request, chunk.start + len(chunk.token_ids))
-        self._keeper.landed(plan)
+        self._remember_chunks(plan)
         width = plan.width if any(outcome.drafted for outcome in outcomes) else 1
-        decoding = frozenset(plan.rows)
-        progress, committed, discarded = list[Progress](), 0, 0
-        for outcome in outcomes:
-            request = self._roster.at(outcome.slot, outcome.epoch)
-            if request is None:
-                discarded += len(outcome.tokens)
-            else:
-                news = self._advance(request, outcome, width if outcome.slot in decoding else 0, now)
-                committed += len(news.tokens) if news.width else 0
-                progress.append(news)
+        progress, committed, discarded = self._advance_all(plan, outcomes, width, now)
         if plan.rows:
             self._pause.served = now
         else:
-            self._pause.landed(plan, now, elapsed / 1e6)
+            self._pause.landed(plan, now, elapsed)
         if not plan.rows or width != plan.width:
-            return Commit(tuple(progress), discarded)
-        took = None if plan.chunks or micros is None else max(micros, elapsed)
+            return Commit(progress, discarded)
+        took = None if plan.chunks or micros is None else max(micros, elapsed * 1e6)
         self._policy.landed(plan.bucket, width, committed, took, plan.context)
         plain = self._policy.plain_micros(plan.bucket, plan.context) if width > 1 else 0.0
         if took is None or not plain:
-            return Commit(tuple(progress), discarded)
-        return Commit(tuple(progress), discarded, took, plain * committed / len(plan.rows))
+            return Commit(progress, discarded)
+        return Commit(progress, discarded, took, plain * committed / len(plan.rows))
 
     def abandon(self, plan: Plan, now: float) -> list[Request]:
         """Ends with ERROR, and returns, the requests of the oldest planned round, which failed: all of its `slots`."""
@@ -192,10 +183,27 @@ class Scheduler:
         """Raises AssertionError when a block or a snapshot is lost, shared wrongly or owned twice (I7)."""
         check_memory(self._memory, self._keeper, self._roster.running(), self._in_flight)
 
-    def _fitting(self, rows: tuple[int, ...], context: int) -> tuple[int, ...]:
-        """All rows, or those whose turn it is."""
+    def _unfinished(self) -> tuple[int, ...]:
+        """Rows that want a token of this round. Raises RuntimeError when too many rounds are in flight."""
+        if len(self._in_flight) > self._settings.look_ahead:
+            raise RuntimeError(f"{len(self._in_flight)} rounds are planned and not committed")
+        return self._roster.unfinished(self._in_flight) if self._in_flight else tuple(self._roster.rows)
+
+    def _choose_rows(self, rows: tuple[int, ...], drafts: bool) -> tuple[tuple[int, ...], int]:
+        """The rows of the round, all or those whose turn it is, and its width; with drafts the policy chooses both."""
+        if not rows or not drafts:
+            return rows, 1
+        context = self._roster.context(rows)
         fitting = self._policy.fitting(self._settings.buckets, len(rows), context)
-        return rows if fitting == len(rows) else self._turns.take(rows, fitting)
+        if fitting < len(rows):
+            rows = self._turns.take(rows, fitting)
+            context = self._roster.context(rows)
+        return rows, self._policy.choose(self._bucket(len(rows)), len(rows), context)
+
+    def _is_burst(self, rows: int) -> bool:
+        """Whether the prompts that wait to be computed are a burst, where so many rows decode."""
+        prompts = self._roster.prefilling
+        return prompts > 0 and self._pause.is_burst(rows, prompts)
 
     def _pauses(self, now: float) -> bool:
         """Counts what waits for a slot too: this round may admit it, and the next one computes it."""
@@ -203,6 +211,9 @@ class Scheduler:
         return self._pause.pauses(now, self._roster.prefill_left + waiting, arrived, self._in_flight)
 
     def _bucket(self, rows: int) -> int:
+        """The smallest captured number of rows that holds so many; 0 for none."""
+        if not rows:
+            return 0
         return self._settings.buckets[bisect_left(self._settings.buckets, rows)]
 
     def _landed(self, plan: Plan) -> None:
@@ -253,6 +264,31 @@ class Scheduler:
         request.state = State.WAITING
         request.preemptions += 1
         self._queue.push(request)
+
+    def _remember_chunks(self, plan: Plan) -> None:
+        """Names the blocks that the round's prompts filled, so that later requests may hit them."""
+        for chunk in plan.chunks:
+            request = self._roster.at(chunk.slot, chunk.epoch)
+            if request is not None:
+                self._memory.remember(request, chunk.start + len(chunk.token_ids))
+        self._keeper.landed(plan)
+
+    def _advance_all(
+        self, plan: Plan, outcomes: Sequence[Outcome], width: int, now: float
+    ) -> tuple[tuple[Progress, ...], int, int]:
+        """The progress of every request, tokens that rows committed, and tokens of epochs that have passed."""
+        decoding = frozenset(plan.rows)
+        progress: list[Progress] = []
+        committed = discarded = 0
+        for outcome in outcomes:
+            request = self._roster.at(outcome.slot, outcome.epoch)
+            if request is None:
+                discarded += len(outcome.tokens)
+            else:
+                news = self._advance(request, outcome, width if outcome.slot in decoding else 0, now)
+                committed += len(news.tokens) if news.width else 0
+                progress.append(news)
+        return tuple(progress), committed, discarded
 
     def _advance(self, request: Request, outcome: Outcome, width: int, now: float) -> Progress:
         """Commits the tokens of one outcome; `width` is that of `Progress`."""

@@ -238,7 +238,6 @@ class RoundResult:
         bucket, width = self.tokens_BW.shape
         flat = packed_N.tolist()
         tokens = [flat[row * width : (row + 1) * width] for row in range(bucket)]
-        counts, accepted, drafted, ends = (
-            flat[first : first + bucket] for first in range(bucket * width, bucket * (width + 4), bucket)
-        )
+        firsts = range(bucket * width, bucket * (width + 4), bucket)
+        counts, accepted, drafted, ends = [flat[first : first + bucket] for first in firsts]
         return tokens, counts, accepted, drafted, ends
