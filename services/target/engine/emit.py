@@ -14,11 +14,6 @@ from services.target.engine.ledger import TokenLedger
 SETTLE_S = 2.0
 """Seconds after a request's end within which the gateway may say that it kept fewer tokens than were sent."""
 
-_CANCEL_REASONS = {
-    "stop_string": FinishReason.STOP_STRING,
-    "deadline": FinishReason.DEADLINE,
-}
-
 
 class Emitter:
     """The live requests by session, the updates of the present round, and the token ledger."""
@@ -77,9 +72,7 @@ class Emitter:
         """Reports a cancellation by the gateway, which kept ``tokens_kept`` output tokens in all."""
         self._leave(request)
         self.kept(_key(request)[0], request.spec.request_id, tokens_kept, reason)
-        self._report_end(
-            request, End(reason=_CANCEL_REASONS.get(reason, FinishReason.CANCELLED), totals=totals(request))
-        )
+        self._report_end(request, End(reason=request.end or FinishReason.CANCELLED, totals=totals(request)))
 
     def kept(self, session: int, request_id: str, tokens_kept: int, reason: str) -> None:
         """Settles a request that ended lately by the number that the gateway kept, unless it is settled."""

@@ -15,6 +15,9 @@ from services.target.engine.meter import Meter
 from services.target.scheduling.scheduler import Scheduler
 
 _LOG = logging.getLogger(__name__)
+_CANCELS = {"stop_string": FinishReason.STOP_STRING, "deadline": FinishReason.DEADLINE}
+"""Why a gateway cancels, where that is an end of the request as its client is told it."""
+_WHOLE = (FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.LENGTH, FinishReason.CONTEXT)
 RequestCommand = Start | Refuse | Cancel | CheckKey | CloseSession | Drain | MoveAll
 
 
@@ -54,10 +57,13 @@ class RequestHandler:
             self.ended(request)
 
     def ended(self, request: Request) -> None:
-        """Counts an ended request and lets its idempotency key expire."""
+        """Counts an ended request. Its idempotency key expires, or is free at once if its client has no answer."""
         self._meter.ended(request, str(request.end or FinishReason.CANCELLED))
         ended = request.ended if request.ended is not None else request.arrived
-        self._keys.release(_claim(request), ended)
+        if _answered(request):
+            self._keys.release(_claim(request), ended)
+        else:
+            self._keys.forget(_claim(request))
 
     def _start(self, start: Start, now: float) -> None:
         spec, session = start.spec, start.session
@@ -87,7 +93,7 @@ class RequestHandler:
         if request is None:
             self._emitter.kept(cancel.session, cancel.request_id, cancel.tokens_kept, cancel.reason)
             return
-        self._scheduler.cancel(request.uid, now)
+        self._scheduler.cancel(request.uid, now, _CANCELS.get(cancel.reason, FinishReason.CANCELLED))
         self._emitter.cancel(request, cancel.tokens_kept, cancel.reason)
         self.ended(request)
 
@@ -115,6 +121,11 @@ class RequestHandler:
             self._scheduler.cancel(request.uid, now)
             self._emitter.end(request, End(moved=True, totals=totals(request)))
             self._meter.ended(request, "moved")
+
+
+def _answered(request: Request) -> bool:
+    """Whether the client has an answer: a whole one, or what there was at its deadline."""
+    return request.end in _WHOLE or (request.end is FinishReason.DEADLINE and request.first_token is not None)
 
 
 def _claim(request: Request) -> Claim:

@@ -271,3 +271,42 @@ def test_a_cancel_after_a_round_that_was_not_told_yet_comes_after_its_tokens() -
     assert it.ends[1, "a"][0].reason is FinishReason.CANCELLED
     assert it.ledger.discarded["cancel"] == 2
     assert it.reconciles()
+
+
+@pytest.mark.parametrize(
+    ("how", "counted", "free"),
+    [
+        ("length", FinishReason.LENGTH, False),
+        ("stop_string", FinishReason.STOP_STRING, False),
+        ("deadline", FinishReason.DEADLINE, False),
+        ("deadline before a token", FinishReason.DEADLINE, True),
+        ("cancel", FinishReason.CANCELLED, True),
+        ("slow_client", FinishReason.CANCELLED, True),
+    ],
+)
+def test_an_end_is_counted_as_what_it_is_and_a_key_without_an_answer_is_free(
+    how: str, counted: FinishReason, free: bool
+) -> None:
+    it = rig()
+    keyed = replace(request("a", prompt(1, 9, VOCAB), 20), key="k", tenant="t", owner="one")
+    if how == "deadline before a token":
+        keyed = replace(keyed, deadline=it.clock[0] - 1.0)
+    it.turn(it.start(keyed))
+    for _ in range(40 if how == "length" else 6):
+        it.turn()
+    if how in ("stop_string", "deadline", "cancel", "slow_client"):
+        it.turn(it.cancel("a", 3, how))
+    assert value_of(it.metrics.requests[counted.value]) == 1
+    assert it.ends[1, "a"][0].reason is counted
+    it.run(it.start(replace(keyed, request_id="b", owner="two", deadline=None)))
+    again = it.ends[1, "b"][0]
+    assert again.reason is FinishReason.LENGTH if free else again.error is not None
+
+
+def test_a_key_whose_round_failed_is_free() -> None:
+    it = rig(specification="verify:raise@2")
+    keyed = replace(request("a", prompt(1, 9, VOCAB), 20), key="k", tenant="t", owner="one")
+    it.run(it.start(keyed))
+    assert it.ends[1, "a"][0].error is not None
+    it.run(it.start(replace(keyed, request_id="b", owner="two")))
+    assert it.ends[1, "b"][0].reason is FinishReason.LENGTH
