@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop test-openapi soak bench pictures \
         bench-gpu race train-embedded check check-format check-lint check-types check-imports \
-        check-sizes check-proto format lock proto proto-baseline
+        check-sizes check-proto check-cuda format lock proto proto-baseline
 
 SHELL := /bin/bash
 PY := .venv/bin/python
@@ -29,8 +29,8 @@ help:  ## show this list
 
 setup: .venv/.installed  ## install everything into .venv (done by the other targets when needed)
 
-.venv/.installed: requirements/dev.lock.txt requirements/torch.txt requirements/constraints.txt requirements/install.sh
-	@requirements/install.sh .venv requirements/dev.lock.txt requirements/torch.txt
+.venv/.installed: requirements/dev.lock.txt $(addprefix requirements/,torch.txt nvrtc.txt constraints.txt install.sh)
+	@requirements/install.sh .venv requirements/dev.lock.txt requirements/torch.txt requirements/nvrtc.txt
 
 .venv-proto/.installed: requirements/generate.lock.txt requirements/install.sh
 	@requirements/install.sh .venv-proto requirements/generate.lock.txt
@@ -156,8 +156,8 @@ race: setup  ## needs a GPU and VLLM=folder of vLLM's packages: the race against
 train-embedded: setup  ## train the embedded pair again from fixed seeds
 	@$(PY) -m models.training $(ARGS)
 
-check: setup .venv-proto/.installed  ## formatting, lint, types, import contracts, wire contract, sizes
-	@$(MAKE) --no-print-directory --keep-going check-format check-lint check-types check-imports check-sizes check-proto
+check: setup .venv-proto/.installed  ## formatting, lint, types, import contracts, wire contract, sizes, CUDA
+	@$(MAKE) --no-print-directory --keep-going check-format check-lint check-types check-imports check-sizes check-proto check-cuda
 
 check-format:
 	@.venv/bin/ruff format --check .
@@ -179,6 +179,9 @@ check-proto: .venv-proto/.installed
 	@.venv/bin/buf lint
 	@.venv/bin/buf format --diff --exit-code proto
 	@.venv/bin/buf breaking --against proto/baseline.binpb
+
+check-cuda:
+	@$(PY) -m tests.checks.cuda
 
 format: setup  ## mend formatting and what the linter can mend
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes or refreshes a virtual environment: install.sh FOLDER LOCK [REQUIREMENTS]
+# Makes or refreshes a virtual environment: install.sh FOLDER LOCK [REQUIREMENTS...]
 # Every file of LOCK must have one of its hashes; REQUIREMENTS are taken by version, for pip wants hashes of all in one call.
 set -euo pipefail
 folder=$1
 lock=$2
-by_version=${3:-}
+by_version=("${@:3}")
 if [[ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]]; then
     echo "paceline: this command needs Linux on x86-64, not $(uname -s) on $(uname -m)." >&2
     exit 1
@@ -35,7 +35,7 @@ show() {
 }
 pip=("$folder/bin/python" -m pip install --disable-pip-version-check --progress-bar off)
 "${pip[@]}" --require-hashes --requirement "$lock" | show "$(grep -c '^[A-Za-z0-9]' "$lock")"
-if [[ -n "$by_version" ]]; then
-    "${pip[@]}" --requirement "$by_version" --constraint requirements/constraints.txt | show
+if ((${#by_version[@]})); then
+    "${pip[@]}" "${by_version[@]/#/--requirement=}" --constraint requirements/constraints.txt | show
 fi
 touch "$folder/.installed"

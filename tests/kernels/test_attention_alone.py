@@ -1,4 +1,4 @@
-"""The kernel for a row that is alone: its source is whole, it fits beside a product, and which rounds it takes."""
+"""The kernel for a row that is alone: it fits beside a product, and which rounds it takes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,6 @@ from services.common.kernels.span_attention.projected import attend_projected
 KV_HEADS, GROUP, SIZE, WIDTH = 8, 4, 128, 2560
 LINES = (GROUP + 2) * KV_HEADS * SIZE
 PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
-
-
-@pytest.mark.parametrize("group", [1, 2, 4, 8])
-def test_the_source_is_whole(group: int) -> None:
-    """The compiler of a serving process finds no headers, so none may be asked for."""
-    source = source_of(Shape(SIZE, group, 16))
-    assert "#include" not in source
-    assert source.count('extern "C" __global__') == 1
-    assert f"#define GROUP {group}\n" in source and f"#define CTAS {CTAS}\n" in source
 
 
 def test_a_cta_has_room_beside_one_of_the_product_before() -> None:

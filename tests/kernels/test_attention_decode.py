@@ -1,4 +1,4 @@
-"""Attention of a row each of many sequences: its source is whole, and which rounds it takes."""
+"""Attention of a row each of many sequences: which rounds it takes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,12 @@ from services.common.kernels.linear import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask
 from services.common.kernels.span_attention.decode import kernel
-from services.common.kernels.span_attention.decode.source import source_of
 from services.common.kernels.span_attention.projected import attend_projected
-from tests.kernels.served_round import GROUP, KV_HEADS, LINES, SIZE, WIDTH, ServedRound
+from tests.kernels.served_round import KV_HEADS, LINES, WIDTH, ServedRound
 
 
 def served(monkeypatch: pytest.MonkeyPatch) -> ServedRound:
     return ServedRound(monkeypatch, kernel)
-
-
-@pytest.mark.parametrize(("biased", "normed"), [(False, False), (True, False), (False, True)])
-def test_the_source_is_whole(biased: bool, normed: bool) -> None:
-    """The compiler of a serving process finds no headers, so none may be asked for."""
-    kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, device="meta")
-    given = torch.empty(1)
-    source = source_of(kernel._shape(LINES, kv_2NSHD, given if biased else None, given if normed else None))
-    assert "#include" not in source
-    assert source.count('extern "C" __global__') == 1
-    assert f"#define GROUP {GROUP}\n" in source and f"#define KV_HEADS {KV_HEADS}\n" in source
-    assert f"#define BIASED {int(biased)}\n#define NORMED {int(normed)}\n" in source
 
 
 def test_it_takes_a_row_each_of_many_sequences(monkeypatch: pytest.MonkeyPatch) -> None:

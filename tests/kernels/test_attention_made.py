@@ -1,4 +1,4 @@
-"""Attention that makes its heads of a product: its source is whole, and which rounds it takes."""
+"""Attention that makes its heads of a product: which rounds it takes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,13 @@ import torch
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask
 from services.common.kernels.span_attention.hopper import made
-from services.common.kernels.span_attention.hopper.source import source_of
 from services.common.kernels.span_attention.projected import attend_projected
-from tests.kernels.served_round import KV_HEADS, LINES, SIZE, WIDTH, ServedRound
+from tests.kernels.served_round import KV_HEADS, LINES, WIDTH, ServedRound
 
 
 def served(monkeypatch: pytest.MonkeyPatch) -> ServedRound:
     monkeypatch.setattr(made, "is_library", lambda *_: True)
     return ServedRound(monkeypatch, made)
-
-
-@pytest.mark.parametrize(("biased", "normed"), [(False, False), (True, False), (False, True)])
-def test_the_source_is_whole(biased: bool, normed: bool) -> None:
-    """The compiler of a serving process finds no headers, so none may be asked for."""
-    kv_2NSHD = torch.empty(2, 4, 16, KV_HEADS, SIZE, device="meta")
-    given = torch.empty(1)
-    source = source_of(made._shape(LINES, kv_2NSHD, given if normed else None, given if biased else None))
-    assert "#include" not in source
-    assert source.count('extern "C" __global__') == 1
-    assert "#define MAKES_HEADS 1\n" in source
-    assert f"#define BIASED {int(biased)}\n#define NORMED {int(normed)}\n" in source
 
 
 def test_it_takes_many_sequences_of_up_to_eight_rows(monkeypatch: pytest.MonkeyPatch) -> None:

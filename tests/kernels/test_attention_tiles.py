@@ -11,7 +11,7 @@ import torch
 from services.common.kernels.span_attention import hopper, plan_span
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.hopper.cut import ROWS, SIZES, TileCut, cut_blocks, cut_tiles
-from services.common.kernels.span_attention.hopper.source import Shape, source_of
+from services.common.kernels.span_attention.hopper.source import Shape
 
 MOST_SHARED = 227 * 1024
 LONG = 32_768
@@ -129,19 +129,6 @@ def test_sequences_come_sorted_where_each_is_a_line_of_items() -> None:
     assert not shape_of(64, 2, TileCut(2), ranked=True).ranked
 
 
-def test_ctas_that_take_an_item_together_have_half_of_its_columns_each() -> None:
+def test_ctas_that_take_an_item_together_share_no_splits() -> None:
     shape = shape_of(64, 8, cut_tiles(64, 64, 128, short=True) or TileCut(1), ranked=True)
     assert (shape.spread, shape.alone, shape.ranked) == (2, True, False)
-    source = source_of(shape)
-    assert "#define SPREAD 2\n" in source and "m64n128k16" not in source
-    assert "m64n64k16" in source and "m64n72k16" in source
-
-
-def test_the_source_includes_nothing_and_defines_its_sizes() -> None:
-    source = source_of(Shape(256, 4, 16, 1, True))
-    assert "#include" not in source
-    assert "#define SIZE 256\n" in source and "#define ALONE 1\n" in source and "#define STAGES 3\n" in source
-    assert "m64n64k16" in source and "m64n128k16" in source
-    assert "#define HAS_BLOCK 0\n" in source and "#define HAS_BLOCK 1\n" in source_of(
-        Shape(128, 4, 16, 1, True, in_block=True)
-    )

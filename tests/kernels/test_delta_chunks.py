@@ -1,4 +1,4 @@
-"""Chunks of Gated DeltaNet in CUDA C++: sources are whole, they fit a multiprocessor, and who goes without them."""
+"""Chunks of Gated DeltaNet in CUDA C++: they fit a multiprocessor, and who goes without them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,10 @@ from services.common.kernels.gated_delta.chunks.overlap import parts_of
 from services.common.kernels.gated_delta.chunks.source import (
     SHARING,
     chain_bytes,
-    chain_source,
     prepare_bytes,
-    prepare_source,
 )
 
 PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
-
-
-def test_a_source_is_whole() -> None:
-    """The compiler of a serving process finds no headers, so none may be asked for."""
-    prepare, chain = prepare_source(), chain_source()
-    assert all("#include" not in source for source in (prepare, chain))
-    assert all(source.count('extern "C" __global__') == 1 for source in (prepare, chain))
-    assert all(chain.count(f"m64n{lines}k16") == 1 for lines in (32, 128))
 
 
 @pytest.mark.parametrize("size", [prepare_bytes(), chain_bytes()])

@@ -14,7 +14,6 @@ from services.common.kernels.linear.int8_tiling import Int8Cut, int8_cut
 from services.common.kernels.linear.int8_weight import Int8Weight, quantised, quantised_rows
 from services.common.kernels.linear.persistent import tiling as tilings
 from services.common.kernels.linear.persistent import wide
-from services.common.kernels.linear.persistent.source import source_of
 from services.common.kernels.linear.persistent.tiling import MEASURED, PersistentTiling, eight_cut, few_cut
 from tests.bench.gpu.int8.eight import CTA_BYTES, PROCESSOR_BYTES, SHARED_BYTES, everything
 from tests.bench.gpu.products import wide as wide_candidates
@@ -85,16 +84,6 @@ def test_a_tile_that_ends_later_has_steps_enough(lines: int, depth: int, kind: K
     assert depth >= own.least_depth
     assert not own.later or (kind, own.wide) == (Kind.GATED, True)
     assert own._replace(later=True).least_depth == own.depth * own.lines // (8 * own.halves)
-
-
-@pytest.mark.parametrize("own", LISTED)
-def test_a_source_is_whole(own: PersistentTiling) -> None:
-    """The compiler of a serving process finds no headers, so none may be asked for."""
-    source = source_of(own)
-    assert "#include" not in source
-    kind = "k16.f32.bf16.bf16 " if own.wide else "k32.s32.s8.s8 "
-    assert f"m64n{own.lines}{kind}" in source
-    assert source.count('extern "C" __global__') == 1
 
 
 @pytest.mark.parametrize(("lines", "depth", "kind", "cut"), CUTS + FEW)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.fused.source import source_of
-from services.common.kernels.linear.fused.tiling import MEASURED, SUB, FusedTiling, fused_cut
+from services.common.kernels.linear.fused.tiling import SUB, fused_cut
 
 SHARED_BYTES, PROCESSORS, REGISTERS, WARP = 232_448, 132, 65_536, 32
 OUT, DOWN, GATE_UP = (2560, 4096, Kind.ADDED), (2560, 9728, Kind.ADDED), (19456, 2560, Kind.GATED)
@@ -41,12 +40,3 @@ def test_other_weights_and_ends_go_through_the_library() -> None:
     assert fused_cut(2560, 2560, 128, Kind.ADDED) is None
     for lines, depth, kind in (OUT, DOWN, GATE_UP):
         assert all(fused_cut(lines, depth, 128, other) is None for other in Kind if other != kind)
-
-
-@pytest.mark.parametrize("tiling", dict.fromkeys(MEASURED.values()))
-def test_a_source_is_whole(tiling: FusedTiling) -> None:
-    """The compiler of a serving process finds no headers, so none may be asked for."""
-    source = source_of(tiling)
-    assert "#include" not in source
-    assert f"m64n{tiling.lines}k16" in source
-    assert source.count('extern "C" __global__') == 1

@@ -6,7 +6,6 @@ import pytest
 
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.skinny.measured import MEASURED
-from services.common.kernels.linear.skinny.source import source_of
 from services.common.kernels.linear.skinny.tiling import ROWS, SUB, Band, SkinnyTiling, skinny_cut
 
 SHARED_BYTES, PROCESSORS = 232_448, 132
@@ -84,22 +83,3 @@ def test_a_weight_that_was_not_measured_has_equal_bands() -> None:
 )
 def test_other_products_go_elsewhere(lines: int, depth: int, rows: int, kind: Kind) -> None:
     assert skinny_cut(lines, depth, rows, kind) is None
-
-
-@pytest.mark.parametrize("kind", list(Kind))
-def test_a_source_is_whole(kind: Kind) -> None:
-    """The compiler of a serving process finds no headers, so none may be asked for."""
-    source = source_of(cut(19456, 2560, 16, kind))
-    assert "#include" not in source
-    assert "m64n16k16" in source
-    assert f"#define KIND {int(kind)}" in source
-    assert source.count('extern "C" __global__') == 1
-
-
-def test_a_source_has_both_bands() -> None:
-    own = cut(2560, 4096, 8, Kind.ADDED)
-    leading, following = source_of(own).split("namespace following {")
-    assert f"#define LEADING {own.leaders}\n" in leading
-    for source, band in ((leading, own.leading), (following, own.band)):
-        for size in (f"LINES = {band.lines}", f"SUBS = {band.subs}", f"STAGES = {band.stages}"):
-            assert f"constexpr int {size};\n" in source

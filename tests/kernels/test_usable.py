@@ -8,13 +8,13 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from services.common.kernels.cuda_program import DriverError
 from services.common.kernels.gated_delta import chunks, rounds
 from services.common.kernels.linear import cuda_products, int8_cuda
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.fused.tiling import fused_cut
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import skinny_cut
+from services.common.kernels.nvrtc import CompileError
 from services.common.kernels.span_attention import hopper
 from services.common.kernels.span_attention.hopper import made
 from services.common.kernels.span_attention.hopper.source import Shape
@@ -57,7 +57,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> K
     return kernel
 
 
-@pytest.mark.parametrize("error", [DriverError("no compiler"), ModuleNotFoundError("cupy"), OSError("no driver")])
+@pytest.mark.parametrize("error", [CompileError("refused"), ModuleNotFoundError("triton"), OSError("no compiler")])
 def test_without_a_compiler_others_serve_and_the_log_says_so(
     error: Exception, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,10 +8,11 @@ from ctypes import byref, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint32, c
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from services.common.kernels import nvrtc
 
 _HOPPER = (9, 0)
 _log = logging.getLogger(__name__)
@@ -19,7 +20,6 @@ _BFLOAT16, _SWIZZLE_128B, _PROMOTE_256B = 9, 3, 3
 _MAX_DYNAMIC_SHARED, _SHARED_PERCENT, STREAM_SERIALIZATION = 8, 9, 6
 _MAP_BYTES, _MAP_ALIGNMENT, _MAP_COLUMNS = 128, 64, 64
 _ALIGNED_BYTES = 16
-_OPTIONS = ["--gpu-architecture=sm_90a", "--std=c++17"]
 
 
 class DriverError(RuntimeError):
@@ -95,7 +95,8 @@ class CudaProgram:
         """Compiles it.
 
         Raises:
-            DriverError: the compiler or the GPU refuses it.
+            CompileError: the compiler refuses it.
+            DriverError: the GPU refuses it.
         """
         torch.cuda.current_stream()  # torch's context is the current one from here on
         self._threads, self._shared_bytes = threads, shared_bytes
@@ -157,31 +158,18 @@ def _held(argument: Argument) -> tuple[int, object]:
 
 def _compiled(source: str, name: str) -> bytes:
     """Return the machine code of a source: compiled, or what an earlier process kept beside Triton's kernels."""
-    from cupy.cuda import nvrtc  # machines without a GPU lack it
     from triton.runtime.cache import get_cache_manager
 
-    told = "\n".join((source, *_OPTIONS, str(nvrtc.getVersion())))
+    told = f"{source}\n{nvrtc.HOPPER}\n{nvrtc.version()}"
     key, file = sha256(told.encode()).hexdigest(), f"{name}.cubin"
     # A folder that cannot be read or written costs the next start its time, and nothing else.
     with suppress(OSError):
         if path := get_cache_manager(key).get_file(file):
             return Path(path).read_bytes()
-    image = _machine_code(source, name, nvrtc)
+    image = nvrtc.compiled(source, name)
     with suppress(OSError):
         get_cache_manager(key).put(image, file)
     return image
-
-
-def _machine_code(source: str, name: str, nvrtc: Any) -> bytes:
-    program = nvrtc.createProgram(source, f"{name}.cu", (), ())
-    try:
-        nvrtc.compileProgram(program, _OPTIONS)
-        image: bytes = nvrtc.getCUBIN(program)
-        return image
-    except Exception as error:
-        raise DriverError(f"{name}: {error}: {nvrtc.getProgramLog(program)}") from error
-    finally:
-        nvrtc.destroyProgram(program)
 
 
 def call(function: str, *arguments: object) -> None:

@@ -40,9 +40,9 @@ def test_what_is_required_is_locked_at_its_version(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONSTRAINED)
 def test_locked_versions_are_the_constraints(name: str) -> None:
-    """CUDA's packages have none: torch and cupy name the versions they need."""
+    """CUDA's packages have none, but for the compiler: torch and cupy name the versions they need."""
     for package, entry in locked(name).items():
-        if package == "torch" or not BY_VERSION.fullmatch(package):
+        if package in ("torch", "nvidia-cuda-nvrtc") or not BY_VERSION.fullmatch(package):
             assert CONSTRAINTS.get(package) == entry.version, package
 
 
@@ -69,10 +69,13 @@ def test_no_index_stands_in_any_requirement() -> None:
 
 def test_setup_takes_torch_by_its_version_and_all_else_by_hash() -> None:
     assert not [package for package in locked("dev") if BY_VERSION.fullmatch(package)]
-    assert list(required("torch.txt")) == [("torch", "")] and CONSTRAINTS["torch"]
+    for package in ("torch", "nvidia-cuda-nvrtc"):
+        file = f"{package.rpartition('-')[2]}.txt"
+        assert list(required(file)) == [(package, "")] and CONSTRAINTS[package], file
     recipe = (FOLDER / "install.sh").read_text()
     assert '--require-hashes --requirement "$lock"' in recipe
-    assert "install.sh .venv requirements/dev.lock.txt requirements/torch.txt" in (ROOT / "Makefile").read_text()
+    by_version = "requirements/torch.txt requirements/nvrtc.txt"
+    assert f"install.sh .venv requirements/dev.lock.txt {by_version}\n" in (ROOT / "Makefile").read_text()
 
 
 def test_images_hold_nothing_without_a_hash() -> None:

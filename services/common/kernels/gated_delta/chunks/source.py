@@ -48,7 +48,7 @@ def prepare_program() -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(prepare_source(), "delta_prepare", _PREPARE_THREADS, prepare_bytes())
 
@@ -58,6 +58,6 @@ def chain_program() -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(chain_source(), "delta_chain", _CHAIN_THREADS, chain_bytes())

@@ -33,7 +33,7 @@ def program_of(programs: int) -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(source_of(programs), "delta_round", _THREADS, shared_bytes(programs))
 

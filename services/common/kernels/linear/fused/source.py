@@ -28,6 +28,6 @@ def program_of(tiling: FusedTiling) -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(source_of(tiling), "product", tiling.threads, tiling.shared_bytes)

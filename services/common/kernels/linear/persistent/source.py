@@ -34,6 +34,6 @@ def program_of(tiling: PersistentTiling) -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(source_of(tiling), "product", tiling.threads, tiling.shared_bytes)

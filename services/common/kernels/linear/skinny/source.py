@@ -27,7 +27,7 @@ def program_of(tiling: SkinnyTiling) -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(source_of(tiling), "product", _THREADS, tiling.shared_bytes)
 

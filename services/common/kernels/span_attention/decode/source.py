@@ -44,6 +44,6 @@ def program_of(shape: Shape) -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(source_of(shape), "attend_rows", _THREADS, _ALIGNMENT + _UNITS * TOKENS * shape.size * 2)

@@ -111,6 +111,6 @@ def program_of(shape: Shape) -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(source_of(shape), "attend", shape.threads, shape.shared_bytes)

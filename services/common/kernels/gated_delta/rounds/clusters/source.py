@@ -43,6 +43,6 @@ def cluster_program() -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(cluster_source(), "delta_cluster", _THREADS, cluster_bytes())

@@ -44,6 +44,6 @@ def many_program() -> CudaProgram:
     """Return the kernel, compiled once.
 
     Raises:
-        DriverError: the compiler or the GPU refuses it.
+        CompileError, DriverError: the compiler, or the GPU, refuses it.
     """
     return CudaProgram(many_source(), "delta_rounds", _THREADS, many_bytes())
