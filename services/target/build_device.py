@@ -13,7 +13,7 @@ from services.common.device.graph import CaptureCost, Counters
 from services.common.device.numerics import Numerics, numerics_of
 from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
-from services.common.model.dflash.context import load_context
+from services.common.model.drafters.context import load_context
 from services.common.model.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from services.common.model import ModelError, load_target
-from services.common.model.dflash.reading import read_drafter_spec
+from services.common.model.drafters import read_drafter_spec
 from services.common.model.families import read_target_spec
 from services.common.model.manifest import MANIFEST_FILE
 from tests.faults.answers import judge

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from services.common.model import DraftContext, NoContext, Target, load_target
-from services.common.model.dflash.context import load_context
+from services.common.model.drafters.context import load_context
 from services.common.pair import attach
 from services.common.pair.arena import Arena, MemfdArena
 from services.common.pair.handoff import HandoffMode

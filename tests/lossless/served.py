@@ -10,7 +10,7 @@ from services.drafter.arena_view import ArenaView
 from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers import Proposer as DrafterProposer
-from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.target.core.plan import Plan
 from tests.lossless.rig import GENERATION, Proposer, ProposerFactory, Rig
@@ -36,7 +36,7 @@ def dflash(drafter: Path) -> ProposerFactory:
     """The DFlash drafter of a folder, in the data type of the rig's target."""
 
     def build(rig: Rig) -> Proposer:
-        return Served(rig, DflashProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype))
+        return Served(rig, CheckpointProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype))
 
     return build
 

@@ -16,7 +16,7 @@ from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.wire import WireHandoff
 from services.drafter.mapping import Mapped
-from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.service import paced
 from services.target.core.plan import Plan
@@ -129,7 +129,7 @@ def _alone(rig: Rig) -> Attachment:
 
 def _beside(rig: Rig, drafter: Path) -> Attachment:
     """A DFlash drafter on the rig's arena."""
-    block = DflashProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype)
+    block = CheckpointProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype)
     shared = ArenaView.of(rig.arena, rig.shapes.block_size)
     handoff = WireHandoff(shared)
     pacer = DraftRunner(shared, block, GENERATION, StepGraphs("cpu"), handoff)

@@ -145,14 +145,14 @@ FORWARD = (
     Mutant("last-tap-before-the-final-norm", HOST, "        streams[-1] = normed_TD\n", "", PUBLISHED_DFLASH),
     Mutant(
         "draft-context-ends-with-the-drafters-own-length",
-        "services.common.model.dflash.context",
+        "services.common.model.drafters.context",
         "positions = target.spec.max_positions",
         "positions = spec.max_positions",
         PUBLISHED_DFLASH,
     ),
     Mutant(
         "drafts-end-with-the-drafters-own-length",
-        "services.drafter.proposers.dflash",
+        "services.drafter.proposers.checkpoint",
         "self._block.reach(shared.history_SC.shape[1])",
         "shared.history_SC.shape",
         "tests/unit/drafter/test_dflash.py::test_it_drafts_in_the_whole_context_of_its_target",
@@ -166,7 +166,7 @@ FORWARD = (
     ),
     Mutant(
         "every-draft-layer-sees-as-the-first-does",
-        "services.common.model.dflash.block",
+        "services.common.model.drafters.block",
         "self._masks.index(mask) for",
         "0 for",
         WINDOWS,

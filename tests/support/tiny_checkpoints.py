@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from services.common.model.checkpoint import SINGLE_FILE
-from services.common.model.dflash.reading import read_drafter_spec
-from services.common.model.dflash.spec import drafter_shapes
+from services.common.model.drafters import read_drafter_spec
+from services.common.model.drafters.spec import drafter_shapes
 from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
 from services.common.model.weights import Shapes, model_shapes

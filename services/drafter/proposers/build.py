@@ -6,7 +6,7 @@ import torch
 
 from services.common.model import load_block
 from services.drafter.proposers import Proposer
-from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.proposers.none import NoneProposer
 from services.drafter.settings import DrafterSettings
@@ -28,4 +28,4 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     int8 = settings.weights == "int8"
     logger.info("drafter loads", extra={"weights": settings.weights, "dtype": settings.dtype})
     block = load_block(settings.model, dtype, settings.device, settings.random_weights, int8)
-    return DflashProposer(block, dtype, settings.short_blocks)
+    return CheckpointProposer(block, dtype, settings.short_blocks)

@@ -20,7 +20,7 @@ from services.common.model import load_block
 from services.drafter.arena_view import ArenaView
 from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
-from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.target.build_device import Worker, build_worker
 from services.target.settings import TargetSettings
 from tests.support.tiny_checkpoints import TinyShape, write_configs
@@ -89,7 +89,7 @@ class Rig:
     def drafter(self) -> StepGraphs:
         """Captured drafts by (bucket, width)."""
         block = load_block(self._drafter, self._dtype, self.settings.device, random_weights=True)
-        proposer, graphs = DflashProposer(block, self._dtype), StepGraphs(self.device)
+        proposer, graphs = CheckpointProposer(block, self._dtype), StepGraphs(self.device)
         shared = ArenaView.of(self.worker.arena, 16)
         proposer.check(shared)
         pacer = DraftRunner(shared, proposer, 1, graphs, HostHandoff(self.device))

@@ -8,7 +8,7 @@ import torch
 
 from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_block, load_target
-from services.common.model.dflash.context import load_context
+from services.common.model.drafters.context import load_context
 from services.common.model.rows import Part, Rows
 from tests.kernels.gpu.devices import DEVICE, close
 from tests.support.tiny_checkpoints import TinyShape, write_tiny

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.kernels.span_attention import plan_context
-from services.common.model import DflashBlock, load_block
+from services.common.model import DraftBlock, load_block
 from services.common.model.manifest import write_manifest
 from services.common.pair import attach
 from services.drafter.arena_view import ArenaView
 from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
-from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.checkpoint import CheckpointProposer
 from tests.support.fakes_arena import SHAPE, SLOTS, FakeArena, fake_arena
 from tests.support.tiny_checkpoints import write_tiny
 from tests.unit.common.model.pairs import block_ids, one_span
@@ -27,13 +27,13 @@ BLOCK_SIZE = 16
 
 
 @pytest.fixture(scope="module")
-def block(tmp_path_factory: pytest.TempPathFactory) -> DflashBlock:
+def block(tmp_path_factory: pytest.TempPathFactory) -> DraftBlock:
     pair = write_tiny(tmp_path_factory.mktemp("pair"), seed=SEED)
     return load_block(pair.drafter, dtype=torch.float64)
 
 
 @pytest.fixture
-def weighted(folder: Path, block: DflashBlock) -> Iterator[FakeArena]:
+def weighted(folder: Path, block: DraftBlock) -> Iterator[FakeArena]:
     spec, random = block.spec, torch.Generator().manual_seed(SEED)
     embed_VD = torch.randn(320, spec.hidden_size, generator=random, dtype=torch.float64)
     shape = (len(spec.layers), 2, BLOCKS, BLOCK_SIZE, spec.attention.kv_heads, spec.attention.head_dim)
@@ -45,16 +45,16 @@ def weighted(folder: Path, block: DflashBlock) -> Iterator[FakeArena]:
         yield fake
 
 
-def _pacer(fake: FakeArena, block: DflashBlock) -> DraftRunner:
+def _pacer(fake: FakeArena, block: DraftBlock) -> DraftRunner:
     shared = ArenaView.of(fake.arena, BLOCK_SIZE)
-    proposer = DflashProposer(block, torch.float64)
+    proposer = CheckpointProposer(block, torch.float64)
     proposer.check(shared)
     pacer = DraftRunner(shared, proposer, 1, StepGraphs("cpu"), HostHandoff(torch.device("cpu")))
     pacer.warm_up((1, 2, 4), (4, 8))
     return pacer
 
 
-def _alone(fake: FakeArena, block: DflashBlock, slot: int, context: Tensor) -> list[int]:
+def _alone(fake: FakeArena, block: DraftBlock, slot: int, context: Tensor) -> list[int]:
     """The block over private copies of one slot's state."""
     table_1N = fake.arena[attach.BLOCK_TABLE][slot : slot + 1].clone()
     length_1 = fake.arena[attach.LENGTH][slot : slot + 1].clone()
@@ -68,7 +68,7 @@ def _alone(fake: FakeArena, block: DflashBlock, slot: int, context: Tensor) -> l
 @pytest.mark.parametrize("rows", [[2], [1, 0], [3, 0, 2], [0, 1, 2, 3]])
 @pytest.mark.parametrize("width", [4, 8])
 def test_a_batch_drafts_what_each_row_drafts_alone(
-    weighted: FakeArena, block: DflashBlock, rows: list[int], width: int
+    weighted: FakeArena, block: DraftBlock, rows: list[int], width: int
 ) -> None:
     bucket = {1: 1, 2: 2}.get(len(rows), 4)
     weighted.rows(rows, bucket)
@@ -90,7 +90,7 @@ def test_a_drafter_that_slides_drafts_what_each_row_drafts_alone(weighted: FakeA
         assert weighted.drafts(slot, 7) == _alone(weighted, block, slot, context)
 
 
-def test_only_its_own_context_matters(weighted: FakeArena, block: DflashBlock) -> None:
+def test_only_its_own_context_matters(weighted: FakeArena, block: DraftBlock) -> None:
     expected = _alone(weighted, block, 1, weighted.arena[attach.DRAFT_KV].clone())
     pacer = _pacer(weighted, block)
     owned = weighted.arena[attach.BLOCK_TABLE][1, :1].long()
@@ -102,7 +102,7 @@ def test_only_its_own_context_matters(weighted: FakeArena, block: DflashBlock) -
     assert weighted.drafts(1, 7) == expected
 
 
-def test_one_position_of_context_does_matter(weighted: FakeArena, block: DflashBlock) -> None:
+def test_one_position_of_context_does_matter(weighted: FakeArena, block: DraftBlock) -> None:
     context = weighted.arena[attach.DRAFT_KV].clone()
     expected = _alone(weighted, block, 1, context)
     block_id = int(weighted.arena[attach.BLOCK_TABLE][1, 0])
@@ -110,7 +110,7 @@ def test_one_position_of_context_does_matter(weighted: FakeArena, block: DflashB
     assert _alone(weighted, block, 1, context) != expected
 
 
-def test_it_drafts_in_the_whole_context_of_its_target(weighted: FakeArena, folder: Path, block: DflashBlock) -> None:
+def test_it_drafts_in_the_whole_context_of_its_target(weighted: FakeArena, folder: Path, block: DraftBlock) -> None:
     """A drafter that was trained for 16 positions computes the others as one trained for 2,048 does."""
     short = write_tiny(folder / "short", seed=SEED).drafter
     config = short / "config.json"
@@ -133,15 +133,15 @@ def test_it_drafts_in_the_whole_context_of_its_target(weighted: FakeArena, folde
     ],
 )
 def test_an_arena_made_for_another_drafter_is_refused(
-    folder: Path, block: DflashBlock, embed: Tensor | None, context: Tensor | None, message: str
+    folder: Path, block: DraftBlock, embed: Tensor | None, context: Tensor | None, message: str
 ) -> None:
     with fake_arena(folder / "side", embed, context) as fake:
         shared = ArenaView.of(fake.arena, BLOCK_SIZE)
         with pytest.raises(ValueError, match=message):
-            DflashProposer(block, torch.float64).check(shared)
+            CheckpointProposer(block, torch.float64).check(shared)
 
 
-def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: FakeArena, block: DflashBlock) -> None:
+def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: FakeArena, block: DraftBlock) -> None:
     shared = ArenaView.of(weighted.arena, BLOCK_SIZE)
     held = 24
     random = torch.Generator().manual_seed(SEED)
@@ -149,7 +149,7 @@ def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: 
     temperature_S = torch.zeros(SLOTS + 1)
     temperature_S[1] = 0.8
     coupled = replace(shared, noise_TV=noise_TV, temperature_S=temperature_S)
-    proposer, rows_B = DflashProposer(block, torch.float64), torch.tensor([0, 1])
+    proposer, rows_B = CheckpointProposer(block, torch.float64), torch.tensor([0, 1])
     plain_BK, drawn_BK = proposer.propose(shared, rows_B, 4), proposer.propose(coupled, rows_B, 4)
     first = int(shared.length_S[1]) + 1
     expected_K = [int(noise_TV[held + (first + j) % held].argmax()) for j in range(3)]

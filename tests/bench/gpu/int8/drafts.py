@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from services.common.device.graph import StepGraphs
-from services.common.model import DflashBlock, load_block
+from services.common.model import DraftBlock, load_block
 from services.common.model.states import kv_shape
 from services.drafter.arena_view import ArenaView
-from services.drafter.proposers.dflash import DflashProposer
+from services.drafter.proposers.checkpoint import CheckpointProposer
 from tests.bench.gpu.int8.timed import replayed
 from tests.support.tiny_checkpoints import TinyShape, write_configs
 
@@ -27,7 +27,7 @@ class Drafts:
     def __init__(
         self,
         shape: TinyShape,
-        block: DflashBlock,
+        block: DraftBlock,
         buckets: Sequence[int],
         context: int,
         device: str,
@@ -35,13 +35,13 @@ class Drafts:
     ) -> None:
         self._device, self._graphs = device, StepGraphs(device)
         self._drafts: dict[int, torch.Tensor] = {}
-        proposer = DflashProposer(block, dtype)
+        proposer = CheckpointProposer(block, dtype)
         shared = arena(shape, block, max(buckets), context, device, dtype)
         proposer.check(shared)
         for bucket in sorted(buckets, reverse=True):
             self._capture(proposer, shared, bucket, shape.block_size)
 
-    def _capture(self, proposer: DflashProposer, shared: ArenaView, bucket: int, width: int) -> None:
+    def _capture(self, proposer: CheckpointProposer, shared: ArenaView, bucket: int, width: int) -> None:
         def step() -> None:
             self._drafts[bucket] = proposer.propose(shared, shared.rows_B[:bucket], width)
 
@@ -78,7 +78,7 @@ def draft_rows(
     return rows
 
 
-def arena(shape: TinyShape, block: DflashBlock, slots: int, context: int, device: str, dtype: torch.dtype) -> ArenaView:
+def arena(shape: TinyShape, block: DraftBlock, slots: int, context: int, device: str, dtype: torch.dtype) -> ArenaView:
     """The tensors that a target would share, with random contents; no two sequences share a block."""
     random = torch.Generator(device).manual_seed(9)
     columns = -(-(context + _ROOM) // _BLOCK_SIZE)

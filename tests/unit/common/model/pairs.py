@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.common.kernels.span_attention import Span, plan_context, plan_span
-from services.common.model import DflashBlock, Target, load_block, load_target
+from services.common.model import DraftBlock, Target, load_block, load_target
 from services.common.model.checkpoint import Checkpoint
-from services.common.model.dflash.context import DflashContext, load_context
+from services.common.model.drafters.context import BlockContext, load_context
 from services.common.model.families import open_family
 from services.common.model.rows import Part, Rows
 from services.common.model.states import SequenceStates
@@ -27,7 +27,7 @@ def load_pair(
     dtype: torch.dtype = torch.float32,
     seed: int = 1,
     drafter: Mapping[str, Any] | None = None,
-) -> tuple[Target, DflashContext, DflashBlock]:
+) -> tuple[Target, BlockContext, DraftBlock]:
     """Write a made-up pair and load its three parts."""
     pair = write_tiny(folder, seed, shape, std=0.25, drafter=drafter)
     target = load_target(pair.target, dtype)
@@ -64,12 +64,12 @@ def forward(
     return hidden_TD.view(*ids_BW.shape, -1), features_TF.unflatten(0, ids_BW.shape)
 
 
-def context_kv(context: DflashContext, blocks: int = 40) -> Tensor:
+def context_kv(context: BlockContext, blocks: int = 40) -> Tensor:
     """Return draft context K/V full of NaN, of blocks of the tests' size."""
     return poisoned(torch.empty(context.kv_shape(blocks, BLOCK_SIZE), dtype=context.dtype))
 
 
-def block_ids(block: DflashBlock, anchors_B: Tensor) -> Tensor:
+def block_ids(block: DraftBlock, anchors_B: Tensor) -> Tensor:
     """Ids [B, W] of a drafter's block: anchors, and masks after them."""
     return F.pad(anchors_B[:, None], (0, block.spec.block_size - 1), value=block.spec.mask_token_id)
 

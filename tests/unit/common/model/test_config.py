@@ -10,7 +10,8 @@ import pytest
 
 from services.common.kernels.rope import Yarn
 from services.common.model import ModelError
-from services.common.model.dflash.reading import default_layer_ids, read_drafter_spec
+from services.common.model.drafters import read_drafter_spec
+from services.common.model.drafters.reading import default_layer_ids
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Rope
 from tests.support.tiny_checkpoints import write_tiny

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from services.common.model import DflashBlock, ModelError, Target, load_target
-from services.common.model.dflash import block as dflash_block
-from services.common.model.dflash.context import DflashContext, load_context
+from services.common.model import DraftBlock, ModelError, Target, load_target
+from services.common.model.drafters import block as dflash_block
+from services.common.model.drafters.context import BlockContext, load_context
 from services.common.model.rows import Rows
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.unit.common.model.pairs import (
@@ -24,7 +24,7 @@ from tests.unit.common.model.pairs import (
 from tests.unit.common.model.plain_dflash import PlainDflash
 
 BLOCK = 8
-Pair = tuple[Target, DflashContext, DflashBlock, PlainDflash]
+Pair = tuple[Target, BlockContext, DraftBlock, PlainDflash]
 
 
 @pytest.fixture(scope="module", params=[TinyShape(), TinyShape(tied=False, heads=6, kv_heads=3, draft_layers=3)])

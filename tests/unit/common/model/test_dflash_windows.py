@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from services.common.model import DflashBlock, Target
-from services.common.model.dflash.block import Coupling
-from services.common.model.dflash.context import DflashContext
+from services.common.model import DraftBlock, Target
+from services.common.model.drafters.context import BlockContext
+from services.common.model.drafters.heads import Coupling
 from tests.support.tiny_checkpoints import MASK_ID, TinyShape
 from tests.unit.common.model.pairs import (
     block_ids,
@@ -38,7 +38,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "scales beside": MIXED | SCALES,
     "scales within": {"dflash_config": WITHIN | SCALES},
 }
-Drafter = tuple[Target, DflashContext, DflashBlock, PlainDflash]
+Drafter = tuple[Target, BlockContext, DraftBlock, PlainDflash]
 
 
 @pytest.fixture(scope="module", params=list(LAYOUTS))

@@ -9,8 +9,8 @@ import pytest
 from services.common.kernels.rope import Yarn
 from services.common.kernels.span_attention import Mask
 from services.common.model import ModelError
-from services.common.model.dflash.reading import read_drafter_spec
-from services.common.model.dflash.spec import DrafterSpec, context_shapes
+from services.common.model.drafters import read_drafter_spec
+from services.common.model.drafters.spec import DrafterSpec, context_shapes
 from services.common.model.spec import Rope
 
 OPEN, SLIDING = Mask(), Mask(2048, causal=True)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from services.common.model import DflashBlock, Target, load_block, load_target
-from services.common.model.dflash.context import DflashContext, load_context
+from services.common.model import DraftBlock, Target, load_block, load_target
+from services.common.model.drafters.context import BlockContext, load_context
 from tests.unit.common.model.pairs import block_ids, context_at, context_kv, forward, poisoned_states, span_at, tables
 
 FOLDER = Path(__file__).parent / "published"
@@ -28,7 +28,7 @@ def target() -> Target:
     return load_target(FOLDER / "target")
 
 
-def drafter_of(name: str, target: Target) -> tuple[DflashContext, DflashBlock]:
+def drafter_of(name: str, target: Target) -> tuple[BlockContext, DraftBlock]:
     block = load_block(FOLDER / name)
     block.reach(target.spec.max_positions)
     return load_context(FOLDER / name, target), block

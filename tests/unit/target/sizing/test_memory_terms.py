@@ -11,9 +11,9 @@ from safetensors import safe_open
 from deploy.stack import EMBEDDED
 from services.common.kernels.span_attention import Mask
 from services.common.model import NoContext, Target
-from services.common.model.dflash.context import DflashContext
-from services.common.model.dflash.reading import read_drafter_spec
-from services.common.model.dflash.spec import DrafterSpec, block_shapes, context_shapes
+from services.common.model.drafters import read_drafter_spec
+from services.common.model.drafters.context import BlockContext
+from services.common.model.drafters.spec import DrafterSpec, block_shapes, context_shapes
 from services.common.model.families import read_target_spec
 from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec, Rope
 from services.common.model.states import kv_shape
@@ -62,7 +62,7 @@ class Loaded:
         return kv_shape(self.spec, blocks, block_size)
 
 
-MODEL, CONTEXT = cast("Target", Loaded(QWEN3_4B)), cast("DflashContext", Loaded(B16))
+MODEL, CONTEXT = cast("Target", Loaded(QWEN3_4B)), cast("BlockContext", Loaded(B16))
 
 
 def stored(folder: Path) -> dict[str, int]:
@@ -137,7 +137,7 @@ def test_longer_rotary_tables_are_planned() -> None:
 
 def test_a_window_bounds_what_is_read_not_what_is_held() -> None:
     """Sliding layers keep their K/V under the block ids of all others."""
-    slides = cast("DflashContext", Loaded(replace(B16, masks=(Mask(2048, causal=True),) * 4 + (Mask(),))))
+    slides = cast("BlockContext", Loaded(replace(B16, masks=(Mask(2048, causal=True),) * 4 + (Mask(),))))
     assert pair_terms(ON_GPU, MODEL, slides, LIMIT, (1, 16)) == pair_terms(ON_GPU, MODEL, CONTEXT, LIMIT, (1, 16))
 
 
@@ -185,7 +185,7 @@ def test_a_cpu_has_its_weights_and_half_a_gibibyte() -> None:
     assert available_bytes(replace(settings, memory_bytes=5), terms, model.device) == 5
     assert terms.per_slot["noise"] > 0
     assert "drafter_noise" not in terms.per_slot
-    pair = pair_terms(settings, model, cast("DflashContext", Loaded(B16, dtype=torch.float32)), 2048, (1, 4))
+    pair = pair_terms(settings, model, cast("BlockContext", Loaded(B16, dtype=torch.float32)), 2048, (1, 4))
     assert pair.per_slot["drafter_noise"] == pair.per_slot["noise"], "a drafter draws with a copy"
     assert "drafter_tables" not in pair.fixed, "it reads the target's own, sealed"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from services.common.kernels.linear import allowed
 from services.common.model import Target
-from services.common.model.dflash.context import DflashContext
+from services.common.model.drafters.context import BlockContext
 from services.target.device.exact.check import ExactCheck, ExactMode
 from services.target.device.exact.prints import Prints
 from services.target.device.exact.shape import verify
@@ -93,16 +93,16 @@ def test_a_pack_with_rows_beside_it_passes_and_nothing_remains_of_the_check() ->
 @pytest.mark.parametrize("row", [0, 40, 48, 49])
 def test_a_wrong_row_of_a_pack_or_beside_it_is_found(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows 48 and 49 lie beside the pack."""
-    write, pair = DflashContext.write, made_up_pair()
+    write, pair = BlockContext.write, made_up_pair()
 
-    def spoilt(context: DflashContext, features_TF: Tensor, *rest: Any) -> None:
+    def spoilt(context: BlockContext, features_TF: Tensor, *rest: Any) -> None:
         if len(features_TF) == 50:
             features_TF = features_TF.clone()
             features_TF[row] += 0.1
         write(context, features_TF, *rest)
 
     with Rig(pair.target, pair.drafter, MIXED) as made:
-        monkeypatch.setattr(DflashContext, "write", spoilt)
+        monkeypatch.setattr(BlockContext, "write", spoilt)
         assert checked(made) == ["prefill 3 x 16 + 2"]
 
 
@@ -190,12 +190,12 @@ def test_plain_rounds_are_captured_again_with_their_first_tokens(rig: Rig) -> No
 
 
 def test_the_context_of_a_chunk_is_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = DflashContext.write
+    write = BlockContext.write
 
-    def spoilt(context: DflashContext, features_TF: Tensor, *rest: Any) -> None:
+    def spoilt(context: BlockContext, features_TF: Tensor, *rest: Any) -> None:
         write(context, features_TF + 0.1 if len(features_TF) == 16 else features_TF, *rest)
 
-    monkeypatch.setattr(DflashContext, "write", spoilt)
+    monkeypatch.setattr(BlockContext, "write", spoilt)
     assert checked(rig) == ["prefill 1 x 16"]
 
 

@@ -1,12 +1,12 @@
-"""DFlash: one non-causal forward over [anchor, MASK, ...] that attends to the mapped draft context."""
+"""Drafts by a checkpoint: one forward over [anchor, MASK, ...] that attends to the mapped draft context."""
 
 import torch
 from torch import Tensor
 
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.prepare_span import seat_block
-from services.common.model import DflashBlock
-from services.common.model.dflash.block import Coupling
+from services.common.model import DraftBlock
+from services.common.model.drafters.heads import Coupling
 from services.common.model.rows import Part, Rows
 from services.drafter.arena_view import ArenaView
 
@@ -17,18 +17,22 @@ Chosen on held-out text.
 """
 
 
-class DflashProposer:
+class CheckpointProposer:
     """Runs a checkpoint's block at the size it was trained for and returns what the round has room for."""
 
-    kind = "dflash"
     reads_memory = True
 
-    def __init__(self, block: DflashBlock, dtype: torch.dtype, short_blocks: bool = False) -> None:
+    def __init__(self, block: DraftBlock, dtype: torch.dtype, short_blocks: bool = False) -> None:
         """With `short_blocks` the block is as wide as the round: only right for checkpoints trained for that."""
         self._block = block
         self._dtype = dtype
         self._short_blocks = short_blocks
         self._head: Weight | None = None
+
+    @property
+    def kind(self) -> str:
+        """Name of the folder that reads the checkpoint."""
+        return self._block.spec.kind
 
     @property
     def revision(self) -> str:
@@ -37,8 +41,8 @@ class DflashProposer:
 
     @property
     def max_draft(self) -> int | None:
-        """The trained block less the anchor."""
-        return self._block.spec.block_size - 1
+        """Those of the trained block."""
+        return self._block.spec.most_drafts
 
     def check(self, shared: ArenaView) -> None:
         """Needs the embedding and a draft context made for this checkpoint; from then on serves its whole length.
@@ -48,7 +52,7 @@ class DflashProposer:
         """
         spec = self._block.spec
         if shared.embed_VD is None or shared.draft_kv is None:
-            raise ValueError("the arena holds no embedding or no draft context, which dflash needs")
+            raise ValueError(f"the arena holds no embedding or no draft context, which {self.kind} needs")
         if shared.embed_VD.shape[1] != spec.hidden_size:
             raise ValueError(f"embed is {shared.embed_VD.shape[1]} wide, the drafter {spec.hidden_size}")
         if shared.embed_VD.dtype != self._dtype or shared.draft_kv.dtype != self._dtype:
@@ -67,7 +71,7 @@ class DflashProposer:
         assert shared.embed_VD is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
         spec = self._block.spec
-        block = width if self._short_blocks else spec.block_size
+        block = width - 1 + spec.first_row if self._short_blocks else spec.block_size
         ids_BW, span = seat_block(
             rows_B,
             shared.anchor_S,

@@ -1,68 +1,32 @@
-"""Reads the published layouts of DFlash drafters, and refuses their relatives by name."""
+"""Reads the part of config.json that drafters in z-lab's layouts share."""
 
 import reprlib
 from dataclasses import replace
-from pathlib import Path
 from types import NoneType
 
-import torch
-
 from services.common.kernels.span_attention import Mask
-from services.common.model.checkpoint import Checkpoint, TensorSource
-from services.common.model.dflash.spec import DrafterSpec, drafter_shapes
+from services.common.model.drafters.spec import DrafterSpec
 from services.common.model.fields import Fields
 from services.common.model.generation import token_ids
-from services.common.model.known_keys import IGNORED, NEUTRAL_DFLASH
-from services.common.model.random_weights import RandomCheckpoint
-from services.common.model.reading import FULL, MOST_LAYERS, SLIDING, finish, open_config, read_stack
+from services.common.model.known_keys import IGNORED
+from services.common.model.reading import FULL, MOST_LAYERS, SLIDING, finish, read_stack
 
-_ARCHITECTURE = "DFlashDraftModel"
-_INSTEAD = f"take a {_ARCHITECTURE} of this target, or n-gram drafts, which need no checkpoint"
-_SPECULATORS = (
-    "files of the speculators library are not supported: they count layers otherwise, and their vocabulary may be a "
-    f"part of the target's. Convert it to z-lab's layout, {_INSTEAD}"
-)
-_RELATIVES = {
-    "DFlash2DraftModel": f"convolutions and the candidate selector of DFlash 2 are not supported: {_INSTEAD}",
-    "DFlashLagunaForCausalLM": f"Laguna's gated attention is not supported: {_INSTEAD}",
-    "DFlashSpeculator": _SPECULATORS,
-}
 _MOST_BLOCK = 1 << 10
 _MOST_WINDOW = 1 << 22
 _ANY = (bool, int, float, str, list, dict, NoneType)
 
 
-def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, TensorSource]:
-    """Return a drafter's spec and its tensors.
+def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
+    """Read what the kinds of z-lab's layouts share; they differ in what `inner` holds and what stands beside it.
 
     Raises:
-        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
+        ModelError: a key is malformed or inconsistent.
     """
-    spec = read_drafter_spec(folder)
-    checkpoint: TensorSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
-    checkpoint.refuse_other_than(drafter_shapes(spec))
-    return spec, checkpoint
-
-
-def read_drafter_spec(folder: Path) -> DrafterSpec:
-    """Read config.json in the published layouts, which differ in what `dflash_config` holds and what stands beside it.
-
-    Raises:
-        ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
-    """
-    _, fields = open_config(folder, {_ARCHITECTURE}, _RELATIVES)
-    if fields.take("speculators_model_type", _ANY, default=None) is not None:
-        raise fields.error("speculators_model_type", _SPECULATORS)
-    inner = fields.nested("dflash_config")
     block_size = _block_size(fields, inner)
     masks = _masks(fields, inner, block_size)
     stack = read_stack(fields, bias=False, qk_norm=True, kinds=(FULL, SLIDING))
-    for name, allowed in NEUTRAL_DFLASH.items():
-        inner.neutral(name, allowed)
     num_target_layers = fields.positive("num_target_layers", most=MOST_LAYERS)
-    if fields.take("draft_vocab_size", (int, NoneType), default=None) not in (None, stack.vocab_size):
-        raise fields.error("draft_vocab_size", f"a reduced draft vocabulary is not supported: {_INSTEAD}")
-    spec = DrafterSpec(
+    return DrafterSpec(
         **vars(replace(stack, embed_scale=_scale(fields, inner, "input_embedding_scale"))),
         block_size=block_size,
         mask_token_id=_mask_id(fields, inner, stack.vocab_size),
@@ -72,11 +36,18 @@ def read_drafter_spec(folder: Path) -> DrafterSpec:
         logit_scale=_scale(fields, inner, "output_multiplier"),
         logit_cap=_cap(fields, inner),
     )
+
+
+def finish_block(fields: Fields, inner: Fields) -> None:
+    """Refuse every key that was not read and is not known to be harmless.
+
+    Raises:
+        ModelError: there is one.
+    """
     fields.take("tie_word_embeddings", (bool,), default=False)
     fields.take("eos_token_id", (int, list, NoneType), default=None)
     inner.finish(frozenset())
     finish(fields, IGNORED)
-    return spec
 
 
 def default_layer_ids(target_layers: int, draft_layers: int) -> tuple[int, ...]:

@@ -1,21 +1,19 @@
-"""The drafter's half of a DFlash checkpoint: one non-causal forward over [anchor, MASK x (B - 1)]."""
+"""The drafter's half of a checkpoint: one forward over [anchor, MASK x (R - 1)], then a head that chooses tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from services.common.kernels.argmax_token import argmax_of_product, argmax_token
-from services.common.kernels.linear import linear
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.int8_weight import Weight, quantised
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.dflash.reading import open_drafter
-from services.common.model.dflash.spec import NORM, DrafterSpec, prefixes
+from services.common.model.drafters import KINDS, open_drafter
+from services.common.model.drafters.heads import Coupling, DraftHead
+from services.common.model.drafters.spec import NORM, DrafterSpec, prefixes
 from services.common.model.rows import Rows
 from services.common.model.stack import draft_stack, rotation_table
 from services.common.model.weights import LayerWeights, read_layer
@@ -24,31 +22,20 @@ _MANY_ROWS = 256
 """Of all blocks, from which on the last layer drops those that no draft is read from; fewer were not measured."""
 
 
-@dataclass(frozen=True)
-class Coupling:
-    """The noise [B, K, V] that the target's draw adds to its scores, with weight 0 for greedy rows, and a scale [B].
+class DraftBlock:
+    """The drafter's half: one forward over [anchor, MASK x (R - 1)] for each sequence."""
 
-    The target draws the argmax of logits / temperature + noise; a drafter that adds the same noise to its own logits
-    agrees more often than one that guesses the mode (Gumbel coupling, arXiv:2408.07978).
-    """
-
-    noise_BKV: Tensor
-    scale_B: Tensor
-    weight_B: Tensor
-
-    def apply(self, logits_RV: Tensor, count: int) -> Tensor:
-        """Return the scores of flat rows [B * count, V]."""
-        logits_BKV = logits_RV.view(-1, count, logits_RV.shape[-1])
-        scores_BKV = logits_BKV * self.scale_B[:, None, None] + self.noise_BKV * self.weight_B[:, None, None]
-        return scores_BKV.flatten(0, 1)
-
-
-class DflashBlock:
-    """The drafter's half: one non-causal forward over [anchor, MASK x (B - 1)]."""
-
-    def __init__(self, spec: DrafterSpec, layers: Sequence[LayerWeights], norm_D: Tensor, revision: str) -> None:
+    def __init__(
+        self,
+        spec: DrafterSpec,
+        layers: Sequence[LayerWeights],
+        norm_D: Tensor,
+        head: DraftHead,
+        revision: str,
+    ) -> None:
         self.spec = spec
         self.revision = revision
+        self._head = head
         self._layers, self._norm_D = layers, norm_D
         self._masks = tuple(dict.fromkeys(spec.masks))
         self._stack = draft_stack(spec, layers, norm_D, [self._masks.index(mask) for mask in spec.masks])
@@ -84,26 +71,20 @@ class DflashBlock:
         count: int | None = None,
         coupling: Coupling | None = None,
     ) -> Tensor:
-        """Return the `count` most likely tokens after each anchor [B, count] (default: all of the block's).
+        """Return the first `count` drafts after each anchor [B, count] (default: all of the block's).
 
-        With a coupling they are the tokens that the target draws with the highest chance.
-
-        `ids_BW` are anchors and masks, `rows` one `plan_context` whose width is the block size; row j of the block
-        predicts the token AT its own position, so row 0, the anchor's, is not read.
+        `ids_BW` are anchors and masks, `rows` one `plan_context` as wide. Row j of the block predicts the token at its
+        own position, so that the anchor's is not read, or, where the anchor predicts, the token behind it.
         """
         (part,) = rows.parts
-        width = part.span.width
-        take = width - 1 if count is None else count
-        assert 0 < take < width, "a block of B rows proposes at most B - 1 tokens"
-        if take < width - 1 and part.count >= _MANY_ROWS:
-            rows = Rows(part, ends=range(1, take + 1))
+        first, width = self.spec.first_row, part.span.width
+        take = width - first if count is None else count
+        assert 0 < take <= width - first, "a block has no row for so many drafts"
+        if take < width - first and part.count >= _MANY_ROWS:
+            rows = Rows(part, ends=range(first, first + take))
         hidden_BWD = self.hidden(ids_BW, rows, draft_kv_L2NSHD, embed_VD)
-        # One product over flat rows, because a strided batch would read the head once for each sequence.
-        rows_RD = (hidden_BWD if rows.ends else hidden_BWD[:, 1 : take + 1]).reshape(-1, hidden_BWD.shape[-1])
-        if coupling is not None:
-            return argmax_token(coupling.apply(self._logits(rows_RD, head), take)).view(-1, take)
-        # A scale above 0 and a bound keep the order.
-        return argmax_of_product(rows_RD, head).view(-1, take)
+        hidden_BKD = hidden_BWD if rows.ends else hidden_BWD[:, first : first + take]
+        return self._head.choose(hidden_BKD, head, ids_BW[:, 0], coupling)
 
     @torch.no_grad()
     def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:
@@ -116,12 +97,6 @@ class DflashBlock:
         hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, states)
         return hidden_TD.view(len(ids_BW), -1, hidden_TD.shape[-1])
 
-    def _logits(self, rows_RD: Tensor, head: Weight) -> Tensor:
-        logits_RV, cap = linear(rows_RD, head), self.spec.logit_cap
-        if self.spec.logit_scale != 1.0:
-            logits_RV = logits_RV * self.spec.logit_scale
-        return torch.tanh(logits_RV / cap) * cap if cap else logits_RV
-
 
 def load_block(
     path: str | Path,
@@ -129,7 +104,7 @@ def load_block(
     device: torch.device | str = "cpu",
     random_weights: bool = False,
     int8: bool = False,
-) -> DflashBlock:
+) -> DraftBlock:
     """Read the drafter's half of a drafter checkpoint; with `int8` its products are by weights of eight bits.
 
     Raises:
@@ -144,4 +119,5 @@ def load_block(
         read = read_layer(checkpoint, layer, spec.hidden_size, prefix, dtype, where)
         layers.append(read.in_int8() if int8 else read)
     norm_D = checkpoint.read(NORM, (spec.hidden_size,), dtype).to(where)
-    return DflashBlock(spec, layers, norm_D, checkpoint.revision)
+    head = KINDS[spec.kind].read_head(spec, checkpoint, dtype, where)
+    return DraftBlock(spec, layers, norm_D, head, checkpoint.revision)

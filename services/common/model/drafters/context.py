@@ -1,4 +1,4 @@
-"""The target's half of a DFlash checkpoint: makes keys and values of context rows for every drafter layer.
+"""The target's half of a drafter's checkpoint: makes keys and values of context rows for every drafter layer.
 
 They depend on the target's features alone, so the target writes them while it verifies.
 """
@@ -18,8 +18,8 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.store_context import reference, store_context
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.dflash.reading import open_drafter
-from services.common.model.dflash.spec import FC, HIDDEN_NORM, DrafterSpec, block_shapes, context_shapes, prefixes
+from services.common.model.drafters import open_drafter, own_shapes
+from services.common.model.drafters.spec import FC, HIDDEN_NORM, DrafterSpec, block_shapes, context_shapes, prefixes
 from services.common.model.errors import ModelError
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
@@ -31,7 +31,7 @@ from services.common.model.weights import elements
 _LOG = logging.getLogger(__name__)
 
 
-class DflashContext:
+class BlockContext:
     """The target's half: features -> fc -> hidden_norm -> keys and values of every drafter layer."""
 
     def __init__(
@@ -66,8 +66,8 @@ class DflashContext:
 
     @property
     def most_rows(self) -> int | None:
-        """Rows of the block that the drafter's checkpoint was made for."""
-        return self.spec.block_size
+        """The anchor, and the drafts of a block as the drafter's checkpoint was made for."""
+        return 1 + self.spec.most_drafts
 
     @property
     def elements(self) -> int:
@@ -77,7 +77,7 @@ class DflashContext:
     @property
     def drafter_elements(self) -> int:
         """Numbers of the other half's weights."""
-        return elements(block_shapes(self.spec))
+        return elements(block_shapes(self.spec) | own_shapes(self.spec))
 
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
@@ -124,7 +124,7 @@ class _HostContext(nn.Module):
         reference.store_context(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
 
 
-def load_context(path: str | Path, target: Target, random_weights: bool = False) -> DflashContext:
+def load_context(path: str | Path, target: Target, random_weights: bool = False) -> BlockContext:
     """Read the target's half of a drafter checkpoint and check that it was made for this target.
 
     Raises:
@@ -145,7 +145,7 @@ def load_context(path: str | Path, target: Target, random_weights: bool = False)
     kv_FD = torch.cat([tensors[f"{layer}.{name}.weight"] for layer in layers for name in ("k_proj", "v_proj")])
     norms_LD = torch.stack([tensors[f"{layer}.k_norm.weight"] for layer in layers])
     fc_DF, hidden_norm_D = tensors[FC].to(device), tensors[HIDDEN_NORM].to(device)
-    return DflashContext(
+    return BlockContext(
         spec, fc_DF, hidden_norm_D, kv_FD.to(device), norms_LD.to(device), checkpoint.revision, positions
     )
 

@@ -1,4 +1,4 @@
-"""The spec of a DFlash drafter, and the tensors that it asks for."""
+"""The spec of a drafter that fills a block at once, and the tensors that every kind of it asks for."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,16 @@ FC, HIDDEN_NORM, NORM = "fc.weight", "hidden_norm.weight", "norm.weight"
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterSpec(StackSpec):
-    """A DFlash drafter; `target_layer_ids` are the target blocks whose outputs it reads.
+    """A drafter of a kind; `target_layer_ids` are the target blocks whose outputs it reads.
 
     `masks` are what the rows of its block see in each layer. A window is counted from each row, not from the block's
     anchor: row j, at position length + j, sees the positions from length + j + 1 - window on. So the published code
     computes, and so its drafters were trained. Logits are multiplied by `logit_scale`, then bounded by `logit_cap`
-    (0 is no bound) as `cap * tanh(logit / cap)`.
+    (0 is no bound) as `cap * tanh(logit / cap)`. A row of the block predicts the token at its own position, or where
+    `anchor_predicts` the token behind it, the anchor's row too.
     """
 
+    kind: str = ""
     block_size: int
     mask_token_id: int
     target_layer_ids: tuple[int, ...]
@@ -26,6 +28,17 @@ class DrafterSpec(StackSpec):
     masks: tuple[Mask, ...]
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+    anchor_predicts: bool = False
+
+    @property
+    def first_row(self) -> int:
+        """The row of a block that predicts the first draft."""
+        return 0 if self.anchor_predicts else 1
+
+    @property
+    def most_drafts(self) -> int:
+        """Drafts of a block as long as the checkpoint was made for."""
+        return self.block_size - self.first_row
 
 
 def prefixes(spec: DrafterSpec) -> list[str]:

@@ -1,0 +1,88 @@
+"""Kinds of drafters: each is one folder that says which checkpoints it reads, what tensors they hold, and how its head
+chooses tokens. What kinds share stands in the files beside: `block` runs in the drafter, `context` in the target.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Protocol, cast
+
+import torch
+
+from services.common.model.checkpoint import Checkpoint, TensorSource
+from services.common.model.drafters.heads import DraftHead
+from services.common.model.drafters.spec import DrafterSpec, drafter_shapes
+from services.common.model.fields import Fields
+from services.common.model.random_weights import RandomCheckpoint
+from services.common.model.reading import open_config
+from services.common.model.weights import Shapes
+
+
+class Kind(Protocol):
+    """The contents of a kind's folder."""
+
+    ARCHITECTURES: tuple[str, ...]
+    """As `architectures` of config.json names it."""
+
+    REFUSED: Mapping[str, str]
+    """Relatives that are known and not served: the reason, by architecture."""
+
+    def read_spec(self, fields: Fields) -> DrafterSpec:
+        """Read config.json; every key must be understood."""
+        ...
+
+    def head_shapes(self, spec: DrafterSpec) -> Shapes:
+        """Return name and shape of the tensors that this kind has beside those of every block."""
+        ...
+
+    def read_head(
+        self, spec: DrafterSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device
+    ) -> DraftHead:
+        """Read what chooses tokens out of hidden states."""
+        ...
+
+
+def _folders() -> Mapping[str, Kind]:
+    """Every folder of this one by name; a new folder needs no entry elsewhere."""
+    names = [one.name for one in iter_modules(__path__) if one.ispkg]
+    return {name: cast(Kind, import_module(f"{__name__}.{name}")) for name in names}
+
+
+KINDS: Mapping[str, Kind] = _folders()
+_BY_ARCHITECTURE = {architecture: name for name, kind in KINDS.items() for architecture in kind.ARCHITECTURES}
+_REFUSED = {architecture: reason for kind in KINDS.values() for architecture, reason in kind.REFUSED.items()}
+
+
+def read_drafter_spec(folder: Path) -> DrafterSpec:
+    """Return the spec of a folder's drafter.
+
+    Raises:
+        ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
+    """
+    architecture, fields = open_config(folder, _BY_ARCHITECTURE, _REFUSED)
+    name = _BY_ARCHITECTURE[architecture]
+    return replace(KINDS[name].read_spec(fields), kind=name)
+
+
+def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, TensorSource]:
+    """Return a drafter's spec and its tensors.
+
+    Raises:
+        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
+    """
+    spec = read_drafter_spec(folder)
+    checkpoint: TensorSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
+    checkpoint.refuse_other_than(checkpoint_shapes(spec))
+    return spec, checkpoint
+
+
+def checkpoint_shapes(spec: DrafterSpec) -> Shapes:
+    """Return name and shape of every tensor of a checkpoint."""
+    return drafter_shapes(spec) | own_shapes(spec)
+
+
+def own_shapes(spec: DrafterSpec) -> Shapes:
+    """Return those of its kind alone."""
+    return KINDS[spec.kind].head_shapes(spec)
