@@ -14,6 +14,7 @@ from services.common.request.limits import LIMITS
 from services.common.request.validation import check_count
 from services.gateway.chat_template import GIVEN, SPECIAL_TOKENS
 from services.gateway.query import Argument, ChatPrompt
+from services.gateway.shape import Shape
 
 FIELD = "prompt.chat"
 ROLES = ("system", "user", "assistant", "tool")
@@ -85,8 +86,9 @@ def checked_chat(
     check_counts(len(messages), len(tools), len(arguments))
     size = _sizes(messages, tools)
     checked = {name: _argument(name, arguments[name]) for name in sorted(arguments)}
-    plain = tuple(_tool(index, tool) for index, tool in enumerate(tools))
-    return ChatPrompt(_messages(messages), size, plain, checked)
+    shape = Shape()
+    plain = tuple(_tool(index, tool, shape) for index, tool in enumerate(tools))
+    return ChatPrompt(_messages(messages, shape), size, plain, checked)
 
 
 def check_size(text: str) -> int:
@@ -121,17 +123,17 @@ def _sizes(messages: Sequence[Message], tools: Sequence[Tool]) -> int:
     return size
 
 
-def _messages(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
+def _messages(messages: Iterable[Message], shape: Shape) -> tuple[dict[str, Any], ...]:
     asked: set[str] = set()
     plain = []
     for index, message in enumerate(messages):
-        plain.append(_message(f"{FIELD}.messages[{index}]", message, asked))
+        plain.append(_message(f"{FIELD}.messages[{index}]", message, asked, shape))
         asked.update(call.id for call in message.tool_calls)
     return tuple(plain)
 
 
-def _message(field: str, message: Message, asked: set[str]) -> dict[str, Any]:
-    """One message; `asked` are the ids of the calls before it."""
+def _message(field: str, message: Message, asked: set[str], shape: Shape) -> dict[str, Any]:
+    """One message; `asked` are the ids of the calls before it, `shape` what JSON texts held so far."""
     if message.role not in ROLES:
         raise invalid_field(f"{field}.role", f"{message.role[:64]!r} is not one of {', '.join(ROLES)}")
     plain: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -139,7 +141,7 @@ def _message(field: str, message: Message, asked: set[str]) -> dict[str, Any]:
         if message.role != "assistant":
             raise invalid_field(f"{field}.tool_calls", "only messages of the assistant have calls")
         calls = enumerate(message.tool_calls)
-        plain["tool_calls"] = [_call(f"{field}.tool_calls[{number}]", call) for number, call in calls]
+        plain["tool_calls"] = [_call(f"{field}.tool_calls[{number}]", call, shape) for number, call in calls]
     for name, value in (("tool_call_id", message.tool_call_id), ("name", message.name)):
         if value and message.role != "tool":
             raise invalid_field(f"{field}.{name}", "only messages of tools have one")
@@ -154,18 +156,18 @@ def _message(field: str, message: Message, asked: set[str]) -> dict[str, Any]:
     return plain
 
 
-def _call(field: str, call: Call) -> dict[str, Any]:
+def _call(field: str, call: Call, shape: Shape) -> dict[str, Any]:
     if not call.name:
         raise invalid_field(f"{field}.name", "the function has no name")
-    function = {"name": call.name, "arguments": _object(f"{field}.arguments", call.arguments)}
+    function = {"name": call.name, "arguments": _object(f"{field}.arguments", call.arguments, shape)}
     return {"type": "function"} | ({"id": call.id} if call.id else {}) | {"function": function}
 
 
-def _tool(index: int, tool: Tool) -> dict[str, Any]:
+def _tool(index: int, tool: Tool, shape: Shape) -> dict[str, Any]:
     field = f"{FIELD}.tools[{index}]"
     if not tool.name:
         raise invalid_field(f"{field}.name", "the function has no name")
-    parameters = _object(f"{field}.parameters", tool.parameters)
+    parameters = _object(f"{field}.parameters", tool.parameters, shape)
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
@@ -185,8 +187,9 @@ def _argument(name: str, value: Argument | None) -> Argument:
     return value
 
 
-def _object(field: str, text: str) -> dict[str, Any]:
+def _object(field: str, text: str, shape: Shape) -> dict[str, Any]:
     """A JSON object that can be printed again."""
+    shape.take(text.encode(), field)
     try:
         value = json.loads(text or "{}")
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()

@@ -30,6 +30,9 @@ PLACES = 32
 PATIENCE_S = 30.0
 """Longest time that a message may take, its wait for a place included."""
 
+LARGE_PLACES = 4
+"""Those of them that may be large over HTTP, where a message begins as text; they are kept until they are parsed."""
+
 HURRY_S = 1.0
 """Time that remains to messages under way when others of their tenant wait for a place."""
 
@@ -39,16 +42,18 @@ Message = TypeVar("Message")
 class Gate:
     """The places of one tenant."""
 
-    def __init__(self, guard: GrowthGuard) -> None:
+    def __init__(self, guard: GrowthGuard, places: int) -> None:
         """All places are free."""
         self._guard = guard
-        self._free = asyncio.Semaphore(PLACES)
+        self._free = asyncio.Semaphore(places)
         self._readers: set[asyncio.Timeout] = set()
         self._waiting = 0
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def place(self) -> AsyncIterator[Callable[[], None]]:
         """A place for one message; when there is none, earlier messages get a shorter time limit.
+
+        Gives what to call when the message is whole and yet keeps its place: its time is then unlimited.
 
         Raises:
             PacelineError: DEADLINE when the time of the message is over, OVERLOADED when memory is.
@@ -59,7 +64,7 @@ class Gate:
                 await self._enter(limit)
                 self._guard.begin(limit)
                 try:
-                    yield
+                    yield lambda: self._whole(limit)
                 finally:
                     self._guard.end(limit)
                     self._readers.discard(limit)
@@ -71,6 +76,10 @@ class Gate:
             raise PacelineError(Code.DEADLINE_EXCEEDED, Reason.DEADLINE, text) from None
         finally:
             self._guard.forget(limit)
+
+    def _whole(self, limit: asyncio.Timeout) -> None:
+        self._readers.discard(limit)
+        limit.reschedule(None)
 
     async def _enter(self, limit: asyncio.Timeout) -> None:
         if self._free.locked():
@@ -94,11 +103,16 @@ class Gates:
     def __init__(self) -> None:
         """Nothing is under way."""
         guard = GrowthGuard()
-        self._gates: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard))
+        self._gates: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard, PLACES))
+        self._large: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard, LARGE_PLACES))
 
     def present(self) -> Gate:
         """Those of the present tenant."""
         return self._gates[current_tenant().name]
+
+    def large(self) -> Gate:
+        """Those of the present tenant for large messages, which need one of either."""
+        return self._large[current_tenant().name]
 
 
 class Messages(Generic[Message]):

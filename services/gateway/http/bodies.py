@@ -1,15 +1,39 @@
 """The bodies of requests, field by field.
 
-Types and names are checked here, ranges by the validator of all listeners.
+Types, names and counts are checked here, ranges by the validator of all listeners. Every list ends at its first fault:
+an error for each entry would be larger than the body.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from services.common.request.limits import LIMITS
 
 MOST_CHOICES = 8
+MOST_PARTS = 1024
+"""Parts of one message."""
 
-Ignored = Annotated[Any, Field(description="Accepted for compatibility and ignored.")]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+Ids = Annotated[list[int], Field(fail_fast=True, max_length=LIMITS.prompt_bytes)]
+
+
+class _Unread:
+    """Any value, of which no object is made."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Fails at every value but null, and takes the failure for null."""
+        return core_schema.with_default_schema(core_schema.none_schema(), default=None, on_error="default")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Allows everything."""
+        return {}
+
+
+Ignored = Annotated[Any, _Unread, Field(description="Accepted for compatibility and ignored.")]
 
 
 class Body(BaseModel):
@@ -51,11 +75,13 @@ class Common(Body):
     n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
     max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     min_tokens: int | None = Field(default=None, ge=0, lt=2**31)
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | Annotated[list[str], Field(fail_fast=True, max_length=LIMITS.stop_strings)] | None = None
+    stop_token_ids: list[int] | None = Field(default=None, fail_fast=True, max_length=LIMITS.stop_token_ids)
     ignore_eos: bool | None = None
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,10}$")], float] | None = None
+    logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,10}$")], float] | None = Field(
+        default=None, fail_fast=True, max_length=LIMITS.logit_bias
+    )
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=10)
@@ -94,15 +120,15 @@ class MessageBody(Body):
     """One message of a chat. Answers of this API may be sent back as they are, with what clients put into them."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)] | None = None
     name: str | None = None
-    tool_calls: list[ToolCalled] | None = None
+    tool_calls: list[ToolCalled] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tool_calls)
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: None = None
     audio: None = None
     function_call: None = None
-    annotations: list[Any] | None = Field(default=None, max_length=0)
+    annotations: list[Any] | None = Field(default=None, fail_fast=True, max_length=0)
     parsed: Ignored = None
     provider_specific_fields: Ignored = None
 
@@ -132,21 +158,23 @@ class ResponseFormat(Body):
 class ChatBody(Common):
     """The body of POST /v1/chat/completions."""
 
-    messages: list[MessageBody]
+    messages: list[MessageBody] = Field(fail_fast=True, max_length=LIMITS.chat_messages)
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31, description="The same as max_tokens.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    tools: list[ToolBody] | None = None
+    tools: list[ToolBody] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
     tool_choice: Literal["auto", "none"] | None = None
     parallel_tool_calls: Literal[True] | None = None
     response_format: ResponseFormat | None = None
-    chat_template_kwargs: dict[str, bool | int | float | str] | None = None
+    chat_template_kwargs: dict[str, bool | int | float | str] | None = Field(
+        default=None, fail_fast=True, max_length=LIMITS.template_arguments
+    )
 
 
 class CompletionBody(Common):
     """The body of POST /v1/completions."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     logprobs: int | None = Field(default=None, ge=0, le=20)
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None

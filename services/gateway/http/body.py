@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -9,56 +11,88 @@ from pydantic_core import ErrorDetails
 
 from services.common.request.errors import Code, PacelineError, Reason, malformed
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
+from services.gateway.auth import current_tenant
+from services.gateway.fair_threads import FairThreads
 from services.gateway.http.bodies import Body
 from services.gateway.http.errors import no_json, too_large, too_slow
 from services.gateway.http.exchange import Exchange
-from services.gateway.inlet import Gate
+from services.gateway.inlet import Gates
+from services.gateway.shape import Shape
 
 Model = TypeVar("Model", bound=Body)
+Result = TypeVar("Result")
+
+LARGE_BYTES = 1 << 16
+SMALL_THREADS = 4
+"""Tenants whose small bodies are read at the same time."""
+
 NAME = re.compile(r"[A-Za-z_]\w*")
 MOST_CHARACTERS = 200
 UNION_TAGS = frozenset({"str", "int", "float", "bool"})
 
 
-async def take_body(exchange: Exchange, gate: Gate) -> bytes:
-    """The whole body.
+class Bodies:
+    """Takes in bodies and has them read in threads, in which tenants take turns.
 
-    Raises:
-        PacelineError: it is too large, too slow, or not said to be JSON; OVERLOADED when memory is short.
+    Large ones have a turn of their own, one at a time: reading holds Python's lock. Small ones wait for none of them.
     """
-    kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise no_json()
-    if int(exchange.headers.get("content-length", "0")) > MAX_CLIENT_MESSAGE_BYTES:
-        raise too_large(MAX_CLIENT_MESSAGE_BYTES)
-    try:
-        async with gate.place():
-            return await _whole(exchange)
-    except PacelineError as error:
-        raise (too_slow() if error.reason is Reason.DEADLINE else error) from None
 
+    def __init__(self, gates: Gates) -> None:
+        """Takes the places that bodies need while they come, and large ones until they are read."""
+        self._gates = gates
+        self._small = FairThreads(SMALL_THREADS, "body")
+        self._large = FairThreads(1, "large-body")
 
-async def _whole(exchange: Exchange) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in exchange.pieces():
-        size += len(piece)
-        if size > MAX_CLIENT_MESSAGE_BYTES:
+    async def read(self, exchange: Exchange, work: Callable[[bytearray], Result]) -> Result:
+        """What the work makes of the whole body, which it must not keep.
+
+        Raises:
+            PacelineError: the body is too large, too slow, or not said to be JSON; OVERLOADED when memory is short.
+        """
+        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise no_json()
+        if int(exchange.headers.get("content-length", "0")) > MAX_CLIENT_MESSAGE_BYTES:
             raise too_large(MAX_CLIENT_MESSAGE_BYTES)
-        pieces.append(piece)
-    return b"".join(pieces)
+        try:
+            async with AsyncExitStack() as held:
+                body = bytearray()
+                await self._take(exchange, body, held)
+                threads = self._large if len(body) > LARGE_BYTES else self._small
+                return await threads.run(current_tenant().name, work, body)
+        except PacelineError as error:
+            raise (too_slow() if error.reason is Reason.DEADLINE else error) from None
+
+    async def _take(self, exchange: Exchange, body: bytearray, held: AsyncExitStack) -> None:
+        """Adds to the body until it is whole; `held` keeps the place of a large one."""
+        whole: Callable[[], None] | None = None
+        async with self._gates.present().place():
+            async for piece in exchange.pieces():
+                body += piece
+                if len(body) > MAX_CLIENT_MESSAGE_BYTES:
+                    raise too_large(MAX_CLIENT_MESSAGE_BYTES)
+                if len(body) > LARGE_BYTES and whole is None:
+                    whole = await held.enter_async_context(self._gates.large().place())
+        if whole is not None:
+            whole()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._small.close()
+        self._large.close()
 
 
-def parsed(kind: type[Model], body: bytes) -> Model:
+def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
     """The body as values; bounded work, but not for the event loop.
 
     Raises:
         PacelineError: MALFORMED when it is no JSON, INVALID_FIELD or UNSUPPORTED with the name at fault.
     """
     try:
+        Shape().take(body)
         return kind.model_validate_json(body)
     except ValidationError as error:
-        first = _clearest(error.errors(include_url=False, include_context=False, include_input=False))
+        first = _clearest(error.errors(include_url=False, include_input=False))
     if first["type"] in ("json_invalid", "model_type"):
         raise malformed(f"the body is not a JSON object: {first['msg'][:MOST_CHARACTERS]}")
     name = _name(first["loc"])
@@ -66,14 +100,23 @@ def parsed(kind: type[Model], body: bytes) -> Model:
         raise PacelineError(
             Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, f"{name}: is not an option of this API", field=name
         )
-    text = f"{name}: {first['msg'][:MOST_CHARACTERS]}"
+    text = f"{name}: {_words(first)}"
     raise PacelineError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
+
+
+def _words(fault: ErrorDetails) -> str:
+    """What is wrong; too many entries are told as the validator of all listeners tells it."""
+    if fault["type"] != "too_long":
+        return fault["msg"][:MOST_CHARACTERS]
+    most, found = fault["ctx"]["max_length"], fault["ctx"].get("actual_length")
+    return f"{found or f'more than {most}'} entries, at most {most} are allowed"
 
 
 def _clearest(faults: list[ErrorDetails]) -> ErrorDetails:
     """The first fault; of several readings of one field the one that came furthest."""
     first = faults[0]
-    return max((one for one in faults if one["loc"][:1] == first["loc"][:1]), key=lambda one: len(one["loc"]))
+    readings = (one for one in faults if one["loc"][:1] == first["loc"][:1])
+    return max(readings, key=lambda one: (len(one["loc"]), one["type"] == "too_long"))
 
 
 def _name(location: tuple[int | str, ...]) -> str:

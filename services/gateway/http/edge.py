@@ -2,8 +2,8 @@
 
 from services.common.serving.tls import TlsFiles
 from services.gateway.choices import Choices
-from services.gateway.fair_threads import FairThreads
 from services.gateway.http.app import HttpApp
+from services.gateway.http.body import Bodies
 from services.gateway.http.cors import Origins
 from services.gateway.http.listener import Listener
 from services.gateway.http.page import files
@@ -14,9 +14,6 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.status import StatusBoard
 from services.gateway.streams import Streams
 from services.gateway.tenants import TenantsFile
-
-THREADS = 4
-"""Tenants whose bodies are read as JSON at the same time."""
 
 
 class HttpEdge:
@@ -37,8 +34,8 @@ class HttpEdge:
         Raises:
             OSError: a file of `tls` cannot be used.
         """
-        self._threads = FairThreads(THREADS, "body")
-        routes = Routes(front, Choices(streams), board, gates, self._threads)
+        self._bodies = Bodies(gates)
+        routes = Routes(front, Choices(streams), board, self._bodies)
         app = HttpApp(
             files() if settings.http_page else {},
             routes,
@@ -58,4 +55,4 @@ class HttpEdge:
     async def stop(self, grace_s: float) -> None:
         """Lets requests end within the grace, and ends them then."""
         await self._listener.stop(grace_s)
-        self._threads.close()
+        self._bodies.close()

@@ -5,15 +5,12 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from services.common.request.errors import invalid_field
-from services.gateway.auth import current_tenant
 from services.gateway.choices import Choices
-from services.gateway.fair_threads import FairThreads
 from services.gateway.http.answer import Answer
 from services.gateway.http.bodies import Common
-from services.gateway.http.body import parsed, take_body
+from services.gateway.http.body import Bodies, parsed
 from services.gateway.http.convert import Headers
 from services.gateway.http.exchange import Exchange
-from services.gateway.inlet import Gates
 from services.gateway.query import Query
 
 MOST_TIMEOUT_S = 1e9
@@ -23,7 +20,7 @@ Body = TypeVar("Body", bound=Common)
 
 
 class Generate(Generic[Body]):
-    """One endpoint; bodies are read and judged in threads, in which tenants take turns."""
+    """One endpoint; bodies are read and judged in threads."""
 
     def __init__(
         self,
@@ -31,16 +28,14 @@ class Generate(Generic[Body]):
         convert: Callable[[Body, Headers], Query],
         make: Callable[[Body, Exchange], Answer],
         choices: Choices,
-        gates: Gates,
-        threads: FairThreads,
+        bodies: Bodies,
     ) -> None:
         """Takes the form of its bodies and what becomes of one."""
         self._kind = kind
         self._convert = convert
         self._make = make
         self._choices = choices
-        self._gates = gates
-        self._threads = threads
+        self._bodies = bodies
 
     async def __call__(self, exchange: Exchange) -> None:
         """Serves one request.
@@ -51,19 +46,19 @@ class Generate(Generic[Body]):
         bodies: list[Body] = []
         answers: list[Answer] = []
 
-        def read(raw: bytes, headers: Headers) -> tuple[Body, Query]:
-            body = parsed(self._kind, raw)
-            return body, self._convert(body, headers)
-
         async def ask() -> Query:
             headers = stated(exchange)
-            raw = await take_body(exchange, self._gates.present())
-            body, query = await self._threads.run(current_tenant().name, read, raw, headers)
+
+            def read(raw: bytearray) -> tuple[Body, Query]:
+                body = parsed(self._kind, raw)
+                return body, self._convert(body, headers)
+
+            body, query = await self._bodies.read(exchange, read)
             bodies.append(body)
             return query
 
         def make(_: Query) -> Answer:
-            answers.append(self._make(bodies[0], exchange))
+            answers.append(self._make(bodies.pop(), exchange))
             return answers[0]
 
         await self._choices.serve(ask, exchange, make)

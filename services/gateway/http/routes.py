@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 
 from services.gateway.choices import Choices
-from services.gateway.fair_threads import FairThreads
 from services.gateway.http.bodies import ChatBody, CompletionBody
+from services.gateway.http.body import Bodies
 from services.gateway.http.chat import ChatAnswer
 from services.gateway.http.completions import CompletionAnswer
 from services.gateway.http.convert import chat_query, completion_query
@@ -14,7 +14,6 @@ from services.gateway.http.generate import Generate
 from services.gateway.http.models import PREFIX, Models
 from services.gateway.http.openapi import document
 from services.gateway.http.status import StatusPage
-from services.gateway.inlet import Gates
 from services.gateway.request_factory import RequestFactory
 from services.gateway.status import StatusBoard
 
@@ -24,9 +23,7 @@ Handler = Callable[[Exchange], Awaitable[None]]
 class Routes:
     """Handlers by path and method."""
 
-    def __init__(
-        self, front: RequestFactory, choices: Choices, board: StatusBoard, gates: Gates, threads: FairThreads
-    ) -> None:
+    def __init__(self, front: RequestFactory, choices: Choices, board: StatusBoard, bodies: Bodies) -> None:
         """Makes the handlers; the OpenAPI document is written once."""
         models = Models(front)
         chat = Generate(
@@ -34,16 +31,14 @@ class Routes:
             chat_query,
             lambda body, exchange: ChatAnswer(body, exchange, front.token),
             choices,
-            gates,
-            threads,
+            bodies,
         )
         completions = Generate(
             CompletionBody,
             completion_query,
             lambda body, exchange: CompletionAnswer(body, exchange, front.token),
             choices,
-            gates,
-            threads,
+            bodies,
         )
         described = encoded(document())
 

@@ -1,0 +1,60 @@
+"""Any body that the wire allows becomes few objects: what a body may hold is counted before it is built."""
+
+import json
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.common.request.errors import PacelineError
+from services.common.request.limits import LIMITS
+from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
+from services.gateway.http.bodies import ChatBody, CompletionBody
+from services.gateway.http.body import parsed
+from services.gateway.http.convert import Headers, chat_query, completion_query
+from services.gateway.http.errors import error_reply
+from tests.support.giant_bodies import GiantBodies
+
+GROWN_KIB = 64 * 1024
+CPU_S = 1.0
+REFUSAL_BYTES = 2048
+ENDPOINTS: dict[Any, Any] = {ChatBody: chat_query, CompletionBody: completion_query}
+
+
+def peak_kib() -> int:
+    """The most memory that this process held since the peak was forgotten."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+
+
+def forget_peak() -> None:
+    """From now on the peak is that of what follows."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def read(kind: Any, body: bytes) -> str:
+    """The refusal of a body, empty where it is taken."""
+    try:
+        ENDPOINTS[kind](parsed(kind, body), Headers())
+    except PacelineError as error:
+        return json.dumps(error_reply(error))
+    return ""
+
+
+@pytest.mark.parametrize("kind", ENDPOINTS)
+def test_no_body_becomes_many_objects(kind: Any, full: bool, report_counts: Callable[[str, int], None]) -> None:
+    read(kind, b"{}")
+    sizes = (MAX_CLIENT_MESSAGE_BYTES, LIMITS.prompt_bytes) if full else (LIMITS.prompt_bytes // 2,)
+    cases = (case for size in sizes for case in GiantBodies(kind, size))
+    for name, body in islice(cases, 0, None, 1 if full else 4):
+        forget_peak()
+        before, began = peak_kib(), time.thread_time()
+        refusal = read(kind, body)
+        used_s = time.thread_time() - began
+        assert peak_kib() - before <= (GROWN_KIB if full else GROWN_KIB // 2), name
+        assert len(refusal) <= REFUSAL_BYTES, (name, refusal[:REFUSAL_BYTES])
+        assert not full or used_s <= CPU_S, (name, used_s)
+        report_counts("giant_bodies", 1)
