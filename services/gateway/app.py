@@ -79,6 +79,7 @@ class GatewayApp:
         self._front = RequestFactory(settings, tokenizer, self._pool, self.metrics)
         self._tenants = TenantsFile(Path(settings.tenants)) if settings.tenants else None
         self._gates = Gates()
+        self._inlet = InletInterceptor(self._gates)
         keys = [AuthInterceptor(self._tenants.find)] if self._tenants else []
         self._server = Server(
             "gateway",
@@ -87,7 +88,7 @@ class GatewayApp:
             (SERVICE.full_name,),
             registry,
             server_credentials(tls) if tls else None,
-            [*keys, InletInterceptor(self._gates)],
+            [*keys, self._inlet],
             EDGE_OPTIONS,
         )
         self._tracer = tracing.tracer("gateway")
@@ -134,6 +135,7 @@ class GatewayApp:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.close()
         self._front.close()
+        self._inlet.close()
         await asyncio.to_thread(self._tracer.close)
 
     def _register(self, server: grpc.aio.Server) -> None:

@@ -1,7 +1,8 @@
 """Takes in the messages of clients: every method is served by a handler of stream arity and reads for itself.
 
 So a call is refused and counted as soon as its headers have come. gRPC receives a whole message once a handler asks for
-it, so each tenant has a bounded number of messages under way.
+it, so each tenant has a bounded number of messages under way. Large ones are parsed off the event loop, one of a tenant
+at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import grpc
 
 from services.common.request.errors import Code, PacelineError, Reason, malformed, overloaded
-from services.common.serving.interceptors import Malformed
+from services.common.serving.interceptors import Malformed, tolerant
 from services.gateway.auth import current_tenant
+from services.gateway.fair_threads import FairThreads
 from services.gateway.growth_guard import GrowthGuard
 
 if TYPE_CHECKING:
@@ -35,6 +37,12 @@ LARGE_PLACES = 4
 
 HURRY_S = 1.0
 """Time that remains to messages under way when others of their tenant wait for a place."""
+
+LARGE_BYTES = 64 << 10
+"""Messages of this size and more are parsed off the event loop; smaller ones take less than a millisecond."""
+
+THREADS = 2
+"""Tenants whose large messages are parsed at the same time."""
 
 Message = TypeVar("Message")
 
@@ -118,10 +126,12 @@ class Gates:
 class Messages(Generic[Message]):
     """The messages of one call, each taken in when it is asked for."""
 
-    def __init__(self, gate: Gate, context: Any) -> None:
+    def __init__(self, gate: Gate, context: Any, parse: Callable[[bytes], Any], threads: FairThreads) -> None:
         """Reads nothing yet."""
         self._gate = gate
         self._context = context
+        self._parse = parse
+        self._threads = threads
 
     def __aiter__(self) -> Messages[Message]:
         return self
@@ -134,13 +144,19 @@ class Messages(Generic[Message]):
             StopAsyncIteration: the client has sent all.
         """
         async with self._gate.place():
-            message = await self._context.read()
+            data = await self._context.read()
+            message: Any = data if data is grpc.aio.EOF else await self._parsed(data)
         if message is grpc.aio.EOF:
             raise StopAsyncIteration
         if isinstance(message, Malformed):
-            raise malformed("the request is not a valid message of this method")
+            raise malformed(f"the request: {message.why}")
         taken: Message = message
         return taken
+
+    async def _parsed(self, data: bytes) -> Any:
+        if len(data) < LARGE_BYTES:
+            return self._parse(data)
+        return await self._threads.run(current_tenant().name, self._parse, data)
 
     async def only(self) -> Message:
         """The one message of a call that has one.
@@ -160,6 +176,11 @@ class InletInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, gates: Gates) -> None:
         """Takes the places that messages need."""
         self._gates = gates
+        self._threads = FairThreads(THREADS, "message")
+
+    def close(self) -> None:
+        """Ends the threads that parse."""
+        self._threads.close()
 
     async def intercept_service(self, continuation: Continuation, details: grpc.HandlerCallDetails) -> Handler | None:
         """Replaces the handler by one of stream arity with the same answers."""
@@ -173,18 +194,23 @@ class InletInterceptor(grpc.aio.ServerInterceptor):
             else grpc.stream_unary_rpc_method_handler
         )
         serve = self._streaming if handler.response_streaming else self._single
-        whole = not handler.request_streaming
-        return make(serve(behaviour, whole), handler.request_deserializer, handler.response_serializer)
+        parse, whole = tolerant(handler.request_deserializer or bytes), not handler.request_streaming
 
-    def _single(self, behaviour: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+        async def taken(context: Any) -> Any:
+            messages: Messages[Any] = Messages(self._gates.present(), context, parse, self._threads)
+            return await messages.only() if whole else messages
+
+        return make(serve(behaviour, taken), _as_it_came, handler.response_serializer)
+
+    def _single(self, behaviour: Callable[..., Any], taken: Callable[[Any], Awaitable[Any]]) -> Callable[..., Any]:
         async def serve(_: Any, context: Any) -> Any:
-            return await behaviour(await self._taken(context, whole), context)
+            return await behaviour(await taken(context), context)
 
         return serve
 
-    def _streaming(self, behaviour: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+    def _streaming(self, behaviour: Callable[..., Any], taken: Callable[[Any], Awaitable[Any]]) -> Callable[..., Any]:
         async def serve(_: Any, context: Any) -> AsyncIterator[Any]:
-            responses = behaviour(await self._taken(context, whole), context)
+            responses = behaviour(await taken(context), context)
             if inspect.isawaitable(responses):
                 await responses
                 return
@@ -193,9 +219,9 @@ class InletInterceptor(grpc.aio.ServerInterceptor):
 
         return serve
 
-    async def _taken(self, context: Any, whole: bool) -> Any:
-        messages: Messages[Any] = Messages(self._gates.present(), context)
-        return await messages.only() if whole else messages
+
+def _as_it_came(data: bytes) -> bytes:
+    return data
 
 
 def _hurry(reader: asyncio.Timeout) -> None:

@@ -12,10 +12,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.errors import Code, Reason
-from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, connect
+from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, MAX_HEADER_BYTES, connect
 from services.gateway import inlet
 from services.gateway.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
+from tests.support.hostile_messages import places
 
 SERVICE = "/paceline.v1.InferenceService/"
 TENANTS = f"""
@@ -154,3 +155,36 @@ async def test_health_and_reflection_are_served_beside(tmp_path: Path) -> None:
             names = {service.name for service in answer.list_services_response.service}
             assert "paceline.v1.InferenceService" in names
         assert len(answers) == 2
+
+
+async def test_a_compressed_message_is_refused_before_it_is_inflated(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one, connect(one.bound.grpc) as channel:
+        for size in (10, MAX_CLIENT_MESSAGE_BYTES * 2):
+            call: Any = channel.unary_unary(SERVICE + "GetModel")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(b"\x7a" + bytes(size), compression=grpc.Compression.Gzip)
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert (await one.ask(ask_for())).final is not None
+
+
+async def test_headers_up_to_a_size_are_always_taken_and_larger_ones_never(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one:
+        request = inference_pb2.GetModelRequest()
+        for _ in range(40):
+            for size in (10_000, MAX_HEADER_BYTES - 1000):
+                await one.stub.GetModel(request, timeout=WAIT_S, metadata=(("x-note", "a" * size),))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await one.stub.GetModel(request, timeout=WAIT_S, metadata=(("x-note", "a" * MAX_HEADER_BYTES),))
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_message_of_too_many_fields_is_refused_by_the_name_of_the_field(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one, connect(one.bound.grpc) as channel:
+        chats = places(inference_pb2.TokenizeRequest.DESCRIPTOR)
+        place = next(each for each in chats if each.name == "prompt.chat.messages.tool_calls")
+        call: Any = channel.unary_unary(SERVICE + "Tokenize")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(place.filled_to(1 << 20), timeout=WAIT_S)
+        refusal = rich(refused.value)
+        assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, Reason.MALFORMED)
+        assert "prompt.chat.messages.tool_calls: more than" in refusal.message

@@ -9,7 +9,13 @@ MAX_CLIENT_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_CLIENT_STREAMS = 256
 PING_EVERY_MS = 10_000
 
+MAX_HEADER_BYTES = 16_384
+"""Headers of one call, each counted with 32 bytes more; as many as over HTTP."""
+
+# Between its soft and its hard limit gRPC refuses headers by chance: there is one limit.
 COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_metadata_size", MAX_HEADER_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_HEADER_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", PING_EVERY_MS),
@@ -27,6 +33,13 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
 )
 
+# gRPC inflates a compressed message whole before it looks at its size. Without decompression none is inflated, and a
+# message that says it is compressed ends in UNIMPLEMENTED.
+UNCOMPRESSED: tuple[tuple[str, int], ...] = (
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.per_message_decompression", 0),
+)
+
 # For listeners that unknown clients reach: no prompt is larger, and no client needs more calls at once on one
 # connection. Without probes an unread message gets no more than the first window of its stream.
 EDGE_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -34,6 +47,7 @@ EDGE_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_CLIENT_MESSAGE_BYTES),
     ("grpc.max_concurrent_streams", MAX_CLIENT_STREAMS),
     ("grpc.http2.bdp_probe", 0),
+    *UNCOMPRESSED,
 )
 
 # Probes send a service's name.
@@ -42,6 +56,7 @@ PROBE_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 4096),
     ("grpc.max_concurrent_streams", 16),
     ("grpc.http2.bdp_probe", 0),
+    *UNCOMPRESSED,
 )
 
 # The "minimum" of gRPC is in fact the time that one attempt to connect may take, handshakes included; attempts that are

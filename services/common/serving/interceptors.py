@@ -7,6 +7,7 @@ import inspect
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from services.common.request.error_convert import to_grpc_status
 from services.common.request.errors import Code, PacelineError, Reason, malformed
+from services.common.serving.wire import TooManyFieldsError, check_fields, shape_of
 
 logger = logging.getLogger(__name__)
 
@@ -22,16 +24,25 @@ if TYPE_CHECKING:
     Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 
 
+@dataclass(frozen=True)
 class Malformed:
-    """Marks a message that could not be parsed; the handler's wrapper refuses it."""
+    """Marks a message that is not taken, and why; the handler's wrapper refuses it."""
+
+    why: str = "is not a valid message of this method"
 
 
 def tolerant(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A deserializer that returns Malformed where gRPC would answer INTERNAL."""
+    """A deserializer that returns Malformed where gRPC would answer INTERNAL, and for messages of too many fields."""
+    descriptor = getattr(getattr(parse, "__self__", None), "DESCRIPTOR", None)
+    shape = shape_of(descriptor) if descriptor is not None else None
 
     def deserialize(data: bytes) -> Any:
         try:
+            if shape is not None:
+                check_fields(data, shape)
             return parse(data)
+        except TooManyFieldsError as error:
+            return Malformed(str(error))
         except (DecodeError, ValueError):
             return Malformed()
 
@@ -89,14 +100,14 @@ def _stream(behaviour: Callable[..., Any] | None) -> Callable[..., Any]:
 def _checked(request: Any) -> Any:
     """The request, or an iterator over requests that refuses a malformed one when it comes."""
     if isinstance(request, Malformed):
-        raise malformed("the request is not a valid message of this method")
+        raise malformed(f"the request: {request.why}")
     return _checked_each(request) if hasattr(request, "__aiter__") else request
 
 
 async def _checked_each(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for request in requests:
         if isinstance(request, Malformed):
-            raise malformed("a frame of the stream is not a valid message of this method")
+            raise malformed(f"a frame of the stream: {request.why}")
         yield request
 
 
