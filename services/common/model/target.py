@@ -11,8 +11,9 @@ from services.common.kernels.linear import TileBest, linear, linear_scored
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.product import product
 from services.common.kernels.torchscript import compiled
-from services.common.model.checkpoint import Checkpoint, TensorSource, resolve_folder
+from services.common.model.checkpoint import TensorSource, resolve_folder
 from services.common.model.families import open_family
+from services.common.model.formats import open_checkpoint
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
@@ -111,5 +112,5 @@ def load_target(
     if where.type == "cuda":
         refuse_without_kernels(spec, dtype)
         keep_order()
-    checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else Checkpoint(folder)
+    checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))
