@@ -15,11 +15,11 @@ class DrafterSettings:
 
     # Model
     model: str = ""
-    """Folder of the drafter checkpoint; needed by the dflash proposer, unused by the others."""
+    """Folder of the drafter checkpoint, whose config.json names its kind; needed by the dflash proposer alone."""
     random_weights: bool = False
     """Reads the checkpoint's configuration only and draws the weights: for measurements."""
     proposer: str = "dflash"
-    """Kind of proposer: dflash, ngram or none."""
+    """What proposes: dflash, which is a checkpoint of any kind that is served, ngram, or none."""
     device: str = "cpu"
     """Device of the arena: cpu or cuda."""
     dtype: str = "float32"

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from services.common.model.checkpoint import SINGLE_FILE
-from services.common.model.drafters import read_drafter_spec
-from services.common.model.drafters.spec import drafter_shapes
+from services.common.model.drafters import checkpoint_shapes, read_drafter_spec
 from services.common.model.families import read_target_spec
 from services.common.model.manifest import write_manifest
 from services.common.model.weights import Shapes, model_shapes
@@ -36,6 +35,22 @@ _PARTIAL_ROPE = {
     "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25, "mrope_interleaved": True,
     "mrope_section": [1, 1, 0],
 }  # fmt: skip
+DRAFTERS: Mapping[str, Mapping[str, Any]] = {
+    "dflash": {},
+    "dspark": {
+        "architectures": ["Qwen3DSparkModel"], "dflash_config": None, "mask_token_id": MASK_ID,
+        "target_layer_ids": [0, 1, 2], "markov_rank": 12, "markov_head_type": "vanilla", "num_anchors": 64,
+        "enable_confidence_head": True, "confidence_head_with_markov": True,
+    },
+    "dflash2": {
+        "architectures": ["DFlash2DraftModel"],
+        "dflash_config": {
+            "mask_token_id": MASK_ID, "target_layer_ids": [0, 1, 2], "conv_kernel_size": 2, "conv_group_size": 8,
+            "selector_rank": 12, "selector_top_k": 6,
+        },
+    },
+}  # fmt: skip
+"""What each kind's config.json changes in that of a tiny drafter; None takes a key away."""
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
@@ -85,7 +100,8 @@ def write_configs(
     target = _target_config(shape, family) | dict(changes or {})
     for path, config in ((pair.target, target), (pair.drafter, _drafter_config(shape) | dict(drafter or {}))):
         path.mkdir(parents=True, exist_ok=True)
-        (path / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+        kept = {name: value for name, value in config.items() if value is not None}
+        (path / "config.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
     return pair
 
 
@@ -111,7 +127,7 @@ def write_tiny(
     write_tokenizer(pair.target, shape.vocab)
     shapes = file_shapes(model_shapes(read_target_spec(pair.target)), family)
     _write_tensors(pair.target, shapes, generator, std, dtype, centre=0.0 if family in HYBRIDS else 1.0)
-    _write_tensors(pair.drafter, drafter_shapes(read_drafter_spec(pair.drafter)), generator, std, dtype)
+    _write_tensors(pair.drafter, checkpoint_shapes(read_drafter_spec(pair.drafter)), generator, std, dtype)
     return pair
 
 

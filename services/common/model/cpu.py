@@ -131,7 +131,7 @@ class HostBlocks(nn.Module):
     offset: Final[float]
     embed_scale: Final[float]
 
-    def __init__(self, layers: Sequence[HostLayer], first_norm_D: Tensor, spec: StackSpec) -> None:
+    def __init__(self, layers: Sequence[nn.Module], first_norm_D: Tensor, spec: StackSpec) -> None:
         super().__init__()
         self.layers, self.first_norm_D = nn.ModuleList(layers), first_norm_D
         self.eps, self.offset, self.embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
@@ -175,6 +175,13 @@ class HostStack:
             for mixer, layer, next_norm_D in zip(mixers, layers, norms[1:], strict=True)
         ]
         self._blocks = compiled(HostBlocks(blocks, norms[0], spec))
+
+    @classmethod
+    def of(cls, blocks: Sequence[nn.Module], first_norm_D: Tensor, spec: StackSpec) -> "HostStack":
+        """Return a stack of other blocks, which are called as a `HostLayer` is."""
+        stack = cls.__new__(cls)
+        stack._blocks = compiled(HostBlocks(blocks, first_norm_D, spec))
+        return stack
 
     def __call__(
         self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],

@@ -10,12 +10,6 @@ from services.common.model.drafters.heads import Coupling
 from services.common.model.rows import Part, Rows
 from services.drafter.arena_view import ArenaView
 
-_SHARPNESS = 1.3
-"""Factor on logits of later rows, which are too flat: they average over possible predecessors.
-
-Chosen on held-out text.
-"""
-
 
 class CheckpointProposer:
     """Runs a checkpoint's block at the size it was trained for and returns what the round has room for."""
@@ -27,7 +21,7 @@ class CheckpointProposer:
         self._block = block
         self._dtype = dtype
         self._short_blocks = short_blocks
-        self._head: Weight | None = None
+        self._tables: tuple[Tensor, Weight] | None = None
 
     @property
     def kind(self) -> str:
@@ -62,13 +56,12 @@ class CheckpointProposer:
         if len(found) != 6 or (found[0], found[4], found[5]) != (layers, heads, head_dim):
             raise ValueError(f"draft_kv has shape {found}, the drafter needs {layers} layers, {heads} x {head_dim}")
         self._block.reach(shared.history_SC.shape[1])
-        self._head = None  # made for an earlier arena: the next one takes its memory
-        head_VD = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
-        self._head = self._block.seat(head_VD)
+        self._tables = None  # made for an earlier arena: the next ones take their memory
+        self._tables = self._block.seat(shared.embed_VD, shared.lm_head_VD)
 
     def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
-        """[B, width - 1] tokens: the head's best per position."""
-        assert shared.embed_VD is not None, "check() was not called"
+        """[B, width - 1] tokens: the head's choice for each position."""
+        assert self._tables is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
         spec = self._block.spec
         block = width - 1 + spec.first_row if self._short_blocks else spec.block_size
@@ -81,17 +74,12 @@ class CheckpointProposer:
             shared.block_size,
             spec.mask_token_id,
         )
-        head = self._head
-        if head is None:
-            head = shared.embed_VD if shared.lm_head_VD is None else shared.lm_head_VD
-        coupling = _coupling(shared, rows_B, span.lengths_B, width - 1)
+        coupling = _coupling(shared, rows_B, span.lengths_B, width - 1, self._block.sharpness)
         rows = Rows(Part(span, rows_B))
-        return self._block.propose(
-            ids_BW, rows, shared.draft_kv, shared.embed_VD, head, count=width - 1, coupling=coupling
-        )
+        return self._block.propose(ids_BW, rows, shared.draft_kv, *self._tables, count=width - 1, coupling=coupling)
 
 
-def _coupling(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int) -> Coupling | None:
+def _coupling(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int, sharpness: float) -> Coupling | None:
     """The noise of the drafted positions, where the target shares it and a row samples."""
     if shared.noise_TV is None or shared.temperature_S is None:
         return None
@@ -103,5 +91,5 @@ def _coupling(shared: ArenaView, rows_B: Tensor, lengths_B: Tensor, count: int) 
     positions_BK = lengths_B[:, None] + torch.arange(1, count + 1)
     places_BK = rows_B[:, None] * held + positions_BK % held
     noise_BKV = shared.noise_TV.index_select(0, places_BK.flatten()).view(*places_BK.shape, -1)
-    scale_B = torch.where(sampled_B, _SHARPNESS / temperature_B.clamp_min(1e-6), 1.0)
+    scale_B = torch.where(sampled_B, sharpness / temperature_B.clamp_min(1e-6), 1.0)
     return Coupling(noise_BKV, scale_B.to(noise_BKV.dtype), sampled_B.to(noise_BKV.dtype))

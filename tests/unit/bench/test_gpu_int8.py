@@ -24,7 +24,7 @@ def test_drafts_that_depend_on_their_company_are_told(tmp_path: Path, monkeypatc
     def spoilt(rows_RD: torch.Tensor, head: Weight) -> torch.Tensor:
         return reference.linear(rows_RD, head).argmax(-1) + (len(rows_RD) > 15)
 
-    monkeypatch.setattr("services.common.model.drafters.block.argmax_of_product", spoilt)
+    monkeypatch.setattr("services.common.model.drafters.heads.argmax_of_product", spoilt)
     rows = drafts.draft_rows(TINY, (1, 2), 40, "cpu", torch.float32, tmp_path)
     assert rows[0]["differ_from_more_rows"] > 0
 

@@ -150,6 +150,7 @@ def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: 
     temperature_S[1] = 0.8
     coupled = replace(shared, noise_TV=noise_TV, temperature_S=temperature_S)
     proposer, rows_B = CheckpointProposer(block, torch.float64), torch.tensor([0, 1])
+    proposer.check(shared)
     plain_BK, drawn_BK = proposer.propose(shared, rows_B, 4), proposer.propose(coupled, rows_B, 4)
     first = int(shared.length_S[1]) + 1
     expected_K = [int(noise_TV[held + (first + j) % held].argmax()) for j in range(3)]

@@ -13,10 +13,11 @@ import torch
 
 from services.common.model.checkpoint import Checkpoint, TensorSource
 from services.common.model.drafters.heads import DraftHead
-from services.common.model.drafters.spec import DrafterSpec, drafter_shapes
+from services.common.model.drafters.spec import DrafterSpec, LayerTensors, drafter_shapes
 from services.common.model.fields import Fields
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.reading import open_config
+from services.common.model.stack import Stack
 from services.common.model.weights import Shapes
 
 
@@ -29,12 +30,21 @@ class Kind(Protocol):
     REFUSED: Mapping[str, str]
     """Relatives that are known and not served: the reason, by architecture."""
 
+    OPTIONAL: tuple[str, ...]
+    """Tables that a file may carry, of `EMBED` and `HEAD`."""
+
     def read_spec(self, fields: Fields) -> DrafterSpec:
         """Read config.json; every key must be understood."""
         ...
 
     def head_shapes(self, spec: DrafterSpec) -> Shapes:
         """Return name and shape of the tensors that this kind has beside those of every block."""
+        ...
+
+    def read_stack(
+        self, tensors: LayerTensors, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device
+    ) -> Stack:
+        """Return the blocks, with what this kind adds to them."""
         ...
 
     def read_head(
@@ -74,6 +84,8 @@ def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tu
     """
     spec = read_drafter_spec(folder)
     checkpoint: TensorSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
+    carried = [name for name in KINDS[spec.kind].OPTIONAL if name in checkpoint.names]
+    spec = replace(spec, own_tables=tuple(carried))
     checkpoint.refuse_other_than(checkpoint_shapes(spec))
     return spec, checkpoint
 

@@ -1,6 +1,7 @@
 """The drafter's half of a checkpoint: one forward over [anchor, MASK x (R - 1)], then a head that chooses tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,37 +10,49 @@ from torch import Tensor
 from services.common.kernels.linear.cublas import keep_order
 from services.common.kernels.linear.int8_weight import Weight, quantised
 from services.common.kernels.span_attention import seen_through
-from services.common.kernels.span_attention.mask import OPEN
+from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters import KINDS, open_drafter
 from services.common.model.drafters.heads import Coupling, DraftHead
-from services.common.model.drafters.spec import NORM, DrafterSpec, prefixes
+from services.common.model.drafters.spec import EMBED, HEAD, NORM, DrafterSpec, LayerTensors, prefixes
 from services.common.model.rows import Rows
-from services.common.model.stack import draft_stack, rotation_table
-from services.common.model.weights import LayerWeights, read_layer
+from services.common.model.stack import Stack, rotation_table
+from services.common.model.weights import read_layer
 
 _MANY_ROWS = 256
 """Of all blocks, from which on the last layer drops those that no draft is read from; fewer were not measured."""
 
 
+@dataclass(frozen=True)
+class BlockParts:
+    """What a checkpoint holds; `tables` are an embedding and a head of its own, by name, where it carries them.
+
+    With `int8` its products are by weights of eight bits.
+    """
+
+    stack: Stack
+    head: DraftHead
+    tables: Mapping[str, Tensor]
+    revision: str
+    int8: bool = False
+
+
 class DraftBlock:
     """The drafter's half: one forward over [anchor, MASK x (R - 1)] for each sequence."""
 
-    def __init__(
-        self,
-        spec: DrafterSpec,
-        layers: Sequence[LayerWeights],
-        norm_D: Tensor,
-        head: DraftHead,
-        revision: str,
-    ) -> None:
+    def __init__(self, spec: DrafterSpec, parts: BlockParts, dtype: torch.dtype, device: torch.device) -> None:
         self.spec = spec
-        self.revision = revision
-        self._head = head
-        self._layers, self._norm_D = layers, norm_D
-        self._masks = tuple(dict.fromkeys(spec.masks))
-        self._stack = draft_stack(spec, layers, norm_D, [self._masks.index(mask) for mask in spec.masks])
-        self._table = rotation_table(spec, spec.max_positions, norm_D.dtype, norm_D.device)
+        self.revision = parts.revision
+        self.int8 = parts.int8
+        self._stack, self._head, self._own = parts.stack, parts.head, dict(parts.tables)
+        self._masks = _views(spec)
+        self._dtype, self._device = dtype, device
+        self._table = rotation_table(spec, spec.max_positions, dtype, device)
+
+    @property
+    def sharpness(self) -> float:
+        """Factor on the logits of rows that are coupled to the target's draw."""
+        return self._head.sharpness
 
     def reach(self, context: int) -> None:
         """Serve contexts of this many tokens and the block after them, at any length that the drafter was trained on.
@@ -48,17 +61,19 @@ class DraftBlock:
         """
         positions = context + self.spec.block_size
         if positions != self._table.positions:
-            self._table = rotation_table(self.spec, positions, self._norm_D.dtype, self._norm_D.device)
-
-    @property
-    def int8(self) -> bool:
-        """Whether products are by weights of eight bits."""
-        return any(layer.int8 for layer in self._layers)
+            self._table = rotation_table(self.spec, positions, self._dtype, self._device)
 
     @torch.no_grad()
-    def seat(self, head_VD: Tensor) -> Weight | None:
-        """Return a head of its own that drafts are scored with: a copy of eight bits, where products have eight."""
-        return quantised(head_VD) if self.int8 else None
+    def seat(self, embed_VD: Tensor, head_VD: Tensor | None) -> tuple[Tensor, Weight]:
+        """Return the embedding and the head to draft with, for a target's tables; without `head_VD` they are one.
+
+        A table of the checkpoint's own is used where it differs. The head is a copy of eight bits where products are.
+        """
+        shared = {EMBED: embed_VD, HEAD: embed_VD if head_VD is None else head_VD}
+        for name in [name for name, table in self._own.items() if torch.equal(table, shared[name])]:
+            del self._own[name]
+        tables = shared | self._own
+        return tables[EMBED], quantised(tables[HEAD]) if self.int8 else tables[HEAD]
 
     @torch.no_grad()
     def propose(
@@ -119,5 +134,19 @@ def load_block(
         read = read_layer(checkpoint, layer, spec.hidden_size, prefix, dtype, where)
         layers.append(read.in_int8() if int8 else read)
     norm_D = checkpoint.read(NORM, (spec.hidden_size,), dtype).to(where)
-    head = KINDS[spec.kind].read_head(spec, checkpoint, dtype, where)
-    return DraftBlock(spec, layers, norm_D, head, checkpoint.revision)
+    views = _views(spec)
+    tensors = LayerTensors(spec, layers, norm_D, [views.index(mask) for mask in spec.masks])
+    kind, table = KINDS[spec.kind], (spec.vocab_size, spec.hidden_size)
+    parts = BlockParts(
+        stack=kind.read_stack(tensors, checkpoint, dtype, where),
+        head=kind.read_head(spec, checkpoint, dtype, where),
+        tables={name: checkpoint.read(name, table, dtype).to(where) for name in spec.own_tables},
+        revision=checkpoint.revision,
+        int8=int8,
+    )
+    return DraftBlock(spec, parts, dtype, where)
+
+
+def _views(spec: DrafterSpec) -> tuple[Mask, ...]:
+    """Return what rows of a block see, each once."""
+    return tuple(dict.fromkeys(spec.masks))

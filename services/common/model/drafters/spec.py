@@ -1,12 +1,17 @@
 """The spec of a drafter that fills a block at once, and the tensors that every kind of it asks for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from services.common.kernels.span_attention import Mask
 from services.common.model.spec import StackSpec
-from services.common.model.weights import Shapes, layer_shapes
+from services.common.model.weights import LayerWeights, Shapes, layer_shapes
 
 FC, HIDDEN_NORM, NORM = "fc.weight", "hidden_norm.weight", "norm.weight"
+EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
+"""Tables that some files carry beside; others take the target's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +22,7 @@ class DrafterSpec(StackSpec):
     anchor: row j, at position length + j, sees the positions from length + j + 1 - window on. So the published code
     computes, and so its drafters were trained. Logits are multiplied by `logit_scale`, then bounded by `logit_cap`
     (0 is no bound) as `cap * tanh(logit / cap)`. A row of the block predicts the token at its own position, or where
-    `anchor_predicts` the token behind it, the anchor's row too.
+    `anchor_predicts` the token behind it, the anchor's row too. `own_tables` are names of tables that the file carries.
     """
 
     kind: str = ""
@@ -29,6 +34,7 @@ class DrafterSpec(StackSpec):
     logit_scale: float = 1.0
     logit_cap: float = 0.0
     anchor_predicts: bool = False
+    own_tables: tuple[str, ...] = ()
 
     @property
     def first_row(self) -> int:
@@ -39,6 +45,16 @@ class DrafterSpec(StackSpec):
     def most_drafts(self) -> int:
         """Drafts of a block as long as the checkpoint was made for."""
         return self.block_size - self.first_row
+
+
+@dataclass(frozen=True)
+class LayerTensors:
+    """What every kind's blocks are made of; `views` tells by layer which of a block's views it sees."""
+
+    spec: DrafterSpec
+    layers: Sequence[LayerWeights]
+    norm_D: Tensor
+    views: Sequence[int]
 
 
 def prefixes(spec: DrafterSpec) -> list[str]:
@@ -63,6 +79,7 @@ def context_shapes(spec: DrafterSpec) -> Shapes:
 def block_shapes(spec: DrafterSpec) -> Shapes:
     """Return those that the drafter itself reads."""
     shapes: Shapes = {NORM: (spec.hidden_size,)}
+    shapes |= dict.fromkeys(spec.own_tables, (spec.vocab_size, spec.hidden_size))
     for prefix, layer in zip(prefixes(spec), spec.layers, strict=True):
         shapes |= layer_shapes(layer, spec.hidden_size, prefix)
     return shapes

@@ -30,16 +30,28 @@ class PlainDflash:
         for layer in range(self.config["num_hidden_layers"]):
             own = f"layers.{layer}."
             normed_BD = self.norm(x_BD, w[own + "input_layernorm.weight"])
-            x_BD = x_BD + self.attention(own + "self_attn.", normed_BD, context_PD, self.sees(layer, count, block))
-            inner_BD = self.norm(x_BD, w[own + "post_attention_layernorm.weight"])
+            before_BD = self.around(own + "attention_conv.", 0, normed_BD, normed_BD)
+            mixed_BD = self.attention(own + "self_attn.", before_BD, context_PD, self.sees(layer, count, block))
+            x_BD = x_BD + self.around(own + "attention_conv.", 1, normed_BD, mixed_BD)
+            normed_BD = self.norm(x_BD, w[own + "post_attention_layernorm.weight"])
+            inner_BD = self.around(own + "mlp_conv.", 0, normed_BD, normed_BD)
             gate = inner_BD @ w[own + "mlp.gate_proj.weight"].T
             up = inner_BD @ w[own + "mlp.up_proj.weight"].T
-            x_BD = x_BD + (gate * torch.sigmoid(gate) * up) @ w[own + "mlp.down_proj.weight"].T
+            fed_BD = (gate * torch.sigmoid(gate) * up) @ w[own + "mlp.down_proj.weight"].T
+            x_BD = x_BD + self.around(own + "mlp_conv.", 1, normed_BD, fed_BD)
         return self.norm(x_BD, w["norm.weight"])
+
+    def around(self, own: str, side: int, normed_BD: Tensor, rows_BD: Tensor) -> Tensor:
+        """What a convolution makes of rows; the first generation has none."""
+        return rows_BD
+
+    def drafts(self, hidden_BD: Tensor, anchor: int, lm_head_VD: Tensor) -> list[int]:
+        """The greedy drafts of a block."""
+        return self.logits(hidden_BD[1:], lm_head_VD).argmax(-1).tolist()
 
     def said(self, name: str, default: Any = None) -> Any:
         """A key's value in `dflash_config`, or beside it."""
-        return self.config["dflash_config"].get(name, self.config.get(name, default))
+        return self.config.get("dflash_config", {}).get(name, self.config.get(name, default))
 
     def logits(self, hidden_BD: Tensor, lm_head_VD: Tensor) -> Tensor:
         scores_BV, cap = hidden_BD @ lm_head_VD.T * self.said("output_multiplier", 1.0), self.said(CAP)

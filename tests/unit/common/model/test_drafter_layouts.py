@@ -104,14 +104,14 @@ def test_what_the_layouts_say_of_positions_blocks_and_scales(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("layout", "sentence"),
     [
-        ({"architectures": ["DFlash2DraftModel"]}, "architectures: DFlash2DraftModel: convolutions .* n-gram drafts"),
+        ({"architectures": ["DSparkSpeculator"]}, "architectures: DSparkSpeculator: .* n-gram drafts"),
         ({"architectures": ["DFlashLagunaForCausalLM"]}, "architectures: DFlashLaguna.*gated attention.*n-gram drafts"),
         ({"architectures": ["DFlashSpeculator"]}, "architectures: DFlashSpeculator: .* Convert it"),
         ({"speculators_model_type": "dflash"}, "speculators_model_type: .* Convert it to z-lab's layout"),
         ({"draft_vocab_size": 32000}, "draft_vocab_size: a reduced draft vocabulary .* n-gram drafts"),
         (
             {"architectures": [["DFlash2DraftModel"], "Eagle3LlamaForCausalLM"]},
-            "architectures: .* only .'DFlashDraftModel'.$",
+            "architectures: .* only .'DFlash2DraftModel', 'DFlashDraftModel', 'Qwen3DSparkModel'.$",
         ),
     ],
 )

@@ -7,19 +7,20 @@ import torch
 from services.common.model.checkpoint import TensorSource
 from services.common.model.drafters.heads import ArgmaxHead
 from services.common.model.drafters.reading import finish_block, read_block
-from services.common.model.drafters.spec import DrafterSpec
+from services.common.model.drafters.spec import DrafterSpec, LayerTensors
 from services.common.model.fields import Fields
 from services.common.model.known_keys import NEUTRAL_DFLASH
+from services.common.model.stack import Stack, draft_stack
 from services.common.model.weights import Shapes
 
 ARCHITECTURES = ("DFlashDraftModel",)
+OPTIONAL: tuple[str, ...] = ()
 _INSTEAD = f"take a {ARCHITECTURES[0]} of this target, or n-gram drafts, which need no checkpoint"
 _SPECULATORS = (
     "files of the speculators library are not supported: they count layers otherwise, and their vocabulary may be a "
     f"part of the target's. Convert it to z-lab's layout, {_INSTEAD}"
 )
 REFUSED = {
-    "DFlash2DraftModel": f"convolutions and the candidate selector of DFlash 2 are not supported: {_INSTEAD}",
     "DFlashLagunaForCausalLM": f"Laguna's gated attention is not supported: {_INSTEAD}",
     "DFlashSpeculator": _SPECULATORS,
 }
@@ -46,6 +47,11 @@ def read_spec(fields: Fields) -> DrafterSpec:
 def head_shapes(spec: DrafterSpec) -> Shapes:
     """None: the head is the target's."""
     return {}
+
+
+def read_stack(tensors: LayerTensors, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> Stack:
+    """Return blocks of attention and SwiGLU."""
+    return draft_stack(tensors.spec, tensors.layers, tensors.norm_D, tensors.views)
 
 
 def read_head(spec: DrafterSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ArgmaxHead:

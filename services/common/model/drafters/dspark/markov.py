@@ -1,0 +1,34 @@
+"""A head whose logits depend on the token before: a bias of low rank for every pair of tokens."""
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.argmax_token import argmax_token
+from services.common.kernels.linear import linear
+from services.common.kernels.linear.int8_weight import Weight
+from services.common.model.drafters.heads import Coupling, scaled_logits
+from services.common.model.drafters.spec import DrafterSpec
+
+
+class MarkovHead:
+    """Drafts one after another: each row's logits, and `second @ first[token before]`."""
+
+    sharpness = 1.0
+
+    def __init__(self, spec: DrafterSpec, first_VR: Tensor, second_VR: Tensor) -> None:
+        self._spec = spec
+        self._first_VR, self._second_VR = first_VR, second_VR
+
+    def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
+        """One product scores all rows; behind it is a product of low rank for each draft."""
+        batch, count, width = hidden_BKD.shape
+        logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
+        before_B, drafts = anchor_B, []
+        for position in range(count):
+            bias_BV = linear(self._first_VR.index_select(0, before_B), self._second_VR)
+            scores_BV = logits_BKV[:, position] + bias_BV
+            if coupling is not None:
+                scores_BV = coupling.at(scores_BV, position)
+            before_B = argmax_token(scores_BV)
+            drafts.append(before_B)
+        return torch.stack(drafts, 1)

@@ -1,0 +1,51 @@
+"""Later kinds of drafters, written straight from their descriptions: one number, one row, one token at a time."""
+
+import torch
+from torch import Tensor
+
+from tests.unit.common.model.plain_dflash import PlainDflash
+
+
+class PlainDspark(PlainDflash):
+    """The anchor's row predicts too, and each row's logits are biased by the token before."""
+
+    def drafts(self, hidden_BD: Tensor, anchor: int, lm_head_VD: Tensor) -> list[int]:
+        first_VR, second_VR = (self.weights[f"markov_head.markov_w{index}.weight"] for index in (1, 2))
+        drafts: list[int] = []
+        for row_D in hidden_BD:
+            before = drafts[-1] if drafts else anchor
+            drafts.append(int((lm_head_VD @ row_D + second_VR @ first_VR[before]).argmax()))
+        return drafts
+
+
+class PlainDflash2(PlainDflash):
+    """Convolutions around the sublayers, and a selector behind the head."""
+
+    def around(self, own: str, side: int, normed_BD: Tensor, rows_BD: Tensor) -> Tensor:
+        base_2KD, size = self.weights[own + "base_kernel"], self.said("conv_group_size")
+        taps, width = base_2KD.shape[1:]
+        delta_BF = normed_BD @ self.weights[own + "kernel_projection.weight"].T
+        delta_B2KG = delta_BF.view(len(rows_BD), 2, taps, width // size)
+        out_BD = torch.zeros_like(rows_BD)
+        for row in range(len(rows_BD)):
+            for tap in range(min(taps, row + 1)):
+                for column in range(width):
+                    kernel = base_2KD[side, tap, column] + delta_B2KG[row, side, tap, column // size]
+                    out_BD[row, column] += kernel * rows_BD[row - tap, column]
+        return out_BD
+
+    def drafts(self, hidden_BD: Tensor, anchor: int, lm_head_VD: Tensor) -> list[int]:
+        before_VR = self.weights["candidate_selector.predecessor_codebook"]
+        after_VR = self.weights["candidate_selector.successor_codebook"]
+        drafts: list[int] = []
+        for row_D in hidden_BD[1:]:
+            logits_V = self.logits(row_D, lm_head_VD)
+            own_R = self.weights["candidate_selector.hidden_projection.weight"] @ row_D
+            own_R = own_R * before_VR[drafts[-1] if drafts else anchor]
+            scores = {one: float(logits_V[one] + own_R @ after_VR[one])
+                      for one in logits_V.topk(self.said("selector_top_k")).indices.tolist()}  # fmt: skip
+            drafts.append(min(scores, key=lambda one: (-scores[one], one)))
+        return drafts
+
+
+PLAIN: dict[str, type[PlainDflash]] = {"dflash": PlainDflash, "dspark": PlainDspark, "dflash2": PlainDflash2}
