@@ -45,6 +45,7 @@ ROUNDS = f"{_STEPS}test_500_rounds_capture_and_allocate_nothing"
 PUBLISHED = f"{_STEPS}test_the_drafter_sees_what_was_committed"
 DRAFT_CONTEXT = f"{_STEPS}test_plain_rounds_keep_the_draft_context_complete"
 WINDOWS = "tests/unit/common/model/test_dflash_windows.py"
+DRAFTER_KINDS = "tests/unit/common/model/test_drafter_kinds.py::test_drafts_equal_the_plain_implementation"
 PUBLISHED_DFLASH = "tests/unit/common/model/test_published.py::test_blocks_are_those_of_the_published_code"
 TAGS = f"{_KERNELS}test_read_mailbox.py::test_a_foreign_round_epoch_or_generation_is_absent"
 RANGE = f"{_KERNELS}test_read_mailbox.py::test_an_id_out_of_range_makes_its_row_absent"
@@ -167,9 +168,30 @@ FORWARD = (
     Mutant(
         "every-draft-layer-sees-as-the-first-does",
         "services.common.model.drafters.block",
-        "self._masks.index(mask) for",
+        "views.index(mask) for",
         "0 for",
         WINDOWS,
+    ),
+    Mutant(
+        "a-selector-scores-by-the-anchor-alone",
+        "services.common.model.drafters.dflash2.selector",
+        "self._before_VR.index_select(0, token_B)",
+        "self._before_VR.index_select(0, anchor_B)",
+        DRAFTER_KINDS,
+    ),
+    Mutant(
+        "a-convolution-behind-takes-the-kernels-before",
+        "services.common.model.drafters.dflash2.stack",
+        "delta_BW2KG[:, :, 0], self.base_2KD[0])\n        return entering_BWD.flatten(0, 1), delta_BW2KG[:, :, 1]",
+        "delta_BW2KG[:, :, 0], self.base_2KD[0])\n        return entering_BWD.flatten(0, 1), delta_BW2KG[:, :, 0]",
+        DRAFTER_KINDS,
+    ),
+    Mutant(
+        "an-anchor-that-predicts-is-not-read",
+        "services.common.model.drafters.spec",
+        "return 0 if self.anchor_predicts else 1",
+        "return 1",
+        DRAFTER_KINDS,
     ),
     Mutant(
         "attention-factor-forgotten",
