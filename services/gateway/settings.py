@@ -48,6 +48,8 @@ class GatewaySettings:
     """Serves a page for people at / of that address; its files need no key, what it asks for does."""
     http_cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call over HTTP."""
+    http_hosts: tuple[str, ...] = ()
+    """Names beside loopback's own that requests to a listener on loopback may state as Host; * is all."""
     health: str = "127.0.0.1:0"
     """Address of the plaintext health service."""
     metrics: str = "127.0.0.1:0"

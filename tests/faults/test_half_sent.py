@@ -138,7 +138,7 @@ class HalfSentHttp:
 
     async def run(self, headers: bytes, body_bytes: int, quiet_s: float, answered: Callable[[], bool]) -> None:
         """Sends until the gateway has `answered` and has taken nothing for a while."""
-        start = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n" + headers
+        start = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n" + headers
         if body_bytes > MAX_CLIENT_MESSAGE_BYTES:
             start += b"transfer-encoding: chunked\r\n\r\n%x\r\n" % body_bytes
         else:

@@ -44,7 +44,7 @@ class Http:
 
     async def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         """Sends a whole request; `content-length` is set unless it is given."""
-        given = {"host": "test", "content-length": str(len(body)), **(headers or {})}
+        given = {"host": "localhost", "content-length": str(len(body)), **(headers or {})}
         listed = [(name.encode(), value.encode()) for name, value in given.items()]
         request = h11.Request(method=method, target=path, headers=listed)
         data = (self._h11.send(request) or b"") + (self._h11.send(h11.Data(data=body)) if body else b"")
@@ -53,7 +53,7 @@ class Http:
 
     def begin(self, path: str, part: bytes, headers: Mapping[str, str]) -> None:
         """Sends the headers of a POST and the beginning of its body."""
-        lines = [f"POST {path} HTTP/1.1", "host: test", *(f"{name}: {value}" for name, value in headers.items())]
+        lines = [f"POST {path} HTTP/1.1", "host: localhost", *(f"{name}: {value}" for name, value in headers.items())]
         self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + part)
 
     async def reply_to_raw(self) -> Reply:

@@ -9,9 +9,9 @@ from services.gateway.admission import Tenant
 from services.gateway.auth import ANYBODY, set_tenant
 from services.gateway.http.connection import Connection, Receive, Scope, Send
 from services.gateway.http.cors import Origins
-from services.gateway.http.errors import head_too_large, known
+from services.gateway.http.errors import known
 from services.gateway.http.exchange import DisconnectedError, Exchange
-from services.gateway.http.limits import HEADER_BYTES
+from services.gateway.http.hosts import Hosts
 from services.gateway.http.routes import Handler, Routes
 
 LAST_WORD_S = 1.0
@@ -27,19 +27,21 @@ class HttpApp:
         routes: Routes,
         find: Callable[[str], Tenant | None] | None,
         origins: Origins,
+        hosts: Hosts,
     ) -> None:
         """`public` are the paths that need no key; `find` gives the tenant of one, without it everybody may call."""
         self._public = public
         self._routes = routes
         self._find = find
         self._origins = origins
+        self._hosts = hosts
 
     async def serve(self, connection: Connection, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; nothing is raised but the end of the process."""
         exchange = Exchange(scope, receive, send)
         connection.serving(asyncio.current_task())
         try:
-            await self._answer(exchange)
+            await self._answer(connection, exchange)
         except DisconnectedError:
             return
         except asyncio.CancelledError:
@@ -49,9 +51,8 @@ class HttpApp:
         finally:
             connection.serving(None)
 
-    async def _answer(self, exchange: Exchange) -> None:
-        if exchange.head_bytes > HEADER_BYTES:
-            raise head_too_large(HEADER_BYTES)
+    async def _answer(self, connection: Connection, exchange: Exchange) -> None:
+        self._hosts.check(exchange.headers.get("host"))
         origin = exchange.headers.get("origin")
         if exchange.method == "OPTIONS":
             exchange.extra += self._origins.preflight(origin)
@@ -62,7 +63,10 @@ class HttpApp:
             await open_to_all(exchange)
             return
         exchange.name()
-        set_tenant(self._tenant(exchange))
+        tenant = self._tenant(exchange)
+        set_tenant(tenant)
+        if tenant is not ANYBODY:
+            connection.know()
         await self._routes.find(exchange)(exchange)
 
     def _tenant(self, exchange: Exchange) -> Tenant:

@@ -10,7 +10,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from services.gateway.http.limits import BODY_LINGER_S, CONNECTIONS, HEADERS_S, IDLE_S, UNREAD_S
+from services.gateway.http.connections import Seat
+from services.gateway.http.errors import encoded_refusal
+from services.gateway.http.limits import BODY_LINGER_S, HEADERS_S, IDLE_S, UNREAD_S
+from services.gateway.http.wire import Wire
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -19,13 +22,18 @@ Serve = Callable[["Connection", Scope, Receive, Send], Awaitable[None]]
 
 
 class Connection(H11Protocol):
-    """Closes when headers take too long or a refused body goes on, and at once when there are too many connections."""
+    """Closes when headers take too long or a refused body goes on; one that waits makes room for others."""
 
-    def __init__(self, serve: Serve, config: Config, state: ServerState) -> None:
-        """`serve` handles each request, in a task of its own."""
+    conn: Wire
+
+    def __init__(self, serve: Serve, config: Config, state: ServerState, seat: Seat) -> None:
+        """`serve` handles each request, in a task of its own; `seat` is its place among others."""
         super().__init__(config, state, {})
+        self.conn = Wire()
         self.app = partial(serve, self)
         self.lost = False
+        self._seat = seat
+        self._leaving = False
         self._serving: asyncio.Task[Any] | None = None
         self._limit: asyncio.TimerHandle | None = None
         self._waits_s: float | None = None
@@ -35,31 +43,51 @@ class Connection(H11Protocol):
         """The task to cancel when the client goes; None when its request has ended."""
         self._serving = task
 
+    def know(self) -> None:
+        """Its client has shown a key."""
+        self._seat.known = True
+
     def abort(self) -> None:
         """Ends the connection and drops what the client has not read."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Waits for headers, or hangs up at once."""
+        """Waits for headers."""
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS:
-            transport.abort()
-        else:
-            self._wait(HEADERS_S)
+        self._seat.end = self._make_room
+        self._wait(HEADERS_S)
 
     def data_received(self, data: bytes) -> None:
         """Headers that came end the wait for them; the first byte of the next ones begins another."""
-        super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
-            self._wait(HEADERS_S if self.conn.trailing_data[0] else IDLE_S)
-        elif self.conn.our_state is not h11.DONE:
-            self._wait(None)
+        if not self._leaving:
+            super().data_received(data)
+            self._await_next()
 
     def on_response_complete(self) -> None:
         """Reads a refused body for a moment, because hanging up at once would drop the answer on its way."""
         unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
-        self._wait(BODY_LINGER_S if unread else None)
+        if unread and any(name == b"transfer-encoding" for name, _ in self.headers):
+            self._leave()
+        elif not self._leaving:
+            self._wait(BODY_LINGER_S if unread else None)
+            self._tell()
+
+    def send_400_response(self, msg: str) -> None:
+        """Says why what came is refused; nothing more of it is looked at."""
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE) or self.conn.fault is None:
+            self.abort()
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # who waits for the rest of a body shall not answer too
+            self.cycle.message_event.set()
+        status, headers, body = encoded_refusal(self.conn.fault)
+        head = h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")], reason=status.phrase)
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self._leave()
 
     def pause_writing(self) -> None:
         """The client does not read; it has a while to begin."""
@@ -82,9 +110,38 @@ class Connection(H11Protocol):
         self.lost = True
         self._wait(None)
         self._read()
+        self._seat.leave()
         super().connection_lost(exc)
         if self._serving is not None:
             self._serving.cancel()
+
+    def _make_room(self) -> None:
+        """Ends for the sake of another one; what its client has not taken yet still goes out for a moment."""
+        self.transport.close()
+        self._wait(BODY_LINGER_S)
+
+    def _await_next(self) -> None:
+        if self._leaving:
+            return
+        if self.conn.their_state is h11.IDLE:
+            self._wait(HEADERS_S if self.conn.trailing_data[0] else IDLE_S)
+        elif self.conn.our_state is not h11.DONE:
+            self._wait(None)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Whether it may make room: not from the end of a request to the end of its answer."""
+        cycle = self.cycle
+        self._seat.tell(busy=not (cycle is None or cycle.response_complete or cycle.more_body))
+
+    def _leave(self) -> None:
+        """Drops whatever still comes, unread, and goes when the client has had time to read the answer."""
+        self._leaving = True
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._wait(BODY_LINGER_S)
 
     def _read(self) -> None:
         if self._unread is not None:

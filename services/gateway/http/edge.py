@@ -5,6 +5,7 @@ from services.gateway.choices import Choices
 from services.gateway.http.app import HttpApp
 from services.gateway.http.body import Bodies
 from services.gateway.http.cors import Origins
+from services.gateway.http.hosts import Hosts
 from services.gateway.http.listener import Listener
 from services.gateway.http.page import files
 from services.gateway.http.routes import Routes
@@ -41,6 +42,7 @@ class HttpEdge:
             routes,
             tenants.find if tenants else None,
             Origins(settings.http_cors_origins),
+            Hosts(settings.http, settings.http_hosts),
         )
         self._listener = Listener(settings.http, app.serve, tls)
 

@@ -1,5 +1,6 @@
 """Refusals as OpenAI's clients read them: a status, and a JSON object `error`."""
 
+import json
 import logging
 import math
 import re
@@ -76,13 +77,6 @@ def too_large(limit: int) -> RefusedError:
     return RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, Code.RESOURCE_EXHAUSTED, Reason.INVALID_FIELD, text)
 
 
-def head_too_large(limit: int) -> RefusedError:
-    """The request line and the headers are longer than allowed; a parser that has them in one piece takes them all."""
-    text = f"the request line and the headers have more than {limit} bytes"
-    status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-    return RefusedError(status, Code.RESOURCE_EXHAUSTED, Reason.INVALID_FIELD, text)
-
-
 def too_slow() -> RefusedError:
     """The body did not come in time."""
     text = "the body of the request did not come in time"
@@ -140,6 +134,13 @@ def error_reply(error: PacelineError) -> ErrorReply:
     kind = TYPES.get(status, "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error")
     code = CODES.get(error.reason, error.reason.value.lower())
     return {"error": {"message": message, "type": kind, "param": name or None, "code": code}}
+
+
+def encoded_refusal(error: PacelineError) -> tuple[HTTPStatus, Headers, bytes]:
+    """The whole answer to a request that cannot even be read: status, headers and body."""
+    body = json.dumps(error_reply(error)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    return status_of(error), headers + error_headers(error), body
 
 
 def error_headers(error: PacelineError) -> Headers:

@@ -38,8 +38,6 @@ class Exchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        self.head_bytes = len(scope["raw_path"]) + len(scope["query_string"])
-        self.head_bytes += sum(len(name) + len(value) for name, value in scope["headers"])
         self.request_id = request_id.made()
         self.created = int(time.time())
         self.extra: Headers = []

@@ -1,10 +1,19 @@
 """Limits of connections over HTTP; those of messages are the same as gRPC's."""
 
 CONNECTIONS = 2048
-"""Open at once; more are hung up on."""
+"""Open at once; past them idle ones make room, and new ones wait where none is idle."""
+
+BACKLOG = 1024
+"""Connections that wait in the kernel."""
 
 HEADER_BYTES = 16_384
 """Request line and headers together."""
+
+HEADERS = 128
+"""Headers of one request."""
+
+CHUNKS, CHUNK_BYTES = 1024, 256
+"""Chunks of a body, and one more for so many bytes; each costs as much work as some kilobytes."""
 
 HEADERS_S = 10.0
 """Time from a connection, or from the first byte of a later request, to the end of the headers."""

@@ -1,8 +1,12 @@
 """Listens for HTTP on the event loop that gRPC has."""
 
 import asyncio
+import errno
+import logging
 import socket
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import h11
 from uvicorn.config import Config
@@ -11,14 +15,23 @@ from uvicorn.server import ServerState
 from services.common.serving.server import BindError
 from services.common.serving.tls import TlsFiles
 from services.gateway.http.connection import Connection, Serve
-from services.gateway.http.limits import HANDSHAKE_S, HEADER_BYTES, IDLE_S, SEND_BUFFER_BYTES
+from services.gateway.http.connections import Connections, address_of, most_connections
+from services.gateway.http.limits import BACKLOG, HANDSHAKE_S, HEADER_BYTES, IDLE_S, SEND_BUFFER_BYTES
 from services.gateway.http.rotating_tls import RotatingContext
 
+logger = logging.getLogger(__name__)
+
 LOOK_S = 0.02
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+PAUSE_S = 0.1
+"""Time until another connection is accepted when the system has no descriptor or memory for one."""
+
+QUIET_S = 60.0
+"""Time without another line about that."""
 
 
 class Listener:
-    """One address; connections are uvicorn's, signals and the loop are the process's own."""
+    """One address; connections are uvicorn's, accepting them, signals and the loop are the process's own."""
 
     def __init__(self, address: str, serve: Serve, tls: TlsFiles) -> None:
         """Binds nothing yet.
@@ -30,6 +43,7 @@ class Listener:
         self._serve = serve
         self._context = RotatingContext.of(tls) if tls else None
         self._state = ServerState()
+        self._open = Connections(most_connections())
         self._config = Config(
             serve,
             http=Connection,
@@ -46,7 +60,10 @@ class Listener:
             h11_max_incomplete_event_size=HEADER_BYTES,
             reset_contextvars=True,
         )
-        self._server: asyncio.Server | None = None
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._said = -QUIET_S
 
     async def start(self) -> str:
         """Listens; returns the address as bound.
@@ -57,25 +74,17 @@ class Listener:
         host, _, port = self._address.rpartition(":")
         self._config.load()
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._connection,
-                host.strip("[]"),
-                int(port),
-                ssl=self._context,
-                ssl_handshake_timeout=HANDSHAKE_S if self._context else None,
-                backlog=1024,
-            )
+            self._sockets = await _bound(host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
             raise BindError(f"http: cannot bind {self._address}: {error}") from None
-        for each in self._server.sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        return f"{host}:{self._server.sockets[0].getsockname()[1]}"
+        self._accepting = [asyncio.create_task(self._accept(one)) for one in self._sockets]
+        return f"{host}:{self._sockets[0].getsockname()[1]}"
 
     async def stop(self, grace_s: float) -> None:
         """Takes no more connections, lets requests end within the grace, and then ends them."""
-        if self._server is None:
-            return
-        self._server.close()
+        await _ended(self._accepting)
+        for each in self._sockets:
+            each.close()
         for connection in [*self._state.connections]:
             with suppress(h11.LocalProtocolError):  # it ends by itself
                 connection.shutdown()
@@ -83,12 +92,87 @@ class Listener:
             async with asyncio.timeout(grace_s):
                 while self._state.tasks:
                     await asyncio.sleep(LOOK_S)
-        tasks = [*self._state.tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _ended([*self._state.tasks, *self._arriving])
         for connection in [*self._state.connections]:
             connection.transport.abort()
 
-    def _connection(self) -> Connection:
-        return Connection(self._serve, self._config, self._state)
+    async def _accept(self, listening: socket.socket) -> None:
+        """Accepts one connection a turn of the loop, so that many that come at once hold nobody up."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                arrived, peer = await loop.sock_accept(listening)
+            except OSError as error:
+                await self._wait(error)
+                continue
+            with _closed_when_cancelled(arrived):
+                await self._open.room()
+            task = asyncio.create_task(self._arrive(arrived, address_of(peer)))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+            await asyncio.sleep(0)
+
+    async def _wait(self, error: OSError) -> None:
+        """Lets connections wait in the kernel while the system has nothing left for them."""
+        if error.errno not in EXHAUSTED:  # the client went while it was accepted
+            return
+        if time.monotonic() - self._said >= QUIET_S:
+            self._said = time.monotonic()
+            logger.error("http: new connections wait, %d are open: %s", len(self._open), error)
+        self._open.evict()
+        await asyncio.sleep(PAUSE_S)
+
+    async def _arrive(self, arrived: socket.socket, address: str) -> None:
+        """Makes a connection of a socket, after the handshake where there is one; it can be evicted before."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        seat = self._open.seat(address, task.cancel)
+        try:
+            await loop.connect_accepted_socket(
+                lambda: Connection(self._serve, self._config, self._state, seat),
+                arrived,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_S if self._context else None,
+            )
+        except OSError:  # the client went, or speaks no TLS
+            seat.leave()
+        except BaseException:
+            seat.leave()
+            raise
+
+
+@contextmanager
+def _closed_when_cancelled(arrived: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except asyncio.CancelledError:
+        arrived.close()
+        raise
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on every address of a host, all on one port.
+
+    Raises:
+        OSError: one cannot be bound.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, where in dict.fromkeys((one[0], one[4]) for one in found):
+            at = port or (sockets[0].getsockname()[1] if sockets else 0)
+            sockets.append(socket.create_server((where[0], at, *where[2:]), family=family, backlog=BACKLOG))
+            sockets[-1].setblocking(False)
+            sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets

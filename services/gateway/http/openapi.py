@@ -28,6 +28,7 @@ REFUSALS = {
     "409": "A request with this Idempotency-Key runs or has just ended.",
     "413": "The body is too large.",
     "415": "The body is not said to be JSON.",
+    "421": "The listener is on loopback and is asked by a name that is not.",
     "429": "Too much is under way, or the client does not read; Retry-After tells when to try again.",
     "431": "The request line and the headers are too large.",
     "503": "No target is ready, or the gateway is going away.",
@@ -80,7 +81,7 @@ def _get(name: str, summary: str, reply: str) -> dict[str, Any]:
         "operationId": name,
         "summary": summary,
         "parameters": [_parameter("header", *HEADERS[0])],
-        "responses": {"200": _content(summary, reply), **_refusals(("400", "401", "404", "405", "431", "503"))},
+        "responses": {"200": _content(summary, reply), **_refusals(("400", "401", "404", "405", "421", "431", "503"))},
     }
 
 
