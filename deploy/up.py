@@ -10,6 +10,7 @@ import time
 
 from deploy.checkpoints import resolved
 from deploy.fleet import news
+from deploy.shipped import shipped_pair, usual_pair
 from deploy.stack import Stack, StackError, StackSettings, StackStoppedError
 from paceline import bundle
 from paceline.commands.connection import ADDRESS
@@ -20,14 +21,19 @@ HTTP = "127.0.0.1:8000"
 # Everything has to be gone within three seconds of a signal.
 STOP_S = 2.0
 LOOK_S = 0.2
+DRAFTS = {"dflash": "drafts by a DFlash drafter", "ngram": "n-gram drafts", "none": "no drafts"}
 
 
 def arguments() -> argparse.Namespace:
-    """The command line; empty values take the embedded pair."""
+    """The command line; without a model it is that of the usual pair."""
     passed_on = "All other flags are those that python -m deploy.cluster --help lists, such as --target.widths 1,4."
     parser = argparse.ArgumentParser(prog=bundle.start(), description=__doc__, epilog=passed_on, allow_abbrev=False)
-    defaults = StackSettings()
-    parser.add_argument("--model", default="", help="folder or hub id of a checkpoint; default: the embedded one")
+    parser.add_argument(
+        "--model",
+        default="",
+        help="folder, GGUF file or hub id of a checkpoint, smollm2 or embedded; "
+        "default: smollm2 where it is installed, else embedded",
+    )
     parser.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; default: n-gram drafts")
     parser.add_argument(
         "--proposer",
@@ -44,9 +50,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
     parsed, rest = parser.parse_known_args()
     parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]
-    if not parsed.model:
-        parsed.model, parsed.drafter = defaults.model, parsed.drafter or defaults.drafter
-        parsed.name = parsed.name or defaults.model_name
+    pair = shipped_pair(parsed.model) if parsed.model else usual_pair()
+    parsed.title = pair.title if pair else ""
+    if pair:
+        parsed.model, parsed.name = pair.model, parsed.name or pair.name
+        if parsed.proposer in ("", "dflash"):
+            parsed.drafter = parsed.drafter or pair.drafter
     parsed.name = parsed.name or parsed.model.rstrip("/").rsplit("/", 1)[-1]
     parsed.proposer = parsed.proposer or ("dflash" if parsed.drafter else "ngram")
     return parsed
@@ -69,6 +78,8 @@ def main() -> int:
         gateway_flags=["--http", free_http() if chosen.http is None else chosen.http],
     )
     try:
+        if chosen.title:
+            print(f"serving {chosen.title} ({DRAFTS[chosen.proposer]})", flush=True)
         settings = resolved(asked)
         stopped = stop_signal()
         with Stack(settings, print_progress, stopped) as stack:

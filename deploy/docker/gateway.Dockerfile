@@ -12,6 +12,7 @@ RUN /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes --requir
 WORKDIR /app
 COPY services/__init__.py services/__init__.py
 COPY services/common/__init__.py services/common/__init__.py
+COPY services/common/gguf/ services/common/gguf/
 COPY services/common/metrics/ services/common/metrics/
 COPY services/common/pb/ services/common/pb/
 COPY services/common/request/ services/common/request/

@@ -125,6 +125,7 @@ def test_the_page_s_lines_are_all_that_a_client_needs(served: Talker, install: s
     language, text = blocks()[install]
     folder = ENVIRONMENTS / client
     program = text.replace("http://127.0.0.1:8000/v1", served.base_url).replace('"none"', f'"{KEY}"')
+    program = program.replace("SmolLM2-135M-requantised", served.model)
     assert program.count(served.base_url) == program.count(KEY) == 1
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     command = {"python": ["python", "-"], "js": ["node", "--input-type=module", "-"], "bash": ["bash", "-eu"]}[language]

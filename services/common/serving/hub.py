@@ -5,6 +5,7 @@ from pathlib import Path
 
 from services.common.gguf.file import GgufError
 from services.common.gguf.folder import describing_folder, gguf_of
+from services.common.gguf.packaged import packaged
 
 TOKENIZER_FILES = ("*.json", "*.jinja")
 CHECKPOINT_FILES = (*TOKENIZER_FILES, "*.safetensors", "manifest.sha256")
@@ -17,7 +18,7 @@ class FolderError(ValueError):
 def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> Path:
     """Return the folder of a local path, or of a hub id ``owner/name``; files are the patterns of what is fetched.
 
-    The folder of a GGUF file is one in the cache that describes it.
+    The folder of a GGUF file is one in the cache that describes it; a packaged model's name stands for its file.
 
     Without a connection the hub's cache answers.
 
@@ -44,7 +45,7 @@ def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> P
 
 def _described(path: Path) -> Path | None:
     try:
-        gguf = gguf_of(path)
+        gguf = gguf_of(path) if path.exists() else packaged(str(path))
         return None if gguf is None else describing_folder(gguf)
     except GgufError as error:
         raise FolderError(str(error)) from error

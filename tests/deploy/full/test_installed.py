@@ -62,7 +62,7 @@ def serving(program: Path, folder: Path, output: Path) -> Iterator[str]:
     """A gateway's address; Ctrl-C ends it in good order."""
     began = time.monotonic()
     with output.open("wb") as sink:
-        words = [str(program), "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        words = [str(program), "serve", "embedded", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         process = subprocess.Popen(words, cwd=folder, env=environ(), stdout=sink, stderr=subprocess.STDOUT)
     try:
         while "ready;" not in output.read_text():

@@ -152,7 +152,7 @@ def test_another_family_is_served_with_ngram_drafts(folder: Path, full: bool) ->
 
 def test_a_signal_ends_it_within_three_seconds(folder: Path, full: bool) -> None:
     for moment, after_s, number in MOMENTS if full else MOMENTS[:2]:
-        with Up(folder) as up:
+        with Up(folder, "--model", "embedded") as up:
             up.until(partial(up.says, moment))
             time.sleep(after_s)
             up.until(lambda: True)
