@@ -56,6 +56,14 @@ class TensorSource(Protocol):
         ...
 
 
+class IntegerSource(TensorSource, Protocol):
+    """One that has tensors of integers, too."""
+
+    def read_integers(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return one tensor of integers, int64, on the CPU."""
+        ...
+
+
 class Checkpoint:
     """The tensors of one folder.
 
@@ -101,6 +109,29 @@ class Checkpoint:
         Raises:
             ModelError: missing, of another shape, not floating point, not finite, or too large for `dtype`.
         """
+        path, value = self._stored(name, shape)
+        if value.dtype not in _FLOATS:
+            raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected floating point")
+        if not _is_finite(value):
+            raise ModelError(f"{path}: tensor {name} holds NaN or infinity")
+        cast = value.to(dtype)
+        if torch.finfo(dtype).max < torch.finfo(value.dtype).max and not _is_finite(cast):
+            raise ModelError(f"{path}: tensor {name} holds a value beyond the range of {dtype}")
+        return cast
+
+    def read_integers(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return one tensor of integers, int64, on the CPU.
+
+        Raises:
+            ModelError: missing, of another shape, or not of integers.
+        """
+        path, value = self._stored(name, shape)
+        if value.is_floating_point() or value.dtype == torch.bool:
+            raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected integers")
+        return value.to(torch.int64)
+
+    def _stored(self, name: str, shape: tuple[int, ...]) -> tuple[Path, Tensor]:
+        """Return a tensor as it is stored, and its file."""
         path = self._files.get(name)
         if path is None:
             raise ModelError(f"{self.folder}: tensor {name} is missing")
@@ -111,14 +142,7 @@ class Checkpoint:
             raise ModelError(f"{path}: tensor {name} cannot be read: {error}") from error
         if tuple(value.shape) != shape:
             raise ModelError(f"{path}: tensor {name} has shape {tuple(value.shape)}, expected {shape}")
-        if value.dtype not in _FLOATS:
-            raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected floating point")
-        if not _is_finite(value):
-            raise ModelError(f"{path}: tensor {name} holds NaN or infinity")
-        cast = value.to(dtype)
-        if torch.finfo(dtype).max < torch.finfo(value.dtype).max and not _is_finite(cast):
-            raise ModelError(f"{path}: tensor {name} holds a value beyond the range of {dtype}")
-        return cast
+        return path, value
 
 
 def _is_finite(value: Tensor) -> bool:

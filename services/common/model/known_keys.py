@@ -54,7 +54,6 @@ NEUTRAL_DFLASH: Mapping[str, tuple[Any, ...]] = {
     "attention_value_scale": (None, 1, 1.0),
     "conv_kernel_size": (None, 0),
     "projector_type": (None, "linear"),
-    "sample_from_anchor": (False, None),
     "selector_rank": (None, 0),
     "swa_window_size": (None,),
     "use_aux_hidden_state": (True, None),

@@ -28,4 +28,7 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     int8 = settings.weights == "int8"
     logger.info("drafter loads", extra={"weights": settings.weights, "dtype": settings.dtype})
     block = load_block(settings.model, dtype, settings.device, settings.random_weights, int8)
+    spec = block.spec
+    told = {"kind": spec.kind, "drafts": spec.most_drafts, "anchor_predicts": spec.anchor_predicts}
+    logger.info("drafter is read", extra=told | {"tokens_scored": spec.scored})
     return CheckpointProposer(block, dtype, settings.short_blocks)

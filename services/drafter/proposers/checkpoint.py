@@ -6,7 +6,7 @@ from torch import Tensor
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model import DraftBlock
-from services.common.model.drafters.heads import Coupling
+from services.common.model.drafters.coupling import Coupling
 from services.common.model.rows import Part, Rows
 from services.drafter.arena_view import ArenaView
 

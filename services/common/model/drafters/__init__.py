@@ -11,14 +11,19 @@ from typing import Protocol, cast
 
 import torch
 
-from services.common.model.checkpoint import Checkpoint, TensorSource
+from services.common.model.checkpoint import CONFIG_FILE, Checkpoint, IntegerSource
+from services.common.model.drafters import speculators
 from services.common.model.drafters.heads import DraftHead
-from services.common.model.drafters.spec import DrafterSpec, LayerTensors, drafter_shapes
+from services.common.model.drafters.spec import EMBED, HEAD, DrafterSpec, LayerTensors, drafter_shapes
+from services.common.model.errors import ModelError
 from services.common.model.fields import Fields
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.reading import open_config
 from services.common.model.stack import Stack
 from services.common.model.weights import Shapes
+
+SKIPPED = ("t2d", "verifier_")
+"""Beginnings of names of tensors that are for training alone."""
 
 
 class Kind(Protocol):
@@ -30,9 +35,6 @@ class Kind(Protocol):
     REFUSED: Mapping[str, str]
     """Relatives that are known and not served: the reason, by architecture."""
 
-    OPTIONAL: tuple[str, ...]
-    """Tables that a file may carry, of `EMBED` and `HEAD`."""
-
     def read_spec(self, fields: Fields) -> DrafterSpec:
         """Read config.json; every key must be understood."""
         ...
@@ -42,13 +44,13 @@ class Kind(Protocol):
         ...
 
     def read_stack(
-        self, tensors: LayerTensors, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device
+        self, tensors: LayerTensors, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device
     ) -> Stack:
         """Return the blocks, with what this kind adds to them."""
         ...
 
     def read_head(
-        self, spec: DrafterSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device
+        self, spec: DrafterSpec, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device
     ) -> DraftHead:
         """Read what chooses tokens out of hidden states."""
         ...
@@ -71,22 +73,30 @@ def read_drafter_spec(folder: Path) -> DrafterSpec:
     Raises:
         ModelError: the file is missing, malformed, inconsistent, or asks for what is not implemented.
     """
-    architecture, fields = open_config(folder, _BY_ARCHITECTURE, _REFUSED)
-    name = _BY_ARCHITECTURE[architecture]
-    return replace(KINDS[name].read_spec(fields), kind=name)
+    name = speculators.kind_of(folder)
+    if name is None:
+        architecture, fields = open_config(folder, _BY_ARCHITECTURE, _REFUSED)
+        name = _BY_ARCHITECTURE[architecture]
+    elif name in KINDS:
+        fields = speculators.translated(folder)
+    else:
+        told = f"{name!r} is not supported, only {sorted(KINDS)}"
+        raise ModelError(f"{folder / CONFIG_FILE}: {speculators.TYPE}: {told}")
+    spec = KINDS[name].read_spec(fields)
+    return replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())
 
 
-def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, TensorSource]:
+def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, IntegerSource]:
     """Return a drafter's spec and its tensors.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
     spec = read_drafter_spec(folder)
-    checkpoint: TensorSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
-    carried = [name for name in KINDS[spec.kind].OPTIONAL if name in checkpoint.names]
-    spec = replace(spec, own_tables=tuple(carried))
-    checkpoint.refuse_other_than(checkpoint_shapes(spec))
+    checkpoint: IntegerSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
+    carried = (name for name in (EMBED, HEAD) if name in checkpoint.names)
+    spec = replace(spec, own_tables=tuple(dict.fromkeys((*spec.own_tables, *carried))))
+    checkpoint.refuse_other_than(checkpoint_shapes(spec), SKIPPED)
     return spec, checkpoint
 
 

@@ -13,8 +13,9 @@ from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters import KINDS, open_drafter
-from services.common.model.drafters.heads import Coupling, DraftHead
-from services.common.model.drafters.spec import EMBED, HEAD, NORM, DrafterSpec, LayerTensors, prefixes
+from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.heads import DraftHead
+from services.common.model.drafters.spec import EMBED, HEAD, NORM, DrafterSpec, LayerTensors, prefixes, table_shapes
 from services.common.model.rows import Rows
 from services.common.model.stack import Stack, rotation_table
 from services.common.model.weights import read_layer
@@ -136,11 +137,11 @@ def load_block(
     norm_D = checkpoint.read(NORM, (spec.hidden_size,), dtype).to(where)
     views = _views(spec)
     tensors = LayerTensors(spec, layers, norm_D, [views.index(mask) for mask in spec.masks])
-    kind, table = KINDS[spec.kind], (spec.vocab_size, spec.hidden_size)
+    kind, shapes = KINDS[spec.kind], table_shapes(spec)
     parts = BlockParts(
         stack=kind.read_stack(tensors, checkpoint, dtype, where),
         head=kind.read_head(spec, checkpoint, dtype, where),
-        tables={name: checkpoint.read(name, table, dtype).to(where) for name in spec.own_tables},
+        tables={name: checkpoint.read(name, shapes[name], dtype).to(where) for name in spec.own_tables},
         revision=checkpoint.revision,
         int8=int8,
     )

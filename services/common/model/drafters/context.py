@@ -151,9 +151,12 @@ def load_context(path: str | Path, target: Target, random_weights: bool = False)
 
 
 def _check_pair(folder: Path, drafter: DrafterSpec, target: ModelSpec) -> None:
+    layers = len(target.layers)
+    if (most := max(drafter.target_layer_ids)) >= layers:
+        raise ModelError(f"{folder}/config.json: it reads layer {most}, the target has {layers}, counted from 0")
     for name, other in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size),
-                        ("num_target_layers", len(target.layers))):  # fmt: skip
-        if getattr(drafter, name) != other:
+                        ("num_target_layers", layers)):  # fmt: skip
+        if getattr(drafter, name) != other and (name != "num_target_layers" or drafter.num_target_layers):
             raise ModelError(
                 f"{folder}/config.json: {name}: {getattr(drafter, name)} differs from the target's {other}"
             )

@@ -1,6 +1,5 @@
 """How drafters choose tokens out of the hidden states of a block."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -8,30 +7,9 @@ from torch import Tensor
 from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.int8_weight import Weight
+from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.spec import DrafterSpec
-
-
-@dataclass(frozen=True)
-class Coupling:
-    """The noise [B, K, V] that the target's draw adds to its scores, with weight 0 for greedy rows, and a scale [B].
-
-    The target draws the argmax of logits / temperature + noise; a drafter that adds the same noise to its own logits
-    agrees more often than one that guesses the mode (Gumbel coupling, arXiv:2408.07978).
-    """
-
-    noise_BKV: Tensor
-    scale_B: Tensor
-    weight_B: Tensor
-
-    def apply(self, logits_RV: Tensor, count: int) -> Tensor:
-        """Return the scores of flat rows [B * count, V]."""
-        logits_BKV = logits_RV.view(-1, count, logits_RV.shape[-1])
-        scores_BKV = logits_BKV * self.scale_B[:, None, None] + self.noise_BKV * self.weight_B[:, None, None]
-        return scores_BKV.flatten(0, 1)
-
-    def at(self, logits_BV: Tensor, position: int) -> Tensor:
-        """Return the scores [B, V] of the drafts at one position of the block."""
-        return logits_BV * self.scale_B[:, None] + self.noise_BKV[:, position] * self.weight_B[:, None]
+from services.common.model.drafters.vocabulary import Vocabulary
 
 
 class DraftHead(Protocol):
@@ -54,17 +32,19 @@ class ArgmaxHead:
     sharpness = 1.3
     """Logits of later rows are too flat: they average over possible predecessors. Chosen on held-out text."""
 
-    def __init__(self, spec: DrafterSpec) -> None:
+    def __init__(self, spec: DrafterSpec, vocabulary: Vocabulary) -> None:
         self._spec = spec
+        self._vocabulary = vocabulary
 
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """One product over flat rows, because a strided batch would read the head once for each sequence."""
-        count = hidden_BKD.shape[1]
+        count, coupling = hidden_BKD.shape[1], self._vocabulary.coupling(coupling)
         rows_RD = hidden_BKD.reshape(-1, hidden_BKD.shape[-1])
-        if coupling is not None:
-            return argmax_token(coupling.apply(scaled_logits(rows_RD, head, self._spec), count)).view(-1, count)
-        # A scale above 0 and a bound keep the order.
-        return argmax_of_product(rows_RD, head).view(-1, count)
+        if coupling is None:
+            best_R = argmax_of_product(rows_RD, head)  # a scale above 0 and a bound keep the order
+        else:
+            best_R = argmax_token(coupling.apply(scaled_logits(rows_RD, head, self._spec), count))
+        return self._vocabulary.tokens(best_R).view(-1, count)
 
 
 def scaled_logits(rows_RD: Tensor, head: Weight, spec: DrafterSpec) -> Tensor:

@@ -13,6 +13,7 @@ from services.common.model.reading import FULL, MOST_LAYERS, SLIDING, finish, re
 
 _MOST_BLOCK = 1 << 10
 _MOST_WINDOW = 1 << 22
+_ANCHOR = "sample_from_anchor", (bool, NoneType)
 _ANY = (bool, int, float, str, list, dict, NoneType)
 
 
@@ -25,7 +26,7 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
     block_size = _block_size(fields, inner)
     masks = _masks(fields, inner, block_size)
     stack = read_stack(fields, bias=False, qk_norm=True, kinds=(FULL, SLIDING))
-    num_target_layers = fields.positive("num_target_layers", most=MOST_LAYERS)
+    num_target_layers = _target_layers(fields)
     return DrafterSpec(
         **vars(replace(stack, embed_scale=_scale(fields, inner, "input_embedding_scale"))),
         block_size=block_size,
@@ -35,6 +36,8 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
         masks=masks,
         logit_scale=_scale(fields, inner, "output_multiplier"),
         logit_cap=_cap(fields, inner),
+        anchor_predicts=bool(_holder(fields, inner, "sample_from_anchor").take(*_ANCHOR, default=None)),
+        draft_vocab=_draft_vocab(fields, stack.vocab_size),
     )
 
 
@@ -82,11 +85,25 @@ def _mask_id(fields: Fields, inner: Fields, vocab: int) -> int:
 
 def _layer_ids(fields: Fields, inner: Fields, target_layers: int, draft_layers: int) -> tuple[int, ...]:
     holder = _holder(fields, inner, "target_layer_ids")
-    default = list(default_layer_ids(target_layers, draft_layers))
-    layer_ids = tuple(holder.take("target_layer_ids", (list,), default=default))
-    if not layer_ids or any(type(i) is not int or not 0 <= i < target_layers for i in layer_ids):
-        raise holder.error("target_layer_ids", f"must be ids below {target_layers}: {reprlib.repr(layer_ids)}")
+    default = list(default_layer_ids(target_layers, draft_layers)) if target_layers else None
+    layer_ids = tuple(holder.take("target_layer_ids", (list,), **({"default": default} if default else {})))
+    most = target_layers or MOST_LAYERS
+    if not layer_ids or any(type(i) is not int or not 0 <= i < most for i in layer_ids):
+        raise holder.error("target_layer_ids", f"must be ids below {most}: {reprlib.repr(layer_ids)}")
     return layer_ids
+
+
+def _target_layers(fields: Fields) -> int:
+    """Return how many layers the target has; files that name the layers they read need not say."""
+    if fields.take("num_target_layers", _ANY, default=None) is None and fields.take("target_layer_ids", _ANY, None):
+        return 0
+    return fields.positive("num_target_layers", most=MOST_LAYERS)
+
+
+def _draft_vocab(fields: Fields, vocab: int) -> int:
+    """Return the size of a vocabulary that is a part of the target's; 0 for all of it."""
+    size = fields.positive("draft_vocab_size", default=vocab, most=vocab)
+    return 0 if size == vocab else size
 
 
 def _masks(fields: Fields, inner: Fields, block_size: int) -> tuple[Mask, ...]:

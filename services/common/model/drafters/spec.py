@@ -12,6 +12,8 @@ from services.common.model.weights import LayerWeights, Shapes, layer_shapes
 FC, HIDDEN_NORM, NORM = "fc.weight", "hidden_norm.weight", "norm.weight"
 EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
 """Tables that some files carry beside; others take the target's."""
+DRAFT_TO_TARGET = "d2t"
+"""How far the target's token of each entry of a reduced vocabulary stands from the entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,8 @@ class DrafterSpec(StackSpec):
     computes, and so its drafters were trained. Logits are multiplied by `logit_scale`, then bounded by `logit_cap`
     (0 is no bound) as `cap * tanh(logit / cap)`. A row of the block predicts the token at its own position, or where
     `anchor_predicts` the token behind it, the anchor's row too. `own_tables` are names of tables that the file carries.
+    `draft_vocab` is the size of a vocabulary that is a part of the target's, 0 for all of it. `num_target_layers` is 0
+    where the file does not say.
     """
 
     kind: str = ""
@@ -35,6 +39,12 @@ class DrafterSpec(StackSpec):
     logit_cap: float = 0.0
     anchor_predicts: bool = False
     own_tables: tuple[str, ...] = ()
+    draft_vocab: int = 0
+
+    @property
+    def scored(self) -> int:
+        """Tokens that the head scores."""
+        return self.draft_vocab or self.vocab_size
 
     @property
     def first_row(self) -> int:
@@ -76,10 +86,17 @@ def context_shapes(spec: DrafterSpec) -> Shapes:
     return shapes | {name: shape for name, shape in block_shapes(spec).items() if name.endswith(read)}
 
 
+def table_shapes(spec: DrafterSpec) -> Shapes:
+    """Return those of an embedding and a head of the file's own, and of what a reduced vocabulary needs."""
+    lines = {EMBED: spec.vocab_size, HEAD: spec.scored}
+    shapes: Shapes = {name: (lines[name], spec.hidden_size) for name in spec.own_tables}
+    return shapes | {DRAFT_TO_TARGET: (spec.draft_vocab,)} if spec.draft_vocab else shapes
+
+
 def block_shapes(spec: DrafterSpec) -> Shapes:
     """Return those that the drafter itself reads."""
     shapes: Shapes = {NORM: (spec.hidden_size,)}
-    shapes |= dict.fromkeys(spec.own_tables, (spec.vocab_size, spec.hidden_size))
+    shapes |= table_shapes(spec)
     for prefix, layer in zip(prefixes(spec), spec.layers, strict=True):
         shapes |= layer_shapes(layer, spec.hidden_size, prefix)
     return shapes

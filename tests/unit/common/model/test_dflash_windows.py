@@ -9,7 +9,7 @@ from torch import Tensor
 
 from services.common.model import DraftBlock, Target
 from services.common.model.drafters.context import BlockContext
-from services.common.model.drafters.heads import Coupling
+from services.common.model.drafters.coupling import Coupling
 from tests.support.tiny_checkpoints import MASK_ID, TinyShape
 from tests.unit.common.model.pairs import (
     block_ids,

@@ -12,7 +12,7 @@ from services.common.model import ModelError, load_block, load_target
 from services.common.model.drafters import KINDS, read_drafter_spec
 from services.common.model.drafters.block import DraftBlock
 from services.common.model.drafters.context import BlockContext, load_context
-from services.common.model.drafters.heads import Coupling
+from services.common.model.drafters.coupling import Coupling
 from services.common.model.manifest import write_manifest
 from tests.support.tiny_checkpoints import DRAFTERS, TinyPair, TinyShape, write_configs, write_tiny
 from tests.unit.common.model.pairs import block_ids, context_at, context_kv, forward, ids_like, span_at, tables
@@ -167,12 +167,12 @@ def test_a_rank_of_zero_is_a_plain_block_whose_anchor_predicts(tmp_path: Path) -
     [
         ("dspark", {"markov_head_type": "gated"}, "markov_head_type: 'gated' is not supported"),
         ("dspark", {"markov_rank": -1}, "markov_rank: must be in"),
-        ("dspark", {"sample_from_anchor": False}, "sample_from_anchor: false is not supported"),
         ("dspark", {"markov_rank": 0}, "confidence_head_with_markov: asks for a markov_rank"),
         ("dspark", {"target_layer_ids": [-1, 1]}, "target_layer_ids: must be ids below"),
         ("dspark", {"layer_types": ["sliding_attention"] * 2}, "layer_types: a DSpark drafter with sliding_attention"),
         ("dspark", {"other": 1}, "other: is not a supported key"),
-        ("dflash2", {"speculators_model_type": "dflash2"}, "speculators_model_type: files of the speculators library"),
+        ("dflash2", {"sample_from_anchor": True}, "sample_from_anchor: true is not supported"),
+        ("dflash2", {"draft_vocab_size": 100}, "draft_vocab_size: a selector scores all"),
         ("dflash2", {"dflash_config": {}}, "dflash_config.conv_kernel_size: is missing"),
     ],
 )

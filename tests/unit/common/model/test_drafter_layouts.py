@@ -104,14 +104,11 @@ def test_what_the_layouts_say_of_positions_blocks_and_scales(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("layout", "sentence"),
     [
-        ({"architectures": ["DSparkSpeculator"]}, "architectures: DSparkSpeculator: .* n-gram drafts"),
         ({"architectures": ["DFlashLagunaForCausalLM"]}, "architectures: DFlashLaguna.*gated attention.*n-gram drafts"),
-        ({"architectures": ["DFlashSpeculator"]}, "architectures: DFlashSpeculator: .* Convert it"),
-        ({"speculators_model_type": "dflash"}, "speculators_model_type: .* Convert it to z-lab's layout"),
-        ({"draft_vocab_size": 32000}, "draft_vocab_size: a reduced draft vocabulary .* n-gram drafts"),
+        ({"speculators_model_type": "eagle3"}, "speculators_model_type: 'eagle3' is not supported, only .*dspark"),
         (
             {"architectures": [["DFlash2DraftModel"], "Eagle3LlamaForCausalLM"]},
-            "architectures: .* only .'DFlash2DraftModel', 'DFlashDraftModel', 'Qwen3DSparkModel'.$",
+            "architectures: .* only .'DFlash2DraftModel', 'DFlashDraftModel', 'DSparkDraftModel', 'Qwen3DSparkModel'.$",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from services.common.model.checkpoint import TensorSource
+from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.dflash2.selector import SelectorHead
 from services.common.model.drafters.dflash2.stack import ConvWeights, conv_stack
 from services.common.model.drafters.reading import finish_block, read_block
@@ -18,12 +18,10 @@ from services.common.model.weights import Shapes
 
 ARCHITECTURES = ("DFlash2DraftModel",)
 REFUSED: dict[str, str] = {}
-OPTIONAL: tuple[str, ...] = ()
 _READ = ("conv_kernel_size", "selector_rank")
 _CODEBOOKS = "candidate_selector.predecessor_codebook", "candidate_selector.successor_codebook"
 _PROJECTION = "candidate_selector.hidden_projection.weight"
 _MOST_TAPS, _MOST_RANK = 16, 1 << 14
-_SPECULATORS = "files of the speculators library are not supported: they count layers otherwise. Convert it to z-lab's"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +40,6 @@ def read_spec(fields: Fields) -> DFlash2Spec:
     Raises:
         ModelError: a key is malformed, inconsistent, or asks for what is not implemented.
     """
-    if fields.take("speculators_model_type", (str, type(None)), default=None) is not None:
-        raise fields.error("speculators_model_type", _SPECULATORS)
     inner = fields.nested("dflash_config")
     taps = inner.positive("conv_kernel_size", most=_MOST_TAPS)
     group = inner.positive("conv_group_size")
@@ -52,6 +48,10 @@ def read_spec(fields: Fields) -> DFlash2Spec:
     block = read_block(fields, inner)
     for name in NEUTRAL_DFLASH.keys() - _READ:
         inner.neutral(name, NEUTRAL_DFLASH[name])
+    if block.draft_vocab:
+        raise fields.error("draft_vocab_size", "a selector scores all of the target's vocabulary")
+    if block.anchor_predicts:
+        raise fields.error("sample_from_anchor", "true is not supported: the selector's drafts begin behind the anchor")
     if block.hidden_size % group:
         raise inner.error("conv_group_size", f"{group} does not divide hidden_size {block.hidden_size}")
     if candidates > block.vocab_size:
@@ -73,7 +73,7 @@ def head_shapes(spec: DrafterSpec) -> Shapes:
     return shapes
 
 
-def read_head(spec: DrafterSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> SelectorHead:
+def read_head(spec: DrafterSpec, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device) -> SelectorHead:
     """Read the selector."""
     assert isinstance(spec, DFlash2Spec), "the spec of this kind"
     shapes = head_shapes(spec)
@@ -83,7 +83,7 @@ def read_head(spec: DrafterSpec, checkpoint: TensorSource, dtype: torch.dtype, d
     return SelectorHead(spec, before_VR, after_VR, hidden_RD, spec.candidates)
 
 
-def read_stack(tensors: LayerTensors, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> Stack:
+def read_stack(tensors: LayerTensors, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device) -> Stack:
     """Read the convolutions; return the blocks with them."""
     spec = tensors.spec
     assert isinstance(spec, DFlash2Spec), "the spec of this kind"

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.int8_weight import Weight
-from services.common.model.drafters.heads import Coupling, scaled_logits
+from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.heads import scaled_logits
 from services.common.model.drafters.spec import DrafterSpec
 
 

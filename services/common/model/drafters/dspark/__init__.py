@@ -7,23 +7,19 @@ from dataclasses import dataclass
 
 import torch
 
-from services.common.model.checkpoint import TensorSource
+from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.dspark.markov import MarkovHead
 from services.common.model.drafters.heads import ArgmaxHead, DraftHead
 from services.common.model.drafters.reading import finish_block, read_block
-from services.common.model.drafters.spec import EMBED, HEAD, DrafterSpec, LayerTensors
+from services.common.model.drafters.spec import DrafterSpec, LayerTensors
+from services.common.model.drafters.vocabulary import read_vocabulary
 from services.common.model.fields import Fields
 from services.common.model.reading import SLIDING
 from services.common.model.stack import Stack, draft_stack
 from services.common.model.weights import Shapes
 
-ARCHITECTURES = ("Qwen3DSparkModel",)
-_SPECULATORS = (
-    "files of the speculators library are not supported: their vocabulary may be a part of the target's. Take a "
-    f"{ARCHITECTURES[0]} of this target, or n-gram drafts, which need no checkpoint"
-)
-REFUSED = {"DSparkSpeculator": _SPECULATORS, "DSparkDraftModel": _SPECULATORS}
-OPTIONAL = (EMBED, HEAD)
+ARCHITECTURES = ("Qwen3DSparkModel", "DSparkDraftModel")
+REFUSED: dict[str, str] = {}
 _FIRST, _SECOND = "markov_head.markov_w1.weight", "markov_head.markov_w2.weight"
 _CONFIDENCE = "confidence_head.proj"
 _MOST_RANK = 1 << 14
@@ -40,10 +36,13 @@ class DSparkSpec(DrafterSpec):
 def read_spec(fields: Fields) -> DSparkSpec:
     """Read config.json as DeepSpec writes it: the keys of the drafter stand beside those of its layers.
 
+    Where a file does not say, the anchor's row predicts.
+
     Raises:
         ModelError: a key is malformed, inconsistent, or asks for what is not implemented.
     """
-    inner = fields.nested("dspark_config")
+    anchored = fields.take("sample_from_anchor", (bool, type(None)), default=None) is not False
+    inner = fields.nested("dflash_config")
     if SLIDING in (fields.take("layer_types", (list, type(None)), default=None) or ()):
         raise fields.error("layer_types", f"a DSpark drafter with {SLIDING} is not supported")
     block = read_block(fields, inner)
@@ -53,8 +52,6 @@ def read_spec(fields: Fields) -> DSparkSpec:
     head_type = fields.take("markov_head_type", (str, type(None)), default=None)
     if rank and head_type not in (None, "vanilla"):
         raise fields.error("markov_head_type", f"{head_type!r} is not supported, only 'vanilla' is published")
-    if fields.take("sample_from_anchor", (bool, type(None)), default=True) is False:
-        raise fields.error("sample_from_anchor", "false is not supported in this layout: its anchor predicts")
     confident = fields.take("enable_confidence_head", (bool,), default=False)
     with_markov = fields.take("confidence_head_with_markov", (bool,), default=False)
     if with_markov and confident and not rank:
@@ -62,7 +59,7 @@ def read_spec(fields: Fields) -> DSparkSpec:
     fields.take("num_anchors", (int, type(None)), default=None)
     inputs = block.hidden_size + (rank if with_markov else 0)
     finish_block(fields, inner)
-    own = vars(block) | {"anchor_predicts": True}
+    own = vars(block) | {"anchor_predicts": anchored}
     return DSparkSpec(**own, markov_rank=rank, confidence_inputs=inputs if confident else 0)
 
 
@@ -71,22 +68,23 @@ def head_shapes(spec: DrafterSpec) -> Shapes:
     assert isinstance(spec, DSparkSpec), "the spec of this kind"
     shapes: Shapes = {}
     if spec.markov_rank:
-        shapes |= dict.fromkeys((_FIRST, _SECOND), (spec.vocab_size, spec.markov_rank))
+        shapes |= {_FIRST: (spec.vocab_size, spec.markov_rank), _SECOND: (spec.scored, spec.markov_rank)}
     if spec.confidence_inputs:
         shapes |= {f"{_CONFIDENCE}.weight": (1, spec.confidence_inputs), f"{_CONFIDENCE}.bias": (1,)}
     return shapes
 
 
-def read_stack(tensors: LayerTensors, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> Stack:
+def read_stack(tensors: LayerTensors, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device) -> Stack:
     """Return blocks of attention and SwiGLU."""
     return draft_stack(tensors.spec, tensors.layers, tensors.norm_D, tensors.views)
 
 
-def read_head(spec: DrafterSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> DraftHead:
+def read_head(spec: DrafterSpec, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device) -> DraftHead:
     """Read the bias, where there is one."""
     assert isinstance(spec, DSparkSpec), "the spec of this kind"
+    vocabulary = read_vocabulary(spec, checkpoint, device)
     if not spec.markov_rank:
-        return ArgmaxHead(spec)
-    shape = (spec.vocab_size, spec.markov_rank)
-    first_VR, second_VR = (checkpoint.read(name, shape, dtype).to(device) for name in (_FIRST, _SECOND))
-    return MarkovHead(spec, first_VR, second_VR)
+        return ArgmaxHead(spec, vocabulary)
+    shapes = head_shapes(spec)
+    first_VR, second_VR = (checkpoint.read(name, shapes[name], dtype).to(device) for name in (_FIRST, _SECOND))
+    return MarkovHead(spec, first_VR, second_VR, vocabulary)

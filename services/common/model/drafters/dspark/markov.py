@@ -6,8 +6,10 @@ from torch import Tensor
 from services.common.kernels.argmax_token import argmax_token
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.int8_weight import Weight
-from services.common.model.drafters.heads import Coupling, scaled_logits
+from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.heads import scaled_logits
 from services.common.model.drafters.spec import DrafterSpec
+from services.common.model.drafters.vocabulary import Vocabulary
 
 
 class MarkovHead:
@@ -15,13 +17,15 @@ class MarkovHead:
 
     sharpness = 1.0
 
-    def __init__(self, spec: DrafterSpec, first_VR: Tensor, second_VR: Tensor) -> None:
-        self._spec = spec
+    def __init__(self, spec: DrafterSpec, first_VR: Tensor, second_VR: Tensor, vocabulary: Vocabulary) -> None:
+        """`first_VR` has a row for each of the target's tokens, `second_VR` for each that the head scores."""
+        self._spec, self._vocabulary = spec, vocabulary
         self._first_VR, self._second_VR = first_VR, second_VR
 
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """One product scores all rows; behind it is a product of low rank for each draft."""
         batch, count, width = hidden_BKD.shape
+        coupling = self._vocabulary.coupling(coupling)
         logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
         before_B, drafts = anchor_B, []
         for position in range(count):
@@ -29,6 +33,6 @@ class MarkovHead:
             scores_BV = logits_BKV[:, position] + bias_BV
             if coupling is not None:
                 scores_BV = coupling.at(scores_BV, position)
-            before_B = argmax_token(scores_BV)
+            before_B = self._vocabulary.tokens(argmax_token(scores_BV))
             drafts.append(before_B)
         return torch.stack(drafts, 1)

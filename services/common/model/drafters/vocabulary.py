@@ -1,0 +1,45 @@
+"""The tokens that a drafter scores: all of the target's, or a part of them in an order of its own."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from services.common.model.checkpoint import IntegerSource
+from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.spec import DRAFT_TO_TARGET, DrafterSpec
+from services.common.model.errors import ModelError
+
+
+class Vocabulary:
+    """Turns what a head chooses into tokens of the target; without `ids_V` they are the same."""
+
+    def __init__(self, ids_V: Tensor | None = None) -> None:
+        """`ids_V` is the target's token of each entry, int64."""
+        self._ids_V = ids_V
+
+    def tokens(self, entries: Tensor) -> Tensor:
+        """Return the target's tokens of chosen entries, of any shape."""
+        return entries if self._ids_V is None else self._ids_V.index_select(0, entries.flatten()).view(entries.shape)
+
+    def coupling(self, coupling: Coupling | None) -> Coupling | None:
+        """Return the noise of the entries alone."""
+        if coupling is None or self._ids_V is None:
+            return coupling
+        return replace(coupling, noise_BKV=coupling.noise_BKV.index_select(-1, self._ids_V))
+
+
+def read_vocabulary(spec: DrafterSpec, checkpoint: IntegerSource, device: torch.device) -> Vocabulary:
+    """Read which tokens a head scores; the file tells how far each stands from its entry.
+
+    Raises:
+        ModelError: a token is none of the target's, or has two entries.
+    """
+    if not spec.draft_vocab:
+        return Vocabulary()
+    ids_V = checkpoint.read_integers(DRAFT_TO_TARGET, (spec.draft_vocab,)) + torch.arange(spec.draft_vocab)
+    if not 0 <= int(ids_V.min()) <= int(ids_V.max()) < spec.vocab_size:
+        raise ModelError(f"{checkpoint.folder}: tensor {DRAFT_TO_TARGET} names tokens outside of {spec.vocab_size}")
+    if len(ids_V.unique()) != spec.draft_vocab:
+        raise ModelError(f"{checkpoint.folder}: tensor {DRAFT_TO_TARGET} names a token twice")
+    return Vocabulary(ids_V.to(device))
