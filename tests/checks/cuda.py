@@ -22,8 +22,6 @@ from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.gated_delta.rounds.clusters import source as clusters
 from services.common.kernels.gated_delta.rounds.many import source as many
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.fused.source import source_of as fused_source
-from services.common.kernels.linear.fused.tiling import fused_cut
 from services.common.kernels.linear.persistent.source import source_of as persistent_source
 from services.common.kernels.linear.persistent.tiling import PersistentTiling, eight_cut
 from services.common.kernels.linear.persistent.wide import wide_cut
@@ -101,17 +99,6 @@ def in_tiles(full: bool) -> Iterator[Program]:
         yield Program("product", str(cut), persistent_source(cut))
 
 
-def of_some_hundred_rows(_: bool) -> Iterator[Program]:
-    """Products that the tiles above do not take."""
-    cuts = {
-        cut: None
-        for (lines, depth, kind), rows in product(products(), ROWS)
-        if (cut := fused_cut(lines, depth, rows, kind))
-    }
-    for cut in cuts:
-        yield Program("product", str(cut), fused_source(cut))
-
-
 def of_attention(full: bool) -> Iterator[Program]:
     """Attention of spans, of drafters' blocks, and of rows whose heads it makes."""
     shapes: dict[tiles.Shape, None] = {}
@@ -148,7 +135,7 @@ def of_recurrent_layers(_: bool) -> Iterator[Program]:
 
 def programs(full: bool) -> list[Program]:
     """All that is compiled, the longest first as far as that is known."""
-    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_some_hundred_rows, of_rows
+    kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_rows
     return [program for kind in kinds for program in kind(full)]
 
 

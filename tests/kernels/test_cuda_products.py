@@ -8,17 +8,16 @@ import torch
 from services.common.kernels.cuda_program import TensorMap
 from services.common.kernels.linear import Normed, cuda_products, kernel, reference
 from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
-from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
 from services.common.kernels.linear.persistent import wide
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
 
-FEW, MANY = skinny_cut(2560, 4096, 8, Kind.ADDED), fused_cut(2560, 4096, 128, Kind.ADDED)
+FEW, MANY = skinny_cut(2560, 4096, 8, Kind.ADDED), wide.wide_cut(2560, 4096, 128, Kind.ADDED)
 
 
 def test_few_rows_and_some_hundred_are_cut_otherwise() -> None:
     assert isinstance(FEW, SkinnyTiling)
-    assert isinstance(MANY, FusedTiling)
+    assert isinstance(MANY, PersistentTiling)
 
 
 @pytest.mark.parametrize("rows", [4, 128])

@@ -11,7 +11,6 @@ import torch
 from services.common.kernels.gated_delta import chunks, rounds
 from services.common.kernels.linear import cuda_products, int8_cuda
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.fused.tiling import fused_cut
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import skinny_cut
 from services.common.kernels.nvrtc import CompileError
@@ -42,7 +41,6 @@ KERNELS = {
     "attention": Kernel(hopper, "program_of", (Shape(128, 4, 16, 1, False),)),
     "attention that makes heads": Kernel(made, "program_of", (Shape(128, 4, 16, 1, True, 2, makes_heads=True),)),
     "products of few rows": Kernel(cuda_products, "_program", (skinny_cut(2560, 4096, 8, Kind.ADDED),)),
-    "products of some hundred": Kernel(cuda_products, "_program", (fused_cut(2560, 4096, 128, Kind.ADDED),)),
     "products in tiles": Kernel(cuda_products, "_program", (PersistentTiling(128, 96, 1, 8, wide=True),)),
     "products of eight bits": Kernel(int8_cuda, "program_of", (PersistentTiling(128, 48, 1, 4),)),
 }

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.fused.tiling import fused_cut
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.persistent.wide import MEASURED, wide_cut
 from tests.bench.gpu.products import whole
@@ -55,11 +54,11 @@ def test_a_choice_serves_its_row_count_alone_and_for_a_while() -> None:
 
 def test_what_goes_by_no_tiling_goes_through_the_library() -> None:
     some = Case("gate_up", 19456, 2560, 256)
-    assert fused_cut(*some.product, Kind.GATED) is not None
+    assert wide_cut(*some.product, Kind.GATED) is not None
     with serving({some: None}, None, CPU):
-        assert fused_cut(*some.product, Kind.GATED) is None
-        assert fused_cut(2560, 9728, 128, Kind.ADDED) is not None
-    assert fused_cut(*some.product, Kind.GATED) is not None
+        assert wide_cut(*some.product, Kind.GATED) is None
+        assert wide_cut(2560, 9728, 128, Kind.ADDED) is not None
+    assert wide_cut(*some.product, Kind.GATED) is not None
 
 
 def test_tables_come_back_after_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Products in CUDA C++ with what follows them in a block: few rows (`skinny/`) or more (`persistent/`, `fused/`).
+"""Products in CUDA C++ with what follows them in a block: few rows (`skinny/`) or more (`persistent/`).
 
 All kinds of kernel are given the same ends, and have the bits of all other products.
 """
@@ -10,8 +10,6 @@ from torch import Tensor
 
 from services.common.kernels.cuda_program import CudaProgram, InterleavedHalves, TensorMap, compiles
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.fused.source import program_of as fused_program
-from services.common.kernels.linear.fused.tiling import FusedTiling, fused_cut
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.persistent.launch import launch
 from services.common.kernels.linear.persistent.source import program_of as persistent_program
@@ -23,7 +21,7 @@ from services.common.kernels.linear.tile_best import TileBest
 
 __all__ = ["CudaTiling", "Kind", "cuda_added", "cuda_gated", "cuda_gates", "cuda_normed", "cuda_scored", "cuda_tiling"]
 
-CudaTiling = SkinnyTiling | FusedTiling | PersistentTiling
+CudaTiling = SkinnyTiling | PersistentTiling
 
 
 def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | None:
@@ -31,8 +29,7 @@ def cuda_tiling(x_TD: Tensor, weight_FD: Tensor, kind: Kind) -> CudaTiling | Non
     if not x_TD.is_cuda or x_TD.dtype != torch.bfloat16:
         return None
     (lines, depth), rows = weight_FD.shape, len(x_TD)
-    cuts = (cut(lines, depth, rows, kind) for cut in (skinny_cut, wide_cut, fused_cut))
-    cut = next((cut for cut in cuts if cut is not None), None)
+    cut = skinny_cut(lines, depth, rows, kind) or wide_cut(lines, depth, rows, kind)
     if cut is None or not (TensorMap.takes(x_TD) and TensorMap.takes(weight_FD)):
         return None
     return cut if _usable(x_TD.device, cut) else None
@@ -111,23 +108,14 @@ def _launch(
         return
     assert all(end is None or end.is_contiguous() for end in ends), "rows must be contiguous"
     rows, depth = x_TD.shape
-    loaded = rows if isinstance(tiling, SkinnyTiling) else tiling.rows
-    arguments = (TensorMap(x_TD, loaded), _boxes(tiling, weight_FD), *ends)
-    grid = tiling.grid(outputs) if isinstance(tiling, SkinnyTiling) else tiling.grid(rows, outputs)
-    _program(tiling).launch(grid, *arguments, rows, outputs, depth, 1.0 / depth, eps, offset)
-
-
-def _boxes(tiling: SkinnyTiling | FusedTiling, weight_FD: Tensor) -> TensorMap:
-    """Describe what a CTA loads at a time: few rows have a gate's lines beside those that it gates."""
-    if isinstance(tiling, FusedTiling):
-        return TensorMap(weight_FD, tiling.band)
-    return (InterleavedHalves if tiling.kind == Kind.GATED else TensorMap)(weight_FD, tiling.box)
+    # Few rows have a gate's lines beside those that it gates.
+    described = InterleavedHalves if tiling.kind == Kind.GATED else TensorMap
+    arguments = (TensorMap(x_TD, rows), described(weight_FD, tiling.box), *ends)
+    _program(tiling).launch(tiling.grid(outputs), *arguments, rows, outputs, depth, 1.0 / depth, eps, offset)
 
 
 def _program(tiling: CudaTiling) -> CudaProgram:
-    if isinstance(tiling, PersistentTiling):
-        return persistent_program(tiling)
-    return skinny_program(tiling) if isinstance(tiling, SkinnyTiling) else fused_program(tiling)
+    return persistent_program(tiling) if isinstance(tiling, PersistentTiling) else skinny_program(tiling)
 
 
 @cache

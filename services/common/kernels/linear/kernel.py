@@ -1,9 +1,8 @@
 """Skinny matrix products on the GPU: with few rows the weight's bytes are the whole cost.
 
 Bytes for T rows: F D e, read once; x [T, D] stays in L2. What stands between two products of a block is part of them
-(norm, SwiGLU, residual sum). Kernels in CUDA C++ serve up to 32 rows (`skinny/`), up to 64 (`persistent/`) and some
-hundred (`fused/`), and programs in Triton few rows elsewhere. Other numbers of rows go through the library, with the
-same bits (`cublas.py`).
+(norm, SwiGLU, residual sum). Kernels in CUDA C++ serve up to 32 rows (`skinny/`) and more (`persistent/`), and programs
+in Triton few rows elsewhere. Other numbers of rows go through the library, with the same bits (`cublas.py`).
 """
 
 from dataclasses import dataclass

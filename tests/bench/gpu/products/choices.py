@@ -13,7 +13,6 @@ from services.common.kernels.linear.cublaslt.algorithm import Algorithm
 from services.common.kernels.linear.cublaslt.binding import Library
 from services.common.kernels.linear.cublaslt.problem import Problem
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.fused import tiling as fused
 from services.common.kernels.linear.persistent import wide
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.ranked import Ranked, ranked_products
@@ -65,12 +64,5 @@ def serving(cases: Mapping[Case, Cut], library: Library | None, device: torch.de
         if isinstance(cut, Algorithm):
             assert library is not None, "an algorithm comes from a library"
             algorithms[case.product] = Ranked(Problem(library, *case.product), cut.algo)
-    weights = {(case.outputs, case.depth) for case in cases}
-    # What has no tiling of `persistent/` would go there, not to the library.
-    others = {product: cut for product, cut in fused.MEASURED.items() if product[:2] not in weights}
-    with (
-        mock.patch.dict(wide.MEASURED, tilings),
-        mock.patch.dict(fused.MEASURED, others, clear=True),
-        mock.patch.dict(ranked_products(device), algorithms),
-    ):
+    with mock.patch.dict(wide.MEASURED, tilings), mock.patch.dict(ranked_products(device), algorithms):
         yield

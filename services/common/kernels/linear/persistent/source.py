@@ -14,8 +14,6 @@ _BEFORE = (
 )  # fmt: skip
 _AFTER = ("plain.cu", "best.cu", "scored.cu", "later.cu", "product.cu")
 _OWN = Path(__file__).parent
-_FUSED = _OWN.parent / "fused"
-"""Has the ends of a product, and how a warpgroup multiplies."""
 
 
 def source_of(tiling: PersistentTiling) -> str:
@@ -26,7 +24,7 @@ def source_of(tiling: PersistentTiling) -> str:
     )  # fmt: skip
     instruction = wgmma("mma", tiling.lines, registers=False, kind="bf16" if tiling.wide else "s8")
     files = *_BEFORE, "unscaled.cu" if tiling.wide else "scales.cu", *_AFTER
-    return "\n".join((sizes, instruction, read(files, _OWN, _FUSED, FOLDER)))
+    return "\n".join((sizes, instruction, read(files, _OWN, FOLDER)))
 
 
 @cache

@@ -15,7 +15,7 @@ LEAST_ROWS = 17
 MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
     (6144, 2560, Kind.PLAIN): {128: PersistentTiling(64, 96, 1, 11, share=2, wide=True)},
     (2560, 4096, Kind.ADDED): {
-        96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True),
+        128: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True),
         288: None,
         320: PersistentTiling(64, 120, 1, 9, Kind.ADDED, wide=True),
     },
@@ -24,9 +24,9 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         1024: PersistentTiling(128, 160, 1, 6, share=2, wide=True),
     },
     (19456, 2560, Kind.GATED): {
-        96: PersistentTiling(128, 76, 1, 6, Kind.GATED, wide=True),
-        128: None,
+        128: PersistentTiling(128, 76, 1, 6, Kind.GATED, wide=True),
         192: PersistentTiling(192, 76, 1, 5, Kind.GATED, wide=True),
+        256: PersistentTiling(256, 76, 1, 4, Kind.GATED, wide=True),
         288: None,
         384: PersistentTiling(192, 76, 1, 5, Kind.GATED, share=2, wide=True),
         448: None,
@@ -46,7 +46,7 @@ MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]] = {
         1472: None,
         8192: PersistentTiling(256, 96, 1, 4, Kind.GATED, across=2, wide=True),
     },
-    (2560, 9728, Kind.ADDED): {96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True)},
+    (2560, 9728, Kind.ADDED): {128: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True)},
     (2560, 9216, Kind.ADDED): {96: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2, wide=True)},
     (12352, 2560, Kind.PLAIN): {96: PersistentTiling(128, 96, 1, 8, wide=True)},
     (HEAD_LINES, 2560, Kind.PLAIN): {
@@ -68,7 +68,7 @@ None where others were.
 
 
 def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
-    """Return how a product is cut; None where none was measured, or the library or `fused/` was quicker."""
+    """Return how a product is cut; None where none was measured, or the library was quicker."""
     if rows < LEAST_ROWS or lines % STORED_LINES or depth % WIDE_SUB:
         return None
     if rows <= FEW_ROWS:
