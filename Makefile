@@ -162,8 +162,11 @@ train-embedded: setup  ## train the embedded pair again from fixed seeds
 check: setup .venv-proto/.installed  ## formatting, lint, types, import contracts, wire contract, sizes, CUDA
 	@$(MAKE) --no-print-directory --keep-going check-format check-lint check-types check-imports check-sizes check-proto check-cuda
 
+CUDA := $(shell find services -name "*.cu" -o -name "*.cuh")
+
 check-format:
 	@.venv/bin/ruff format --check .
+	@.venv/bin/clang-format --dry-run -Werror $(CUDA)
 
 check-lint:
 	@.venv/bin/ruff check .
@@ -188,6 +191,7 @@ check-cuda:
 
 format: setup  ## mend formatting and what the linter can mend
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
+	@.venv/bin/clang-format -i $(CUDA)
 
 proto: .venv-proto/.installed  ## generate the stubs again
 	@.venv-proto/bin/python -m tests.checks.stubs write

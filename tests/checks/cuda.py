@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar, cast
 import torch
 
 from services.common.kernels import nvrtc
+from services.common.kernels.cuda import BUILD, Source
 from services.common.kernels.gated_delta.chunks import source as chunks
 from services.common.kernels.gated_delta.rounds import source as rounds
 from services.common.kernels.gated_delta.rounds.clusters import source as clusters
@@ -36,6 +37,7 @@ from services.common.kernels.span_attention.hopper.cut import cut_blocks, cut_ti
 from services.common.kernels.span_attention.span import Span
 
 Cut = TypeVar("Cut")
+_PARSED = "compute_90a"
 LATER_GPUS = "sm_100a", "sm_120a"
 """Kinds for which programs without Hopper's matrix instructions compile, too; older ones lack clusters and barriers."""
 ROWS = (1, 8, 9, 16, 17, 32, 33, 48, 64, 80, 96, 128, 144, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
@@ -60,7 +62,7 @@ class Program(NamedTuple):
 
     kernel: str
     built_for: str
-    source: str
+    source: Source
     gpus: tuple[str, ...] = (nvrtc.HOPPER,)
 
 
@@ -134,9 +136,17 @@ def of_recurrent_layers(_: bool) -> Iterator[Program]:
 
 
 def programs(full: bool) -> list[Program]:
-    """All that is compiled, the longest first as far as that is known."""
+    """All programs, the longest first as far as that is known."""
     kinds = of_recurrent_layers, in_tiles, of_attention, of_few_rows, of_rows
     return [program for kind in kinds for program in kind(full)]
+
+
+def headers(given: Iterable[Program]) -> Iterator[Program]:
+    """Each header that programs include, alone: it must include all that it uses. No code is made of it."""
+    builds = {name: program.source.build for program in given for name in program.source.headers()}
+    for name in sorted(builds.keys() - {BUILD}):
+        if name.endswith(".cuh"):
+            yield Program(name, "alone", Source(name, builds[name]), (_PARSED,))
 
 
 def refusals(given: Iterable[Program], processes: int) -> Iterator[str]:
@@ -150,7 +160,7 @@ def refusal(wanted: tuple[Program, str]) -> str:
     """Return what the compiler says of a program for a kind of GPU if it refuses it."""
     program, gpu = wanted
     try:
-        nvrtc.compiled(program.source, program.kernel, gpu)
+        nvrtc.compiled(program.source.text, program.kernel, gpu, program.source.headers())
     except nvrtc.CompileError as error:
         errors = [line for line in str(error).splitlines() if "error" in line]
         return f"{program.kernel} for {gpu}, {program.built_for}\n  " + "\n  ".join(errors[:5] or [str(error)[:500]])
@@ -196,11 +206,12 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compile at a time")
     chosen = parser.parse_args()
     found, wanted = 0, programs(chosen.full)
-    for text in refusals(wanted, chosen.processes):
+    alone = [*headers(wanted)]
+    for text in refusals([*wanted, *alone], chosen.processes):
         sys.stderr.write(f"{text}\n")
         found += 1
     images = sum(len(program.gpus) for program in wanted)
-    sys.stdout.write(f"{len(wanted)} programs in CUDA C++, {images} images, {found} refused\n")
+    sys.stdout.write(f"{len(wanted)} programs in CUDA C++, {images} images, {len(alone)} headers, {found} refused\n")
     return found > 0
 
 

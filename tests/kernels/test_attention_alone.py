@@ -9,12 +9,13 @@ import torch
 
 from services.common.kernels.linear import Normed
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.kernel import Engine
 from services.common.kernels.linear.skinny.tiling import skinny_cut
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask, Span, plan_span
 from services.common.kernels.span_attention.alone import kernel
 from services.common.kernels.span_attention.alone.cut import CTAS, takes_row
-from services.common.kernels.span_attention.alone.source import Shape, source_of
+from services.common.kernels.span_attention.alone.source import MOST_SHARED
 from services.common.kernels.span_attention.cut import PROCESSORS
 from services.common.kernels.span_attention.projected import attend_projected
 
@@ -25,11 +26,9 @@ PROCESSOR_SHARED_BYTES, RESERVED_BYTES = 233_472, 1024
 
 def test_a_cta_has_room_beside_one_of_the_product_before() -> None:
     """So it begins while that one drains."""
-    most = 26 * 1024
-    assert f"sizeof(Shares) <= {most}," in source_of(Shape(SIZE, GROUP, 16))
     product = skinny_cut(LINES, WIDTH, 1, Kind.PLAIN)
     assert product is not None
-    assert most + product.shared_bytes + 2 * RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
+    assert MOST_SHARED + product.shared_bytes + 2 * RESERVED_BYTES <= PROCESSOR_SHARED_BYTES
 
 
 def test_it_takes_narrow_heads_of_short_contexts_whose_clusters_run_at_once() -> None:
@@ -44,7 +43,7 @@ class Round:
     """What `serves` is asked: a round on a CPU whose products are said to be of a GPU."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kernel, "is_skinny", lambda *_: True)
+        monkeypatch.setattr(kernel, "engine_of", lambda *_: Engine.BANDS)
         monkeypatch.setattr(kernel, "_usable", lambda *_: True)
         self.normed = Normed(torch.zeros(1, WIDTH, dtype=torch.bfloat16))
         self.qkv_FD = torch.empty(LINES, WIDTH, dtype=torch.bfloat16, device="meta")
@@ -75,8 +74,9 @@ def test_it_takes_one_open_row_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> N
 def test_it_stands_behind_no_other_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others let it begin before what it reads at once is complete."""
     own = Round(monkeypatch)
-    monkeypatch.setattr(kernel, "is_skinny", lambda *_: False)
-    assert not own.serves()
+    for engine in (Engine.TILES, Engine.TRITON):
+        monkeypatch.setattr(kernel, "engine_of", lambda *_, engine=engine: engine)
+        assert not own.serves()
 
 
 def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

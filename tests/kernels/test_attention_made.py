@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from services.common.kernels.linear.kernel import Engine
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention import Mask
 from services.common.kernels.span_attention.hopper import made
@@ -15,7 +16,7 @@ from tests.kernels.served_round import KV_HEADS, LINES, WIDTH, ServedRound
 
 
 def served(monkeypatch: pytest.MonkeyPatch) -> ServedRound:
-    monkeypatch.setattr(made, "is_library", lambda *_: True)
+    monkeypatch.setattr(made, "engine_of", lambda *_: Engine.LIBRARY)
     return ServedRound(monkeypatch, made)
 
 
@@ -43,8 +44,9 @@ def test_it_takes_open_ranked_rounds_of_the_types_it_reads(monkeypatch: pytest.M
 def test_it_stands_behind_no_product_that_lets_it_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads tables and older tiles at once."""
     own = served(monkeypatch)
-    monkeypatch.setattr(made, "is_library", lambda *_: False)
-    assert not own.serves(own.plan(64, 8))
+    for engine in (Engine.BANDS, Engine.TILES, Engine.TRITON):
+        monkeypatch.setattr(made, "engine_of", lambda *_, engine=engine: engine)
+        assert not own.serves(own.plan(64, 8))
 
 
 def test_a_cpu_goes_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

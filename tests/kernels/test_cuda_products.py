@@ -8,6 +8,7 @@ import torch
 from services.common.kernels.cuda_program import TensorMap
 from services.common.kernels.linear import Normed, cuda_products, kernel, reference
 from services.common.kernels.linear.cuda_products import Kind, cuda_tiling
+from services.common.kernels.linear.kernel import Engine
 from services.common.kernels.linear.persistent import wide
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.linear.skinny.tiling import SkinnyTiling, skinny_cut
@@ -30,7 +31,7 @@ def test_few_rows_that_were_refused_go_through_triton(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kernel, "cuda_tiling", lambda *_: pytest.fail("it was refused"))
     monkeypatch.setattr(kernel, "allowed", lambda *_: False)
     x_TD, weight_FD = torch.ones(4, 128, dtype=torch.bfloat16), torch.ones(64, 128, dtype=torch.bfloat16)
-    assert not kernel.is_skinny(x_TD, weight_FD)
+    assert kernel.engine_of(x_TD, weight_FD) is Engine.TRITON
 
 
 def test_many_rows_that_were_refused_go_through_triton_64_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,3 +85,22 @@ def test_the_norm_of_a_sum_is_begun_behind_a_product_in_tiles(monkeypatch: pytes
     stream_TF = torch.zeros(128, 8, dtype=torch.bfloat16)
     product_TF, _ = kernel.linear_added(x_TD, weight_FD, stream_TF, stream_TF[0], 1e-6)
     assert torch.equal(torch.as_tensor(product_TF), torch.full((128, 8), 16.0, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("rows", "engine", "earlier", "itself"),
+    [
+        (1, Engine.BANDS, True, False), (32, Engine.BANDS, True, False), (33, Engine.TILES, False, False),
+        (128, Engine.TILES, False, False), (4096, Engine.LIBRARY, True, True),
+    ],
+)  # fmt: skip
+def test_what_multiplies_says_what_a_kernel_behind_it_may_read_early(
+    rows: int, engine: Engine, earlier: bool, itself: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention that begins before a product ends reads what this says is complete, and nothing else."""
+    monkeypatch.setattr(TensorMap, "takes", lambda _: True)
+    monkeypatch.setattr(cuda_products, "_usable", lambda *_: True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    x_TD, weight_FD = torch.zeros(rows, 2560, dtype=torch.bfloat16), torch.zeros(6144, 2560, dtype=torch.bfloat16)
+    found = kernel.engine_of(x_TD, weight_FD)
+    assert (found, found.earlier_is_complete, found.product_is_complete) == (engine, earlier, itself)

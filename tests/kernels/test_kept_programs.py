@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from services.common.kernels import cuda_program, nvrtc
+from services.common.kernels import cuda, cuda_program, nvrtc
 from services.common.kernels.nvrtc import CompileError
 
 
@@ -20,12 +21,18 @@ class Compiler:
         """Its version."""
         return self.told
 
-    def compiled(self, source: str, name: str) -> bytes:
+    def compiled(self, source: str, name: str, headers: Mapping[str, str]) -> bytes:
         """Machine code of a kind; refuses what is no program."""
         self.count += 1
-        if source == "broken":
+        build = headers[cuda.BUILD].splitlines()[-1]
+        if build == "broken":
             raise CompileError(f"{name} does not compile")
-        return f"code of {source}".encode()
+        return f"code of {build}".encode()
+
+
+def source(build: str) -> cuda.Source:
+    """A kernel that is built for something."""
+    return cuda.Source("linear/skinny/product.cu", build)
 
 
 @pytest.fixture
@@ -39,23 +46,31 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
 
 
 def test_a_source_is_compiled_once(compiler: Compiler) -> None:
-    first = cuda_program._compiled("source", "kernel")
-    assert cuda_program._compiled("source", "kernel") == first == b"code of source"
+    first = cuda_program._compiled(source("source"), "kernel")
+    assert cuda_program._compiled(source("source"), "kernel") == first == b"code of source"
     assert compiler.count == 1
 
 
 def test_another_source_or_another_compiler_is_not_what_was_kept(compiler: Compiler) -> None:
-    cuda_program._compiled("source", "kernel")
-    assert cuda_program._compiled("other", "kernel") == b"code of other"
+    cuda_program._compiled(source("source"), "kernel")
+    assert cuda_program._compiled(source("other"), "kernel") == b"code of other"
     compiler.told = "13.1"
-    cuda_program._compiled("source", "kernel")
+    cuda_program._compiled(source("source"), "kernel")
     assert compiler.count == 3
+
+
+def test_what_includes_another_header_is_not_what_was_kept(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda_program._compiled(source("source"), "kernel")
+    read = cuda.read
+    monkeypatch.setattr(cuda, "read", lambda name: "// other\n" if name == "tma.cuh" else read(name))
+    cuda_program._compiled(source("source"), "kernel")
+    assert compiler.count == 2
 
 
 def test_what_does_not_compile_is_told_and_not_kept(compiler: Compiler) -> None:
     for _ in range(2):
         with pytest.raises(CompileError, match="kernel does not compile"):
-            cuda_program._compiled("broken", "kernel")
+            cuda_program._compiled(source("broken"), "kernel")
     assert compiler.count == 2
 
 
@@ -68,5 +83,5 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(
 
     monkeypatch.setattr(f"triton.runtime.cache.FileCacheManager.{refused}", refuse)
     for _ in range(2):
-        assert cuda_program._compiled("source", "kernel") == b"code of source"
+        assert cuda_program._compiled(source("source"), "kernel") == b"code of source"
     assert compiler.count == 2

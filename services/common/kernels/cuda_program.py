@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels import nvrtc
+from services.common.kernels.cuda import Source
 
 _HOPPER = (9, 0)
 _log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ Argument = TensorMap | Tensor | None | int | float
 class CudaProgram:
     """The kernel `name` of a source, for the current GPU, an H100 or H200."""
 
-    def __init__(self, source: str, name: str, threads: int, shared_bytes: int) -> None:
+    def __init__(self, source: Source, name: str, threads: int, shared_bytes: int) -> None:
         """Compiles it.
 
         Raises:
@@ -156,17 +157,19 @@ def _held(argument: Argument) -> tuple[int, object]:
     return ctypes.addressof(value), value
 
 
-def _compiled(source: str, name: str) -> bytes:
+def _compiled(source: Source, name: str) -> bytes:
     """Return the machine code of a source: compiled, or what an earlier process kept beside Triton's kernels."""
     from triton.runtime.cache import get_cache_manager
 
-    told = f"{source}\n{nvrtc.HOPPER}\n{nvrtc.version()}"
+    headers = source.headers()
+    parts = [part for item in sorted(headers.items()) for part in item]
+    told = "\0".join([source.text, *parts, nvrtc.HOPPER, nvrtc.version()])
     key, file = sha256(told.encode()).hexdigest(), f"{name}.cubin"
     # A folder that cannot be read or written costs the next start its time, and nothing else.
     with suppress(OSError):
         if path := get_cache_manager(key).get_file(file):
             return Path(path).read_bytes()
-    image = nvrtc.compiled(source, name)
+    image = nvrtc.compiled(source.text, name, headers=headers)
     with suppress(OSError):
         get_cache_manager(key).put(image, file)
     return image

@@ -3,50 +3,71 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from services.common import kernels
 from services.common.kernels import nvrtc
-from tests.checks.cuda import Program, programs, refusal
+from services.common.kernels.cuda import FOLDER, Source
+from tests.checks.cuda import Program, headers, programs, refusal
 
-FOLDER = Path(kernels.__file__).parent
-FILES = sorted(FOLDER.rglob("*.cu"))
+FILES = sorted(path for path in FOLDER.rglob("*.cu*") if path.suffix in (".cu", ".cuh"))
+NAMES = [str(path.relative_to(FOLDER)).removeprefix("include/") for path in FILES]
 
 
 @cache
-def sample() -> list[Program]:
-    return sorted(programs(full=False), key=lambda program: len(program.source))
+def sample() -> tuple[Program, ...]:
+    return tuple(programs(full=False))
+
+
+@cache
+def smallest() -> dict[str, Program]:
+    """By file, the program with the fewest files of those that have it."""
+    names = [(program, program.source.headers()) for program in sample()]
+    ordered = sorted(names, key=lambda one: -len(one[1]))
+    return {name: program for program, files in ordered for name in files}
 
 
 def test_the_files_are_found() -> None:
-    assert {path.parent.name for path in FILES} > {"cuda", "skinny", "persistent", "hopper", "rounds", "chunks"}
+    assert {path.parent.name for path in FILES} > {"include", "skinny", "persistent", "hopper", "rounds", "chunks"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_file_without_its_last_semicolon_is_refused(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    found = next((program for program in sample() if text in program.source), None)
-    assert found, "no program has it"
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_without_its_last_semicolon_is_refused(name: str) -> None:
+    program = smallest()[name]
+    files = program.source.headers()
+    text = files[name]
+    ends = [*re.finditer(r'^[^"/\n]*(;) *(?://.*)?$', text, re.MULTILINE)]
     # What ends assembly may lack its semicolon; where there is nothing else, a brace is missing.
-    ends = [*re.finditer(r'^[^"/\n]*(;) *(?://.*)?$', text, re.MULTILINE)] or [
-        *re.finditer(r"^(})$", text, re.MULTILINE)
+    last = (ends or [*re.finditer(r"(})$", text, re.MULTILINE)])[-1]
+    files[name] = text[: last.start(1)] + text[last.end(1) :]
+    with pytest.raises(nvrtc.CompileError, match="error"):
+        nvrtc.compiled(program.source.text, program.kernel, headers=files)
+
+
+def test_no_two_structures_have_one_name() -> None:
+    """So an editor finds the one that is meant."""
+    found = [
+        name
+        for path in FILES
+        for name in set(re.findall(r"^struct (?:alignas\(\d+\) )?(\w+)", path.read_text(), re.MULTILINE))
     ]
-    broken = found.source.replace(text, text[: ends[-1].start(1)] + text[ends[-1].end(1) :])
-    assert "error" in refusal((found._replace(source=broken), nvrtc.HOPPER))
+    assert [name for name, count in Counter(found).items() if count > 1] == []
+
+
+def test_each_header_is_compiled_alone() -> None:
+    assert {program.kernel for program in headers(sample())} == {name for name in NAMES if name.endswith(".cuh")}
 
 
 def test_a_refusal_names_the_kernel_and_what_is_wrong() -> None:
-    said = refusal((Program("product", "a size", 'extern "C" __global__ void product() { int x = 1 }'), nvrtc.HOPPER))
-    assert said.startswith("product for sm_90a, a size\n") and "expected a" in said
+    source = Source("linear/skinny/product.cu", smallest()["linear/skinny/product.cu"].source.build + "int x = 1\n")
+    said = refusal((Program("product", "a size", source), nvrtc.HOPPER))
+    assert said.startswith("product for sm_90a, a size\n")
+    assert "build.cuh" in said or "band.cuh" in said
 
 
 def test_a_source_that_compiles_becomes_machine_code() -> None:
-    code = nvrtc.compiled(
-        '#include "one.cuh"\nextern "C" __global__ void f(int* x) { *x = ONE; }',
-        "f",
-        headers={"one.cuh": "#define ONE 1\n"},
-    )
+    source = '#include "one.cuh"\nextern "C" __global__ void f(int* x) { *x = ONE; }'
+    code = nvrtc.compiled(source, "f", headers={"one.cuh": "#define ONE 1\n"})
     assert code.startswith(b"\x7fELF")

@@ -1,18 +1,53 @@
-"""What kernels in CUDA C++ are put together from: files of several folders, sizes, and matrix instructions."""
+"""What kernels in CUDA C++ are built from: a file, headers that it includes by name, sizes, and matrix instructions."""
 
+import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
+"""Holds all files; a name without a folder is one of `include`, which all kernels share."""
+BUILD = "build.cuh"
+"""The header that is not a file: what one program is built for."""
+_INCLUDED = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
 
 
-def read(names: tuple[str, ...], *folders: Path) -> str:
-    """Return files one after the other, each from the first folder that has it; what all kernels share comes last."""
-    return "\n".join(_found(name, *folders, FOLDER).read_text(encoding="utf-8") for name in names)
+class Source(NamedTuple):
+    """The file that has a kernel, and the text of `build.cuh`."""
+
+    file: str
+    build: str
+
+    @property
+    def text(self) -> str:
+        """What a compiler is given; it finds all else by name."""
+        return f'#include "{self.file}"\n'
+
+    def headers(self) -> dict[str, str]:
+        """Return all files that take part, by the names that they are included by."""
+        found, waiting = {BUILD: f"#pragma once\n{self.build}"}, [self.file]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found[name] = read(name)
+                waiting += included(found[name])
+        return found
+
+
+def included(text: str) -> list[str]:
+    """Return the names that a file includes itself."""
+    return _INCLUDED.findall(text)
+
+
+@cache
+def read(name: str) -> str:
+    """Return a file by the name that it is included by."""
+    return (FOLDER / name if "/" in name else FOLDER / "include" / name).read_text(encoding="utf-8")
 
 
 def defined(**values: int) -> str:
     """Return the sizes that a source is built for."""
-    return "".join(f"#define {name.upper()} {value}\n" for name, value in values.items())
+    return "".join(f"constexpr int {name.upper()} = {value};\n" for name, value in values.items())
 
 
 def wgmma(name: str, columns: int, registers: bool, turned: bool = False, kind: str = "bf16") -> str:
@@ -43,7 +78,3 @@ def wgmma(name: str, columns: int, registers: bool, turned: bool = False, kind: 
         f'      : {outputs} : {given}, "l"(b), "r"(added));\n'
         "}\n"
     )
-
-
-def _found(name: str, *folders: Path) -> Path:
-    return next(folder / name for folder in folders if (folder / name).exists())

@@ -6,6 +6,7 @@ in Triton few rows elsewhere. Other numbers of rows go through the library, with
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 import triton
@@ -27,6 +28,7 @@ from services.common.kernels.linear.cuda_products import (
 from services.common.kernels.linear.ends import end_rows
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.linear.program import linear_kernel
+from services.common.kernels.linear.skinny.tiling import SkinnyTiling
 from services.common.kernels.linear.tile_best import TileBest
 from services.common.kernels.linear.tiling import Tiling, tiling
 from services.common.kernels.pdl import LAUNCH, PDL
@@ -35,6 +37,29 @@ from services.common.kernels.swiglu.kernel import swiglu
 
 _LEAST_ROWS = 16
 _MOST_ROWS = 64
+
+
+class Engine(Enum):
+    """What multiplies, and so the order of launches: what is complete when a kernel behind a product begins.
+
+    Such a kernel may begin while the product drains, and must know what it may read before it waits for that. This is
+    the one place that says so; whoever reads early asks it.
+    """
+
+    BANDS = "few rows in CUDA C++, which let the next kernel begin when they have waited for what is before them"
+    TILES = "more rows in CUDA C++, which let the next kernel begin at once"
+    TRITON = "programs in Triton, which let the next kernel begin before they wait"
+    LIBRARY = "the library, which lets no kernel begin before its end"
+
+    @property
+    def earlier_is_complete(self) -> bool:
+        """Whether all launches before the product are complete."""
+        return self in (Engine.BANDS, Engine.LIBRARY)
+
+    @property
+    def product_is_complete(self) -> bool:
+        """Whether the product itself is."""
+        return self is Engine.LIBRARY
 
 
 @dataclass(frozen=True)
@@ -120,17 +145,14 @@ def linear_added(
     return normed, total_TF
 
 
-def is_skinny(x_TD: Tensor, weight_FD: Tensor) -> bool:
-    """Return whether a product goes by the kernel for few rows in CUDA C++."""
-    return _cuda(x_TD, weight_FD, Kind.PLAIN) is not None
-
-
-def is_library(x_TD: Tensor, weight_FD: Tensor) -> bool:
-    """Return whether a product goes through the library."""
-    if is_skinny(x_TD, weight_FD) or _cut(x_TD, weight_FD):
-        return False
+def engine_of(x_TD: Tensor, weight_FD: Tensor) -> Engine:
+    """Return what multiplies rows by a weight, where nothing or a norm follows."""
+    if cuda := _cuda(x_TD, weight_FD, Kind.PLAIN):
+        return Engine.BANDS if isinstance(cuda, SkinnyTiling) else Engine.TILES
     outputs, depth = weight_FD.shape
-    return x_TD.dtype == torch.float64 or allowed(outputs, depth, len(x_TD))
+    if _cut(x_TD, weight_FD) or not (x_TD.dtype == torch.float64 or allowed(outputs, depth, len(x_TD))):
+        return Engine.TRITON
+    return Engine.LIBRARY
 
 
 def _cut(x_TD: Tensor, weight_FD: Tensor) -> Tiling | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear
 from services.common.kernels.linear.int8_weight import Int8Weight, Weight
-from services.common.kernels.linear.kernel import is_skinny
+from services.common.kernels.linear.kernel import Engine, engine_of
 from services.common.kernels.pdl import LAUNCH, PDL
 from services.common.kernels.rope import Rotation
 from services.common.kernels.store_qkv.kernel import store_qkv
@@ -35,7 +35,7 @@ def project_qkv(
 ) -> Tensor:
     """Return the rotated queries; store the rotated keys and the values at the rows' flat slots."""
     kv_heads, size = kv_2NSHD.shape[3:]
-    if isinstance(qkv_FD, Int8Weight) or not _fuses(normed.rows_TD, size) or is_skinny(normed.rows_TD, qkv_FD):
+    if isinstance(qkv_FD, Int8Weight) or not _fuses(normed.rows_TD, size) or _in_cuda(normed.rows_TD, qkv_FD):
         mixed = Normed(linear(normed.rows_TD, qkv_FD), normed.squares_T)
         return store_qkv(mixed, norm_HD, rotation, kv_2NSHD, slots_T, eps, bias_F, offset, normed.width)
     assert kv_2NSHD.is_contiguous(), "K/V must be contiguous"
@@ -59,6 +59,11 @@ def _fuses(x_TD: Tensor, size: int) -> bool:
     whole = size >= _LEAST_SIZE and triton.next_power_of_2(size) == size
     room = _STAGES * (size + _row_tile(len(x_TD))) * _DEPTH * x_TD.element_size() <= _SHARED_BYTES
     return whole and room and _LEAST_ROWS <= len(x_TD) <= _MOST_ROWS and x_TD.dtype != torch.float64
+
+
+def _in_cuda(x_TD: Tensor, qkv_FD: Tensor) -> bool:
+    """Whether the product alone is quicker, since a kernel in CUDA C++ has it."""
+    return engine_of(x_TD, qkv_FD) in (Engine.BANDS, Engine.TILES)
 
 
 def _row_tile(rows: int) -> int:

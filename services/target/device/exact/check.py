@@ -21,7 +21,7 @@ from services.target.device.exact.verdict import Verdict, VerdictFile
 from services.target.device.shapes import RunnerSettings
 
 _LOG = logging.getLogger(__name__)
-_SOURCES = {".py", ".cu"}
+_SOURCES = {".py", ".cu", ".cuh", ".json"}
 
 
 class ExactMode(StrEnum):

@@ -4,6 +4,15 @@
 // each and keep them in registers; one lane asks for the blocks ahead. All sums are those of `scan.py`, in its order. The
 // build puts asynchronous.cu, arithmetic.cu and pipe.cu in front.
 
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "tma.cuh"
+#include "wgmma.cuh"
+#include "gated_delta/chunks/columns.cuh"
+#include "gated_delta/chunks/pipe.cuh"
+#include "gated_delta/rounds/arithmetic.cuh"
+
 struct Source {
   const TensorMap *factors, *keys, *bases;
   const float* rates;
@@ -79,14 +88,14 @@ __device__ __forceinline__ const Stage& await_block(Pipe& pipe, int block) {
 }
 
 // What a thread stores of what rows read, from which address on, and where it finds its numbers of a base.
-struct Place {
+struct ChainPlace {
   float* out;
   int features, base, lane;
 };
 
 // Takes the state through a complete block.
-__device__ __forceinline__ void take_block(Pipe& pipe, const Source& source, const Blocks& blocks, const Place& place, Operand& own,
-                                           float (&x)[DIM / 2], int block) {
+__device__ __forceinline__ void take_block(Pipe& pipe, const Source& source, const Blocks& blocks, const ChainPlace& place,
+                                           Operand& own, float (&x)[DIM / 2], int block) {
   const Stage& stage = await_block(pipe, block);
   if (block + 1 == blocks.count) allow_next();
   const float whole = stage.rates[BLOCK];
@@ -109,7 +118,7 @@ __device__ __forceinline__ void take_block(Pipe& pipe, const Source& source, con
 }
 
 // Of a block that is not complete rows read, and no state goes through.
-__device__ __forceinline__ void read_last(Pipe& pipe, const Blocks& blocks, const Place& place, Operand& own,
+__device__ __forceinline__ void read_last(Pipe& pipe, const Blocks& blocks, const ChainPlace& place, Operand& own,
                                           const float (&x)[DIM / 2]) {
   const int block = blocks.count - 1;
   const Stage& stage = await_block(pipe, block);
@@ -124,9 +133,9 @@ __device__ __forceinline__ void read_last(Pipe& pipe, const Blocks& blocks, cons
 extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, PROGRAMS)
     delta_chain(const __grid_constant__ TensorMap factors, const __grid_constant__ TensorMap keys,
                 const __grid_constant__ TensorMap bases, const float* rates, const half_t* into, half_t* ring,
-                const int64* slots, const int64* lengths, const int64* foldeds, const int64* valids, float* states,
-                float* out, int width, int most_blocks, int ring_rows, int k_heads, int heads, int features, int kept,
-                int skipped, int most) {
+                const int64* slots, const int64* lengths, const int64* foldeds, const int64* valids, float* states, float* out,
+                int width, int most_blocks, int ring_rows, int k_heads, int heads, int features, int kept, int skipped,
+                int most) {
   extern __shared__ unsigned char raw[];
   // The tensor cores' swizzle follows addresses.
   Pipe& pipe = *reinterpret_cast<Pipe*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
@@ -150,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, PROGRAMS)
     keep_rows(into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, blocks.length, blocks.reach,
               ring_rows, features, kept, blockIdx.x, 2 * heads);
   const size_t first_read = ((size_t)sequence * width * heads + head) * DIM + part * COLUMNS;
-  const Place place{out + first_read + warp * 16 + lane / 4 * 2, heads * DIM, base_at(warp, lane), lane};
+  const ChainPlace place{out + first_read + warp * 16 + lane / 4 * 2, heads * DIM, base_at(warp, lane), lane};
   Operand own;
   own.weigh(x);
 #pragma unroll 1

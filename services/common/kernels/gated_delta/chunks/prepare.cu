@@ -3,8 +3,19 @@
 // A CTA has a block of a key head: its queries and keys are made once, and two value heads side by side go on from there.
 // The copy engine stores what they make. The build puts pair.cu and the files of `rounds` in front that make rows and factors.
 
-__device__ __forceinline__ void load_tap_weights(Pair& pair, const Span& span, const float* conv, int stride, int first, int last,
-                                                 int warp, int lane) {
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "tma.cuh"
+#include "gated_delta/chunks/pair.cuh"
+#include "gated_delta/rounds/arithmetic.cuh"
+#include "gated_delta/rounds/block.cuh"
+#include "gated_delta/rounds/factors.cuh"
+#include "gated_delta/rounds/memory.cuh"
+#include "gated_delta/rounds/rows.cuh"
+
+__device__ __forceinline__ void load_tap_weights(ChunkPair& pair, const DeltaSpan& span, const float* conv, int stride,
+                                                 int first, int last, int warp, int lane) {
   const int parts = last - first;
 #pragma unroll 1
   for (int each = warp; each < TAPS * parts; each += WARPS) {
@@ -15,34 +26,35 @@ __device__ __forceinline__ void load_tap_weights(Pair& pair, const Span& span, c
 }
 
 // Which part of which of the heads: 0 and 1 are queries and keys, others the values of a head.
-struct Unit {
+struct PartUnit {
   int row, part, own;
-  __device__ Unit(int unit, int first, int parts) : row(unit / parts * 2), part(first + unit % parts), own(part < 2 ? 0 : part - 2) {}
+  __device__ PartUnit(int unit, int first, int parts)
+      : row(unit / parts * 2), part(first + unit % parts), own(part < 2 ? 0 : part - 2) {}
 };
 
 // Makes parts from `first` on of all rows, two neighbours at a time; what the next need is asked for meanwhile.
-__device__ __forceinline__ void make_all(Pair& pair, const Span& span, int start, int place, int real, int first, int parts,
-                                         int warp, int lane) {
+__device__ __forceinline__ void make_all(ChunkPair& pair, const DeltaSpan& span, int start, int place, int real, int first,
+                                         int parts, int warp, int lane) {
   const int last = (real + 1) / 2 * parts;
   int unit = warp;
   Raw<2> raw, ahead;
   if (unit < last) {
-    const Unit own(unit, first, parts);
+    const PartUnit own(unit, first, parts);
     raw = load_raw<2>(span, start, place, own.row, real, own.part, lane);
   }
 #pragma unroll 1
   for (; unit < last; unit += WARPS) {
-    const Unit now(unit, first, parts), after(unit + WARPS, first, parts);
+    const PartUnit now(unit, first, parts), after(unit + WARPS, first, parts);
     if (unit + WARPS < last) ahead = load_raw<2>(span, start, place, after.row, real, after.part, lane);
-    Memory memory(pair, now.own);
+    ChunkMemory memory(pair, now.own);
     make_part<2>(memory, span, raw, now.row, real, min(now.part, 2), lane);
     raw = ahead;
   }
 }
 
 // A lane for each row: its rate and its decay.
-__device__ __forceinline__ void make_rates(Block block, const Span& span, float decay, float bias, int start, int place,
-                                           int real, int row) {
+__device__ __forceinline__ void make_rates(ChunkBlock block, const DeltaSpan& span, float decay, float bias, int start,
+                                           int place, int real, int row) {
   half_t logit = 0, slope = 0;
   if (row < real) {
     const half_t* gate = span.row(start + row, place + row) + span.gates;
@@ -62,8 +74,8 @@ __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned
 }
 
 // The first warp: hands a head's factors and bases, and a key head's keys, to the copy engine.
-__device__ __forceinline__ void store_block(const Block& block, const TensorMap* factors, const TensorMap* keys, float* bases,
-                                            int own, int shared, bool keeps_keys, int lane) {
+__device__ __forceinline__ void store_block(const ChunkBlock& block, const TensorMap* factors, const TensorMap* keys,
+                                            float* bases, int own, int shared, bool keeps_keys, int lane) {
   store_bytes(bases + ((size_t)own * LINES + lane) * DIM, block.base[lane], DIM * 4);
   if (lane == 0) {
 #pragma unroll
@@ -76,25 +88,25 @@ __device__ __forceinline__ void store_block(const Block& block, const TensorMap*
 }
 
 // What reads and updates of `count` heads weigh keys and values by, from their rows: the inverses of both side by side.
-__device__ __forceinline__ void solve_heads(Pair& pair, int count, int real, bool first, bool read, bool moves, int warp,
+__device__ __forceinline__ void solve_heads(ChunkPair& pair, int count, int real, bool first, bool read, bool moves, int warp,
                                             int lane) {
   if (first) {
-    Memory memory(pair, 0);
+    ChunkMemory memory(pair, 0);
     clear_broken(memory, 1, warp, lane);
   }
   if (warp / 4 < count) {
-    Block block(pair, warp / 4);
+    ChunkBlock block(pair, warp / 4);
     couple(block, warp % 4, lane, read);
   }
   __syncthreads();
   if (warp < count) {
-    Block block(pair, warp);
+    ChunkBlock block(pair, warp);
     invert(block, real, lane);
   }
   __syncthreads();
 #pragma unroll 1
   for (int own = 0; own < count; ++own) {
-    Block block(pair, own);
+    ChunkBlock block(pair, own);
     weigh(block, threadIdx.x, moves);
   }
 }
@@ -106,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
                   int blocks, int ring_rows, int k_heads, int heads, int features, int kept, int skipped, float scale) {
   extern __shared__ unsigned char raw[];
   // The tensor cores' swizzle follows addresses.
-  Pair& pair = *reinterpret_cast<Pair*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
+  ChunkPair& pair = *reinterpret_cast<ChunkPair*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
   const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
   const int number = skipped + blockIdx.x / k_heads, k_head = blockIdx.x % k_heads, sequence = blockIdx.y;
   const int slot = (int)slots[sequence], length = (int)lengths[sequence], start = (int)foldeds[sequence] + number * BLOCK;
@@ -116,11 +128,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
   if (start >= reach) return;
   const int place = start % ring_rows, real = min(reach - start, BLOCK), at = sequence * blocks + number;
   const bool through = start + BLOCK <= reach, read = start + BLOCK > length;
-  Span span{into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, length, ring_rows,
-            features, kept, k_head * DIM, (k_heads + k_head) * DIM, 0, 0, heads, 0, true, scale};
+  DeltaSpan span{into + (size_t)sequence * width * features,
+                 ring + (size_t)slot * ring_rows * kept,
+                 length,
+                 ring_rows,
+                 features,
+                 kept,
+                 k_head * DIM,
+                 (k_heads + k_head) * DIM,
+                 0,
+                 0,
+                 heads,
+                 0,
+                 true,
+                 scale};
   for (int row = real + warp; row < BLOCK; row += WARPS) {
     const float none[4] = {0.f, 0.f, 0.f, 0.f};
-    Block block(pair, 0);
+    ChunkBlock block(pair, 0);
     clear_row(block, row, lane);
     store_halves(block.values, row, lane * 4, none, 1.f);
     store_halves(pair.own[1].values, row, lane * 4, none, 1.f);
@@ -133,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     if (warp == WARPS - 1) {
       const int own = lane / BLOCK % count;  // where a head is alone both halves of the warp make its rates
       span.gates = kept - 2 * heads + head + own;
-      make_rates(Block(pair, own), span, decays[head + own], bias[head + own], start, place, real, lane % BLOCK);
+      make_rates(ChunkBlock(pair, own), span, decays[head + own], bias[head + own], start, place, real, lane % BLOCK);
     }
     __syncthreads();
     make_all(pair, span, start, place, real, first, 2 + count - first, warp, lane);
@@ -144,14 +168,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       // The copy engine may still read what the last head left.
       if (warp == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
       __syncthreads();
-      Block block(pair, own);
+      ChunkBlock block(pair, own);
       if (read) factor<true>(block, warp, lane);
       if (through) factor<false>(block, warp, lane);
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncthreads();
       const int line = at * heads + head + own;
-      if (warp == 0) store_block(block, &factors, &keys, bases, line, at * k_heads + k_head, before + own == 0 && through,
-                                 lane);
+      if (warp == 0)
+        store_block(block, &factors, &keys, bases, line, at * k_heads + k_head, before + own == 0 && through, lane);
       if (warp == 1 && lane <= BLOCK) rates[line * LINES + lane] = lane < BLOCK ? block.until[lane] : block.since[BLOCK - 1];
     }
     __syncthreads();

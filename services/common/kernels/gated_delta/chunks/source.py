@@ -1,36 +1,28 @@
 """The sources of a chunk's kernels in CUDA C++."""
 
 from functools import cache
-from pathlib import Path
 
-from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.gated_delta.rounds.source import FOLDER as ROUNDS
 from services.common.kernels.gated_delta.rounds.source import product_source
 
-FOLDER = Path(__file__).parent
 SHARING = 2
 """CTAs of either kernel that share a processor."""
 STAGES = 3
 """Blocks that have been asked for, the one that a state goes through among them."""
-_PREPARE_FILES = (
-    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "view.cu", "pair.cu", "rows.cu", "block.cu",
-    "factors.cu", "prepare.cu",
-)  # fmt: skip
-_CHAIN_FILES = "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "pipe.cu", "columns.cu", "chain.cu"
 _PREPARE_THREADS, _CHAIN_THREADS = 256, 128
 _PAIR_BYTES, _STAGE_BYTES, _BARRIERS_BYTES, _ALIGNMENT = 107_520, 33_792, 1024, 1024
 
 
-def prepare_source() -> str:
-    """Return what a compiler is given; it includes nothing."""
-    return defined(programs=SHARING) + read(_PREPARE_FILES, FOLDER, ROUNDS)
+def prepare_source() -> Source:
+    """Return what a compiler is given."""
+    return Source("gated_delta/chunks/prepare.cu", defined(programs=SHARING, pair_bytes=_PAIR_BYTES))
 
 
-def chain_source() -> str:
-    """Return what a compiler is given; it includes nothing."""
+def chain_source() -> Source:
+    """Return what a compiler is given."""
     products = product_source(32), product_source(128, turned=True)
-    return "\n".join((defined(programs=SHARING, stages=STAGES), *products, read(_CHAIN_FILES, FOLDER, ROUNDS)))
+    return Source("gated_delta/chunks/chain.cu", "".join((defined(programs=SHARING, stages=STAGES), *products)))
 
 
 def prepare_bytes() -> int:

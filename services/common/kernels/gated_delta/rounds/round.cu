@@ -1,10 +1,23 @@
 // A round of few rows: what they read, normed and gated, and states where a block is complete; grid (heads, sequences).
 //
 // A CTA has a head. Rows since the last boundary, and the state, do not come from the kernel before: all that they need
-// is done while that one drains. The build puts the other files of this folder in front of this one.
+// is done while that one drains.
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "gated_delta/rounds/arithmetic.cuh"
+#include "gated_delta/rounds/block.cuh"
+#include "gated_delta/rounds/ends.cuh"
+#include "gated_delta/rounds/factors.cuh"
+#include "gated_delta/rounds/kept.cuh"
+#include "gated_delta/rounds/memory.cuh"
+#include "gated_delta/rounds/parts.cuh"
+#include "gated_delta/rounds/rows.cuh"
+#include "gated_delta/rounds/state.cuh"
 
 // A lane for each row: its rate and its decay; a row of the span is kept in the ring, too.
-__device__ __forceinline__ void make_gates(Memory& memory, const Span& span, float decay, float bias, int start, int place,
+__device__ __forceinline__ void make_gates(Memory& memory, const DeltaSpan& span, float decay, float bias, int start, int place,
                                            int real, int count, int lane) {
   // Where one block is alone both halves of the warp make it.
   Block& block = memory.blocks[lane / BLOCK % count];
@@ -22,10 +35,9 @@ __device__ __forceinline__ void make_gates(Memory& memory, const Span& span, flo
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
-    delta_round(const half_t* into, half_t* ring, const float* conv, const float* decays, const float* bias,
-                const half_t* norm, const int64* slots, const int64* lengths, const int64* foldeds, float* states,
-                half_t* out, int stride, int width, int ring_rows, int k_heads, int heads,
-                int features, int kept, float scale, float eps) {
+    delta_round(const half_t* into, half_t* ring, const float* conv, const float* decays, const float* bias, const half_t* norm,
+                const int64* slots, const int64* lengths, const int64* foldeds, float* states, half_t* out, int stride,
+                int width, int ring_rows, int k_heads, int heads, int features, int kept, float scale, float eps) {
   extern __shared__ unsigned char raw[];
   // The tensor cores' swizzle follows addresses.
   Memory& memory = *reinterpret_cast<Memory*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
@@ -36,9 +48,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
   const int slot = (int)slots[sequence], length = (int)lengths[sequence], folded = (int)foldeds[sequence];
   const int reach = length + width, fold = length / BLOCK * BLOCK;
   const int group = heads / k_heads, k_head = head / group;
-  const Span span{into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, length, ring_rows,
-                  features, kept, k_head * DIM, (k_heads + k_head) * DIM, (2 * k_heads + head) * DIM,
-                  kept - 2 * heads + head, heads, head, head % group == 0, scale};
+  const DeltaSpan span{into + (size_t)sequence * width * features,
+                       ring + (size_t)slot * ring_rows * kept,
+                       length,
+                       ring_rows,
+                       features,
+                       kept,
+                       k_head * DIM,
+                       (k_heads + k_head) * DIM,
+                       (2 * k_heads + head) * DIM,
+                       kept - 2 * heads + head,
+                       heads,
+                       head,
+                       head % group == 0,
+                       scale};
   float* own_state = states + ((size_t)slot * heads + head) * (DIM * DIM) + warp * 16;
   bool there = folded > 0, waited = false;
   State state;
@@ -123,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
       add_bases(block, found, column, lane);
       float x[DIM / 2];
       // What a part of the state was is at hand where registers allow it.
-      const auto was = [&](int first, float(&old)[LOADED]) {
+      const auto was = [&](int first, float (&old)[LOADED]) {
         if (first >= EARLY) return load_state<LOADED>(own_state, there, old, first, lane);
 #pragma unroll
         for (int each = 0; each < LOADED; ++each) old[each] = before[first < EARLY ? first + each : 0];

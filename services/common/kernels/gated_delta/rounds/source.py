@@ -1,31 +1,33 @@
 """The source of a round's kernel in CUDA C++."""
 
 from functools import cache
-from pathlib import Path
 
-from services.common.kernels.cuda import defined, read, wgmma
+from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
 
-FOLDER = Path(__file__).parent
 PROGRAMS = (1, 2)
 """CTAs that share a processor: one that keeps its state in registers throughout, or two that take turns."""
-_FILES = (
-    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "kept.cu", "rows.cu", "block.cu", "factors.cu",
-    "state.cu", "ends.cu", "parts.cu", "round.cu",
-)  # fmt: skip
 _THREADS = 256
 _BLOCK_BYTES, _TAPS_BYTES, _ALIGNMENT = 78_848, 6_144, 1024
 
 
-def source_of(programs: int) -> str:
-    """Return what a compiler is given; it includes nothing."""
+def source_of(programs: int) -> Source:
+    """Return what a compiler is given."""
     products = product_source(16), product_source(32), product_source(128, turned=True)
-    return "\n".join((defined(programs=programs), *products, read(_FILES, FOLDER)))
+    return Source(
+        "gated_delta/rounds/round.cu",
+        "".join((defined(programs=programs, memory_bytes=memory_bytes(programs)), *products)),
+    )
 
 
 def shared_bytes(programs: int) -> int:
     """Return those of a CTA: one that is alone on its processor prepares two blocks together."""
-    return (2 if programs == 1 else 1) * _BLOCK_BYTES + _TAPS_BYTES + _ALIGNMENT
+    return memory_bytes(programs) + _ALIGNMENT
+
+
+def memory_bytes(programs: int) -> int:
+    """Return those of blocks that are prepared together, and of taps; the compiler holds the kernel to them."""
+    return (2 if programs == 1 else 1) * _BLOCK_BYTES + _TAPS_BYTES
 
 
 @cache

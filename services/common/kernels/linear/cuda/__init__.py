@@ -1,9 +1,6 @@
 """What the products in CUDA C++ share: the ring of stages, and the arithmetic that ends a product."""
 
 from enum import IntEnum
-from pathlib import Path
-
-FOLDER = Path(__file__).parent
 
 
 class Kind(IntEnum):

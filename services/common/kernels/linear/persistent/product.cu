@@ -3,8 +3,26 @@
 //
 // Every sum is one accumulator in order of depth, and sums of whole numbers are exact. A CTA takes one tile after the other,
 // and streams its lines of the weight and its rows of x through a ring of stages in shared memory, which is filled on while a
-// tile ends. The build puts the other files in front of this one. Both matrices are described as numbers of two bytes, of
+// tile ends. Both matrices are described as numbers of two bytes, of
 // which a row has `columns`: whole numbers as pairs.
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "cluster.cuh"
+#include "pdl.cuh"
+#include "tma.cuh"
+#include "wgmma.cuh"
+#include "linear/cuda/ends.cuh"
+#include "linear/cuda/ring.cuh"
+#include "linear/persistent/best.cuh"
+#include "linear/persistent/ends.cuh"
+#include "linear/persistent/later.cuh"
+#include "linear/persistent/loader.cuh"
+#include "linear/persistent/multiply.cuh"
+#include "linear/persistent/plain.cuh"
+#include "linear/persistent/scales.cuh"
+#include "linear/persistent/scored.cuh"
+#include "linear/persistent/sizes.cuh"
 
 // Where a warpgroup is in the ring, and how many steps of its tiles find no stage in it yet.
 struct Turn {
@@ -18,7 +36,7 @@ struct Turn {
 
 // Says that a warp needs the stage before its turn no more. Nobody waits for the last ones, so nobody hears of them: a CTA may
 // be gone by then.
-__device__ __forceinline__ void release(Loader& loader, Turn& turn, int lane) {
+__device__ __forceinline__ void release(TileLoader& loader, Turn& turn, int lane) {
   if (turn.later-- <= 0) return;
   const bool first = turn.stage == 0;
   const int stage = first ? STAGES - 1 : turn.stage - 1;
@@ -33,7 +51,8 @@ __device__ __forceinline__ void release(Loader& loader, Turn& turn, int lane) {
 }
 
 // Multiplies one step of a tile, behind whose products the step before leaves its stage.
-__device__ __forceinline__ void take_step(Sum (&sums)[LINES / 2], Loader& loader, Turn& turn, int step, int group, int lane) {
+__device__ __forceinline__ void take_step(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int step, int group,
+                                          int lane) {
   await_phase(loader.ring.full_at(turn.stage), turn.parity);
   multiply(sums, loader.ring, turn.stage, group);
   await_products<1>();
@@ -43,7 +62,7 @@ __device__ __forceinline__ void take_step(Sum (&sums)[LINES / 2], Loader& loader
 
 // What waits ends in parts, each while a step's products run.
 template <class Waiting>
-__device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], Loader& loader, Turn& turn, int group, int lane,
+__device__ __forceinline__ void sum_up(Sum (&sums)[LINES / 2], TileLoader& loader, Turn& turn, int group, int lane,
                                        const Ends& ends, Waiting& waiting) {
 #pragma unroll
   for (int number = 0; number < LINES / 2; ++number) sums[number] = 0;
@@ -71,12 +90,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
   asm volatile("" : "+r"(begin));  // kept, not computed at every use
   const Ring ring{begin, begin + STAGES * STAGE, begin + STAGES * STAGE + STAGES * 8};
   Ends ends{out, scaled, stream, norm, squares, added, rows, outputs, inverse_depth, eps, offset};
-  const Tiles tiles(rows, height, outputs, columns, CLUSTER > 1 ? int(cluster_rank()) : 0);
+  const WorkTiles tiles(rows, height, outputs, columns, CLUSTER > 1 ? int(cluster_rank()) : 0);
   const int total = tiles.total();
   allow_next();
-  begin_ring(ring, FED * GROUPS * 4);
+  begin_ring<STAGES, CLUSTER>(ring, FED * GROUPS * 4);
 
-  Loader loader{ring, &x_map, &weight_map, tiles, outputs};
+  TileLoader loader{ring, &x_map, &weight_map, tiles, outputs};
   if (warp >= GROUPS * 4) {
     if constexpr (LATER) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT));
     if (warp == GROUPS * 4 && elected()) loader.run(total);
@@ -119,6 +138,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS) __cluster_dims__(CLU
 #pragma unroll
     for (int part = 0; part < Waiting::PARTS; ++part) waiting.end(ends, part, lane);
   }
-  cluster_arrive();
-  cluster_wait();
+  cluster_arrive<CLUSTER>();
+  cluster_wait<CLUSTER>();
 }

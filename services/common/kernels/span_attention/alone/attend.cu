@@ -4,7 +4,19 @@
 // Each CTA makes its group's queries anew, and the one with the last split makes the row's own key and value too. Splits are
 // left to the CTAs that merge their columns. All that is older than the product before is read while that drains: of its
 // kernel, no CTA lets this one begin before it has waited itself. What changes from kernel to kernel is read past the first
-// cache, which may hold it as it was. The build puts other files in front of this one.
+// cache, which may hold it as it was.
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "cluster.cuh"
+#include "pdl.cuh"
+#include "span_attention/alone/instructions.cuh"
+#include "span_attention/alone/parts.cuh"
+#include "span_attention/alone/queries.cuh"
+#include "span_attention/alone/rows.cuh"
+#include "span_attention/alone/sizes.cuh"
+#include "span_attention/alone/tiles.cuh"
+#include "span_attention/hopper/heads.cuh"
 
 constexpr int LINES = (ROWS + WARPS - 1) / WARPS;  // heads that a warp makes at most
 
@@ -13,12 +25,12 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
                  const float* cosines, const float* sines, const long long* slots, unsigned short* kv, const int* table,
                  const long long* lengths, const long long* reaches, unsigned short* out, int places, int columns, int kv_heads,
                  float inverse_width, float eps, float offset, float scale) {
-  __shared__ Shares shares;
+  __shared__ TeamShares shares;
   const int all_warps = __shfl_sync(~0u, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
   const int team = all_warps / TEAM_WARPS, warp = all_warps % TEAM_WARPS;
   const int rank = blockIdx.x % CTAS, head = blockIdx.x / CTAS, room = columns * BLOCK;
   const int length = min((int)__ldcg(lengths), room), total = min((int)__ldcg(reaches), room), split = team * CTAS + rank;
-  const Span span(length, total, split);
+  const SplitSpan span(length, total, split);
   const int count = span.splits(), last_tile = span.last / TOKENS, slot = (int)__ldcg(slots);
   const unsigned barrier = shared_address(&shares.there);
   if (threadIdx.x == 0) {
@@ -32,8 +44,8 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
   const int block = span.last == length ? __ldcg(table + length / BLOCK) : 0;
   const bool own = span.last == length && slot == block * BLOCK + length % BLOCK;
   const bool single = span.end - span.begin == 1, sees = own && (block != 0 || !single);
-  const Paged paged{kv + head * SIZE, kv + ((size_t)places * kv_heads + head) * SIZE, table, kv_heads, span.last + 1 - own,
-                    single};
+  const Paged paged{
+      kv + head * SIZE, kv + ((size_t)places * kv_heads + head) * SIZE, table, kv_heads, span.last + 1 - own, single};
   const bool works = span.begin < span.end;
   Keys keys;
   Values values;
@@ -71,14 +83,14 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
     }
   }
   __syncthreads();
-  Part part;
+  RowPart part;
   if (works) {
-    Queries queries;
+    RowQueries queries;
     queries.read(shares.rows, lane);
 #pragma unroll 1
     for (int at = span.begin;; ++at) {
       const bool more = at + 1 < span.end, has_own = at == last_tile && sees;
-      float(&scores)[GROUP][SCORES] = shares.scores[team][at % 2];
+      float (&scores)[GROUP][SCORES] = shares.scores[team][at % 2];
       int blocks;
       if (has_own) keys.put(shares.rows[KEY], length % TOKENS, warp, lane);
       score(queries, keys, scores, at * TOKENS, span.last, warp, lane);

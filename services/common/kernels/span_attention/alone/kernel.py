@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.cuda_program import compiles
-from services.common.kernels.linear.kernel import is_skinny
+from services.common.kernels.linear.kernel import engine_of
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.alone.cut import CTAS, takes_row
@@ -42,7 +42,9 @@ def serves(
         (torch.int64, (span.slots_T, span.lengths_B, span.reach_B)),
     ):  # fmt: skip
         return False
-    return is_skinny(normed.rows_TD, qkv_FD) and _usable(normed.rows_TD.device, _shape(len(qkv_FD), kv_2NSHD))
+    if not engine_of(normed.rows_TD, qkv_FD).earlier_is_complete:
+        return False
+    return _usable(normed.rows_TD.device, _shape(len(qkv_FD), kv_2NSHD))
 
 
 def _shape(lines: int, kv_2NSHD: Tensor) -> Shape:

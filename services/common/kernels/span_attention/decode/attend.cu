@@ -3,21 +3,41 @@
 //
 // A CTA is a warp. It has a sequence and K/V head, so no other makes its heads. Some share a multiprocessor: the tiles of all
 // are under way while one weighs. What is older than the row is asked for while the product in front drains. Of that, and of the
-// kernel before it, nothing is read until both are complete. The build puts other files in front of this one.
+// kernel before it, nothing is read until both are complete.
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "tma.cuh"
+#include "span_attention/alone/queries.cuh"
+#include "span_attention/alone/rows.cuh"
+#include "span_attention/decode/made.cuh"
+#include "span_attention/decode/parts.cuh"
+#include "span_attention/decode/sizes.cuh"
+#include "span_attention/decode/units.cuh"
+#include "span_attention/hopper/heads.cuh"
+#include "span_attention/hopper/splits.cuh"
 
 extern "C" __global__ void __launch_bounds__(WARP)
     attend_rows(const __grid_constant__ TensorMap map, const unsigned short* mixed, const long long* squares,
                 const unsigned short* bias, const unsigned short* norm, const float* cosines, const float* sines,
-                const long long* slots, unsigned short* kv, const int* tables, const int2* ranks, unsigned short* out, int places,
-                int stride, int columns, float inverse_width, float eps, float offset, float scale) {
+                const long long* slots, unsigned short* kv, const int* tables, const int2* ranks, unsigned short* out,
+                int places, int stride, int columns, float inverse_width, float eps, float offset, float scale) {
   extern __shared__ unsigned char memory[];
-  __shared__ Shares shares;
+  __shared__ WarpShares shares;
   const int lane = threadIdx.x, head = blockIdx.x, room = columns * BLOCK;
   const int2 rank = __ldcg(ranks + blockIdx.y);
-  const int sequence = rank.x, length = min(rank.y, room), last = min(rank.y + 1, room) - 1, slot = (int)__ldcg(slots + sequence);
+  const int sequence = rank.x, length = min(rank.y, room), last = min(rank.y + 1, room) - 1,
+            slot = (int)__ldcg(slots + sequence);
   const int tiles = last / TOKENS + 1, size = tiles_of_split(last);
-  const Units units{&map, tables + (size_t)sequence * stride, (shared_address(memory) + 1023) & ~1023u,
-                    shared_address(shares.barriers), head * SIZE, places, last, lane};
+  const Units units{&map,
+                    tables + (size_t)sequence * stride,
+                    (shared_address(memory) + 1023) & ~1023u,
+                    shared_address(shares.barriers),
+                    head * SIZE,
+                    places,
+                    last,
+                    lane};
   if (lane < UNITS) barrier_init(shared_address(&shares.barriers[lane]), 1);
   publish_barriers();
   __syncwarp();
@@ -27,17 +47,23 @@ extern "C" __global__ void __launch_bounds__(WARP)
   if (tiles > 1) units.ask(2, next);
   // Whether the row sees itself: it has a slot of its own.
   const bool own = last == length && slot == __ldcg(units.table + length / BLOCK) * BLOCK + length % BLOCK;
-  const Sources from{mixed + (size_t)sequence * ROWS * KV_HEADS * SIZE, BIASED ? bias : nullptr, NORMED ? norm : nullptr,
-                     squares ? squares + sequence : nullptr, cosines + (size_t)sequence * SIZE,
-                     sines + (size_t)sequence * SIZE, inverse_width, eps, offset};
+  const Sources from{mixed + (size_t)sequence * ROWS * KV_HEADS * SIZE,
+                     BIASED ? bias : nullptr,
+                     NORMED ? norm : nullptr,
+                     squares ? squares + sequence : nullptr,
+                     cosines + (size_t)sequence * SIZE,
+                     sines + (size_t)sequence * SIZE,
+                     inverse_width,
+                     eps,
+                     offset};
   Heads heads;
   heads.find(from, head, lane);
   await_previous();
   heads.load(from);
   heads.make(from, shares, kv, places, slot, head, lane);
-  Queries queries;
+  RowQueries queries;
   queries.read(shares.rows, lane);
-  Part part;
+  WarpPart part;
   Whole whole;
   int left = size;  // tiles of the split
 #pragma unroll 1

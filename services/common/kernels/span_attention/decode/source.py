@@ -1,21 +1,13 @@
 """The source of attention of a row each of many sequences."""
 
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.linear.cuda import FOLDER as LINEAR
-from services.common.kernels.span_attention.alone.source import FOLDER as ALONE
 from services.common.kernels.span_attention.hopper.cut import SPLITS
-from services.common.kernels.span_attention.hopper.source import FOLDER as HOPPER
 from services.common.kernels.span_attention.hopper.source import TOKENS
 
-_FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "splits.cu",
-    "instructions.cu", "heads.cu", "queries.cu", "units.cu", "made.cu", "parts.cu", "attend.cu",
-)  # fmt: skip
 _THREADS, _ALIGNMENT = 32, 1024
 _UNITS = 3
 """Tiles of keys or of values that a CTA has under way: so many leave room for four CTAs a multiprocessor."""
@@ -32,11 +24,11 @@ class Shape(NamedTuple):
     normed: bool = False
 
 
-def source_of(shape: Shape) -> str:
-    """Return what a compiler is given; it includes nothing."""
+def source_of(shape: Shape) -> Source:
+    """Return what a compiler is given."""
     numbers = {name: int(number) for name, number in shape._asdict().items()}
     sizes = defined(**numbers, tokens=TOKENS, splits=SPLITS, units=_UNITS)
-    return "\n".join((sizes, read(_FILES, Path(__file__).parent, ALONE, HOPPER, LINEAR)))
+    return Source("span_attention/decode/attend.cu", sizes)
 
 
 @cache

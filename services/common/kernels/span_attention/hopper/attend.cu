@@ -3,6 +3,19 @@
 // Some warps stream tiles of keys and values into a ring, others multiply. The scores of a tile are computed while the
 // tile before it is weighed. Every sum has the order that `program.py` gives it, and so its bits.
 
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "span_attention/hopper/ends.cuh"
+#include "span_attention/hopper/instructions.cuh"
+#include "span_attention/hopper/loader.cuh"
+#include "span_attention/hopper/made.cuh"
+#include "span_attention/hopper/queries.cuh"
+#include "span_attention/hopper/sizes.cuh"
+#include "span_attention/hopper/softmax.cuh"
+#include "span_attention/hopper/span.cuh"
+#include "span_attention/hopper/walk.cuh"
+
 // Warpgroups that share rows copy when all have multiplied those before.
 __device__ __forceinline__ void ask_queries(const Queries<1>& queries, const unsigned short* q) {
   if constexpr (COLUMN_GROUPS > 1) sync_threads(1 + GROUPS, GROUPS * THREADS);
@@ -25,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
   const int own = group == GROUPS ? warp % 4 / ITEM_LOADERS : group / ITEM_GROUPS;
   const unsigned stages = kept((shared_address(memory) + 1023) & ~1023u), all_queries = stages + ITEMS * STAGES * STAGE;
   const unsigned queries = all_queries + own * QUERY_BYTES, barriers = all_queries + ITEMS * QUERY_BYTES;
-  Ring ring{stages + own * STAGES * STAGE, barriers + own * STAGES * 8, barriers + (ITEMS + own) * STAGES * 8};
+  KvRing ring{stages + own * STAGES * STAGE, barriers + own * STAGES * 8, barriers + (ITEMS + own) * STAGES * 8};
   Order& order = *reinterpret_cast<Order*>(memory + (barriers + 2 * ITEMS * STAGES * 8 - shared_address(memory)));
   // A long item and a short one share a multiprocessor.
   const int ctas = gridDim.x, worker = own ? 2 * ctas - 1 - blockIdx.x : blockIdx.x;
@@ -75,8 +88,13 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
   if constexpr (GROUPS > 1) take_registers<232>();
   Lead lead;
   if (!MAKES_HEADS) next = items.item(lead = items.lead(min(items.index(0), items.count() - 1)));
-  const ItemEnds ends{partial, sums, out, programs, parts, group % COLUMN_GROUPS * COLUMNS,
-                  {block_keys, block_values, block_sequence, block_row, block_head}};
+  const ItemEnds ends{partial,
+                      sums,
+                      out,
+                      programs,
+                      parts,
+                      group % COLUMN_GROUPS * COLUMNS,
+                      {block_keys, block_values, block_sequence, block_row, block_head}};
   const int in_tile = group % ITEM_GROUPS / COLUMN_GROUPS * GROUP_ROWS;
   const Queries<1> first(queries, ends, next, in_tile, 0);
   await_previous();
@@ -92,10 +110,11 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, 1) attend(PARAMETERS) 
     else
       await_queries(group);
     for (int size = least; size <= most; size += max(most - least, 1)) {
-      const Tiles tiles(item.span, item.program, programs, size);
+      const SplitTiles tiles(item.span, item.program, programs, size);
       const bool empty = tiles.begin >= tiles.end;
       Part part;
-      const Walk walk{ends, item, queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane, scale, &heads};
+      const Walk walk{ends,  item,  queries + in_tile * PANEL_BYTES, group, size, tiles.begin, tiles.end, row, lane,
+                      scale, &heads};
       const bool ends_item = size == most && more;
       const auto look_up = [&] {
         if (ends_item) lead = items.lead(items.index(round + 1));

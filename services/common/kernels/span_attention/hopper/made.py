@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.cuda_program import compiles
-from services.common.kernels.linear.kernel import is_library
+from services.common.kernels.linear.kernel import engine_of
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.rope import Rotation
 from services.common.kernels.span_attention.hopper import tiles_fit
@@ -44,7 +44,9 @@ def serves(
         return False
     if not readable((torch.bfloat16, (norm_HD, bias_F)), (torch.float32, rotation), (torch.int64, (span.slots_T,))):
         return False
-    return is_library(normed.rows_TD, qkv_FD) and _usable(qkv_FD.device, _shape(len(qkv_FD), kv_2NSHD, norm_HD, bias_F))
+    if not engine_of(normed.rows_TD, qkv_FD).product_is_complete:
+        return False
+    return _usable(qkv_FD.device, _shape(len(qkv_FD), kv_2NSHD, norm_HD, bias_F))
 
 
 def _shape(lines: int, kv_2NSHD: Tensor, norm_HD: Tensor | None, bias_F: Tensor | None) -> Shape:

@@ -1,21 +1,13 @@
 """The source of attention in CUDA C++."""
 
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-from services.common.kernels.cuda import defined, read, wgmma
+from services.common.kernels.cuda import Source, defined, wgmma
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.linear.cuda import FOLDER as LINEAR
 from services.common.kernels.span_attention.hopper.cut import ROWS, SPLITS
 
-FOLDER = Path(__file__).parent
-_FILES = (
-    "sizes.cu", "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "powers.cu", "turn.cu", "instructions.cu",
-    "splits.cu", "span.cu", "loader.cu", "softmax.cu", "block.cu", "ends.cu", "products.cu", "queries.cu", "heads.cu",
-    "made.cu", "walk.cu",
-)  # fmt: skip
-_KERNEL, _SPREAD_KERNEL = "attend.cu", "spread.cu"
+_KERNEL, _SPREAD_KERNEL = "span_attention/hopper/attend.cu", "span_attention/hopper/spread.cu"
 TOKENS = 64
 """Positions of a tile."""
 _COLUMNS = 128
@@ -90,8 +82,8 @@ class Shape(NamedTuple):
         return self.items * self.row_groups * ROWS * self.size * 2
 
 
-def source_of(shape: Shape) -> str:
-    """Return what a compiler is given; it includes nothing."""
+def source_of(shape: Shape) -> Source:
+    """Return what a compiler is given."""
     sizes = defined(
         size=shape.size, group=shape.group, block=shape.block, tokens=TOKENS, splits=SPLITS, stages=shape.stages,
         row_groups=shape.row_groups, items=shape.items, sorted=_SORTED, alone=int(shape.alone),
@@ -103,7 +95,7 @@ def source_of(shape: Shape) -> str:
     values = wgmma("multiply_values", _COLUMNS // shape.spread, registers=True, turned=True)
     weighed = wgmma("multiply_weighed", _COLUMNS // shape.spread + 8, registers=False, turned=True)
     kernel = _SPREAD_KERNEL if shape.spread > 1 else _KERNEL
-    return "\n".join((sizes, scores, values, weighed, read((*_FILES, kernel), FOLDER, LINEAR)))
+    return Source(kernel, sizes + scores + values + weighed)
 
 
 @cache

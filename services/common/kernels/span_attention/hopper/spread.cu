@@ -8,6 +8,21 @@
 //
 // The build also defines SCORERS, and SLOTS: tiles whose weights are on their way.
 
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "wgmma.cuh"
+#include "span_attention/hopper/ends.cuh"
+#include "span_attention/hopper/instructions.cuh"
+#include "span_attention/hopper/loader.cuh"
+#include "span_attention/hopper/powers.cuh"
+#include "span_attention/hopper/products.cuh"
+#include "span_attention/hopper/queries.cuh"
+#include "span_attention/hopper/sizes.cuh"
+#include "span_attention/hopper/softmax.cuh"
+#include "span_attention/hopper/span.cuh"
+#include "span_attention/hopper/walk.cuh"
+
 constexpr int ADDER = SCORERS, COPIERS = 2;
 constexpr int SLOT = GROUP_ROWS * PANEL_BYTES, SLOT_BEST = GROUP_ROWS * 4;  // bytes of weights, and of what was highest
 constexpr int QUERIES_THERE = 2 + SCORERS;                                  // a barrier's number
@@ -40,7 +55,7 @@ struct Relay {
 };
 
 // Leaves the weights of every so many tiles, and frees their keys.
-__device__ __forceinline__ void score(const Walk& walk, Ring& ring, const Relay& relay, int scorer) {
+__device__ __forceinline__ void score(const Walk& walk, KvRing& ring, const Relay& relay, int scorer) {
   float scores[TOKENS / 2];
   unsigned weights[TOKENS / 16][4];
   clear(scores), clear(weights);
@@ -62,7 +77,7 @@ __device__ __forceinline__ void score(const Walk& walk, Ring& ring, const Relay&
 }
 
 // Adds the values of all tiles. Products with ones behind them give the mass of their weights.
-__device__ __forceinline__ void add(const Walk& walk, Ring& ring, const Relay& relay, unsigned ones, Part& whole) {
+__device__ __forceinline__ void add(const Walk& walk, KvRing& ring, const Relay& relay, unsigned ones, Part& whole) {
   const int line = threadIdx.x % THREADS / 32 * 16 + walk.lane / 4;
   float sums[COLUMNS / 2 + 4];
   whole.clear();
@@ -89,19 +104,19 @@ __device__ __forceinline__ void add(const Walk& walk, Ring& ring, const Relay& r
 }
 
 // The grid has a cluster for each K/V head of each 64 rows of a sequence. Up to 64 rows need no division.
-extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCORERS + 2) * THREADS, 1)
-    attend(PARAMETERS) {
+extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCORERS + 2) * THREADS, 1) attend(PARAMETERS) {
   extern __shared__ unsigned char memory[];
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const int line = blockIdx.y, lines = (width * GROUP + ROWS - 1) / ROWS, sequence = lines > 1 ? line / lines : line;
-  const Lead lead{sequence, int(blockIdx.x) / SPREAD, 0, (line - sequence * lines) * ROWS, lengths[sequence], reaches[sequence]};
+  const Lead lead{sequence,          int(blockIdx.x) / SPREAD, 0, (line - sequence * lines) * ROWS,
+                  lengths[sequence], reaches[sequence]};
   const int* table = tables + (size_t)sequence * stride;
   const Box box(warp % 4, lane);
   const int first = box.first_block(table, columns * BLOCK);
   const unsigned stages = kept((shared_address(memory) + 1023) & ~1023u), queries = stages + STAGES * STAGE;
   const unsigned ones = queries + QUERY_BYTES, weights = ones + HALF_TILE, best = weights + SLOTS * SLOT;
   const unsigned barriers = best + SLOTS * SLOT_BEST;
-  Ring ring{stages, barriers, barriers + STAGES * 8};
+  KvRing ring{stages, barriers, barriers + STAGES * 8};
   const Relay relay{weights, best, barriers + 2 * STAGES * 8, barriers + (2 * STAGES + SLOTS) * 8};
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
@@ -116,14 +131,14 @@ extern "C" __global__ void __cluster_dims__(SPREAD, 1, 1) __launch_bounds__((SCO
   const Item item = item_of(lead, columns * BLOCK, width);
   if (group > ADDER) {
     give_registers<40>();
-    const Loader loader(&map, table, item, box, places, lane);
+    const KvLoader loader(&map, table, item, box, places, lane);
     await_cluster();
     if (warp % 4 < LOADERS) Loading().load(loader, item, ring, 1, first);
     return;
   }
-  const ItemEnds ends{partial, nullptr, out, 1, 0, spread_rank() * COLUMNS,
-                  {block_keys, block_values, block_sequence, block_row, block_head}};
-  const Tiles tiles(item.span, 0, 1, item.most());
+  const ItemEnds ends{
+      partial, nullptr, out, 1, 0, spread_rank() * COLUMNS, {block_keys, block_values, block_sequence, block_row, block_head}};
+  const SplitTiles tiles(item.span, 0, 1, item.most());
   const int row = item.span.first_row + warp % 4 * 8 + lane / 4;
   const Walk walk{ends, item, queries, group, item.most(), tiles.begin, tiles.end, row, lane, scale};
   const bool apart = item.most() == 1;

@@ -5,6 +5,21 @@
 // team takes the state through the first and reads the second; the other makes what both blocks' rows read by, and reads the
 // first with the state as it was. The build puts other files in front of this one.
 
+#include "build.cuh"
+#include "barrier.cuh"
+#include "cluster.cuh"
+#include "pdl.cuh"
+#include "gated_delta/rounds/arithmetic.cuh"
+#include "gated_delta/rounds/block.cuh"
+#include "gated_delta/rounds/clusters/fresh.cuh"
+#include "gated_delta/rounds/clusters/shares.cuh"
+#include "gated_delta/rounds/ends.cuh"
+#include "gated_delta/rounds/factors.cuh"
+#include "gated_delta/rounds/kept.cuh"
+#include "gated_delta/rounds/parts.cuh"
+#include "gated_delta/rounds/rows.cuh"
+#include "gated_delta/rounds/state.cuh"
+
 constexpr int TEAM_THREADS = GROUP * WARP;
 // Barriers: of all, of either team, and of what one team waits for from the other.
 constexpr int OF_ALL = 0, OF_TEAM = 1, SECOND_THERE = 3, FIRST_SOLVED = 4;
@@ -33,17 +48,18 @@ __device__ __forceinline__ void make_factors(Block& block, int which, bool both,
 }
 
 // A lane's numbers of the state as they were: copied from memory, or from registers.
-__device__ __forceinline__ void fetch(Shares& shares, const float* state, bool there, int lane) {
+__device__ __forceinline__ void fetch(HeadShares& shares, const float* state, bool there, int lane) {
   const float* own = state + (lane % 4 * 2 * DIM + lane / 4 * 2);
 #pragma unroll
   for (int pair = 0; pair < DIM / 4; ++pair)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(&shares.state[pair][threadIdx.x % TEAM_THREADS])),
-                 "l"(own + (pair / 2 * 8 + pair % 2) * DIM), "r"(there ? 8 : 0)
-                 : "memory");
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(&shares.state[pair][threadIdx.x % TEAM_THREADS])),
+        "l"(own + (pair / 2 * 8 + pair % 2) * DIM), "r"(there ? 8 : 0)
+        : "memory");
 }
 __device__ __forceinline__ void await_fetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-__device__ __forceinline__ void keep(Shares& shares, const float (&x)[DIM / 2]) {
+__device__ __forceinline__ void keep(HeadShares& shares, const float (&x)[DIM / 2]) {
 #pragma unroll
   for (int pair = 0; pair < DIM / 4; ++pair) {
     const int number = pair / 2 * 4 + pair % 2;
@@ -51,7 +67,7 @@ __device__ __forceinline__ void keep(Shares& shares, const float (&x)[DIM / 2]) 
   }
 }
 template <int COUNT>
-__device__ __forceinline__ void recall(const Shares& shares, int first, float (&x)[COUNT]) {
+__device__ __forceinline__ void recall(const HeadShares& shares, int first, float (&x)[COUNT]) {
 #pragma unroll
   for (int pair = 0; pair < COUNT / 2; ++pair) {
     const int number = pair / 2 * 4 + pair % 2;
@@ -59,19 +75,19 @@ __device__ __forceinline__ void recall(const Shares& shares, int first, float (&
     x[number] = both.x, x[number + 2] = both.y;
   }
 }
-__device__ __forceinline__ void take_kept(const Shares& shares, State& state) {
+__device__ __forceinline__ void take_kept(const HeadShares& shares, State& state) {
   float x[DIM / 2];
   recall(shares, 0, x);
   state.take(x);
 }
 
 // The first team: its state after a block, stored where that is `complete` and kept where a block of the next turn follows.
-__device__ __forceinline__ void move(Shares& shares, Block& block, State& state, float* own_state, bool complete, bool keeps,
-                                     int column, int lane) {
+__device__ __forceinline__ void move(HeadShares& shares, Block& block, State& state, float* own_state, bool complete,
+                                     bool keeps, int column, int lane) {
   float found[BLOCK / 2], x[DIM / 2];
   state.times(shared_address(block.factors), found);
   add_bases(block, found, column, lane);
-  const auto was = [&](int first, float(&old)[LOADED]) { recall(shares, first, old); };
+  const auto was = [&](int first, float (&old)[LOADED]) { recall(shares, first, old); };
   advance(block, found, own_state, complete, was, x, lane);
   if (keeps) keep(shares, x);
   state.take(x);
@@ -84,7 +100,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
                   float scale, float eps) {
   extern __shared__ unsigned char raw[];
   // The tensor cores' swizzle follows addresses.
-  Shares& shares = *reinterpret_cast<Shares*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
+  HeadShares& shares = *reinterpret_cast<HeadShares*>(raw + (1024 - shared_address(raw) % 1024) % 1024);
   Memory& memory = shares.memory;
   const unsigned rows_there = shared_address(&shares.rows), reads_there = shared_address(&shares.reads);
   const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
@@ -100,9 +116,20 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
   const int slot = (int)slots[sequence], length = (int)lengths[sequence], folded = (int)foldeds[sequence];
   const int reach = length + width, fold = length / BLOCK * BLOCK;
   const int group = heads / k_heads, k_head = head / group;
-  const Span span{into + (size_t)sequence * width * features, ring + (size_t)slot * ring_rows * kept, length, ring_rows,
-                  features, kept, k_head * DIM, (k_heads + k_head) * DIM, (2 * k_heads + head) * DIM,
-                  kept - 2 * heads + head, heads, head, head % group == 0, scale};
+  const DeltaSpan span{into + (size_t)sequence * width * features,
+                       ring + (size_t)slot * ring_rows * kept,
+                       length,
+                       ring_rows,
+                       features,
+                       kept,
+                       k_head * DIM,
+                       (k_heads + k_head) * DIM,
+                       (2 * k_heads + head) * DIM,
+                       kept - 2 * heads + head,
+                       heads,
+                       head,
+                       head % group == 0,
+                       scale};
   const int team = warp / GROUP, first_column = rank * COLUMNS + warp % HOLDERS * 16;
   float* own_state = states + ((size_t)slot * heads + head) * (DIM * DIM) + first_column;
   const ToEnd ends{reads_there, rank, warp % GROUP < HOLDERS};
@@ -117,7 +144,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
     const int next = start + BLOCK, count = next > length && next < reach ? TOGETHER : 1, end = start + count * BLOCK;
     const int old = min(max(length - start, 0), count * BLOCK), real = min(reach, end) - start;
     const int place = start % ring_rows;
-    const bool moves = next < reach, apart = real - old > ALONE_ROWS;
+    const bool moves = next<reach, apart = real - old> ALONE_ROWS;
     unsigned sent = 0;
     const Everywhere everywhere{rows_there, rank, sent};
     if (turn == 0 && team == 0) fetch(shares, own_state, folded > 0, lane);
@@ -133,8 +160,8 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
       store_halves(block.values, row % BLOCK, lane * 4, none, 1.f);
     }
     if (!apart) announce(rows_there, sent, rank, lane);
-    Found found[UNITS];
-    Gates gates;
+    FreshRows found[UNITS];
+    FreshGates gates;
     End ended;
     // Few rows each CTA makes for itself, one at a time.
     const int first_unit = apart ? warp * CTAS + rank : warp;
@@ -160,7 +187,7 @@ extern "C" __global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREAD
     if (warp == WARPS - 1) gates.make(memory, span.gates_apart);
 #pragma unroll 1
     for (int each = 0; each < UNITS; ++each) {
-      const Found& own = found[0];
+      const FreshRows& own = found[0];
       if (own.count <= 0) break;
       if (apart) {
         make_part<2>(memory, span, raws[0], own.row, real, own.part, lane, everywhere);

@@ -1,31 +1,26 @@
 """The source of the kernel for rounds of one sequence, whose heads have several CTAs each."""
 
 from functools import cache
-from pathlib import Path
 
-from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.gated_delta.rounds.source import FOLDER as ROUNDS
-from services.common.kernels.gated_delta.rounds.source import product_source
+from services.common.kernels.gated_delta.rounds.source import memory_bytes, product_source
 
-FOLDER = Path(__file__).parent
 CTAS = 2
 """CTAs of a head: a cluster. Two launches find room side by side, as their CTAs have a processor each."""
-_FILES = (
-    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "kept.cu", "shares.cu", "rows.cu", "block.cu",
-    "factors.cu", "state.cu", "ends.cu", "parts.cu", "fresh.cu", "cluster.cu",
-)  # fmt: skip
 _THREADS = 256
 _SHARES_BYTES, _ALIGNMENT = 197_632, 1024
 _ALONE_ROWS = 2
 """Rows that each CTA makes for itself: no more than its warps make at once."""
 
 
-def cluster_source(ctas: int = CTAS) -> str:
-    """Return what a compiler is given; it includes nothing."""
+def cluster_source(ctas: int = CTAS) -> Source:
+    """Return what a compiler is given."""
     products = product_source(16), product_source(32), product_source(128, turned=True)
-    sizes = defined(programs=1, ctas=ctas, alone_rows=_ALONE_ROWS)
-    return "\n".join((sizes, *products, read(_FILES, FOLDER, ROUNDS)))
+    sizes = defined(
+        programs=1, ctas=ctas, alone_rows=_ALONE_ROWS, memory_bytes=memory_bytes(1), shares_bytes=_SHARES_BYTES
+    )
+    return Source("gated_delta/rounds/clusters/cluster.cu", "".join((sizes, *products)))
 
 
 def cluster_bytes() -> int:

@@ -1,31 +1,23 @@
 """The source of the kernel for rounds of many sequences."""
 
 from functools import cache
-from pathlib import Path
 
-from services.common.kernels.cuda import defined, read
+from services.common.kernels.cuda import Source, defined
 from services.common.kernels.cuda_program import CudaProgram
-from services.common.kernels.gated_delta.rounds.source import FOLDER as ROUNDS
 from services.common.kernels.gated_delta.rounds.source import product_source
 
-FOLDER = Path(__file__).parent
 TOGETHER_HEADS = 2
 """Heads that share queries and keys and that a CTA takes together."""
-_FILES = (
-    "asynchronous.cu", "bfloat16.cu", "arithmetic.cu", "memory.cu", "view.cu", "pair.cu", "rows.cu", "items.cu",
-    "projections.cu", "convolutions.cu", "block.cu", "couples.cu", "factors.cu", "state.cu", "ends.cu", "prepare.cu",
-    "states.cu", "many.cu",
-)  # fmt: skip
 _THREADS = 512
 _PAIR_BYTES, _ALIGNMENT = 229_376, 1024
 _PROCESSORS = 128
 """CTAs of a launch, unless one sequence has more: no more run side by side, as one fills a processor."""
 
 
-def many_source() -> str:
-    """Return what a compiler is given; it includes nothing. Registers are short, as for two CTAs a processor."""
+def many_source() -> Source:
+    """Return what a compiler is given. Registers are short, as for two CTAs a processor."""
     products = product_source(16), product_source(32), product_source(128, turned=True)
-    return "\n".join((defined(programs=2), *products, read(_FILES, FOLDER, ROUNDS)))
+    return Source("gated_delta/rounds/many/many.cu", "".join((defined(programs=2, pair_bytes=_PAIR_BYTES), *products)))
 
 
 def many_bytes() -> int:

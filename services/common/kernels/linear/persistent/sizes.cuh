@@ -1,0 +1,44 @@
+// Sizes of a CTA's tiles.
+//
+// The build defines ROWS and BAND (lines of a tile, of each half of a gated weight), SUBS (swizzled rows of depth in a stage),
+// STAGES, SHARE and ACROSS (CTAs of a cluster that have the same lines, and the same rows), CTAS (of a multiprocessor), WIDE
+// (numbers have two bytes, not one), LATER (SwiGLU ends beside the next tile) and KIND: what follows the product.
+
+#pragma once
+
+#include "build.cuh"
+#include "linear/cuda/ring.cuh"
+
+constexpr int PLAIN = 0, GATED = 1, ADDED = 2, BEST = 4, SCORED = 5;
+constexpr int SUB = 64, SUB_BYTES = SUB * 2, GROUP = 128;  // the copy engine takes whole numbers of eight bits as pairs
+constexpr int CLUSTER = SHARE * ACROSS;
+constexpr int GROUPS = ROWS / 64, HALVES = KIND == GATED ? 2 : 1;
+// With more warpgroups a loading warp would leave too few registers to all others, so their first warp loads beside.
+constexpr bool BESIDE = GROUPS > 2;
+// What ends later needs the registers of a whole warpgroup, of which one warp loads.
+constexpr int THREADS = GROUPS * GROUP + (BESIDE ? 0 : LATER ? GROUP : 32);
+constexpr int LEFT = 24, TAKEN = 240;     // registers of a thread
+constexpr int HALF = (BAND + 7) / 8 * 8;  // the swizzle repeats after eight lines
+// Of a matrix instruction, which takes eights of lines; of whole numbers 16s above 24.
+constexpr int LINES = WIDE || HALVES * HALF <= 24 ? HALVES * HALF : (HALVES * HALF + 15) / 16 * 16;
+// What stands beside the sums of a tile is read before them where registers are left for it.
+constexpr bool EARLY = LINES * CTAS * (BESIDE ? 2 : 1) <= 128;
+constexpr int X_SUB = ROWS * SUB_BYTES, W_SUB = LINES * SUB_BYTES;
+// CTAs that share lines load for one another different parts of a stage's depth, or different halves, or parts of the lines.
+constexpr int OWN_SUBS = SUBS % SHARE ? SUBS : SUBS / SHARE;
+constexpr int OWN_HALVES = SUBS % SHARE && HALVES % SHARE == 0 ? HALVES / SHARE : HALVES;
+constexpr int CUTS = SUBS % SHARE && HALVES % SHARE ? SHARE : 1;
+constexpr int LINE_BOX = CUTS > 1 ? HALF / CUTS : BAND;
+constexpr int STAGE = SUBS * (X_SUB + W_SUB), W_LOADED = SUBS * HALVES * CUTS * LINE_BOX * SUB_BYTES;
+// CTAs that a stage's tiles of one CTA go to, and a mask of those with the rows of the cluster's first.
+constexpr int FED = SHARE + ACROSS - 1;
+constexpr unsigned EVERY_SHARE = ((1u << CLUSTER) - 1) / ((1u << SHARE) - 1);
+
+static_assert(ROWS % 64 == 0 && ROWS <= 256, "a warpgroup multiplies 64 rows");
+constexpr int STORED = KIND == PLAIN || KIND == SCORED ? 4 : 2;
+static_assert(LINES <= 256 && BAND % STORED == 0, "lines of a wgmma; results are stored in pairs or fours");
+static_assert(WIDE || KIND != SCORED, "the best numbers beside all of them are of bfloat16");
+static_assert(!LATER || (KIND == GATED && WIDE), "what ends later are gates of bfloat16");
+static_assert(HALF % (8 * CUTS) == 0, "what a CTA loads for others begins where the swizzle does");
+
+using Ring = StageRing<STAGE, SUBS, X_SUB, W_SUB>;

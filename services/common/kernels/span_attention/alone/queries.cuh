@@ -1,0 +1,29 @@
+// The queries of a row, eight at most, as matrix instructions take them.
+
+#pragma once
+
+#include "build.cuh"
+#include "span_attention/alone/rows.cuh"
+#include "span_attention/hopper/heads.cuh"
+
+constexpr unsigned ONES = 0x3F803F80;  // two of them
+
+// An eight by eight of which a lane has a pair in a row becomes one of which it has a pair in a column.
+__device__ __forceinline__ unsigned turned(unsigned pair) {
+  unsigned result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
+struct RowQueries {
+  unsigned pairs[STEPS][2];
+
+  // Lanes without a row have another's, and nobody reads what becomes of it.
+  __device__ __forceinline__ void read(const unsigned short (&rows)[ROWS][ROW], int lane) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const unsigned short* from = rows[lane / 4 % GROUP] + step * 16 + lane % 4 * 2;
+      pairs[step][0] = pair_at(from), pairs[step][1] = pair_at(from + 8);
+    }
+  }
+};

@@ -1,0 +1,130 @@
+// Single instructions, and what orders them.
+
+#pragma once
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "cluster.cuh"
+#include "tma.cuh"
+#include "span_attention/hopper/sizes.cuh"
+
+// Copies 16 bytes into shared memory beside other work, or as many zeros where none are there.
+__device__ __forceinline__ void copy_shared(unsigned to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+
+__device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ __forceinline__ void store_shared(unsigned to, uint4 numbers) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(numbers.x), "r"(numbers.y), "r"(numbers.z),
+               "r"(numbers.w)
+               : "memory");
+}
+
+// What a thread has stored in shared memory is seen by the tensor cores, once others know of it. A barrier is of so many threads.
+__device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void publish_shared(int barrier, int threads) {
+  publish();
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void sync_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void arrive_threads(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ int spread_rank() { return SPREAD > 1 ? int(cluster_rank()) : 0; }
+
+// A warp has no more use for a stage. CTAs of a cluster load keys for one another, so all of them are told. There a scorer's warp
+// and an adder's free a stage, and one that is both counts TWICE.
+template <bool TWICE = true>
+__device__ __forceinline__ void free_stage(unsigned barrier, int lane) {
+  if (SPREAD == 1 && lane == 0) arrive(barrier);
+  if (SPREAD > 1 && lane < (TWICE ? 2 : 1) * SPREAD) arrive_at(barrier, lane % SPREAD);
+}
+
+// None loads for one that has not begun. Barriers are the only memory in question, so no other stores are waited for.
+__device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+
+// Warpgroups that share tiles ask for products in turn: what one weighs then hides behind the products of the other.
+constexpr bool TAKE_TURNS = ITEMS == 1 && GROUPS > 1;
+constexpr int FIRST_TURN = 2 + GROUPS;
+__device__ __forceinline__ void begin_turn(int group) {
+  if constexpr (TAKE_TURNS) asm volatile("bar.sync %0, %1;" ::"r"(FIRST_TURN + group), "n"(GROUPS * THREADS) : "memory");
+}
+__device__ __forceinline__ void end_turn(int group) {
+  if constexpr (TAKE_TURNS)
+    asm volatile("bar.arrive %0, %1;" ::"r"(FIRST_TURN + (group + 1) % GROUPS), "n"(GROUPS * THREADS) : "memory");
+}
+
+// Warpgroups that multiply take registers which one that loads gives up.
+template <int COUNT>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// Where it lies, in a way that the compiler keeps and does not compute at every use.
+__device__ __forceinline__ unsigned kept(unsigned address) {
+  asm volatile("" : "+r"(address));
+  return address;
+}
+
+__device__ __forceinline__ void store_kept(float* to, float first, float second) {
+  asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(to), "f"(first), "f"(second), "l"(KEPT) : "memory");
+}
+
+__device__ __forceinline__ void hold(const unsigned (&weights)[TOKENS / 16][4]) {
+#pragma unroll
+  for (int part = 0; part < TOKENS / 4; ++part) asm volatile("" ::"r"(weights[part / 4][part % 4]) : "memory");
+}
+
+constexpr unsigned ONES = 0x3F803F80;  // two of them
+
+// Adds sixteen weights of each of a warp's rows to each of eight columns.
+__device__ __forceinline__ void multiply_ones(float (&sums)[4], const unsigned (&weights)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(ONES));
+}
+
+// Stores four blocks of eight rows of eight numbers, a register of each of a lane's; lanes say where a row lies.
+__device__ __forceinline__ void store_blocks(unsigned to, const unsigned (&blocks)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(blocks[0]), "r"(blocks[1]),
+               "r"(blocks[2]), "r"(blocks[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned to, float number) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(number) : "memory");
+}
+
+__device__ __forceinline__ float load_shared(unsigned from) {
+  float number;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(from) : "memory");
+  return number;
+}
+
+__device__ __forceinline__ float2 load_shared_pair(unsigned from) {
+  float2 numbers;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(numbers.x), "=f"(numbers.y) : "r"(from) : "memory");
+  return numbers;
+}
+
+__device__ __forceinline__ uint4 load_shared_eight(unsigned from) {
+  uint4 numbers;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(numbers.x), "=r"(numbers.y), "=r"(numbers.z), "=r"(numbers.w)
+               : "r"(from)
+               : "memory");
+  return numbers;
+}

@@ -1,0 +1,118 @@
+// Some warps ask for keys and as many for values: each lane for a box, which is a piece of a panel.
+
+#pragma once
+
+#include "build.cuh"
+#include "barrier.cuh"
+#include "pdl.cuh"
+#include "tma.cuh"
+#include "span_attention/hopper/instructions.cuh"
+#include "span_attention/hopper/sizes.cuh"
+#include "span_attention/hopper/span.cuh"
+
+// A warp looks up the blocks of several tiles at once: each lane that of a box in one of them.
+constexpr int TILES_AHEAD = 32 / BOXES;
+
+// Which box that is, in which of the tiles. The first lanes load theirs, in all tiles.
+struct Box {
+  int kind, panel, piece, ahead;  // keys or values, of those that this CTA loads
+
+  __device__ __forceinline__ Box(int warp, int lane) {
+    const int box = warp % ITEM_LOADERS * BOXES + lane % BOXES;
+    kind = box / (PANELS_EACH * PIECES), panel = box / PIECES % PANELS_EACH, piece = box % PIECES;
+    ahead = min(lane / BOXES, TILES_AHEAD - 1);
+  }
+  __device__ __forceinline__ int panel_of_head() const { return SPREAD > 1 ? spread_rank() : panel; }
+  // Of the first tiles, before it is known how many there are.
+  __device__ __forceinline__ int first_position() const { return ahead * TOKENS + piece * PIECE; }
+  __device__ __forceinline__ int first_block(const int* table, int room) const {
+    return table[min(first_position(), room - 1) / BLOCK];
+  }
+};
+
+struct KvLoader {
+  const TensorMap* map;
+  const int* table;
+  Span span;
+  Box box;
+  int column, first_line, offset, lane;  // of a lane's panel, where it begins, and where in a stage
+
+  __device__ __forceinline__ KvLoader(const TensorMap* map, const int* table, const Item& item, const Box& box, int places,
+                                      int lane)
+      : map(map),
+        table(table),
+        span(item.span),
+        box(box),
+        column(item.head * SIZE + box.panel_of_head() * PANEL),
+        first_line(box.kind * places),
+        offset(box.kind * TILE_BYTES + (box.kind ? box.panel : box.panel_of_head()) * HALF_TILE),
+        lane(lane) {}
+
+  // Whether there is anything to load: a drafter's block may begin a tile.
+  __device__ __forceinline__ bool paged(int tile) const { return !HAS_BLOCK || tile * TOKENS < span.paged(); }
+  // Past the last position its block is read again: others may not be there.
+  __device__ __forceinline__ int position(int tile) const { return min(tile * TOKENS + box.piece * PIECE, span.paged() - 1); }
+  // Of the tiles from one on; `first` may be known.
+  __device__ __forceinline__ int look_up(int tile, int end, int first) const {
+    const int own = tile + box.ahead;
+    if (own >= end || !paged(own)) return 0;
+    return tile == 0 && position(own) == box.first_position() ? first : table[position(own) / BLOCK];
+  }
+
+  __device__ __forceinline__ void ask(const KvRing& ring, int tile, int block) const {
+    const bool shares = SPREAD > 1 && box.kind == 0;  // to all CTAs of a cluster
+    if (lane == 0) expect_bytes(ring.full_at(), paged(tile) ? BOXES * PIECE * PANEL_BYTES * (shares ? SPREAD : 1) : 0);
+    __syncwarp();
+    if (lane >= BOXES || !paged(tile)) return;
+    const unsigned to = ring.keys() + offset + box.piece * PIECE * PANEL_BYTES;
+    const int line = first_line + block * BLOCK + position(tile) % BLOCK / PIECE * PIECE;
+    if (shares)
+      load<true>(to, map, column, line, ring.full_at(), (1u << SPREAD) - 1, USED);
+    else
+      load<false>(to, map, column, line, ring.full_at(), 0, ALONE ? USED : STREAMED);
+  }
+};
+
+// What a warp that loads knows from one item to the next. Positions before the span were final before the kernel in front of this
+// one, which leaves the span's own. Where heads are made here, they do not come with tiles.
+struct Loading {
+  bool waited = MAKES_HEADS, around = false;
+
+  __device__ __forceinline__ void load(const KvLoader& loader, const Item& item, KvRing& ring, int programs, int first) {
+    const int most = item.most(), least = TOGETHER ? most : item.least();
+    for (int size = least; size <= most; size += max(most - least, 1)) {
+      const SplitTiles tiles(item.span, item.program, programs, size);
+      int blocks = loader.look_up(tiles.begin, tiles.end, first), next = 0;
+      for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+        const int ahead = (tile - tiles.begin) % TILES_AHEAD;
+        if (ahead == 0) {
+          if (tile > tiles.begin) blocks = next;
+          next = loader.look_up(tile + TILES_AHEAD, tiles.end, first);
+        }
+        if (around) await_phase(ring.empty_at(), ring.parity ^ 1);
+        if (!waited && tile * TOKENS + TOKENS > item.span.length) {
+          await_previous();
+          waited = true;
+        }
+        loader.ask(ring, tile, __shfl_sync(~0u, blocks, ahead * BOXES + loader.lane % BOXES));
+        ring.next();
+        around |= ring.stage == 0;
+      }
+    }
+  }
+};
+
+// The blocks of the first item's first tiles are known already.
+__device__ __forceinline__ void load_items(const Items& items, KvRing ring, const TensorMap* map, const int* tables, int stride,
+                                           int places, const Box& box, Lead lead, int first, int lane) {
+  Loading loading;
+  for (int round = 0; items.index(round) < items.count(); ++round) {
+    if (round > 0) {
+      lead = items.lead(items.index(round));
+      first = box.first_block(tables + (size_t)lead.sequence * stride, items.room);
+    }
+    const Item item = items.item(lead);
+    const KvLoader loader(map, tables + (size_t)lead.sequence * stride, item, box, places, lane);
+    loading.load(loader, item, ring, items.programs, first);
+  }
+}
