@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.skinny.measured import MEASURED
-from services.common.kernels.linear.skinny.tiling import ROWS, SUB, Band, SkinnyTiling, skinny_cut
+from services.common.kernels.linear.skinny.tiling import MEASURED, ROWS, SUB, Band, SkinnyTiling, skinny_cut
 
 SHARED_BYTES, PROCESSORS = 232_448, 132
 UNDER_WAY = 96 * 1024

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import runpy
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,11 +15,12 @@ import torch
 from torch import Tensor
 
 from deploy.stack import EMBEDDED
-from services.common.kernels.linear.algorithms import ALGORITHMS
+from services.common.kernels.linear.algorithms import ALGORITHMS, Algorithms, algorithms_of
 from services.common.kernels.linear.cublaslt.algorithm import Algorithm
 from services.common.kernels.linear.cublaslt.binding import CublasLtError, Library
 from services.common.kernels.linear.cublaslt.problem import Candidate
 from services.common.kernels.linear.ranked import Ranked
+from services.common.kernels.tables import Entry, Table, name_of, parsed, tables, text_of
 from services.common.model.families import read_target_spec
 from services.target.device.exact.shape import PREFILL, every_shape
 from services.target.device.shapes import RunnerSettings, buckets_of, packs_of
@@ -28,7 +28,7 @@ from tests.bench.gpu.products import __main__ as command
 from tests.bench.gpu.products import subject
 from tests.bench.gpu.products.cases import Case, cases, context_weights, layer_weights
 from tests.bench.gpu.products.contest import Contest, Effort
-from tests.bench.gpu.products.table_file import MODULE, RESULTS, Table, merged, ranked_before, saved, text_of
+from tests.bench.gpu.products.table_file import RESULTS, merged, ranked_before, saved, write
 from tests.bench.gpu.shapes import SHAPES
 from tests.support.fake_cublaslt import FakeLt
 
@@ -133,12 +133,15 @@ def test_rows_that_were_measured_again_replace_those_before_and_failures_nothing
     assert now == {(GPU, VERSION): {(8, 16, 256): "b", (8, 16, 512): "y"}, ("other", 1): {(1, 1, 128): "c"}}
 
 
-@pytest.mark.parametrize("rows", [{}, {(2560, 4096, 128): str(numbered(66)), (6144, 2560, 64): str(numbered(7))}])
-def test_the_module_that_is_written_says_what_was_found(tmp_path: Path, rows: dict[Any, str]) -> None:
-    written = tmp_path / "algorithms.py"
-    written.write_text(text_of({(GPU, VERSION): rows}, MODULE.read_text()))
-    assert runpy.run_path(str(written))["ALGORITHMS"] == ({(GPU, VERSION): rows} if rows else {})
-    assert text_of({(GPU, VERSION): rows}, written.read_text()) == written.read_text()
+def test_the_table_that_is_written_says_what_was_found(tmp_path: Path) -> None:
+    known = {(GPU, VERSION): {(2560, 4096, 128): str(numbered(66)), (6144, 2560, 64): str(numbered(7))}}
+    write(known, tmp_path)
+    assert algorithms_of(dict(tables(tmp_path))) == known
+    path = tmp_path / f"{name_of(GPU)}.json"
+    own = Entry("tiles", 64, 128, "plain", "bf16", 96, None)
+    path.write_text(text_of(Table(GPU, (own,))))
+    write(known, tmp_path)
+    assert parsed(path.read_text(), path.name).entries[0] == own
 
 
 def test_every_weight_of_qwen3_4b_is_ranked_layers_first() -> None:
@@ -164,7 +167,7 @@ def test_whatever_a_target_captures_of_many_rows_is_ranked(slots: int, packed: i
 
 
 def test_the_table_holds_what_was_measured() -> None:
-    table: Table = {}
+    table: Algorithms = {}
     for document in saved(RESULTS):
         table = merged(table, document["device"], document["cublaslt"], document["rows"])
     assert table == ALGORITHMS
@@ -237,10 +240,10 @@ def test_the_command_keeps_what_it_found(
     monkeypatch.setattr(command, "Meter", lambda: contextlib.nullcontext(Silent()))
     monkeypatch.setattr(command, "sound", lambda _: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: GPU)
-    where = ["--save", str(tmp_path), "--table", str(tmp_path / "algorithms.py")]
+    where = ["--save", str(tmp_path), "--tables", str(tmp_path / "tables")]
     monkeypatch.setattr(sys, "argv", ["products", *where, "--only", "draft_kv", "--rows", "128", "256"])
     assert command.main() == int(failing)
-    table = runpy.run_path(str(tmp_path / "algorithms.py"))["ALGORITHMS"]
+    table = algorithms_of(dict(tables(tmp_path / "tables")))
     assert table[GPU, VERSION][10240, 2560, 128] == str(numbered(1))
     assert ((10240, 2560, 256) in table[GPU, VERSION]) != failing
     (document,) = (json.loads(path.read_text()) for path in tmp_path.glob("gpu_h200_products_*.json"))

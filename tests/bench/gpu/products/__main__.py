@@ -1,4 +1,4 @@
-"""python -m tests.bench.gpu.products: ranks cuBLASLt's algorithms, writes a JSON file and the table of targets.
+"""python -m tests.bench.gpu.products: ranks cuBLASLt's algorithms, writes a JSON file and the tables.
 
 Hot times are taken under load, cold ones behind a pause; an algorithm enters the table when it gives torch's bits, is
 quicker hot by 2 %, and not slower cold. It ends in time, and names the products that it did not reach.
@@ -19,11 +19,12 @@ import torch
 from services.common.device.device import sound
 from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.cublaslt.binding import Library, loaded_library
+from services.common.kernels.tables import FOLDER
 from tests.bench.gpu.products.cases import Case, cases
 from tests.bench.gpu.products.clock import GpuClock
 from tests.bench.gpu.products.contest import LEAST_GAIN, Contest
 from tests.bench.gpu.products.subject import Subject
-from tests.bench.gpu.products.table_file import MODULE, RESULTS, merged, ranked_before, text_of
+from tests.bench.gpu.products.table_file import RESULTS, merged, ranked_before, write
 from tests.bench.gpu.race.meter import Meter, beside
 from tests.bench.gpu.results import circumstances, short_name
 from tests.bench.gpu.shapes import SHAPES
@@ -65,7 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--new", action="store_true", help="only what no saved file has for this GPU and library")
     parser.add_argument("--seconds", type=float, default=100.0, help="no product is begun later")
     parser.add_argument("--save", type=Path, default=RESULTS, help="folder of the JSON file")
-    parser.add_argument("--table", type=Path, default=MODULE, help="the module that is written")
+    parser.add_argument("--tables", type=Path, default=FOLDER, help="folder of the tables")
     return parser.parse_args()
 
 
@@ -77,14 +78,13 @@ class _Files:
         document = {"bench": "products", **circumstances("qwen3-4b", "tests.bench.gpu.products")}
         self._document = document | {"cublaslt": library.version}
         self._json = chosen.save / f"gpu_{short_name(self._gpu)}_products_{time.strftime('%Y-%m-%d_%H%M')}.json"
-        self._table, self._before = chosen.table, MODULE.read_text()
-        for path in (self._json, self._table):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        self._tables = chosen.tables
+        self._json.parent.mkdir(parents=True, exist_ok=True)
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Writes both."""
         self._json.write_text(json.dumps(self._document | {"rows": list(rows)}, indent=1) + "\n")
-        self._table.write_text(text_of(merged(ALGORITHMS, self._gpu, self._version, rows), self._before))
+        write(merged(ALGORITHMS, self._gpu, self._version, rows), self._tables)
 
 
 def _ranked(every: Sequence[Case], library: Library, end: float, meter: Meter, files: _Files) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The text of the table's module, with the rows that were measured in place of those before."""
+"""The tables of algorithms, with the rows that were measured in place of those before."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from services.common.kernels.linear import algorithms
+from services.common.kernels.linear.algorithms import Algorithms
 from services.common.kernels.linear.allowed import Product
+from services.common.kernels.tables import FOLDER, Entry, Table, name_of, parsed, text_of
 
-Table = Mapping[tuple[str, int], Mapping[Product, str]]
-MODULE = Path(algorithms.__file__)
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-def merged(known: Table, gpu: str, version: int, rows: Iterable[Mapping[str, Any]]) -> Table:
+def merged(known: Algorithms, gpu: str, version: int, rows: Iterable[Mapping[str, Any]]) -> Algorithms:
     """Return the table with all products that were measured as they were found now, others as they were."""
     key = (gpu, version)
     now = dict(known.get(key, {}))
@@ -40,15 +39,17 @@ def ranked_before(folder: Path, gpu: str, version: int) -> set[Product]:
     return {(row["outputs"], row["depth"], row["rows"]) for rows in here for row in rows if "error" not in row}
 
 
-def text_of(table: Table, before: str) -> str:
-    """Return the module's text, of which everything up to the table stays as it was before."""
-    name = "ALGORITHMS: "
-    head = before[: before.index(name)]
-    kind = before[before.index(name) :].partition(" = ")[0]
-    lines = []
-    for (gpu, version), rows in sorted(table.items()):
-        if rows:
-            inner = [f'        {product}: "{text}",' for product, text in sorted(rows.items())]
-            lines += [f'    ("{gpu}", {version}): {{', *inner, "    },"]
-    body = "\n".join(["{", *lines, "}"]) if lines else "{}"
-    return f"{head}{kind} = {body}\n"
+def write(found: Algorithms, folder: Path = FOLDER) -> None:
+    """Write the algorithms of each GPU into its table; what else a table has stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for gpu in {gpu for gpu, _ in found}:
+        path = folder / f"{name_of(gpu)}.json"
+        before = parsed(path.read_text(), path.name).entries if path.exists() else ()
+        rows = [
+            Entry("cublaslt", lines, depth, "plain", "bf16", rows, text, version)
+            for (own, version), products in sorted(found.items())
+            if own == gpu
+            for (lines, depth, rows), text in sorted(products.items())
+        ]
+        others = [entry for entry in before if entry.engine != "cublaslt"]
+        path.write_text(text_of(Table(gpu, (*others, *rows))))

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.tables import cuts
 
 SUB, WIDE_SUB = 128, 64
 """Inputs of a swizzled row, in eight bits and in bfloat16: stages are multiples of it deep."""
@@ -109,58 +110,22 @@ class PersistentTiling(NamedTuple):
 
 HEAD_LINES = 24_576
 """A head is multiplied in pieces of no fewer lines, which are cut alike."""
-MEASURED: dict[tuple[int, int, Kind], dict[int, PersistentTiling]] = {
-    (6144, 2560, Kind.PLAIN): {
-        128: PersistentTiling(128, 48, 1, 10),
-        192: PersistentTiling(64, 192, 1, 7),
-        256: PersistentTiling(128, 96, 1, 8),
-        384: PersistentTiling(192, 96, 1, 6),
-        512: PersistentTiling(256, 96, 1, 5),
-        768: PersistentTiling(192, 192, 1, 4),
-        2048: PersistentTiling(256, 192, 1, 4),
-    },
-    (2560, 4096, Kind.ADDED): {
-        128: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2),
-        192: PersistentTiling(64, 80, 1, 12, Kind.ADDED),
-        256: PersistentTiling(64, 80, 2, 6, Kind.ADDED, share=2),
-    },
-    (2560, 4096, Kind.PLAIN): {
-        512: PersistentTiling(128, 80, 1, 8),
-        768: PersistentTiling(192, 80, 1, 6),
-        1024: PersistentTiling(128, 160, 1, 6),
-        2048: PersistentTiling(256, 160, 1, 4),
-    },
-    (19456, 2560, Kind.GATED): {
-        128: PersistentTiling(128, 76, 1, 6, Kind.GATED),
-        256: PersistentTiling(256, 76, 1, 4, Kind.GATED),
-        384: PersistentTiling(128, 114, 1, 4, Kind.GATED),
-        512: PersistentTiling(128, 100, 1, 5, Kind.GATED),
-        768: PersistentTiling(128, 112, 1, 5, Kind.GATED),
-        1024: PersistentTiling(128, 120, 1, 4, Kind.GATED),
-        2048: PersistentTiling(256, 86, 1, 4, Kind.GATED),
-    },
-    (2560, 9728, Kind.ADDED): {
-        128: PersistentTiling(64, 40, 2, 8, Kind.ADDED, share=2),
-        192: PersistentTiling(64, 80, 1, 12, Kind.ADDED),
-        256: PersistentTiling(64, 80, 2, 6, Kind.ADDED, share=2),
-    },
-    (2560, 9728, Kind.PLAIN): {
-        512: PersistentTiling(128, 80, 1, 8),
-        1024: PersistentTiling(128, 160, 1, 6),
-        2048: PersistentTiling(256, 160, 1, 4),
-    },
-    (HEAD_LINES, 2560, Kind.PLAIN): {
-        128: PersistentTiling(128, 200, 1, 5),
-        192: PersistentTiling(192, 256, 1, 4),
-        256: PersistentTiling(256, 192, 1, 4),
-        384: PersistentTiling(192, 256, 1, 4),
-        512: PersistentTiling(256, 192, 1, 4),
-        640: PersistentTiling(128, 256, 1, 4),
-        1024: PersistentTiling(192, 208, 1, 4),
-        2048: PersistentTiling(128, 256, 1, 4),
-    },
-}
-"""The quickest found on an H200 to 1 %, by lines, depth and what follows, for up to so many rows."""
+Measured = dict[tuple[int, int, Kind], dict[int, PersistentTiling | None]]
+
+
+def measured(weights: str) -> Measured:
+    """Return the tilings for weights of a format: by product, for up to so many rows; None is the library."""
+    found: Measured = {}
+    for entry in cuts("tiles", weights):
+        kind = Kind[entry.kind.upper()]
+        cut = None
+        if isinstance(entry.cut, dict):
+            cut = PersistentTiling(kind=kind, wide=weights == "bf16", **entry.cut)
+        found.setdefault((entry.lines, entry.depth, kind), {})[entry.rows] = cut
+    return found
+
+
+MEASURED = measured("int8")
 
 
 def few_cut(lines: int, depth: int, rows: int, kind: Kind, wide: bool) -> PersistentTiling:
@@ -186,8 +151,9 @@ def eight_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling
         return None
     if rows <= FEW_ROWS:
         return few_cut(lines, depth, rows, kind, wide=False)
-    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, Kind.PLAIN if kind == Kind.BEST else kind), {})
-    return next((cut._replace(kind=kind) for most, cut in sorted(cuts.items()) if rows <= most), None)
+    found = MEASURED.get((min(lines, HEAD_LINES), depth, Kind.PLAIN if kind == Kind.BEST else kind), {})
+    cut = next((cut for most, cut in sorted(found.items()) if rows <= most), None)
+    return cut._replace(kind=kind) if cut else None
 
 
 def _rounded(number: int, multiple: int) -> int:

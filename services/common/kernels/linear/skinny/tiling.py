@@ -4,7 +4,7 @@ from math import gcd
 from typing import NamedTuple
 
 from services.common.kernels.linear.cuda import Kind
-from services.common.kernels.linear.skinny.measured import MEASURED
+from services.common.kernels.tables import cuts
 
 SUB = 64
 """Inputs of a swizzled row: stages are multiples of it deep."""
@@ -16,6 +16,26 @@ _ALIGNMENT, _BARRIERS = 1024, 1024
 _PROCESSORS, _MOST_LINES, _MOST_WAVES = 132, 160, 2
 _RING_BYTES, _STAGE_BYTES = 200 * 1024, 24 * 1024
 _SUBS = (4, 2, 1)
+
+
+class Uneven(NamedTuple):
+    """CTAs that lead, lines of each, and lines of each that follows.
+
+    CTAs start in order, as multiprocessors become free: those that lead start sooner. Where they have more lines, the
+    last ones end with them. Before a recurrent layer they have fewer, so that its CTAs find room meanwhile.
+    """
+
+    leaders: int
+    leading: int
+    following: int
+
+
+MEASURED: dict[tuple[int, int, Kind], dict[int, Uneven]] = {}
+"""By lines and depth of a weight, and what follows: by the rows that a kernel is built for, where that was quicker."""
+for _entry in cuts("bands"):
+    assert isinstance(_entry.cut, dict), "bands have sizes"
+    _of_product = MEASURED.setdefault((_entry.lines, _entry.depth, Kind[_entry.kind.upper()]), {})
+    _of_product[_entry.rows] = Uneven(**_entry.cut)
 
 
 class Band(NamedTuple):

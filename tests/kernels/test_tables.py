@@ -1,0 +1,65 @@
+"""Tables of what was measured: files that are none are named, and every entry is a cut that its engine takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.tables import (
+    CUTS,
+    FOLDER,
+    Entry,
+    Table,
+    TableError,
+    cuts,
+    name_of,
+    parsed,
+    tables,
+    text_of,
+)
+
+HEAD = '{"gpu": "a", "entries": ['
+ENTRY = '{"engine": "tiles", "lines": 8, "depth": 64, "kind": "plain", "format": "bf16", "rows": 96, "cut": null'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", '{"entries": []}', f'{HEAD}{ENTRY}, "more": 1}}]}}', HEAD + '{"engine": "tiles"}]}',
+        f'{HEAD}{ENTRY}}}]}}'.replace("tiles", "other"), f'{HEAD}{ENTRY}}}]}}'.replace("96", "0"),
+        f'{HEAD}{ENTRY}}}]}}'.replace("96", '"96"'),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_is_named(text: str) -> None:
+    with pytest.raises(TableError, match=r"^own\.json: "):
+        parsed(text, "own.json")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_a_file_is_as_it_is_written(path: Path) -> None:
+    table = parsed(path.read_text(), path.name)
+    assert text_of(table) == path.read_text()
+    assert path.stem in (CUTS, name_of(table.gpu))
+
+
+def test_no_product_stands_twice() -> None:
+    for table in tables().values():
+        products = [entry._replace(cut=None) for entry in table.entries]
+        assert len(set(products)) == len(products)
+
+
+def test_engines_have_entries_of_what_may_follow() -> None:
+    kinds = {kind.name.lower() for kind in Kind}
+    for engine, weights in (("bands", "bf16"), ("tiles", "bf16"), ("tiles", "int8")):
+        found = list(cuts(engine, weights))
+        assert found and {entry.kind for entry in found} <= kinds
+    assert {entry.kind for entry in cuts("triton")} == {"any"}
+
+
+def test_a_version_is_written_where_there_is_one() -> None:
+    entry = Entry("cublaslt", 8, 64, "plain", "bf16", 96, "1.2", 130100)
+    text = text_of(Table("NVIDIA H200", (entry, entry._replace(version=0, rows=97))))
+    assert text.count("version") == 1
+    assert parsed(text, "own.json").entries[0] == entry
