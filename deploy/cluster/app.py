@@ -21,6 +21,7 @@ from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import fleet_pb2_grpc
 from services.common.serving.callers import Callers
 from services.common.serving.certificates import follow_certificates
+from services.common.serving.front.front import Front
 from services.common.serving.server import Bound, Listeners, Server
 from services.common.serving.tls import TlsFiles, client_names, server_credentials
 
@@ -60,7 +61,7 @@ class ClusterApp:
             ),
             service_names=(FLEET,),
             metrics=metrics,
-            credentials=server_credentials(tls) if tls else None,
+            entry=server_credentials(tls) if tls else Front(),
         )
 
     @property

@@ -2,12 +2,13 @@
 
 import sys
 
-from services.common.serving.process import leave, leave_when_asked
+from services.common.serving.process import leave, leave_when_asked, raise_descriptors
 
 
 def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     leave_when_asked()
+    raise_descriptors()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
     from services.common.serving import lifecycle, settings
     from services.gateway.settings import GatewaySettings

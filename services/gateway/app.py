@@ -17,10 +17,12 @@ from services.common.pb.paceline.v1 import inference_pb2
 from services.common.serving import tracing
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.channel import EDGE_OPTIONS
+from services.common.serving.front.front import Front
 from services.common.serving.hub import TOKENIZER_FILES, local_folder
 from services.common.serving.memory import give_back_freed_memory
+from services.common.serving.rotating_tls import RotatingContext
 from services.common.serving.server import Bound, Listeners, Server
-from services.common.serving.tls import Peers, TlsFiles, server_credentials
+from services.common.serving.tls import Peers, TlsFiles
 from services.gateway import admission
 from services.gateway.auth import AuthInterceptor
 from services.gateway.fleet.directory import Directory
@@ -87,7 +89,7 @@ class GatewayApp:
             self._register,
             (SERVICE.full_name,),
             registry,
-            server_credentials(tls) if tls else None,
+            Front(self._tenant if self._tenants else None, RotatingContext.of(tls, "h2") if tls else None),
             [*keys, self._inlet],
             EDGE_OPTIONS,
         )
@@ -137,6 +139,11 @@ class GatewayApp:
         self._front.close()
         self._inlet.close()
         await asyncio.to_thread(self._tracer.close)
+
+    def _tenant(self, key: str) -> str | None:
+        """Name of the tenant that has this key."""
+        tenant = self._tenants.find(key) if self._tenants else None
+        return tenant.name if tenant else None
 
     def _register(self, server: grpc.aio.Server) -> None:
         settings, streams = self._settings, self._streams

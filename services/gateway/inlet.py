@@ -144,8 +144,7 @@ class Messages(Generic[Message]):
             StopAsyncIteration: the client has sent all.
         """
         async with self._gate.place():
-            data = await self._context.read()
-            message: Any = data if data is grpc.aio.EOF else await self._parsed(data)
+            message = await self._parsed(await self._context.read())
         if message is grpc.aio.EOF:
             raise StopAsyncIteration
         if isinstance(message, Malformed):
@@ -153,7 +152,9 @@ class Messages(Generic[Message]):
         taken: Message = message
         return taken
 
-    async def _parsed(self, data: bytes) -> Any:
+    async def _parsed(self, data: Any) -> Any:
+        if data is grpc.aio.EOF:
+            return data
         if len(data) < LARGE_BYTES:
             return self._parse(data)
         return await self._threads.run(current_tenant().name, self._parse, data)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from services.common.serving.addresses import address_of
 from services.gateway.http import connections, listener
-from services.gateway.http.connections import Connections, address_of
+from services.gateway.http.connections import Connections
 from services.gateway.http.limits import CHUNKS
 from services.gateway.http.wire import Wire
 from tests.integration.http_stack import COMPLETIONS, MODELS, completion, serving

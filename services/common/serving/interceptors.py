@@ -111,6 +111,13 @@ async def _checked_each(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield request
 
 
+def let_go(error: BaseException | None) -> None:
+    """Forgets where an error and those before it came from: their frames hold requests, and one another."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
 async def _abort(error: BaseException, context: Any) -> None:
     """Ends the call with the status of the error.
 
@@ -120,6 +127,7 @@ async def _abort(error: BaseException, context: Any) -> None:
     if isinstance(error, grpc.aio.AbortError | asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
         raise error
     if isinstance(error, PacelineError):
+        let_go(error)
         await context.abort_with_status(to_grpc_status(error))
     identity = secrets.token_hex(4)
     logger.error("unexpected error %s", identity, exc_info=error)

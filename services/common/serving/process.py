@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import sys
@@ -21,6 +22,8 @@ _IDLE_S = 0.2
 # How long the kernel may take to end what was killed.
 _KILL_S = 2.0
 
+MOST_DESCRIPTORS = 1 << 16
+
 
 def leave_when_asked(tidy: Callable[[], object] = lambda: None) -> None:
     """Makes SIGTERM and SIGINT end this process with 0, for the seconds in which it imports its libraries."""
@@ -31,6 +34,14 @@ def leave_when_asked(tidy: Callable[[], object] = lambda: None) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, at_once)
+
+
+def raise_descriptors() -> None:
+    """Lets this process open as many descriptors as the system grants it; the usual limit is for programs of old."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def leave(code: int) -> NoReturn:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from services.common.metrics.exporter import Exporter
 from services.common.serving.channel import PROBE_OPTIONS, SERVER_OPTIONS
+from services.common.serving.front.front import Front
 from services.common.serving.interceptors import ErrorInterceptor
 
 HEALTH = "grpc.health.v1.Health"
@@ -49,7 +50,10 @@ class BindError(RuntimeError):
 
 
 class Server:
-    """Serves one service on three listeners; health is NOT_SERVING until set_serving(True)."""
+    """Serves one service on three listeners; health is NOT_SERVING until set_serving(True).
+
+    `entry` is what the one for gRPC has: credentials, or a front that strangers may reach. That for health has a front.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class Server:
         register: Callable[[grpc.aio.Server], None],
         service_names: Sequence[str],
         metrics: CollectorRegistry,
-        credentials: grpc.ServerCredentials | None = None,
+        entry: grpc.ServerCredentials | Front | None = None,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
     ) -> None:
@@ -67,9 +71,11 @@ class Server:
         self._register = register
         self._names = tuple(service_names)
         self._registry = metrics
-        self._credentials = credentials
+        self._front = entry if isinstance(entry, Front) else None
+        self._credentials = None if isinstance(entry, Front) else entry
         self._interceptors = [ErrorInterceptor(), *interceptors]
         self._options = list(options)
+        self._health_front = Front()
         self._health = HealthServicer()
         self._main: grpc.aio.Server | None = None
         self._plain: grpc.aio.Server | None = None
@@ -84,8 +90,9 @@ class Server:
         self._main = self._made() if self._listeners.grpc else None
         self._plain = grpc.aio.server(options=list(PROBE_OPTIONS))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._plain)
-        bound_grpc = _bind(self._main, self._listeners.grpc, self._credentials) if self._main else ""
-        bound_health = _bind(self._plain, self._listeners.health, None)
+        bound_grpc = self._bind_main(self._main) if self._main else ""
+        _bind(self._plain, self._health_front.inner, None)
+        bound_health = _listen(self._health_front, self._listeners.health)
         await self.set_serving(False)
         await self.set_live(True)
         if self._main is not None:
@@ -99,6 +106,13 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection([*self._names, HEALTH, reflection.SERVICE_NAME], server)
         return server
+
+    def _bind_main(self, main: grpc.aio.Server) -> str:
+        address = self._listeners.grpc
+        if self._front is None or address.startswith("unix:"):
+            return _bind(main, address, self._credentials)
+        _bind(main, self._front.inner, None)
+        return _listen(self._front, address)
 
     def _start_metrics(self) -> str:
         host, _, port = self._listeners.metrics.rpartition(":")
@@ -120,9 +134,14 @@ class Server:
     async def stop(self, grace_s: float) -> None:
         """NOT_SERVING, then closes the listeners; running calls have grace_s."""
         await self._health.enter_graceful_shutdown()
+        fronts = [front for front in (self._front, self._health_front) if front is not None]
+        for front in fronts:
+            front.refuse()
         for server in (self._main, self._plain):
             if server is not None:
                 await server.stop(grace_s)
+        for front in fronts:
+            front.close()
         if self._metrics is not None:
             metrics, self._metrics = self._metrics, None
             await asyncio.to_thread(metrics.close)
@@ -145,6 +164,13 @@ def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
     if port == 0:
         raise BindError(f"cannot bind {address}")
     return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _listen(front: Front, address: str) -> str:
+    try:
+        return front.listen(address)
+    except (OSError, ValueError) as error:
+        raise BindError(f"cannot bind {address}: {error}") from None
 
 
 def _status(serving: bool) -> "health_pb2.HealthCheckResponse.ServingStatus.ValueType":

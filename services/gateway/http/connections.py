@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import resource
 from collections import defaultdict
 from collections.abc import Callable
@@ -102,11 +101,3 @@ def most_connections() -> int:
     """Connections that may be open at once: half of the descriptors at most, for targets need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS if soft == resource.RLIM_INFINITY else min(CONNECTIONS, soft // 2)
-
-
-def address_of(peer: object) -> str:
-    """Whom a connection counts for: its address, of IPv6 the network that one host can have to itself."""
-    host = str(peer[0]) if isinstance(peer, tuple) and peer else ""
-    if ":" not in host:
-        return host
-    return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(host.partition("%")[0])) >> 64 << 64))

@@ -12,12 +12,13 @@ import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from services.common.serving.addresses import address_of
+from services.common.serving.rotating_tls import RotatingContext
 from services.common.serving.server import BindError
 from services.common.serving.tls import TlsFiles
 from services.gateway.http.connection import Connection, Serve
-from services.gateway.http.connections import Connections, address_of, most_connections
+from services.gateway.http.connections import Connections, most_connections
 from services.gateway.http.limits import BACKLOG, HANDSHAKE_S, HEADER_BYTES, IDLE_S, SEND_BUFFER_BYTES
-from services.gateway.http.rotating_tls import RotatingContext
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Listener:
         """
         self._address = address
         self._serve = serve
-        self._context = RotatingContext.of(tls) if tls else None
+        self._context = RotatingContext.of(tls, "http/1.1") if tls else None
         self._state = ServerState()
         self._open = Connections(most_connections())
         self._config = Config(

@@ -29,7 +29,7 @@ def server(
     behaviour: Behaviour = echo,
     listeners: Listeners | None = None,
     metrics: CollectorRegistry | None = None,
-    credentials: grpc.ServerCredentials | None = None,
+    entry: grpc.ServerCredentials | None = None,
 ) -> Server:
     return Server(
         name="fleet",
@@ -37,7 +37,7 @@ def server(
         register=lambda made: fleet_pb2_grpc.add_FleetServiceServicer_to_server(Fleet(behaviour), made),
         service_names=(SERVICE,),
         metrics=metrics or CollectorRegistry(),
-        credentials=credentials,
+        entry=entry,
     )
 
 

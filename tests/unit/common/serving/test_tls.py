@@ -39,7 +39,7 @@ def served_serial(address: str) -> int:
 async def test_mtls_needs_a_certificate_of_the_authority(tmp_path: Path) -> None:
     authority, stranger = Authority.make(), Authority.make()
     ca = authority.write(tmp_path / "ca.pem")
-    made = server(credentials=server_credentials(TlsFiles(*authority.issue(tmp_path / "server", "target"), ca)))
+    made = server(entry=server_credentials(TlsFiles(*authority.issue(tmp_path / "server", "target"), ca)))
     bound = await made.start()
     client = TlsFiles(*authority.issue(tmp_path / "client", "gateway"), ca)
     async with connect(bound.grpc, channel_credentials(client)) as channel:
@@ -57,7 +57,7 @@ async def test_a_rotated_certificate_is_served_without_a_restart(tmp_path: Path)
     authority = Authority.make()
     files = TlsFiles(*authority.issue(tmp_path / "server", "one"))
     before = serial(files.cert)
-    made = server(credentials=server_credentials(files))
+    made = server(entry=server_credentials(files))
     bound = await made.start()
     first = await asyncio.to_thread(served_serial, bound.grpc)
     authority.issue(tmp_path / "server", "two")
@@ -77,7 +77,7 @@ async def test_peers_are_reached_by_address_and_known_by_name(tmp_path: Path) ->
     authority = Authority.make()
     ca = authority.write(tmp_path / "ca.pem")
     issued = authority.issue(tmp_path / "target", "target", host="targets.internal")
-    made = server(credentials=server_credentials(TlsFiles(*issued, ca)))
+    made = server(entry=server_credentials(TlsFiles(*issued, ca)))
     bound = await made.start()
     files = TlsFiles(*authority.issue(tmp_path / "gateway", "gateway"), ca)
     async with Peers(files, "targets.internal").connect(bound.grpc) as channel:

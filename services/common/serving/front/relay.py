@@ -1,0 +1,217 @@
+"""One connection of a client, and the one to gRPC that its frames are passed on to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from services.common.serving.front.allowance import Allowance
+from services.common.serving.front.doorman import Doorman
+from services.common.serving.front.frames import Frames, Headers, ProtocolError
+
+OPENING_S = 10.0
+"""Time for the first words of HTTP/2, TLS included."""
+
+STRANGER_S = 30.0
+"""Time that a connection has to show a key, or to make its first call where none is needed."""
+
+UNREAD_S = 30.0
+"""Time that a client has to take what waits for it once its connection ends."""
+
+LINGER_S = 1.0
+"""Time for answers on their way when a connection must end."""
+
+FRAMES_A_SECOND, FRAMES_AT_ONCE = 4_000.0, 8_000.0
+"""Frames of one connection; what comes sooner waits."""
+
+BUFFER_BYTES = 1 << 16
+_buffer = memoryview(bytearray(BUFFER_BYTES))
+
+
+class Relay(asyncio.BufferedProtocol):
+    """The client's side. Whatever is read passes through one buffer at once, so that quiet connections hold none."""
+
+    def __init__(
+        self, client: socket.socket, address: str, doorman: Doorman, path: str, failed: Callable[[OSError], None]
+    ) -> None:
+        """gRPC listens at the Unix socket `path`; `failed` hears why it could not be reached."""
+        self._socket, self.address = client, address
+        self._doorman, self._path, self._failed = doorman, path, failed
+        self.known, self.refusals = False, 0
+        self._loop = asyncio.get_running_loop()
+        self.heard = self._loop.time()
+        self._frames = Frames(self._judge)
+        self._pace = Allowance(FRAMES_A_SECOND, FRAMES_AT_ONCE, self._loop.time)
+        self._client: asyncio.Transport | None = None
+        self._server: asyncio.Transport | None = None
+        self._early: bytes | None = b""
+        self._opening: asyncio.Task[None] | None = None
+        self._limit: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._full = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client is there, and TLS when there is any."""
+        self._client = cast(asyncio.Transport, transport)
+        self._limit = self._loop.call_later(OPENING_S, self.abort)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The buffer that everybody uses, each for one call."""
+        return _buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes of the client came."""
+        self.heard = self._loop.time()
+        self._take(bytes(_buffer[:nbytes]))
+
+    def _take(self, data: bytes) -> None:
+        """Passes on what may be; a client that asks for too much is read no further for a while."""
+        seen = self._frames.seen
+        try:
+            passed = self._frames.feed(data)
+        except ProtocolError:
+            self._doorman.blame(self)
+            self._end()
+            return
+        if passed:
+            self._pass_on(passed)
+        wait_s = max(self._frames.wait_s, self._pace.take(self._frames.seen - seen))
+        if wait_s and self._client is not None:
+            self._client.pause_reading()
+            self._pause = self._loop.call_later(wait_s, self._go_on)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._take(b"")
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._client is not None and self._pause is None and not self._full:
+            self._client.resume_reading()
+
+    def _pass_on(self, data: bytes) -> None:
+        if self._server is not None:
+            self._server.write(data)
+        elif self._early is not None:
+            self._early += data
+        if self._opening is None:
+            self.hold(True)
+            self._opening = self._loop.create_task(self._open())
+
+    async def _open(self) -> None:
+        """Connects to gRPC, once the client has said that it speaks HTTP/2."""
+        self._wait(STRANGER_S)
+        try:
+            transport, _ = await self._loop.create_unix_connection(lambda: Answers(self), self._path)
+        except OSError as error:
+            self._failed(error)
+            self.abort()
+            return
+        early, self._early = self._early, None
+        if self._client is None or early is None:
+            transport.abort()
+            return
+        self._server = transport
+        transport.write(early)
+        self.hold(False)
+
+    def _judge(self, headers: Headers) -> float:
+        wait_s = self._doorman.judge(self, headers)
+        if self.known:
+            self._wait(None)
+        return wait_s
+
+    def _wait(self, seconds: float | None) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = None if seconds is None else self._loop.call_later(seconds, self.abort)
+
+    def answer(self, data: bytes) -> None:
+        """Passes on what gRPC said."""
+        self.heard = self._loop.time()
+        if self._client is not None:
+            self._client.write(data)
+
+    def answered(self) -> None:
+        """gRPC has closed its side: the client gets what is on its way."""
+        self._server = None
+        if self._client is not None:
+            self._wait(UNREAD_S)
+            self._client.close()
+
+    def hold(self, full: bool) -> None:
+        """gRPC takes no more for now, or takes it again."""
+        self._full = full
+        if self._client is not None and full:
+            self._client.pause_reading()
+        self._read_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read: gRPC is read no further."""
+        if self._server is not None:
+            self._server.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        if self._server is not None:
+            self._server.resume_reading()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more: its calls end."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._client, self._early = None, None
+        self._frames.end()
+        self._wait(None)
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._server is not None:
+            self._server.abort()
+        self._doorman.leave(self)
+
+    def abort(self) -> None:
+        """Ends it at once, also while TLS begins."""
+        if self._client is not None:
+            self._client.abort()
+        elif self._opening is None:
+            with contextlib.suppress(OSError):  # it has ended
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _end(self) -> None:
+        """Reads nothing more, and ends when answers have had time to arrive."""
+        if self._client is not None:
+            self._client.pause_reading()
+            self._full = True
+            self._wait(LINGER_S)
+
+
+class Answers(asyncio.BufferedProtocol):
+    """gRPC's side of a relay."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The buffer that everybody uses."""
+        return _buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes for the client came."""
+        self._relay.answer(bytes(_buffer[:nbytes]))
+
+    def pause_writing(self) -> None:
+        """gRPC takes no more for now."""
+        self._relay.hold(True)
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        self._relay.hold(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """gRPC has closed."""
+        self._relay.answered()
