@@ -56,7 +56,7 @@ class TargetSettings:
     device: str = "cpu"
     """cpu or cuda."""
     dtype: str = "float32"
-    """Type of the weights: float32, float64 or bfloat16."""
+    """Type of the weights: float32, float64, or on a GPU bfloat16."""
     threads: int = 1
     """Threads of one forward on a CPU; 0 takes one for each core."""
     core: int = -1
@@ -174,6 +174,8 @@ class TargetSettings:
         _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
         on_gpu = self.device == "cuda"
+        # There the order of a sum follows the number of rows, and eight bits show it.
+        _require(on_gpu or self.dtype != "bfloat16", "dtype", "bfloat16 is not exact on a CPU: take float32")
         _require(self.exact in _EXACT, "exact", f"must be one of {', '.join(_EXACT)}")
         _require(on_gpu or self.exact != "strict", "exact", "strict compares rows on a GPU only")
         _require(on_gpu or self.handoff != HandoffMode.FLAGS, "handoff", "flags order the streams of a GPU")

@@ -46,7 +46,13 @@ async def test_a_completion_has_the_text_of_grpc_and_openais_form(tmp_path: Path
                 "accepted_prediction_tokens": speculation.accepted,
                 "rejected_prediction_tokens": speculation.drafted - speculation.accepted,
             },
+            "paceline": {
+                "rounds": speculation.rounds,
+                "drafted": speculation.drafted,
+                "accepted": speculation.accepted,
+            },
         }
+        assert 0 < speculation.rounds < 48
         assert whole["id"] == f"cmpl-{reply.headers['x-request-id']}"
 
 

@@ -87,6 +87,7 @@ class Answer(ABC):
         prompt, completion = finals[0].prompt_tokens, sum(final.completion_tokens for final in finals)
         accepted = sum(final.totals.speculation.accepted for final in finals)
         drafted = sum(final.totals.speculation.drafted for final in finals)
+        rounds = sum(final.totals.speculation.rounds for final in finals)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -96,6 +97,7 @@ class Answer(ABC):
                 "accepted_prediction_tokens": accepted,
                 "rejected_prediction_tokens": drafted - accepted,
             },
+            "paceline": {"rounds": rounds, "drafted": drafted, "accepted": accepted},
         }
 
     def _told(self, choice: int, delta: Delta) -> Drafts | None:

@@ -35,6 +35,14 @@ class CompletionDetails(TypedDict):
     rejected_prediction_tokens: int
 
 
+class Rounds(TypedDict):
+    """Passes of the model, and draft tokens in them: a round commits (accepted + rounds) / rounds tokens on average."""
+
+    rounds: int
+    drafted: int
+    accepted: int
+
+
 class Usage(TypedDict):
     """Tokens of a call, all of its choices together; the prompt counts once."""
 
@@ -43,6 +51,7 @@ class Usage(TypedDict):
     total_tokens: int
     prompt_tokens_details: PromptDetails
     completion_tokens_details: CompletionDetails
+    paceline: Rounds
 
 
 class DraftedToken(TypedDict):

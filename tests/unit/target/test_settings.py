@@ -36,3 +36,11 @@ def test_rows_are_compared_in_one_of_three_modes_and_strictly_on_a_gpu(settings:
         TargetSettings(model="m", **settings)
     assert refusal.value.field == "exact"
     assert TargetSettings(model="m", device="cuda", exact="strict").exact == "strict"
+
+
+def test_a_cpu_offers_the_types_in_which_it_is_exact() -> None:
+    with pytest.raises(PacelineError, match="bfloat16 is not exact on a CPU: take float32") as refusal:
+        TargetSettings(model="m", dtype="bfloat16")
+    assert refusal.value.field == "dtype"
+    for device, dtype in (("cuda", "bfloat16"), ("cpu", "float32"), ("cpu", "float64")):
+        assert TargetSettings(model="m", device=device, dtype=dtype).dtype == dtype
