@@ -1,13 +1,36 @@
-"""Serves metrics over HTTP from a thread of its own."""
+"""Serves metrics over HTTP from threads of its own, few and not for long, whoever asks."""
 
+import contextlib
+import io
+import socket
 import threading
+import time
 from socketserver import ThreadingMixIn
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+CONNECTIONS = 32
+"""Open at once, each with a thread; more wait in the kernel."""
+
+CONNECTIONS_OF_ONE = 8
+"""Of one address; its oldest one ends for another."""
+
+LONGEST_S = 5.0
+"""Time of a connection from its first to its last byte."""
+
+HEAD_BYTES = 8192
+"""Request line and headers."""
+
 _LOOK_S = 0.05
 """Seconds between two looks whether the server must end; with the library's default every stop takes half a second."""
+
+_PACE_S = 0.02
+"""Between two connections: a page takes milliseconds, in which nothing else of the process runs."""
+
+_SCARCE_S = 0.25
+"""Until the next try when there is no descriptor or memory for a connection."""
 
 
 class Exporter:
@@ -34,10 +57,76 @@ class _Server(ThreadingMixIn, WSGIServer):
     """One thread for each scrape, so that a scraper that stalls stops no other one; no thread outlives the process."""
 
     daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._open: dict[socket.socket, tuple[str, float]] = {}
+        self._changing = threading.Lock()
+        super().__init__(*arguments, **named)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection, when there is room for one."""
+        while len(self._open) >= CONNECTIONS:
+            self.service_actions()
+            time.sleep(_PACE_S)
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_SCARCE_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts its thread; the oldest of an address that has too many ends."""
+        address = str(client_address[0])
+        with self._changing:
+            theirs = [each for each, (of, _) in self._open.items() if of == address]
+            self._open[request] = (address, time.monotonic())
+        for each in theirs[: len(theirs) - CONNECTIONS_OF_ONE + 1] if len(theirs) >= CONNECTIONS_OF_ONE else ():
+            _end(each)
+        super().process_request(request, client_address)
+        time.sleep(_PACE_S)
+
+    def service_actions(self) -> None:
+        """Ends connections that take too long."""
+        end = time.monotonic() - LONGEST_S
+        with self._changing:
+            late = [each for each, (_, began) in self._open.items() if began < end]
+        for each in late:
+            _end(each)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection has ended."""
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went, or was ended, is no error of ours."""
 
 
 class _Handler(WSGIRequestHandler):
-    """Logs no scrapes."""
+    """Reads no more than a request needs, and logs no scrapes."""
+
+    def setup(self) -> None:
+        """Reads the request."""
+        super().setup()
+        self.rfile = io.BufferedReader(io.BytesIO(self._head()))
+
+    def _head(self) -> bytes:
+        """The request line and headers; nothing when they are too long, or do not come."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            piece = self.connection.recv(HEAD_BYTES)
+            data += piece
+            if not piece or len(data) > HEAD_BYTES:
+                return b""
+        return data
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
         """Drops the line."""
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,77 @@
+"""The page of metrics is answered whoever else asks: connections, threads, bytes and time are bounded."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from services.common.metrics import exporter
+from services.common.metrics.exporter import CONNECTIONS, CONNECTIONS_OF_ONE, HEAD_BYTES, Exporter
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Exporter]:
+    """An exporter whose connections end after half a second."""
+    monkeypatch.setattr(exporter, "LONGEST_S", 0.5)
+    registry = CollectorRegistry()
+    Gauge("probe", "A value.", registry=registry).set(7)
+    made = Exporter(registry, "127.0.0.1", 0)
+    yield made
+    made.close()
+
+
+def page(served: Exporter) -> str:
+    with urllib.request.urlopen(f"http://{served.address}/metrics", timeout=WAIT_S) as answer:
+        return str(answer.read().decode())
+
+
+def connected(served: Exporter) -> socket.socket:
+    host, _, port = served.address.rpartition(":")
+    return socket.create_connection((host, int(port)), WAIT_S)
+
+
+def ended(connection: socket.socket) -> bool:
+    """Waits until the server ends it."""
+    try:
+        return not connection.recv(1 << 16)
+    except ConnectionError:
+        return True
+
+
+def test_a_request_that_never_ends_is_ended_and_others_are_answered(served: Exporter) -> None:
+    slow = [connected(served) for _ in range(CONNECTIONS_OF_ONE // 2)]
+    for each in slow:
+        each.sendall(b"GET /metrics HTTP/1.1\r\nx: ")
+    assert "probe 7.0" in page(served)
+    assert all(ended(each) for each in slow)
+
+
+def test_many_connections_take_few_threads_and_the_page_is_answered(served: Exporter) -> None:
+    before = threading.active_count()
+    many = [connected(served) for _ in range(3 * CONNECTIONS)]
+    assert "probe 7.0" in page(served)
+    assert threading.active_count() - before <= CONNECTIONS_OF_ONE + 1
+    for each in many:
+        each.close()
+
+
+def test_a_request_that_is_too_long_is_not_read(served: Exporter) -> None:
+    one = connected(served)
+    with pytest.raises(ConnectionError):
+        for _ in range(1000):
+            one.sendall(b"x" * HEAD_BYTES)
+    assert "probe 7.0" in page(served)
+
+
+def test_a_client_that_never_reads_is_ended(served: Exporter) -> None:
+    one = connected(served)
+    one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert "probe 7.0" in page(served)
+    assert b"probe 7.0" in one.recv(1 << 16)
