@@ -9,6 +9,7 @@ from pathlib import Path
 
 from deploy.cluster import derived, environment, output
 from deploy.cluster.mps import MpsError
+from deploy.cluster.node import AUTO
 from deploy.cluster.settings import ClusterSettings
 from services.common.request.errors import PacelineError
 from services.common.serving import lifecycle, settings
@@ -36,7 +37,7 @@ def run(chosen: ClusterSettings) -> int:
     """Runs the controller with a folder that may have to be made; returns its exit code."""
     run_dir = Path(chosen.run_dir)
     run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    environment.prepare(run_dir)
+    environment.prepare(run_dir, alone=not chosen.ray_address and chosen.host != AUTO)
     # Imported only now: ray reads the environment when it is imported.
     from deploy.cluster.app import ClusterApp
 

@@ -7,8 +7,10 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def prepare(run_dir: Path) -> None:
+def prepare(run_dir: Path, alone: bool = True) -> None:
     """Sets what Ray reads from the environment: a token in run_dir, no usage statistics, our import root and the like.
+
+    A Ray that is `alone` listens on the loopback interface: nobody else joins it, and it knows no other address.
 
     Must run before ray is imported, because Ray reads its mode of authentication then. Ray would otherwise write its
     token to the home folder, which may be read-only.
@@ -20,6 +22,9 @@ def prepare(run_dir: Path) -> None:
             file.write(secrets.token_hex(32))
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(token))
+    if alone:
+        # Ray's own switch, for systems without clusters; an address of loopback that it is given it replaces.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray runs its workers at niceness 15; ours serve users.
     os.environ.setdefault("RAY_worker_niceness", "0")

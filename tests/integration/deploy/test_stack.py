@@ -1,6 +1,8 @@
 """The whole system on one machine: started, used, and gone without a trace."""
 
 import asyncio
+import contextlib
+import ipaddress
 import json
 import os
 import random
@@ -217,6 +219,32 @@ def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:
             ask(b"", timeout=30.0)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert ask(b"", timeout=30.0, metadata=(("authorization", f"Bearer {token.read_text()}"),))
+
+
+def test_ray_listens_on_loopback_alone(stack: Stack) -> None:
+    listening = [connection for pid in members(stack.processes[0].process.pid) for connection in listeners(pid)]
+    assert len(listening) >= 4, "the store of Ray, its raylet, and workers"
+    assert {address for address in listening if not ipaddress.ip_address(address).is_loopback} == set()
+
+
+def listeners(pid: int) -> list[str]:
+    """Addresses of the TCP listeners of a process."""
+    folder = Path(f"/proc/{pid}/fd")
+    with contextlib.suppress(OSError):  # it has ended
+        mine = {os.readlink(each) for each in folder.iterdir()}
+        lines = [
+            line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()
+        ]
+        return [_address(line[1]) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in mine]
+    return []
+
+
+def _address(written: str) -> str:
+    """An address as the kernel writes it: words of four bytes, each with its last byte first."""
+    raw = bytes.fromhex(written.partition(":")[0])
+    found = ipaddress.ip_address(b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4)))
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
 
 
 def test_rays_memory_monitor_is_off(stack: Stack) -> None:
