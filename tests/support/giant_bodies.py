@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,22 +21,24 @@ DEEP = 100
 
 
 class GiantBodies:
-    """The bodies of one model, each of at most `size` bytes, with a name that tells which field is filled by what."""
+    """The bodies of one model, each of at most `size` bytes, with a name that tells which field is filled by what.
 
-    def __init__(self, kind: type[BaseModel], size: int) -> None:
+    Of a sample every `step`-th one is made.
+    """
+
+    def __init__(self, kind: type[BaseModel], size: int, step: int = 1) -> None:
+        self._step = step
         self._root = kind.model_json_schema()
         self._definitions = self._root.get("$defs", {})
         self._size = size
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        for path, body, schema in self._sites(self._root, "", HOLE):
-            before, after = json.dumps(body).split(f'"{HOLE}"')
-            for name, begin, pieces, end in self._fillings(schema):
-                room = self._size - len(before) - len(after) - len(begin) - len(end) - 1
-                yield (
-                    f"{path or 'body'} {name}",
-                    b"".join((before.encode(), begin, _joined(pieces, room), end, after.encode())),
-                )
+        sites = self._sites(self._root, "", HOLE)
+        cases = ((path, body, filling) for path, body, schema in sites for filling in self._fillings(schema))
+        for path, body, (name, begin, pieces, end) in islice(cases, 0, None, self._step):
+            before, after = json.dumps(body).encode().split(f'"{HOLE}"'.encode())
+            room = self._size - len(before) - len(after) - len(begin) - len(end) - 1
+            yield f"{path or 'body'} {name}", b"".join((before, begin, _joined(pieces, room), end, after))
 
     def _sites(self, schema: dict[str, Any], path: str, body: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
         """Each place of a value: its name, the smallest body with a hole there, and what may stand there."""

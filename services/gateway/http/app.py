@@ -41,6 +41,14 @@ class HttpApp:
         exchange = Exchange(scope, receive, send)
         connection.serving(asyncio.current_task())
         try:
+            await self._ended(connection, exchange)
+        except asyncio.CancelledError:  # while it was told why its request ends
+            connection.abort()
+        finally:
+            connection.serving(None)
+
+    async def _ended(self, connection: Connection, exchange: Exchange) -> None:
+        try:
             await self._answer(connection, exchange)
         except DisconnectedError:
             return
@@ -48,8 +56,6 @@ class HttpApp:
             await self._leave(connection, exchange)
         except Exception as error:
             await self._refuse(connection, exchange, known(error))
-        finally:
-            connection.serving(None)
 
     async def _answer(self, connection: Connection, exchange: Exchange) -> None:
         self._hosts.check(exchange.headers.get("host"))

@@ -49,6 +49,8 @@ class Connection(H11Protocol):
 
     def abort(self) -> None:
         """Ends the connection and drops what the client has not read."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -1,0 +1,127 @@
+"""Z7: whatever comes over HTTP, with a key or without, others' streams go on and the gateway's memory stays."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from deploy.stack import ServiceProcess
+from services.gateway.tenants import digest
+from tests.faults.hostile_http import flood
+from tests.integration.http_stack import COMPLETIONS, completion
+from tests.integration.pair import ENVIRONMENT
+from tests.support.fakes_target import FakeTarget
+from tests.support.fakes_tokenizer import write_tokenizer
+from tests.support.http_client import Client
+
+TENANTS = "".join(f"[[tenant]]\nname = '{name}'\nkey_sha256 = ['{digest(name)}']\n" for name in ("evil", "other"))
+STREAMS, CONNECTIONS = 8, 14
+GROWN_MIB, KEPT_MIB = 64, 16
+GIVEN_BACK_S = 30.0
+LONGEST_WAIT_S = 1.0
+SAMPLE = 97
+"""Every so many-th body without --full."""
+
+
+@asynccontextmanager
+async def gateway(folder: Path) -> AsyncIterator[tuple[ServiceProcess, Client]]:
+    """A gateway process with two tenants, and a client of the second one."""
+    target = FakeTarget(pace_s=0.02, context_limit=1 << 16, slots=64)
+    (folder / "tenants.toml").write_text(TENANTS)
+    flags = ["--tokenizer", str(write_tokenizer(folder / "model")), "--tenants", str(folder / "tenants.toml")]
+    flags += ["--targets", await target.start(), "--propagation-s", "0", "--drain-grace-s", "0"]
+    process = ServiceProcess("gateway", ["services.gateway", *flags, "--http", "127.0.0.1:0"], folder, ENVIRONMENT)
+    try:
+        bound = await asyncio.to_thread(process.bound, 30.0)
+        yield process, Client(bound["http"], authorization="Bearer other")
+    finally:
+        await asyncio.to_thread(process.stop)
+        await target.stop()
+
+
+def memory_mib(process: ServiceProcess, name: str) -> float:
+    """VmRSS, what the process holds, or VmHWM, the most that it held."""
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    found = re.search(rf"{name}:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def cpu_s(process: ServiceProcess) -> float:
+    """Time that it has computed."""
+    fields = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+class Others:
+    """Streams of another tenant, one after the other in each of several places; knows the longest wait for an event."""
+
+    def __init__(self, http: Client) -> None:
+        self._http = http
+        self.waits_s: list[float] = []
+        self.whole = 0
+        self._over = False
+
+    async def run(self) -> None:
+        """Until `end`; a stream that is lost raises."""
+        await asyncio.gather(*(self._one() for _ in range(STREAMS)))
+
+    def end(self) -> None:
+        """The streams that run are the last ones."""
+        self._over = True
+
+    async def _one(self) -> None:
+        while not self._over:
+            times, events = [time.monotonic()], []
+            async for event in self._http.stream(COMPLETIONS, completion(max_tokens=100)):
+                times.append(time.monotonic())
+                events.append(event)
+            assert events[-1] == "[DONE]"
+            self.waits_s += [later - earlier for earlier, later in pairwise(times)]
+            self.whole += 1
+
+
+async def attacked(http: Client, what: str, key: str, step: int, seconds: float) -> Others:
+    """Others' streams while the attacks run."""
+    others = Others(http)
+    arguments = (http.address, what, key, step, CONNECTIONS, seconds)
+    process = multiprocessing.get_context("spawn").Process(target=flood, args=arguments, daemon=True)
+    streams = asyncio.create_task(others.run())
+    await asyncio.to_thread(process.start)
+    await asyncio.to_thread(process.join)
+    others.end()
+    await streams
+    assert process.exitcode == 0
+    return others
+
+
+@pytest.mark.parametrize("what", ["wires", "bodies"])
+@pytest.mark.parametrize("key", ["", "evil"])
+async def test_z7_no_client_over_http_hurts_others(
+    tmp_path: Path, what: str, key: str, full: bool, report_counts: Callable[[str, int], None]
+) -> None:
+    step = 1 if full else SAMPLE
+    async with gateway(tmp_path) as (process, http):
+        await attacked(http, "bodies", key, 1000, 0.0)
+        before, computed = memory_mib(process, "VmRSS"), cpu_s(process)
+        Path(f"/proc/{process.process.pid}/clear_refs").write_text("5")
+        others = await attacked(http, what, key, step, 60.0 if full else 0.0)
+        peak, computed = memory_mib(process, "VmHWM") - before, cpu_s(process) - computed
+        end = time.monotonic() + GIVEN_BACK_S
+        while (kept := memory_mib(process, "VmRSS") - before) > KEPT_MIB and time.monotonic() < end:
+            await asyncio.sleep(0.5)
+        print(f"Z7 {what} {key}: {peak:.0f} MiB more at the most, {kept:.0f} kept, {computed:.1f} s of CPU")
+        print(f"Z7 {what} {key}: {others.whole} streams of others, longest wait {max(others.waits_s):.2f} s")
+        assert "Traceback" not in process.log.read_text()
+        assert peak <= GROWN_MIB and kept <= KEPT_MIB
+        assert others.whole >= STREAMS
+        assert not full or max(others.waits_s) <= LONGEST_WAIT_S
+    report_counts("streams_beside_attacks", others.whole)
