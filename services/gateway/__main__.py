@@ -11,12 +11,26 @@ def main() -> int:
     raise_descriptors()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
     from services.common.serving import lifecycle, settings
+    from services.common.serving.server import BindError
     from services.gateway.settings import GatewaySettings
 
     loaded = settings.load(GatewaySettings, sys.argv[1:])
-    from services.gateway.app import GatewayApp
+    from services.gateway.app import UNUSABLE, GatewayApp
 
-    return lifecycle.run("gateway", GatewayApp(loaded), loaded.log_level)
+    try:
+        app = GatewayApp(loaded)
+    except UNUSABLE as error:
+        return _refused(error)
+    try:
+        return lifecycle.run("gateway", app, loaded.log_level)
+    except BindError as error:
+        return _refused(error)
+
+
+def _refused(error: Exception) -> int:
+    """Says in one line why the gateway does not run."""
+    sys.stderr.write(f"gateway: {' '.join(str(error).split())}\n")
+    return 1
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from services.common.serving import tracing
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.channel import EDGE_OPTIONS
 from services.common.serving.front.front import Front
-from services.common.serving.hub import TOKENIZER_FILES, local_folder
+from services.common.serving.hub import TOKENIZER_FILES, FolderError, local_folder
 from services.common.serving.memory import give_back_freed_memory
 from services.common.serving.rotating_tls import RotatingContext
-from services.common.serving.server import Bound, Listeners, Server
+from services.common.serving.server import BindError, Bound, Listeners, Server
 from services.common.serving.tls import Peers, TlsFiles
 from services.gateway import admission
 from services.gateway.auth import AuthInterceptor
@@ -39,8 +39,8 @@ from services.gateway.status import StatusBoard
 from services.gateway.streams import Streams
 from services.gateway.targets.link import Dial
 from services.gateway.targets.pool import Pool
-from services.gateway.tenants import TenantsFile
-from services.gateway.tokenizer import load_tokenizer
+from services.gateway.tenants import TenantsError, TenantsFile
+from services.gateway.tokenizer import TokenizerError, load_tokenizer
 from services.gateway.vllm import vllm_service
 from services.gateway.vllm.service import VllmEngine
 
@@ -53,6 +53,9 @@ class GatewayBound(Bound):
 
 
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
+
+UNUSABLE = (FolderError, TokenizerError, TenantsError, OSError)
+"""What a folder or file of the settings makes GatewayApp raise."""
 
 
 class GatewayApp:
@@ -108,10 +111,18 @@ class GatewayApp:
         return self._pool.ready and not self._draining
 
     async def start(self) -> GatewayBound:
-        """Binds the listeners and begins to look for targets; health follows `ready`."""
-        bound = GatewayBound(**(await self._server.start()).as_dict())
-        if self._http:
-            bound = replace(bound, http=await self._http.start())
+        """Binds the listeners and begins to look for targets; health follows `ready`.
+
+        Raises:
+            BindError: an address cannot be bound; the others are free again.
+        """
+        try:
+            bound = GatewayBound(**(await self._server.start()).as_dict())
+            if self._http:
+                bound = replace(bound, http=await self._http.start())
+        except BindError:
+            await self._server.stop(0)
+            raise
         directory = Directory(self._sources(), self._pool.listen, self.metrics)
         work = (
             directory.run(),

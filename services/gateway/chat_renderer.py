@@ -1,6 +1,7 @@
 """Renders chats by the checkpoint's template in child processes; a child that takes too long is killed."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -11,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from services.common.request.errors import invalid_field, overloaded
+from services.common.serving.files import read_regular
 from services.gateway.chat_child import LENGTH, RENDERED, send
 from services.gateway.chat_template import SPECIAL_TOKENS, check_syntax
 
 FIELD = "prompt.chat"
 ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+"""Variables that a child inherits: what Python starts by, and what dates are written by. Others may hold secrets."""
+
 LIMIT_S = 1.0
 """Time of one rendering; templates of published models take less than a millisecond for a usual chat."""
 
@@ -112,6 +117,7 @@ class _Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "services.gateway.chat_child"],
                 cwd=ROOT,
+                env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -162,9 +168,10 @@ def load_chat_renderer(folder: Path) -> ChatRenderer | None:
         OSError, ValueError, jinja2.TemplateSyntaxError: a file cannot be read, or holds no template.
     """
     config_path = folder / "tokenizer_config.json"
-    config: dict[str, Any] = json.loads(config_path.read_text()) if config_path.is_file() else {}
+    config: dict[str, Any] = json.loads(read_regular(config_path)) if config_path.exists() else {}
     template_path = folder / "chat_template.jinja"
-    source = template_path.read_text() if template_path.is_file() else _default_template(config.get("chat_template"))
+    named = config.get("chat_template")
+    source = read_regular(template_path).decode() if template_path.exists() else _default_template(named)
     return ChatRenderer(source, _special_tokens(config)) if source else None
 
 

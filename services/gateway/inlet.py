@@ -32,7 +32,7 @@ PLACES = 32
 PATIENCE_S = 30.0
 """Longest time that a message may take, its wait for a place included."""
 
-LARGE_PLACES = 4
+LARGE_PLACES = 2
 """Those of them that may be large over HTTP, where a message begins as text; they are kept until they are parsed."""
 
 HURRY_S = 1.0

@@ -151,5 +151,5 @@ class RequestFactory:
 
     def _encode(self, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:
         if isinstance(prompt, TextPrompt):
-            return tuple(self._tokenizer.encode(prompt.text))
+            return tuple(self._tokenizer.encode(prompt.text, context_limit))
         return tuple(self._tokenizer.encode_chat(prompt.messages, prompt.tools, prompt.arguments, context_limit))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from services.common.request.limits import LIMITS
+from services.common.serving.files import read_regular
 from services.gateway.admission import Bound, Tenant
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ def parse_tenants(path: Path, data: bytes) -> Tenants:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise TenantsError(f"{path}: {error!r}") from error
 

@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from services.common.request.errors import Code, PacelineError, Reason
+from services.common.request.errors import Code, PacelineError, Reason, invalid_field
+from services.common.serving.files import read_regular
 from services.gateway.chat_renderer import FIELD as CHAT_FIELD
 from services.gateway.chat_renderer import ChatRenderer, load_chat_renderer
 from services.gateway.detokenizer import TokenBytes, byte_alphabet
@@ -17,8 +19,34 @@ SHRINKING: dict[str | None, int] = {None: 1, "NFC": 3}
 """How much shorter a normaliser makes a text at most: NFC makes one Hangul syllable of three letters of its size."""
 
 
+FIRST_CHARACTERS = 1 << 16
+"""Texts up to here are tokenised at once; of longer ones beginnings first."""
+
+MOST_CHARACTERS = 200
+"""Of what the library says when it gives up."""
+
+
 class TokenizerError(ValueError):
     """A tokenizer folder that cannot be served; the message names the file."""
+
+
+class PanicError(Exception):
+    """The library gave up."""
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Panics of the library are no Exceptions, and would pass every `except Exception` on their way.
+
+    Raises:
+        PanicError: it gave up, for instance because a regular expression of tokenizer.json takes too many steps.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise PanicError(str(error)[:MOST_CHARACTERS]) from None
 
 
 class Tokenizer:
@@ -31,8 +59,13 @@ class Tokenizer:
         self.token_bytes = _token_bytes(tokenizer)
         self._longest = longest_token(tokenizer)
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of plain text, with the special tokens that the tokenizer itself adds."""
+    def encode(self, text: str, context_limit: int | None = None) -> list[int]:
+        """Token ids of plain text, with the special tokens that the tokenizer itself adds.
+
+        Raises:
+            PacelineError: INVALID_FIELD when the library gives up, CONTEXT_LIMIT when they cannot fit.
+        """
+        self._check_beginnings(text, context_limit)
         return self._encoded(text, special_tokens=True)
 
     def check_size(self, text_bytes: int, context_limit: int) -> None:
@@ -69,11 +102,29 @@ class Tokenizer:
         rendered = self._chats.render(messages, tools, arguments)
         if context_limit is not None:
             self.check_size(len(rendered.encode()), context_limit)
+        self._check_beginnings(rendered, context_limit)
         return self._encoded(rendered, special_tokens=False)
+
+    def _check_beginnings(self, text: str, context_limit: int | None) -> None:
+        """Refuses a long text whose beginning alone has twice the tokens that fit: each costs up to 300 bytes.
+
+        How a beginning ends changes its last tokens only, so twice as many are certainly too many.
+        """
+        size = FIRST_CHARACTERS
+        while context_limit is not None and size < len(text):
+            found = len(self._encoded(text[:size], special_tokens=False))
+            if found > 2 * context_limit:
+                said = f"the first {size} characters are {found} tokens: the context limit is {context_limit}"
+                raise PacelineError(Code.INVALID_ARGUMENT, Reason.CONTEXT_LIMIT, said, field="prompt")
+            size *= 2
 
     def _encoded(self, text: str, special_tokens: bool) -> list[int]:
         """Encodes as a batch of one: for a batch the library releases Python's lock, for `encode` it does not."""
-        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)[0].ids
+        try:
+            with panics_as_errors():
+                ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)[0].ids
+        except PanicError as error:
+            raise invalid_field("prompt", f"the model's tokenizer fails at this text: {error}") from None
         return ids
 
     def token(self, token_id: int) -> tuple[str, bytes]:
@@ -105,7 +156,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     # The calling thread does the work: in the library's few threads a short text would wait behind long ones.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
-        tokenizer = HuggingFaceTokenizer.from_file(str(path))
+        with panics_as_errors():
+            tokenizer = HuggingFaceTokenizer.from_buffer(read_regular(path))
         chats = load_chat_renderer(folder)
     except Exception as error:
         raise TokenizerError(f"{path}: cannot be read: {error}") from error

@@ -15,6 +15,7 @@ from services.common.model.errors import ModelError
 from services.common.model.generation import GENERATION_FILE
 from services.common.model.known_keys import TENSORS_IGNORED
 from services.common.model.manifest import verify_manifest
+from services.common.serving.files import read_regular
 from services.common.serving.hub import FolderError, local_folder
 
 _LOG = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
         path = folder / SINGLE_FILE
         return dict.fromkeys(_tensor_names(path), path)
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = json.loads(read_regular(index))["weight_map"]
         files = {str(name): folder / Path(file).name for name, file in weight_map.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index}: cannot be read: {error!r}") from error
@@ -185,7 +186,7 @@ def _tensor_names(path: Path) -> frozenset[str]:
 
 
 def _describe_digest(folder: Path, files: Iterable[Path]) -> str:
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in _descriptions(folder)))
+    digest = hashlib.sha256(b"".join(read_regular(path) for path in _descriptions(folder)))
     for path in sorted(set(files)):
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from services.common.model.errors import ModelError
+from services.common.serving.files import read_regular
 
 _REQUIRED: Any = object()
 _MOST = 1 << 31
@@ -21,7 +22,7 @@ def read_object(path: Path) -> dict[str, Any]:
         ModelError: the file is missing or malformed, or holds something else.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_regular(path))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {error}") from error
     except RecursionError as error:

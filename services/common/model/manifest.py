@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from services.common.model.errors import ModelError
+from services.common.serving.files import read_regular
 
 MANIFEST_FILE = "manifest.sha256"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](\S.*)")
@@ -42,7 +43,11 @@ def write_manifest(folder: Path) -> None:
 
 def _parse(path: Path) -> dict[str, str]:
     listed: dict[str, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        text = read_regular(path).decode()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None or "/" in match[2] or match[2] in {".", ".."}:
             raise ModelError(f"{path}: line {number} is not 'sha256  file'")
