@@ -5,8 +5,11 @@ type computes with them. Tensors of F32, F16 and BF16 are their own numbers.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +38,8 @@ _BLOCK = {
 }
 _NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 _QUERIES, _KEYS = ".self_attn.q_proj.", ".self_attn.k_proj."
+_PIECE = 1 << 20
+"""Numbers that a thread widens at once."""
 _OWN_NUMBERS = {"F32": np.float32, "F16": np.float16}
 
 
@@ -101,17 +106,28 @@ def _widened(path: Path, tensor: GgufTensor) -> Tensor:
         return torch.from_numpy(raw).view(torch.bfloat16).view(tensor.shape)
     if tensor.type in _OWN_NUMBERS:
         return torch.from_numpy(raw.view(_OWN_NUMBERS[tensor.type])).view(tensor.shape)
-    return _dequantised(raw, tensor).to(torch.bfloat16)
+    return _dequantised(raw, tensor)
 
 
 def _dequantised(raw: "np.ndarray[tuple[int], np.dtype[np.uint8]]", tensor: GgufTensor) -> Tensor:
+    """Widen pieces of lines in threads: the package's formulas run in one, and a table's float32 takes gigabytes."""
     try:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
     except ImportError as error:
         raise ModelError("a GGUF file needs the package gguf: pip install gguf") from error
-    lines = raw.reshape(*tensor.shape[:-1], -1)
-    return torch.from_numpy(dequantize(lines, GGMLQuantizationType[tensor.type])).view(tensor.shape)
+    kind, depth = GGMLQuantizationType[tensor.type], tensor.shape[-1]
+    lines = raw.reshape(-1, tensor.nbytes * depth // prod(tensor.shape))
+    wide = torch.empty(len(lines), depth, dtype=torch.bfloat16)
+    piece = max(1, _PIECE // depth)
+
+    def widen(first: int) -> None:
+        part = slice(first, first + piece)
+        wide[part] = torch.from_numpy(dequantize(lines[part], kind))
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(widen, range(0, len(lines), piece)))
+    return wide.view(tensor.shape)
 
 
 def _interleaved(file: GgufFile, folder: Path) -> dict[str, int]:
