@@ -15,6 +15,7 @@ from services.common.model.errors import ModelError
 from services.common.model.generation import GENERATION_FILE
 from services.common.model.known_keys import TENSORS_IGNORED
 from services.common.model.manifest import verify_manifest
+from services.common.model.weight_format import FLOATS, INTEGERS
 from services.common.serving.files import read_regular
 from services.common.serving.hub import FolderError, local_folder
 
@@ -22,7 +23,6 @@ _LOG = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
-_FLOATS = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
 
 
 def resolve_folder(name: str | Path) -> Path:
@@ -110,15 +110,28 @@ class Checkpoint:
         Raises:
             ModelError: missing, of another shape, not floating point, not finite, or too large for `dtype`.
         """
-        path, value = self._stored(name, shape)
-        if value.dtype not in _FLOATS:
-            raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected floating point")
-        if not _is_finite(value):
-            raise ModelError(f"{path}: tensor {name} holds NaN or infinity")
+        value = self.stored(name, shape, FLOATS)
+        if value.is_meta:
+            return value.to(dtype)
+        if not is_finite(value):
+            raise ModelError(f"{self._files[name]}: tensor {name} holds NaN or infinity")
         cast = value.to(dtype)
-        if torch.finfo(dtype).max < torch.finfo(value.dtype).max and not _is_finite(cast):
-            raise ModelError(f"{path}: tensor {name} holds a value beyond the range of {dtype}")
+        if torch.finfo(dtype).max < torch.finfo(value.dtype).max and not is_finite(cast):
+            raise ModelError(f"{self._files[name]}: tensor {name} holds a value beyond the range of {dtype}")
         return cast
+
+    def stored(self, name: str, shape: tuple[int, ...], dtypes: frozenset[torch.dtype]) -> Tensor:
+        """Return one tensor as it is in the file, of one of some types; a single number may have no shape.
+
+        Raises:
+            ModelError: missing, or of another shape or type.
+        """
+        value, path = self._load(name), self._files[name]
+        if tuple(value.shape) != shape and not (value.ndim == 0 and shape == (1,)):
+            raise ModelError(f"{path}: tensor {name} has shape {tuple(value.shape)}, expected {shape}")
+        if value.dtype not in dtypes:
+            raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected {_kinds(dtypes)}")
+        return value.view(shape)
 
     def read_integers(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return one tensor of integers, int64, on the CPU.
@@ -126,13 +139,13 @@ class Checkpoint:
         Raises:
             ModelError: missing, of another shape, or not of integers.
         """
-        path, value = self._stored(name, shape)
-        if value.is_floating_point() or value.dtype == torch.bool:
-            raise ModelError(f"{path}: tensor {name} has dtype {value.dtype}, expected integers")
-        return value.to(torch.int64)
+        return self.stored(name, shape, INTEGERS).to(torch.int64)
 
-    def _stored(self, name: str, shape: tuple[int, ...]) -> tuple[Path, Tensor]:
-        """Return a tensor as it is stored, and its file."""
+    def holds_zeros(self, name: str) -> bool:
+        """Whether all numbers of a tensor are zero."""
+        return not bool(self._load(name).double().any())
+
+    def _load(self, name: str) -> Tensor:
         path = self._files.get(name)
         if path is None:
             raise ModelError(f"{self.folder}: tensor {name} is missing")
@@ -141,12 +154,20 @@ class Checkpoint:
                 value: Tensor = file.get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise ModelError(f"{path}: tensor {name} cannot be read: {error}") from error
-        if tuple(value.shape) != shape:
-            raise ModelError(f"{path}: tensor {name} has shape {tuple(value.shape)}, expected {shape}")
-        return path, value
+        return value
 
 
-def _is_finite(value: Tensor) -> bool:
+def _kinds(dtypes: frozenset[torch.dtype]) -> str:
+    """Return types for people, and what may be wrong when a tensor of codes stands where a plain one is read."""
+    if dtypes == FLOATS:
+        return "floating point: a packed weight needs its scales, and quantization_config in config.json"
+    if dtypes == INTEGERS:
+        return "integers"
+    return " or ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+
+
+def is_finite(value: Tensor) -> bool:
+    """Whether a tensor has neither NaN nor infinity; looks at a part at a time."""
     return all(bool(part.isfinite().all()) for part in value.flatten().split(1 << 24))
 
 

@@ -46,7 +46,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (1, 1.0, None),
     "pretraining_tp": (1, None),
     "pruned_heads": ({}, None),
-    "quantization_config": (None,),
     "use_sliding_window": (False, None),
 }
 NEUTRAL_DFLASH: Mapping[str, tuple[Any, ...]] = {

@@ -15,6 +15,7 @@ from services.common.model.generation import eos_token_ids, read_generation
 from services.common.model.known_keys import IGNORED, NEUTRAL
 from services.common.model.rope import read_rope
 from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, StackSpec
+from services.common.model.weight_formats import read_format
 
 _LOG = logging.getLogger(__name__)
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -90,11 +91,12 @@ def read_causal(fields: Fields, folder: Path, stack: StackSpec, tied: bool = Fal
 
 
 def refuse_known(fields: Fields) -> None:
-    """Refuse values of known keys that ask for what is not implemented.
+    """Refuse values of known keys that ask for what is not implemented, weights that are packed otherwise among them.
 
     Raises:
         ModelError: there is one.
     """
+    read_format(fields)
     for name, allowed in NEUTRAL.items():
         fields.neutral(name, allowed)
 

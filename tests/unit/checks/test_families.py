@@ -13,7 +13,8 @@ GGUF = ROOT / "services/common/gguf"
 """Another layout has names of its own for families and their splittings of text, and translates them."""
 DRAFTERS = ROOT / "services/common/model/drafters"
 """A kind of drafter is a folder there, which names the architectures of its checkpoints."""
-FAMILY = re.compile(r"qwen|llama", re.IGNORECASE)
+FAMILY = re.compile(r"qwen|(?<!ex)llama", re.IGNORECASE)
+"""ExLlama is a set of kernels, which configurations of packed weights mention."""
 STRETCHED_FREQUENCIES = re.compile(r"_?llama3", re.IGNORECASE)
 """A kind of rotary embedding that any family may have is called so in config.json."""
 

@@ -11,12 +11,13 @@ from typing import Protocol, cast
 
 import torch
 
-from services.common.model.checkpoint import CONFIG_FILE, Checkpoint, IntegerSource
+from services.common.model.checkpoint import CONFIG_FILE, IntegerSource
 from services.common.model.drafters import speculators
 from services.common.model.drafters.heads import DraftHead
 from services.common.model.drafters.spec import EMBED, HEAD, DrafterSpec, LayerTensors, drafter_shapes
 from services.common.model.errors import ModelError
 from services.common.model.fields import Fields
+from services.common.model.formats import open_safetensors
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.reading import open_config
 from services.common.model.stack import Stack
@@ -93,7 +94,7 @@ def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tu
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
     spec = read_drafter_spec(folder)
-    checkpoint: IntegerSource = RandomCheckpoint(folder, device) if random_weights else Checkpoint(folder)
+    checkpoint: IntegerSource = RandomCheckpoint(folder, device) if random_weights else open_safetensors(folder)
     carried = (name for name in (EMBED, HEAD) if name in checkpoint.names)
     spec = replace(spec, own_tables=tuple(dict.fromkeys((*spec.own_tables, *carried))))
     checkpoint.refuse_other_than(checkpoint_shapes(spec), SKIPPED)

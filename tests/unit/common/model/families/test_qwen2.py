@@ -71,7 +71,7 @@ def test_the_longer_context_that_model_cards_recommend_is_read(tmp_path: Path) -
         ({"layer_types": ["full_attention"] * 14 + ["sliding_attention"] * 14}, "layer_types"),
         ({"use_mrope": True}, "use_mrope"),
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "quantization_config"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 8}}, "quantization_config.bits"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling.rope_type"),
         ({"num_experts": 60}, "num_experts"),
     ],

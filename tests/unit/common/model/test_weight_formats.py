@@ -1,0 +1,377 @@
+"""Packed weights: numbers of every layout against formulas worked out apart and the code of their libraries."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from services.common.model import ModelError, load_target
+from services.common.model.checkpoint import Checkpoint
+from services.common.model.drafters.context import load_context
+from services.common.model.families import read_target_spec
+from services.common.model.formats import open_checkpoint
+from services.common.model.manifest import write_manifest
+from services.common.model.weight_formats import FORMATS, folder_format, refusal
+from services.common.model.weights import model_shapes
+from services.common.model.widened import WidenedCheckpoint
+from tests.support.packed_checkpoints import LAYOUTS, bfloat16_once, pack_checkpoint, packable
+from tests.support.tiny_checkpoints import HYBRIDS, TinyShape, write_tiny
+
+UP = "model.layers.1.mlp.up_proj"
+IDLE = (".bias", "input_scale", "input_global_scale")
+
+
+def made(tmp_path: Path, layout: str, family: str = "qwen3") -> tuple[Path, Path, dict[str, Tensor]]:
+    """Folders of a packed checkpoint and of its plain twin, and the twin's weights of products."""
+    shape = TinyShape() if family in HYBRIDS else TinyShape(layers=2, taps=(0, 1))
+    folder, twin = write_tiny(tmp_path, shape=shape, family=family, std=0.1).target, tmp_path / "twin"
+    return folder, twin, pack_checkpoint(folder, twin, LAYOUTS[layout])
+
+
+def edit(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    rewrite(folder, tensors)
+
+
+def rewrite(folder: Path, tensors: dict[str, Tensor]) -> None:
+    save_file(tensors, folder / "model.safetensors")
+    write_manifest(folder)
+
+
+def read_up(folder: Path) -> Tensor:
+    checkpoint, shape = open_checkpoint(folder), TinyShape()
+    checkpoint.refuse_other_than(model_shapes(read_target_spec(folder)))
+    return checkpoint.read(f"{UP}.weight", (shape.inner, shape.hidden), torch.float32)
+
+
+def test_rounding_of_the_reference_is_to_nearest_and_half_to_even() -> None:
+    exact = torch.randn(4096).to(torch.bfloat16).double()
+    step = (exact.float().view(torch.int32) + 0x10000).view(torch.float32).double() - exact
+    for share, away in ((0.49, False), (0.51, True)):
+        rounded = bfloat16_once((exact + share * step).numpy()).double()
+        assert torch.equal(rounded, exact + step if away else exact)
+    even = (exact.float().view(torch.int32) & 0x10000) == 0
+    assert torch.equal(bfloat16_once((exact + 0.5 * step).numpy()).double(), torch.where(even, exact, exact + step))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numbers_are_those_of_the_formula(
+    layout: str, tmp_path: Path, report_counts: Callable[[str, int], None]
+) -> None:
+    folder, _, plain = made(tmp_path, layout)
+    checkpoint = open_checkpoint(folder)
+    for name, expected_FD in plain.items():
+        for dtype in (torch.bfloat16, torch.float32):
+            value_FD = checkpoint.read(name, tuple(expected_FD.shape), dtype)
+            assert value_FD.dtype == dtype
+            assert torch.equal(value_FD, expected_FD.to(dtype)), name
+    assert set(plain) <= checkpoint.names
+    report_counts("weights_compared", sum(value.numel() for value in plain.values()))
+
+
+@pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.oracle == "compressed-tensors"])
+def test_numbers_are_those_of_compressed_tensors(layout: str, tmp_path: Path) -> None:
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+
+    folder, _, plain = made(tmp_path, layout)
+    config, tensors = LAYOUTS[layout].config, load_file(folder / "model.safetensors")
+    scheme = QuantizationScheme(**config["config_groups"]["group_0"])
+    library = BaseCompressor.get_value_from_registry(config["format"])
+    for name, value_FD in plain.items():
+        prefix = name.removesuffix("weight")
+        parts = {end.removeprefix(prefix): part for end, part in tensors.items() if end.startswith(prefix)}
+        theirs_FD = library.decompress(parts, scheme)["weight"]
+        assert torch.equal(theirs_FD.to(torch.bfloat16), value_FD), name
+
+
+@pytest.mark.parametrize("layout", [name for name, layout in LAYOUTS.items() if layout.oracle == "transformers"])
+def test_numbers_are_those_of_transformers(layout: str, tmp_path: Path) -> None:
+    """It takes only blocks that divide a weight, so the weight is filled up to whole blocks."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+    folder, _, plain = made(tmp_path, layout)
+    tensors, block = load_file(folder / "model.safetensors"), LAYOUTS[layout].config["weight_block_size"]
+    for name, value_FD in plain.items():
+        codes_FD = tensors[name]
+        scale = tensors.get(f"{name}_scale_inv", tensors.get(f"{name}_scale"))
+        shape = codes_FD.shape if block is None else [n * size for n, size in zip(scale.shape, block, strict=True)]
+        filled = torch.zeros(shape, dtype=torch.uint8)
+        filled[: codes_FD.shape[0], : codes_FD.shape[1]] = codes_FD.view(torch.uint8)
+        scale = scale.view(1, 1) if block is None else scale
+        theirs = Fp8Dequantize(None)._dequantize_one(filled.view(torch.float8_e4m3fn), scale, torch.bfloat16)
+        assert torch.equal(theirs[: codes_FD.shape[0], : codes_FD.shape[1]], value_FD), name
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next"])
+def test_every_family_scores_as_its_twin(family: str, tmp_path: Path) -> None:
+    folder, twin, _ = made(tmp_path, "fp8-bf16", family)
+    (packed, plain) = (load_target(one, torch.float32) for one in (folder, twin))
+    assert packed.elements == plain.elements
+    for one, other in zip(packed_tensors(packed), packed_tensors(plain), strict=True):
+        assert torch.equal(one, other)
+
+
+def packed_tensors(target: Any) -> list[Tensor]:
+    """All tensors of a model: of its blocks and tables."""
+    return [target.embed_VD, target.lm_head_VD, *dict(target._stack._blocks.named_parameters()).values(),
+            *(value for _, value in target._stack._blocks.named_buffers())]  # fmt: skip
+
+
+def test_a_packed_head_is_widened(tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path, changes={"tie_word_embeddings": False}).target
+    plain = pack_checkpoint(folder, tmp_path / "twin", LAYOUTS["gptq"])
+    assert "lm_head.weight" not in plain
+    table = load_file(folder / "model.safetensors")["lm_head.weight"]
+    parts, numbers = LAYOUTS["gptq"].pack((table.shape[0], table.shape[1]), np.random.default_rng(1))
+
+    def pack_head(tensors: dict[str, Tensor]) -> None:
+        del tensors["lm_head.weight"]
+        tensors.update({f"lm_head.{end}": part for end, part in parts.items()})
+
+    edit(folder, pack_head)
+    assert torch.equal(load_target(folder).lm_head_VD, bfloat16_once(numbers).float())
+
+
+def test_a_packed_drafter_is_read(tmp_path: Path) -> None:
+    pair = write_tiny(tmp_path, std=0.1)
+    plain = pack_checkpoint(pair.drafter, tmp_path / "twin", LAYOUTS["awq"])
+    assert plain
+    target = load_target(pair.target)
+    packed, twin = (load_context(folder, target) for folder in (pair.drafter, tmp_path / "twin"))
+    assert packed.elements == twin.elements
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_lost_part_is_named(layout: str, tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, layout)
+    held = [name for name in load_file(folder / "model.safetensors") if name.startswith(f"{UP}.")]
+    needed = [name for name in held if not name.endswith(("weight_shape", *IDLE))]
+    if LAYOUTS[layout].config.get("sym"):
+        needed.remove(f"{UP}.qzeros")
+    if layout.startswith("gptq") and not LAYOUTS[layout].config["desc_act"]:
+        needed.remove(f"{UP}.g_idx")
+    for name in needed:
+        kept = load_file(folder / "model.safetensors")
+        rewrite(folder, {end: part for end, part in kept.items() if end != name})
+        with pytest.raises(ModelError, match=rf"{UP}\.\w+ (is missing|has dtype|has shape)"):
+            read_up(folder)
+        rewrite(folder, kept)
+    read_up(folder)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_parts_of_another_shape_or_type_are_named(layout: str, tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, layout)
+    whole = load_file(folder / "model.safetensors")
+    for name in [
+        name
+        for name in whole
+        if name.startswith(f"{UP}.") and not name.endswith((".bias", "input_scale", "input_global_scale"))
+    ]:
+        value = whole[name]
+        wrong = value.view(-1)[:-1].clone() if value.numel() > 1 else value.view(-1).repeat(2)
+        for other in (wrong, torch.zeros(value.shape, dtype=torch.int16)):
+            rewrite(folder, whole | {name: other})
+            with pytest.raises(ModelError, match=rf"tensor {name} has (shape|dtype) .*, expected"):
+                read_up(folder)
+        rewrite(folder, whole)
+
+
+@pytest.mark.parametrize("layout", ["fp8-bf16", "ct-fp8-lines", "awq", "gptq", "ct-nvfp4"])
+def test_scales_that_are_no_numbers_are_named(layout: str, tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, layout)
+    end = next(end for end in ("weight_scale_inv", "weight_global_scale", "scales", "weight_scale")
+               if f"{UP}.{end}" in load_file(folder / "model.safetensors"))  # fmt: skip
+    edit(folder, lambda tensors: tensors[f"{UP}.{end}"].view(-1)[:1].fill_(float("nan")))
+    with pytest.raises(ModelError, match=rf"{UP} holds NaN, infinity"):
+        read_up(folder)
+
+
+def test_biases_of_zeros_beside_packed_weights_are_left_alone_and_others_refused(tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, "gptq")
+    assert f"{UP}.bias" in load_file(folder / "model.safetensors")
+    load_target(folder)
+    edit(folder, lambda tensors: tensors[f"{UP}.bias"].view(-1)[3:4].fill_(0.5))
+    with pytest.raises(ModelError, match=rf"{UP}\.bias is not part of this architecture"):
+        load_target(folder)
+
+
+def test_columns_out_of_order_need_desc_act(tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, "gptq")
+    edit(folder, lambda tensors: tensors[f"{UP}.g_idx"].copy_(tensors[f"{UP}.g_idx"].flip(0)))
+    with pytest.raises(ModelError, match=rf"{UP}\.g_idx: columns are out of order"):
+        load_target(folder)
+
+
+@pytest.mark.parametrize(("layout", "end"), [("gptq-ordered", "g_idx"), ("ct-int4-ordered", "weight_g_idx")])
+@pytest.mark.parametrize("group", [-1, 2])
+def test_a_column_of_no_group_is_named(layout: str, end: str, group: int, tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, layout)
+    edit(folder, lambda tensors: tensors[f"{UP}.{end}"].view(-1)[5:6].fill_(group))
+    with pytest.raises(ModelError, match=rf"{UP}\.{end}: names a group that there is not"):
+        load_target(folder)
+
+
+def test_groups_that_do_not_divide_a_weight_are_named(tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, "awq")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["group_size"] = 24
+    (folder / "config.json").write_text(json.dumps(config))
+    write_manifest(folder)
+    with pytest.raises(ModelError, match=r"q_proj: 32 columns do not divide into parts of 24"):
+        load_target(folder)
+
+
+def test_packed_tensors_without_a_configuration_are_refused(tmp_path: Path) -> None:
+    folder, twin, _ = made(tmp_path, "fp8-bf16")
+    (folder / "config.json").write_bytes((twin / "config.json").read_bytes())
+    write_manifest(folder)
+    with pytest.raises(ModelError, match=r"weight_scale_inv is not part of this architecture"):
+        load_target(folder)
+
+
+def test_names_of_modules_choose_their_group(tmp_path: Path) -> None:
+    """Two groups, one by an expression and one for all other linear modules."""
+    folder = write_tiny(tmp_path).target
+    plain = pack_checkpoint(folder, tmp_path / "twin", LAYOUTS["ct-int4"])
+    config = json.loads((folder / "config.json").read_text())
+    own = config["quantization_config"]["config_groups"]
+    own["group_1"] = {"targets": ["re:.*layers\\.1\\..*"], "weights": own["group_0"]["weights"] | {"num_bits": 8}}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_manifest(folder)
+    checkpoint = open_checkpoint(folder)
+    for name, value_FD in plain.items():
+        if ".layers.1." not in name:
+            assert torch.equal(checkpoint.read(name, tuple(value_FD.shape), torch.bfloat16), value_FD)
+    with pytest.raises(ModelError, match=r"layers\.1\.\S+ has shape"):
+        load_target(folder)
+
+
+def test_headers_alone_give_shapes(tmp_path: Path) -> None:
+    """What looks at a checkpoint before it is loaded gives tensors without numbers."""
+
+    class Headers(Checkpoint):
+        def stored(self, name: str, shape: tuple[int, ...], dtypes: frozenset[torch.dtype]) -> Tensor:
+            return super().stored(name, shape, dtypes).to("meta")
+
+    folder, _, plain = made(tmp_path, "awq")
+    weight_format = folder_format(folder)
+    assert weight_format is not None
+    source = WidenedCheckpoint(Headers(folder), weight_format)
+    for name, value_FD in plain.items():
+        assert source.read(name, tuple(value_FD.shape), torch.bfloat16).shape == value_FD.shape
+
+
+CT = LAYOUTS["ct-fp8-lines"].config
+
+
+def changed_ct(**changes: Any) -> dict[str, Any]:
+    group = json.loads(json.dumps(CT["config_groups"]["group_0"]))
+    for path, value in changes.items():
+        holder, _, name = path.rpartition("__")
+        (group[holder] if holder else group)[name] = value
+    return dict(CT) | {"config_groups": {"group_0": group}}
+
+
+REFUSED: list[tuple[Any, str, str]] = [
+    ({"bits": 4}, "quant_method is missing", "original in bfloat16"),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method: 'bitsandbytes'", "AWQ, GPTQ"),
+    ({"quant_method": "mxfp4"}, "quant_method: 'mxfp4'", "dense model"),
+    ({"quant_method": "fbgemm_fp8"}, "quant_method: 'fbgemm_fp8'", "compressed-tensors"),
+    ({"quant_method": 3}, "quant_method", "wrong type"),
+    ({"quant_method": "fp8", "activation_scheme": "static"}, "activation_scheme: 'static'", "-FP8-dynamic"),
+    ({"quant_method": "fp8", "fmt": "e5m2"}, "fmt: 'e5m2'", "e4m3"),
+    ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size", "two sizes"),
+    ({"quant_method": "fp8", "weight_block_size": [128, 0]}, "weight_block_size", "two sizes"),
+    ({"quant_method": "fp8", "something": 1}, "quantization_config.something", "not a supported key"),
+    ({"quant_method": "awq", "bits": 8}, "bits: 8", "GEMM"),
+    ({"quant_method": "awq", "version": "gemv"}, "version: 'gemv'", "GEMM"),
+    ({"quant_method": "awq", "zero_point": False}, "zero_point", "GEMM"),
+    ({"quant_method": "awq", "group_size": 0}, "group_size", "-1 or a size"),
+    ({"quant_method": "gptq", "bits": 5}, "bits: 5", "2, 3, 4 and 8"),
+    ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "checkpoint_format: 'marlin'", "gptq_v2"),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*up": {"bits": 8}}}, "dynamic", "one width"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8"}, "quant_algo: 'fp8'", "compressed-tensors"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": {}}, "kv_cache_scheme", "without"),
+    (changed_ct(input_activations__dynamic=False), "input_activations.dynamic", "-FP8-dynamic"),
+    (changed_ct(weights__type="int"), "weights.type", "float-quantized holds no int"),
+    (changed_ct(weights__num_bits=4), "weights.num_bits: 4", "has 8"),
+    (changed_ct(weights__strategy="token"), "weights.strategy: 'token'", "channel"),
+    (changed_ct(weights__symmetric=False), "weights.symmetric", "symmetric file"),
+    (changed_ct(weights__strategy="block"), "weights.block_structure", "two sizes"),
+    (changed_ct(weights__strategy="group"), "weights.group_size", "a size"),
+    (changed_ct(weights__more=1), "weights.more", "not a supported key"),
+    (changed_ct(targets=["re:("]), "targets", "no expression"),
+    (changed_ct(output_activations={"num_bits": 8}), "output_activations", "kept as they are"),
+    (changed_ct(weights=None), "weights", "packs no weight"),
+    (dict(CT) | {"format": "marlin-24"}, "format: 'marlin-24'", "pack-quantized"),
+    (dict(CT) | {"format": "mixed-precision"}, "format", "is missing"),
+    (dict(CT) | {"config_groups": {}}, "config_groups", "empty"),
+    (dict(CT) | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme", "without one"),
+    (dict(CT) | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config", "quantised alone"),
+    (dict(CT) | {"transform_config": {"config_groups": {"u": {}}}}, "transform_config", "without transforms"),
+    (dict(CT) | {"quantization_status": "frozen"}, "quantization_status", "compressed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "named", "remedy"), REFUSED)
+def test_what_is_not_read_is_refused_by_name_with_what_to_take(
+    config: dict[str, Any], named: str, remedy: str, tmp_path: Path
+) -> None:
+    folder = write_tiny(tmp_path).target
+    values = json.loads((folder / "config.json").read_text()) | {"quantization_config": config}
+    (folder / "config.json").write_text(json.dumps(values))
+    told = refusal(values, folder / "config.json")
+    assert named in told
+    assert remedy in told
+    with pytest.raises(ModelError) as caught:
+        read_target_spec(folder)
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_read_is_not_refused(layout: str) -> None:
+    assert refusal({"quantization_config": dict(LAYOUTS[layout].config)}) == ""
+    assert refusal({"text_config": {"quantization_config": dict(LAYOUTS[layout].config)}}) == ""
+
+
+def test_plain_weights_are_not_refused() -> None:
+    assert refusal({}) == refusal({"quantization_config": None}) == refusal({"quantization_config": {}}) == ""
+
+
+def test_configurations_of_any_type_are_refused_in_words() -> None:
+    """Every key of every layout, with values of every type: an error in words or none, never another exception."""
+    values: list[Any] = [None, True, -1, 0, 1.5, 10**400, "", "x" * 500, [], [1], ["re:("], {}, {"a": {}}]
+    count = 0
+    for layout in LAYOUTS.values():
+        for path, _ in leaves(layout.config):
+            for value in values:
+                refusal({"quantization_config": replaced(layout.config, path, value)})
+                count += 1
+    assert count > 1000
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, dict):
+        return [(path, value)]
+    own = [(path, value)] if path else []
+    return own + [leaf for name, inner in value.items() for leaf in leaves(inner, (*path, name))]
+
+
+def replaced(config: Any, path: tuple[str, ...], value: Any) -> Any:
+    return value if not path else dict(config) | {path[0]: replaced(config[path[0]], path[1:], value)}
+
+
+def test_a_format_is_one_file() -> None:
+    folder = Path(__file__).parents[4] / "services" / "common" / "model" / "weight_formats"
+    assert {path.stem for path in folder.glob("[!_]*.py")} == {method.replace("-", "_") for method in FORMATS}
+    assert {layout.config["quant_method"] for layout in LAYOUTS.values()} == set(FORMATS)
+    assert list(packable({"model.embed_tokens.weight": torch.zeros(2, 2), f"{UP}.weight": torch.zeros(2, 2)})) == [UP]
