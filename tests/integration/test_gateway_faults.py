@@ -1,6 +1,7 @@
 """Targets that die, drain, stall, refuse or come late, and clients that do not read."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,26 @@ async def test_a_request_waits_for_the_only_target_to_come_back(tmp_path: Path) 
             assert 0 < second.committed < TOKENS
         finally:
             await second.stop()
+
+
+async def test_a_target_that_comes_back_is_logged_as_its_loss_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(message: str) -> list[int]:
+        return [record.levelno for record in caplog.records if record.getMessage() == message]
+
+    caplog.set_level(logging.DEBUG, "services.gateway.targets.link")
+    (only,) = targets = [FakeTarget("pair-0", pace_s=0.01)]
+    async with harness(tmp_path, targets) as one:
+        await ready(one, 1)
+        assert told("target reached")
+        assert not told("target lost")
+        await only.die()
+        await until(lambda: bool(told("target lost")))
+        assert not told("target reached again")
+        await only.start()
+        await until(lambda: bool(told("target reached again")))
+        assert told("target reached again") == [max(told("target lost"))] == [logging.WARNING]
 
 
 async def test_no_target_is_a_typed_error_after_the_wait(tmp_path: Path) -> None:

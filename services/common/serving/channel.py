@@ -8,6 +8,8 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_CLIENT_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_CLIENT_STREAMS = 256
 PING_EVERY_MS = 10_000
+IDLE_MS = 600_000
+"""Time without a call after which a client's connection ends; the client opens another when it needs one."""
 
 MAX_HEADER_BYTES = 16_384
 """Headers of one call, each counted with 32 bytes more; as many as over HTTP."""
@@ -46,6 +48,7 @@ EDGE_OPTIONS: tuple[tuple[str, int], ...] = (
     *((name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", MAX_CLIENT_MESSAGE_BYTES),
     ("grpc.max_concurrent_streams", MAX_CLIENT_STREAMS),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.http2.bdp_probe", 0),
     *UNCOMPRESSED,
 )
@@ -55,6 +58,7 @@ PROBE_OPTIONS: tuple[tuple[str, int], ...] = (
     *((name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", 4096),
     ("grpc.max_concurrent_streams", 16),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.http2.bdp_probe", 0),
     *UNCOMPRESSED,
 )

@@ -46,6 +46,7 @@ class Link:
         self._on_change = on_change
         self._held: Session | None = None
         self._failing = False
+        self._reached = False
 
     @property
     def _session(self) -> Session | None:
@@ -123,12 +124,21 @@ class Link:
     def _report(self, error: Exception) -> None:
         """Logs the first failure of a row; the next ones of a target that stays away are for debugging."""
         level, self._failing = logging.DEBUG if self._failing else logging.WARNING, True
-        log.log(level, "target lost", extra={"data": {"target": self.entry.address, "error": cause(error)}})
+        what = "target lost" if self._reached else "target not reached yet"
+        log.log(level, what, extra={"data": {"target": self.entry.address, "error": cause(error)}})
+
+    def _report_reached(self, session: Session) -> None:
+        """Logs it as its loss was, so that whoever reads of that reads of this too."""
+        level = logging.WARNING if self._failing else logging.INFO
+        what = "target reached again" if self._reached else "target reached"
+        self._reached, self._failing = True, False
+        log.log(level, what, extra={"data": {"target": self.entry.address, "pair": session.pair_id}})
 
     async def _hold(self, session: Session, backoff: Backoff) -> None:
         if self._dial.model and session.model.name != self._dial.model:
             raise SessionLostError(f"the target serves {session.model.name!r}, not {self._dial.model!r}")
-        self._held, self._failing = session, False
+        self._held = session
+        self._report_reached(session)
         self._on_change()
         retirement = asyncio.create_task(self._retirement(session))
         running = asyncio.create_task(session.run())
