@@ -22,15 +22,20 @@ EPS = 1e-6
 FEW = [1, 2, 7, 8, 9, 16, 17, 32]
 SOME = [33, 40, 48, 57, 64]
 """Rows of one tile, of which a part may be empty."""
+RULED = [65, 96, 113, 128]
+"""Rows of weights that a rule cuts into tiles."""
 PLAIN = [
     *[(*weight, rows) for weight, rows in product([(6144, 2560), (12352, 2560), (132, 64)], FEW + SOME)],
     *[(*weight, rows) for weight, rows in product([(6144, 2560), (151936, 2560)], [65, 96, 100, 128])],
     *[(151936, 2560, rows) for rows in (24, *SOME)],
+    *[(*weight, rows) for weight, rows in product([(6144, 4096), (7168, 5120), (132, 64)], RULED)],
+    *[(151936, 4096, rows) for rows in (*RULED, 200, 512)],
 ]
 GATED = [
     *[(*weight, rows) for weight, rows in product([(19456, 2560), (18432, 2560), (34816, 5120), (32, 64)], FEW + SOME)],
     *[(*weight, rows) for weight, rows in product([(19456, 2560), (18432, 2560)], [65, 96])],
     *[(19456, 2560, rows) for rows in (113, 128, 161, 230, 256, 290, 370, 455, 512)],
+    *[(*weight, rows) for weight, rows in product([(24576, 4096), (34816, 5120), (32, 64)], [*RULED, 161, 256])],
 ]
 GATES = [(*weight, rows) for weight, rows in product([(4096, 2560), (6144, 5120), (132, 64)], FEW)]
 ADDED = [
@@ -40,6 +45,10 @@ ADDED = [
     ],
     *[(*weight, rows) for weight, rows in product([(2560, 4096), (2560, 9216), (2560, 9728)], [65, 80, 96])],
     *[(2560, 4096, 128), (2560, 4096, 113), (2560, 9728, 128), (2560, 9728, 120)],
+    *[
+        (*weight, rows)
+        for weight, rows in product([(4096, 4096), (4096, 12288), (5120, 5120), (5120, 17408), (132, 192)], RULED)
+    ],
 ]
 
 

@@ -27,25 +27,38 @@ def version() -> str:
     return f"{major.value}.{minor.value}"
 
 
-def compiled(
-    source: str, name: str, gpu: str = HOPPER, headers: Mapping[str, str] | None = None, options: tuple[str, ...] = ()
-) -> bytes:
+def compiled(source: str, name: str, gpu: str = HOPPER, headers: Mapping[str, str] | None = None) -> bytes:
     """Return the machine code of a source for a kind of GPU; `headers` are what it may include, by name.
 
     Raises:
         CompileError: it does not compile.
         OSError: this machine has no compiler.
     """
-    files = headers or {}
-    program, count = c_void_p(), len(files)
-    texts = (c_char_p * count)(*(text.encode() for text in files.values()))
-    names = (c_char_p * count)(*(each.encode() for each in files))
+    return _compile(source, name, gpu, headers or {}, ())[0]
+
+
+def report(source: str, name: str, headers: Mapping[str, str]) -> str:
+    """Return what the assembler says of a source: registers, and bytes that it had to spill.
+
+    Raises:
+        CompileError: it does not compile.
+        OSError: this machine has no compiler.
+    """
+    return _compile(source, name, HOPPER, headers, ("--ptxas-options=-v",))[1]
+
+
+def _compile(
+    source: str, name: str, gpu: str, headers: Mapping[str, str], options: tuple[str, ...]
+) -> tuple[bytes, str]:
+    program, count = c_void_p(), len(headers)
+    texts = (c_char_p * count)(*(text.encode() for text in headers.values()))
+    names = (c_char_p * count)(*(each.encode() for each in headers))
     _checked(_library().nvrtcCreateProgram(byref(program), source.encode(), f"{name}.cu".encode(), count, texts, names))
     told = [f"--gpu-architecture={gpu}", "--std=c++17", *options]
     try:
         if _library().nvrtcCompileProgram(program, len(told), (c_char_p * len(told))(*map(str.encode, told))):
             raise CompileError(f"{name} for {gpu}: {_text(program, 'ProgramLog')}")
-        return _bytes(program, "CUBIN")
+        return _bytes(program, "CUBIN"), _text(program, "ProgramLog")
     finally:
         _library().nvrtcDestroyProgram(byref(program))
 

@@ -17,6 +17,8 @@ QWEN3_4B = TinyShape(
     block_size=16,
     taps=(1, 9, 17, 25, 33),
 )
+QWEN3_8B = replace(QWEN3_4B, hidden=4096, inner=12288, tied=False)
+QWEN3_14B = replace(QWEN3_8B, hidden=5120, inner=17408, layers=40, heads=40, taps=(1, 10, 19, 28, 37))
 QWEN3_5_4B = TinyShape(
     vocab=248320,
     hidden=2560,
@@ -40,7 +42,7 @@ DELTA_4B = {
 }
 DELTA_27B = DELTA_4B | {"linear_num_value_heads": 48}
 """Keys of a hybrid's config.json that its shape has no place for."""
-SHAPES = {"qwen3-4b": QWEN3_4B, "tiny": TINY}
+SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "tiny": TINY}
 
 VLLM = {
     16: (1.0, 1.0, 1.0, 1.0, 1.0, 0.5),

@@ -13,6 +13,7 @@ from tests.bench.gpu.exact.cost import cost_rows
 from tests.bench.gpu.exact.kernels import kernel_rows
 from tests.bench.gpu.exact.report import conclude
 from tests.bench.gpu.exact.rounds import round_rows
+from tests.bench.gpu.shapes import SHAPES
 
 RESULTS = "tests/bench/results"
 
@@ -22,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.exact", description=__doc__)
     parser.add_argument("stage", choices=sorted(STAGES))
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-4b", help="of kernels")
     parser.add_argument("--save", default=None, help=f"folder of the JSON file; {RESULTS} unless --tiny")
     parser.add_argument("--only", default="", help="of kernels: what a name must contain")
     parser.add_argument("--mps", choices=("auto", "true", "false"), help="auto for pair, false for kills")
@@ -34,14 +36,14 @@ def main() -> int:
     if chosen.stage == "cost" and not chosen.against:
         parser.error("cost needs --against")
     chosen.save = chosen.save if chosen.save is not None else "" if chosen.tiny else RESULTS
-    chosen.shape = "tiny" if chosen.tiny else "qwen3-4b"
+    chosen.shape = "tiny" if chosen.tiny else chosen.shape
     chosen.suffix = "-hybrid" if chosen.hybrid else ""
     return STAGES[chosen.stage](chosen)
 
 
 def _kernels(chosen: argparse.Namespace) -> int:
     device, dtype = ("cpu", "float32") if chosen.tiny else ("cuda", "bfloat16")
-    return conclude("kernels", chosen.shape, kernel_rows(device, dtype, chosen.tiny, chosen.only), chosen.save)
+    return conclude("kernels", chosen.shape, kernel_rows(device, dtype, chosen.shape, chosen.only), chosen.save)
 
 
 def _cost(chosen: argparse.Namespace) -> int:

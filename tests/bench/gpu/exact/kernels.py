@@ -19,18 +19,19 @@ TINY_SIZES = Sizes((0, 1, 19, 40, 63, 64), (1, 2, 3), (1, 2, 4), ((0, 64), (16, 
 TINY_ROWS = 40
 
 
-def kernel_rows(device: str, dtype: str, tiny: bool, only: str) -> Iterator[Row]:
-    """One row for each output of each kernel; `only` names what a kernel's name must contain."""
+def kernel_rows(device: str, dtype: str, shape: str, only: str) -> Iterator[Row]:
+    """One row for each output of each kernel of a shape; `only` names what a kernel's name must contain."""
     start = time.perf_counter()
-    for tally in _tallies(Numbers(getattr(torch, dtype), device, SEED), tiny, only):
+    for tally in _tallies(Numbers(getattr(torch, dtype), device, SEED), shape, only):
         took, start = time.perf_counter() - start, time.perf_counter()
         more = {"cases": tally.cases, "seconds": round(took, 1)} | ({"first": tally.first} if tally.first else {})
         yield exact_row(tally.what, tally.compared, tally.differ, **more)
 
 
 @torch.inference_mode()
-def _tallies(numbers: Numbers, tiny: bool, only: str) -> Iterator[Tally]:
-    shape, rows = SHAPES["tiny" if tiny else "qwen3-4b"], TINY_ROWS if tiny else MOST
+def _tallies(numbers: Numbers, name: str, only: str) -> Iterator[Tally]:
+    tiny, shape = name == "tiny", SHAPES[name]
+    rows = TINY_ROWS if tiny else MOST
     for subject in narrow_subjects(shape, numbers, rows):
         if only in subject.name:
             yield from compare(subject, COUNTS, SEED)

@@ -1,6 +1,8 @@
 """How products by weights in bfloat16 are divided among CTAs that take tiles: of more than 64 rows by measurement."""
 
+from services.common.kernels.linear.algorithms import ALGORITHMS
 from services.common.kernels.linear.cuda import Kind
+from services.common.kernels.linear.persistent.rule import ruled_cut
 from services.common.kernels.linear.persistent.tiling import (
     FEW_ROWS,
     HEAD_LINES,
@@ -14,13 +16,27 @@ from services.common.kernels.linear.persistent.tiling import (
 LEAST_ROWS = 17
 """Up to 16 rows of weights that `skinny/` does not take, as a head, stay with Triton."""
 MEASURED = measured("bf16")
+_RANKED = {(lines, depth) for algorithms in ALGORITHMS.values() for lines, depth, _ in algorithms}
+_HEAD = 512
+_MOST_RULED = {Kind.PLAIN: 128, Kind.ADDED: 128, Kind.GATED: 256}
+"""Rows up to which tiles of measured weights mostly beat the library, by what follows; of heads `_HEAD`."""
 
 
 def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
-    """Return how a product is cut; None where none was measured, or the library was quicker."""
+    """Return how a product is cut; None where the library was measured to be quicker, or is likely to be.
+
+    A table decides of the weights that it has. A rule cuts others, and all weights for up to 64 rows.
+    """
     if rows < LEAST_ROWS or lines % STORED_LINES or depth % WIDE_SUB:
         return None
     if rows <= FEW_ROWS:
         return few_cut(lines, depth, rows, kind, wide=True) if kind != Kind.GATES else None
-    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind), {})
+    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind))
+    if cuts is None:
+        return _ruled(lines, depth, rows, kind)
     return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
+
+
+def _ruled(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling | None:
+    most = _HEAD if lines > HEAD_LINES and kind == Kind.PLAIN else _MOST_RULED.get(kind, 0)
+    return ruled_cut(lines, depth, rows, kind) if rows <= most and (lines, depth) not in _RANKED else None
