@@ -77,7 +77,7 @@ class GatewayApp:
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
             Dial(gateway_id, settings.model, self._peers, settings.target_secret),
-            Router(RouterSettings(), random.Random()),
+            Router(RouterSettings(revisions=settings.revision_weights), random.Random()),
             self.metrics,
         )
         tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))

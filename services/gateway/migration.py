@@ -14,7 +14,7 @@ from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, unavailable
 from services.common.request.sampling import FinishReason
 from services.gateway.outbox import Outbox
-from services.gateway.routed_request import RoutedRequest
+from services.gateway.routed_request import RoutedRequest, key_of
 from services.gateway.router import prefix_digests
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.messages import (
@@ -144,7 +144,7 @@ class MigratingRequest:
     async def _place(self) -> Attempt:
         """Finds a target and starts there."""
         job = self._job
-        key = f"{job.tenant.name}\0{job.key}" if job.key else ""
+        key = key_of(job)
         while True:
             left_s = max(job.deadline - time.monotonic(), 0.0)
             avoid = {self._pair_id} if self._pair_id else ()

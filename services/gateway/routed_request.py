@@ -22,3 +22,8 @@ class RoutedRequest:
     key: str
     migration: bool
     traceparent: str
+
+
+def key_of(job: RoutedRequest) -> str:
+    """What requests share that must meet on one target; empty for a request that need not meet any."""
+    return f"{job.tenant.name}\0{job.key}" if job.key else ""

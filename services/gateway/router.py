@@ -3,8 +3,11 @@
 import hashlib
 import random
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import nlargest
+from typing import Protocol, TypeVar
 
 PREFIX_BLOCK = 64
 """Tokens per step of the prefix memory."""
@@ -13,11 +16,12 @@ PREFIX_STEPS = 32
 """Steps of one prompt that are remembered; longer prompts share their first PREFIX_BLOCK * PREFIX_STEPS tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidate:
     """A target that takes requests, as its last load report and the gateway's own count describe it.
 
-    `dispatched` counts requests sent since that report, which it cannot know yet; `numerics` says how it rounds.
+    Whoever holds its session keeps it up to date. `dispatched` counts requests sent since that report, which it cannot
+    know yet; `numerics` says how it rounds, `revision` which checkpoint it serves.
     """
 
     pair_id: str
@@ -28,16 +32,22 @@ class Candidate:
     speculating: bool = True
     dispatched: int = 0
     numerics: str = ""
+    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RouterSettings:
-    """Weights of the score, in units of a target filled once."""
+    """Weights of the score, in units of a target filled once.
+
+    A prompt goes to a target that knows its beginning while that one is `affinity_slack` fuller than another at most.
+    `revisions` are weights of checkpoints by how their revision begins; without any, all targets are one fleet.
+    """
 
     queued_tokens_unit: int = 8192
     plain_penalty: float = 0.5
-    affinity_slack: float = 0.5
+    affinity_slack: float = 0.75
     affinity_entries: int = 65536
+    revisions: Mapping[str, float] = field(default_factory=dict)
 
 
 def score(candidate: Candidate, settings: RouterSettings) -> float:
@@ -47,9 +57,42 @@ def score(candidate: Candidate, settings: RouterSettings) -> float:
     return requests / max(candidate.slots, 1) + tokens + (0.0 if candidate.speculating else settings.plain_penalty)
 
 
-def rendezvous(key: str, candidates: Sequence[Candidate]) -> Candidate:
-    """The candidate that every gateway picks for this key (highest random weight, Thaler and Ravishankar 1998)."""
-    return max(candidates, key=lambda one: hashlib.sha256(f"{key}\0{one.pair_id}".encode()).digest())
+_WORD = (1 << 64) - 1
+
+HOMES = 3
+"""Pairs at which a beginning may be at home, and pairs that are asked about a key: the next ones as a fleet changes."""
+
+
+class HasPair(Protocol):
+    """Anything that belongs to one pair."""
+
+    @property
+    def pair_id(self) -> str:
+        """The pair, the same for every gateway."""
+
+
+Named = TypeVar("Named", bound=HasPair)
+
+
+def homes(key: bytes, pairs: Iterable[Named], count: int = HOMES) -> list[Named]:
+    """The pairs that every gateway finds for a key, first the one that it should meet.
+
+    Highest random weight (Thaler and Ravishankar 1998): a pair that comes or goes moves only keys of its own.
+    """
+    seed = int.from_bytes(hashlib.sha256(key).digest()[:8], "little")
+    return nlargest(count, pairs, key=lambda one: _weight(seed ^ _hash(one.pair_id)))
+
+
+@lru_cache(maxsize=8192)
+def _hash(pair_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(pair_id.encode()).digest()[:8], "little")
+
+
+def _weight(mixed: int) -> int:
+    """Spreads the bits of a number over 64 (the end of MurmurHash3): a pair's own hash alone would favour it."""
+    mixed = ((mixed ^ (mixed >> 33)) * 0xFF51AFD7ED558CCD) & _WORD
+    mixed = ((mixed ^ (mixed >> 33)) * 0xC4CEB9FE1A85EC53) & _WORD
+    return mixed ^ (mixed >> 33)
 
 
 class PrefixMemory:
@@ -94,7 +137,11 @@ def prefix_digests(token_ids: Sequence[int], salt: bytes) -> tuple[bytes, ...]:
 
 
 class Router:
-    """Power of two choices over the score, bent towards the target that holds the prompt's beginning."""
+    """Power of two choices over the score, bent towards the target that holds the prompt's beginning.
+
+    What this gateway remembers comes first. What it does not, such as a chat whose last turn went through another
+    gateway or through this one before a restart, it looks for where every gateway would have placed it.
+    """
 
     def __init__(self, settings: RouterSettings, generator: random.Random) -> None:
         """Starts without memory of prompts."""
@@ -120,21 +167,51 @@ class Router:
             numerics: how the output so far was computed: of the pairs that are not to be avoided, those that compute
                 so are taken where there are any; empty without output.
         """
-        usable = [one for one in candidates if one.pair_id not in avoid] or list(candidates)
-        usable = [one for one in usable if one.numerics == numerics] or usable
+        usable = candidates
+        if avoid:
+            usable = [one for one in usable if one.pair_id not in avoid] or usable
+        if numerics:
+            usable = [one for one in usable if one.numerics == numerics] or usable
+        elif self._settings.revisions:
+            usable = self._of_one_revision(usable, key, digests)
         if not usable:
             return None
-        chosen = rendezvous(key, usable) if key else self._by_load(usable, digests)
+        chosen = homes(key.encode(), usable, 1)[0] if key else self._by_load(usable, digests)
         self._memory.note(digests, chosen.pair_id)
         return chosen
 
     def _by_load(self, usable: Sequence[Candidate], digests: Sequence[bytes]) -> Candidate:
         pair = self._generator.sample(usable, min(2, len(usable)))
-        best = min(pair, key=lambda one: score(one, self._settings))
-        known = self._memory.find(digests)
-        if known is None:
+        best = min(pair, key=self._score)
+        if not digests:
             return best
-        pair_id, share = known
-        friend = next((one for one in usable if one.pair_id == pair_id), best)
-        bound = score(best, self._settings) + self._settings.affinity_slack * share
-        return friend if score(friend, self._settings) <= bound else best
+        bound = self._score(best) + self._settings.affinity_slack
+        return next((one for one in self._friends(usable, digests) if self._score(one) <= bound), best)
+
+    def _friends(self, usable: Sequence[Candidate], digests: Sequence[bytes]) -> Iterator[Candidate]:
+        """Targets that may hold the prompt's beginning, the likeliest first."""
+        known = self._memory.find(digests)
+        if known is not None:
+            yield from (one for one in usable if one.pair_id == known[0])
+        yield from homes(digests[0], usable)
+
+    def _of_one_revision(self, usable: Sequence[Candidate], key: str, digests: Sequence[bytes]) -> Sequence[Candidate]:
+        """Those of the revision that the request belongs to, by weight; a chat and a key keep theirs."""
+        shares = [(one, self._weight_of(one.revision)) for one in usable]
+        present = {one.revision: weight for one, weight in shares if weight > 0}
+        if not present:
+            return usable
+        named = key.encode() or (digests[0] if digests else b"")
+        point = _hash(named.hex()) / (1 << 64) if named else self._generator.random()
+        left = point * sum(present.values())
+        for revision in sorted(present):
+            left -= present[revision]
+            if left < 0:
+                break
+        return [one for one in usable if one.revision == revision]
+
+    def _weight_of(self, revision: str) -> float:
+        return next((share for start, share in self._settings.revisions.items() if revision.startswith(start)), 0.0)
+
+    def _score(self, candidate: Candidate) -> float:
+        return score(candidate, self._settings)

@@ -38,6 +38,8 @@ class GatewaySettings:
     """host:port that resolves to all targets."""
     dns_interval_s: float = 5.0
     """Seconds between two resolutions of such a name."""
+    revisions: tuple[str, ...] = ()
+    """Weights of checkpoints, REVISION=WEIGHT by how a revision begins, for canaries; chats and keys keep theirs."""
 
     # Listeners
     grpc: str = "127.0.0.1:0"
@@ -113,6 +115,7 @@ class GatewaySettings:
             if getattr(self, name) and not getattr(self, name).rpartition(":")[2].isdigit():
                 raise invalid_field(name, "must be host:port")
         self._check_listeners()
+        _ = self.revision_weights
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise invalid_field("tls_cert", "needs tls_key beside, and tls_ca needs both")
         for name in POSITIVE:
@@ -122,6 +125,21 @@ class GatewaySettings:
             if not (getattr(self, name) >= 0):
                 raise invalid_field(name, "must not be negative")
 
+    @property
+    def revision_weights(self) -> dict[str, float]:
+        """`revisions` by how they begin.
+
+        Raises:
+            PacelineError: one is not REVISION=WEIGHT with a weight of 0 or more.
+        """
+        weights: dict[str, float] = {}
+        for item in self.revisions:
+            revision, _, weight = item.partition("=")
+            if not revision or not _is_weight(weight):
+                raise invalid_field("revisions", f"{item!r} is not REVISION=WEIGHT with a weight of 0 or more")
+            weights[revision] = float(weight)
+        return weights
+
     def _check_listeners(self) -> None:
         if not (self.grpc or self.http):
             raise invalid_field("grpc", "one of grpc and http is needed")
@@ -129,3 +147,10 @@ class GatewaySettings:
             raise invalid_field("http", "must be host:port")
         if self.vllm_engine and not self.grpc:
             raise invalid_field("vllm_engine", "needs grpc")
+
+
+def _is_weight(text: str) -> bool:
+    try:
+        return 0.0 <= float(text) < float("inf")
+    except ValueError:
+        return False

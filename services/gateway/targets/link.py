@@ -77,21 +77,11 @@ class Link:
         return await session.rounds() if session else ()
 
     def candidate(self) -> Candidate | None:
-        """The target as the router sees it; None while it takes nothing new."""
+        """The target as the router sees it, kept up to date; None while it takes nothing new."""
         session = self._session
         if session is None or session.draining or self.retired or self.entry.draining:
             return None
-        load = session.load
-        return Candidate(
-            pair_id=session.pair_id,
-            running=load.running,
-            waiting=load.waiting,
-            slots=load.slots,
-            queued_tokens=load.queued_tokens,
-            speculating=load.speculating,
-            dispatched=session.dispatched,
-            numerics=session.model.arithmetic.numerics,
-        )
+        return session.candidate
 
     def start(self, job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt | None:
         """Starts a request; None when the session was lost meanwhile."""

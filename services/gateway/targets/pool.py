@@ -7,14 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Reason, unavailable
 from services.gateway.fleet.pairs import PairEntry
-from services.gateway.routed_request import RoutedRequest
-from services.gateway.router import Candidate, Router
+from services.gateway.routed_request import RoutedRequest, key_of
+from services.gateway.router import Candidate, Router, homes
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
 from services.gateway.targets.link import Dial, Link
 from services.gateway.targets.messages import Arithmetic, Model, Refused
 
 ASK_S = SILENT_AFTER * TICK_S
 """Longest wait for the answers of other targets about a key; a target that does not answer counts as lost."""
+
+GONE_S = 1.5
+"""Longest wait for a checkpoint that no pair serves, where pairs serve another one."""
 
 
 class Pool:
@@ -29,11 +32,14 @@ class Pool:
         self._tasks: dict[asyncio.Task[None], Link] = {}
         self._changed = asyncio.Event()
         self._model: Model | None = None
+        self._ready: dict[str, Link] = {}
+        self._candidates: list[Candidate] = []
+        self._stale = False
 
     @property
     def ready(self) -> bool:
         """A target takes work."""
-        return bool(self._candidates(None))
+        return bool(self._present())
 
     @property
     def served(self) -> str:
@@ -74,29 +80,39 @@ class Pool:
             key: what requests that must meet share; empty when they need not.
             avoid: pairs to take only when nothing else is left.
             origin: take only targets of its checkpoint, of its numerics where there are any; None takes all.
-            wait_s: longest wait.
+            wait_s: longest wait; it is shorter for a checkpoint that no pair serves any more where others do.
 
         Raises:
             PacelineError: NO_TARGET when the wait is over.
         """
         until = time.monotonic() + wait_s
+        numerics = origin.numerics if origin else ""
         while True:
-            candidates = self._candidates(origin.revision if origin else None)
-            numerics = origin.numerics if origin else ""
-            chosen = self._router.choose([*candidates.values()], digests, key, avoid, numerics)
-            if chosen is not None:
-                return next(link for link, one in candidates.items() if one.pair_id == chosen.pair_id)
-            await self._change(until)
+            candidates = self._present()
+            if origin is not None:
+                candidates = [one for one in candidates if one.revision == origin.revision]
+                until = min(until, self._patience(origin.revision, until))
+            chosen = self._router.choose(candidates, digests, key, avoid, numerics)
+            if chosen is None:
+                await self._change(until, _lack(origin))
+                continue
+            link = self._ready[chosen.pair_id]
+            if link.candidate() is chosen:
+                return link
+            self._stale = True  # its session was lost since it was last looked at
 
     async def ask_others(self, chosen: Link, job: RoutedRequest) -> None:
-        """Asks every target but the chosen one, those that drain or left the list too, whether it holds the job's key.
+        """Asks the pairs that the job's key leads to, those that drain or left the list too, whether one holds it.
 
-        The chosen one judges the key itself. A target that is lost or does not answer in time counts as not holding it.
+        They are the next ones that the key would be given to, and so those that it was given to before a few pairs came
+        or went. The chosen one judges the key itself. A target that is lost or does not answer in time counts as not
+        holding it.
 
         Raises:
             PacelineError: DUPLICATE when one does.
         """
-        asked = [link.ask(job) for link in self._tasks.values() if link is not chosen]
+        others = [link for link in self._tasks.values() if link is not chosen]
+        asked = [link.ask(job) for link in homes(key_of(job).encode(), others)]
         answers = [asyncio.ensure_future(attempt.next()) for attempt in asked if attempt is not None]
         if not answers:
             return
@@ -116,8 +132,9 @@ class Pool:
             PacelineError: NO_TARGET when none came within the wait.
         """
         until = time.monotonic() + wait_s
-        while self._model is None:
+        while not self._present() and self._model is None:
             await self._change(until)
+        assert self._model is not None, "a target that is present has one"
         return self._model
 
     async def wait_ready(self, wait_s: float) -> None:
@@ -148,29 +165,48 @@ class Pool:
         self._tasks[task] = link
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
-    def _candidates(self, revision: str | None) -> dict[Link, Candidate]:
-        """Links that take work; of two that lead to one pair the first."""
-        found: dict[Link, Candidate] = {}
-        seen: set[str] = set()
+    def _present(self) -> list[Candidate]:
+        """Targets that take work, as of now."""
+        if self._stale:
+            self._refresh()
+        return self._candidates
+
+    def _refresh(self) -> None:
+        """Gathers the links that take work; of two that lead to one pair the first."""
+        self._stale = False
+        self._ready, self._candidates = {}, []
         for link in self._links.values():
-            candidate, model = link.candidate(), link.model
-            if candidate is None or model is None or candidate.pair_id in seen:
-                continue
-            if revision is None or model.revision == revision:
-                seen.add(candidate.pair_id)
-                found[link] = candidate
-        return found
+            candidate = link.candidate()
+            if candidate is not None and candidate.pair_id not in self._ready:
+                self._ready[candidate.pair_id] = link
+                self._candidates.append(candidate)
+        self._metrics.gateway_ready_targets.set(len(self._candidates))
+        self._model = next((link.model for link in self._ready.values()), self._model)
+
+    def _patience(self, revision: str, until: float) -> float:
+        """How long a checkpoint that nobody serves is waited for: not long where the fleet has another one."""
+        models = [link.model for link in self._links.values()]
+        gone = all(model is None or model.revision != revision for model in models)
+        return min(until, time.monotonic() + GONE_S) if gone and self._candidates else until
 
     def _notify(self) -> None:
-        ready = self._candidates(None)
-        self._metrics.gateway_ready_targets.set(len(ready))
-        self._model = next((link.model for link in ready), self._model)
+        """Notes that something changed. Many links that change at once cost one look at all of them."""
+        if not self._stale:
+            self._stale = True
+            asyncio.get_running_loop().call_soon(self._present)
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _change(self, until: float) -> None:
+    async def _change(self, until: float, lack: str = "no target is ready") -> None:
         try:
             async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
                 await self._changed.wait()
         except TimeoutError:
-            raise unavailable(Reason.NO_TARGET, "no target is ready") from None
+            raise unavailable(Reason.NO_TARGET, lack) from None
+
+
+def _lack(origin: Arithmetic | None) -> str:
+    """Why a request finds no target."""
+    if origin is None:
+        return "no target is ready"
+    return f"no target serves the checkpoint that this answer began with, revision {origin.revision[:12]}"

@@ -11,6 +11,7 @@ from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
 from services.gateway.outbox import Outbox
 from services.gateway.routed_request import RoutedRequest
+from services.gateway.router import Candidate
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
@@ -48,7 +49,8 @@ class Session:
         self.model: Model = frames.model(welcome)
         self.load = frames.load(welcome.load) if welcome.HasField("load") else Load()
         self.features = frozenset(welcome.features)
-        self.dispatched = 0
+        self.candidate = Candidate(self.pair_id, numerics=self.model.arithmetic.numerics, revision=self.model.revision)
+        self._place(self.load)
         self.draining = False
         self.lost = False
         self._call = call
@@ -89,7 +91,7 @@ class Session:
     def start(self, job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
         """Sends a request."""
         attempt = self._attempt(job, len(committed), outbox)
-        self.dispatched += 1
+        self.candidate.dispatched += 1
         self._outgoing.put_nowait(frames.start(attempt.name, job, committed, timeout_s))
         return attempt
 
@@ -128,13 +130,19 @@ class Session:
     def _round(self, message: target_pb2.Round) -> None:
         if message.HasField("load"):
             plain, self.load = not self.load.speculating, frames.load(message.load)
-            self.dispatched = 0
+            self._place(self.load)
             if plain and self.load.speculating:
                 self._attached.set()
         for update in message.updates:
             attempt = self._attempts.get(update.request_id)
             if attempt is not None and attempt.deliver(update.epoch, frames.update(update)):
                 del self._attempts[update.request_id]
+
+    def _place(self, load: Load) -> None:
+        """Notes what the target reports where the router reads it."""
+        one = self.candidate
+        one.running, one.waiting, one.slots = load.running, load.waiting, load.slots
+        one.queued_tokens, one.speculating, one.dispatched = load.queued_tokens, load.speculating, 0
 
     async def _learn(self) -> None:
         """Asks who drafts when a drafter was attached: the Welcome may be older."""

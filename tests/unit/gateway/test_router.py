@@ -9,8 +9,8 @@ from services.gateway.router import (
     PrefixMemory,
     Router,
     RouterSettings,
+    homes,
     prefix_digests,
-    rendezvous,
     score,
 )
 
@@ -104,13 +104,64 @@ def test_the_memory_of_prefixes_is_bounded_and_forgets_the_oldest() -> None:
 
 def test_equal_keys_meet_and_keep_their_target_when_others_come_and_go() -> None:
     candidates = [Candidate(f"p{index}") for index in range(6)]
-    for number in range(200):
+    met: Counter[str] = Counter()
+    for number in range(600):
         key = f"tenant\0{number}"
-        chosen = rendezvous(key, candidates)
+        (chosen,) = homes(key.encode(), candidates, 1)
+        met[chosen.pair_id] += 1
         shuffled = random.Random(number).sample(candidates, 6)
         assert router(number).choose(shuffled, (), key) == chosen
         without_another = [one for one in candidates if one is chosen or one.pair_id != f"p{number % 6}"]
-        assert rendezvous(key, without_another) == chosen
+        assert homes(key.encode(), without_another, 1) == [chosen]
+    assert max(met.values()) < 1.5 * min(met.values()), "keys spread evenly"
+
+
+def test_a_key_that_moved_is_found_among_the_pairs_that_are_asked() -> None:
+    """Two pairs that come, or two that go, move a key by two places at most."""
+    before = [Candidate(f"p{index}") for index in range(40)]
+    after = [Candidate(f"new{index}") for index in range(2)] + before
+    for number in range(500):
+        (held,) = homes(str(number).encode(), before, 1)
+        assert held in homes(str(number).encode(), after)
+
+
+def test_a_chat_finds_its_pair_through_another_gateway_and_after_a_restart() -> None:
+    candidates = [Candidate(f"p{index}", slots=8) for index in range(100)]
+    for chat in range(50):
+        turns = [prefix_digests([chat] * PREFIX_BLOCK * (1 + turn), b"tenant") for turn in range(3)]
+        chosen = {one.pair_id for seed, turn in enumerate(turns) if (one := router(seed).choose(candidates, turn))}
+        assert len(chosen) == 1
+
+
+def test_a_home_that_is_full_is_passed_over_for_the_next_one_that_all_agree_on() -> None:
+    candidates = [Candidate(f"p{index}", slots=8) for index in range(20)]
+    digests = prefix_digests([7] * PREFIX_BLOCK, b"")
+    first, second, _ = homes(digests[0], candidates)
+    first.running = 16
+    assert {router(seed).choose(candidates, digests).pair_id for seed in range(9)} == {second.pair_id}  # type: ignore[union-attr]
+
+
+def test_revisions_share_new_chats_by_weight_and_chats_keep_theirs() -> None:
+    candidates = [Candidate(f"p{index}", revision="old1" if index % 2 else "new2") for index in range(10)]
+    candidates += [Candidate("third", revision="unnamed")]
+    settings = RouterSettings(revisions={"new": 10.0, "old": 90.0})
+    shares: Counter[str] = Counter()
+    for chat in range(2000):
+        turns = [prefix_digests([chat] * PREFIX_BLOCK * turn, b"") for turn in (1, 2)]
+        chosen = [Router(settings, random.Random(seed)).choose(candidates, turn) for seed, turn in enumerate(turns)]
+        revisions = {one.revision for one in chosen if one is not None}
+        assert len(revisions) == 1
+        shares[revisions.pop()] += 1
+    assert abs(shares["new2"] / 2000 - 0.1) < 0.03
+    assert set(shares) == {"old1", "new2"}
+
+
+def test_short_prompts_are_spread_over_revisions_too_and_a_lone_revision_takes_all() -> None:
+    candidates = [Candidate("a", revision="old"), Candidate("b", revision="new")]
+    one = Router(RouterSettings(revisions={"old": 1.0, "new": 1.0}), random.Random(3))
+    picks = Counter(one.choose(candidates, ()).pair_id for _ in range(1000))  # type: ignore[union-attr]
+    assert 400 < picks["a"] < 600
+    assert Router(RouterSettings(revisions={"old": 1.0}), random.Random(1)).choose(candidates[1:], ()) is candidates[1]
 
 
 def test_a_pair_to_avoid_is_taken_only_when_alone() -> None:
