@@ -26,16 +26,23 @@ from services.target.settings import TargetSettings
 
 MODELS = Path(__file__).resolve().parents[2] / "models" / "embedded"
 MOST_CALLS = 320
-BY_THE_CLOCK = {"StateMeter.follow", "Heartbeat.watch", "observe_loop_lag", "keep_health", "Link._retirement"}
+BY_THE_CLOCK = {
+    "metrics",
+    "StateMeter.follow",
+    "Heartbeat.watch",
+    "observe_loop_lag",
+    "keep_health",
+    "Link._retirement",
+}
 WAIT_S = 120.0
 
 
 def task_name() -> str:
-    """The coroutine that the running task began with; empty outside of tasks."""
+    """The coroutine that the running task began with, or the thread that has no tasks; empty between tasks."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # a thread without an event loop
-        return ""
+    except RuntimeError:
+        return threading.current_thread().name
     coroutine = task.get_coro() if task is not None else None
     return getattr(coroutine, "__qualname__", "")
 

@@ -35,14 +35,14 @@ class Rows:
     """
 
     def __init__(self, *parts: Part, views: Sequence[Span] = (), ends: range | Tensor | None = None) -> None:
-        spans, positions, slots = [], [], []
-        for part in parts:
-            spans.append(part.span)
-            positions.append(part.span.positions_BW.flatten())
-            slots.append(part.span.slots_T)
         assert not isinstance(ends, range) or len(parts) == 1, "rows of one part"
+        spans = [part.span for part in parts]
         self.parts, self.views, self.ends = parts, views or spans, ends
-        self.positions_T, self.slots_T = _joined(positions), _joined(slots)
+        if len(spans) == 1:  # as they are: a copy would be a launch
+            self.positions_T, self.slots_T = spans[0].positions_BW.flatten(), spans[0].slots_T
+        else:
+            self.positions_T = torch.cat([span.positions_BW.flatten() for span in spans])
+            self.slots_T = torch.cat([span.slots_T for span in spans])
 
     def last(self, x_TX: Tensor) -> Tensor:
         """The rows of a flat tensor that are read in the end."""
@@ -65,8 +65,3 @@ class Rows:
         """Each span with its rows of a flat tensor, [B, W, ...]."""
         for part, x in zip(self.parts, x_TX.split([part.count for part in self.parts]), strict=True):
             yield part.span, x.unflatten(0, part.span.positions_BW.shape)
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    """One part is returned as it is, for a copy would be a launch."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from services.common.metrics.catalogue import KV_STATES, ROUND_FAILED, TargetMetrics
 from services.common.request.errors import PacelineError, Reason
 from services.target.cache.blocks import BlockPool
@@ -94,10 +96,10 @@ class Meter:
         metrics.speculative_seconds.inc(commit.round_us / 1e6)
         metrics.plain_equivalent_seconds.inc(commit.plain_us / 1e6)
         metrics.draft_wait_seconds.observe(entry.draft_us / 1e6)
-        for position in range(max(accepted, default=0)):
-            metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(
-                len([one for one in accepted if one > position])
-            )
+        accepted.sort()
+        for position in range(accepted[-1] if accepted else 0):
+            further = len(accepted) - bisect_right(accepted, position)
+            metrics.spec_decode_num_accepted_tokens_per_pos[position].inc(further)
 
     def _tokens(self) -> None:
         ledger, metrics = self._ledger, self._metrics

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
+from operator import attrgetter
 
 from services.common.request.sampling import FinishReason
 from services.target.cache.blocks import BlockPool
@@ -28,6 +29,8 @@ from services.target.scheduling.stopping import apply_stop_conditions, stop_ids
 from services.target.scheduling.turns import Turns
 from services.target.scheduling.waiting import WaitingQueue, order_of
 from services.target.scheduling.width.policy import WidthPolicy
+
+_DRAFTED = attrgetter("drafted")
 
 
 class Scheduler:
@@ -143,7 +146,7 @@ class Scheduler:
         elapsed = 0.0 if self._busy_since is None else now - self._busy_since
         self._busy_since = now
         self._remember_chunks(plan)
-        width = plan.width if any(outcome.drafted for outcome in outcomes) else 1
+        width = plan.width if any(map(_DRAFTED, outcomes)) else 1
         progress, committed, discarded = self._advance_all(plan, outcomes, width, now)
         if plan.rows:
             self._pause.served = now

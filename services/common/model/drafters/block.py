@@ -45,15 +45,12 @@ class DraftBlock:
         self.spec = spec
         self.revision = parts.revision
         self.int8 = parts.int8
+        self.sharpness = parts.head.sharpness
         self._stack, self._head, self._own = parts.stack, parts.head, dict(parts.tables)
+        self._first_row = spec.first_row
         self._masks = _views(spec)
         self._dtype, self._device = dtype, device
         self._table = rotation_table(spec, spec.max_positions, dtype, device)
-
-    @property
-    def sharpness(self) -> float:
-        """Factor on the logits of rows that are coupled to the target's draw."""
-        return self._head.sharpness
 
     def reach(self, context: int) -> None:
         """Serve contexts of this many tokens and the block after them, at any length that the drafter was trained on.
@@ -93,7 +90,7 @@ class DraftBlock:
         own position, so that the anchor's is not read, or, where the anchor predicts, the token behind it.
         """
         (part,) = rows.parts
-        first, width = self.spec.first_row, part.span.width
+        first, width = self._first_row, part.span.width
         take = width - first if count is None else count
         assert 0 < take <= width - first, "a block has no row for so many drafts"
         if take < width - first and part.count >= _MANY_ROWS:

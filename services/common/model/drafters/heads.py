@@ -38,13 +38,15 @@ class ArgmaxHead:
 
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """One product over flat rows, because a strided batch would read the head once for each sequence."""
-        count, coupling = hidden_BKD.shape[1], self._vocabulary.coupling(coupling)
+        count = hidden_BKD.shape[1]
         rows_RD = hidden_BKD.reshape(-1, hidden_BKD.shape[-1])
         if coupling is None:
             best_R = argmax_of_product(rows_RD, head)  # a scale above 0 and a bound keep the order
         else:
+            coupling = self._vocabulary.coupling(coupling)
             best_R = argmax_token(coupling.apply(scaled_logits(rows_RD, head, self._spec), count))
-        return self._vocabulary.tokens(best_R).view(-1, count)
+        best_BK = best_R.view(-1, count)
+        return best_BK if self._vocabulary.whole else self._vocabulary.tokens(best_BK)
 
 
 def scaled_logits(rows_RD: Tensor, head: Weight, spec: DrafterSpec) -> Tensor:

@@ -16,15 +16,16 @@ class Vocabulary:
 
     def __init__(self, ids_V: Tensor | None = None) -> None:
         """`ids_V` is the target's token of each entry, int64."""
+        self.whole = ids_V is None
         self._ids_V = ids_V
 
     def tokens(self, entries: Tensor) -> Tensor:
         """Return the target's tokens of chosen entries, of any shape."""
         return entries if self._ids_V is None else self._ids_V.index_select(0, entries.flatten()).view(entries.shape)
 
-    def coupling(self, coupling: Coupling | None) -> Coupling | None:
+    def coupling(self, coupling: Coupling) -> Coupling:
         """Return the noise of the entries alone."""
-        if coupling is None or self._ids_V is None:
+        if self._ids_V is None:
             return coupling
         return replace(coupling, noise_BKV=coupling.noise_BKV.index_select(-1, self._ids_V))
 

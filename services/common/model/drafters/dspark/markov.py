@@ -25,7 +25,8 @@ class MarkovHead:
     def choose(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Tensor:
         """One product scores all rows; behind it is a product of low rank for each draft."""
         batch, count, width = hidden_BKD.shape
-        coupling = self._vocabulary.coupling(coupling)
+        if coupling is not None:
+            coupling = self._vocabulary.coupling(coupling)
         logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
         before_B, drafts = anchor_B, []
         for position in range(count):
