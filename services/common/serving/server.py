@@ -18,6 +18,8 @@ from services.common.serving.interceptors import ErrorInterceptor
 
 HEALTH = "grpc.health.v1.Health"
 LIVENESS = "liveness"
+PROBES = 64
+"""Connections to the port of health, half of them from one address."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Server:
         self._credentials = None if isinstance(entry, Front) else entry
         self._interceptors = [ErrorInterceptor(), *interceptors]
         self._options = list(options)
-        self._health_front = Front()
+        self._health_front = Front(most=PROBES)
         self._health = HealthServicer()
         self._main: grpc.aio.Server | None = None
         self._plain: grpc.aio.Server | None = None

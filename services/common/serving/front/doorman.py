@@ -20,7 +20,7 @@ CONNECTIONS = 2048
 """Open at once."""
 
 STRANGERS = 256
-"""Connections of one address that have shown no key, open at once; where nobody needs one, half of CONNECTIONS."""
+"""Connections of one address that have shown no key, open at once; where nobody needs one, half of all."""
 
 QUIET_S = 1.0
 """A stranger's connection that was quiet for longer, and for longest, ends for a new one."""
@@ -50,9 +50,10 @@ STRANGE_CALLS_A_SECOND, STRANGE_CALLS_AT_ONCE = 50.0, 64.0
 class Doorman:
     """Knows every connection of one listener."""
 
-    def __init__(self, find: Find | None, clock: Callable[[], float]) -> None:
-        """Without `find` nobody needs a key, and calls count by address."""
+    def __init__(self, find: Find | None, clock: Callable[[], float], most: int = CONNECTIONS) -> None:
+        """Without `find` nobody needs a key, and calls count by address; at most `most` connections are open."""
         self._find = find
+        self._most = most
         self._clock = clock
         self._calls = Allowances(CALLS_A_SECOND, CALLS_AT_ONCE, clock)
         self._strange_calls = Allowances(STRANGE_CALLS_A_SECOND, STRANGE_CALLS_AT_ONCE, clock)
@@ -67,9 +68,9 @@ class Doorman:
     def enter(self, relay: Relay) -> bool:
         """Lets a connection in, for which another one may have to go; False when there is no room."""
         theirs = self._strangers[relay.address]
-        if len(theirs) >= (CONNECTIONS // 2 if self._find is None else STRANGERS):
+        if len(theirs) >= (self._most // 2 if self._find is None else STRANGERS):
             room = self._evicted(theirs)
-        elif len(self._all) >= most_connections():
+        elif len(self._all) >= min(self._most, most_connections()):
             room = self._evicted([each for several in self._strangers.values() for each in several])
         else:
             room = True

@@ -51,6 +51,14 @@ def test_of_strangers_of_one_address_the_quietest_goes_for_a_new_one() -> None:
     assert len(found.relays) == STRANGERS + 1
 
 
+def test_a_small_listener_keeps_half_of_its_room_for_other_addresses() -> None:
+    found = Doorman(None, Clock(), 8)
+    theirs = [relay(heard=float(number)) for number in range(20)]
+    assert all(found.enter(each) for each in theirs)
+    assert len(found.relays) == 4
+    assert found.enter(relay("b"))
+
+
 def test_nobody_goes_for_a_new_one_while_all_are_busy() -> None:
     found, clock = made()
     assert all(found.enter(relay(heard=clock.now)) for _ in range(STRANGERS))
