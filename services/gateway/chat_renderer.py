@@ -38,6 +38,7 @@ class ChatRenderer:
             jinja2.TemplateSyntaxError: it is none.
         """
         check_syntax(source)
+        self.source = source
         self._first = json.dumps({"source": source, "special_tokens": dict(special_tokens)}).encode()
         self._limit_s = limit_s
         self._idle: list[_Child] = []

@@ -5,7 +5,7 @@ sequences become U+FFFD by maximal subparts, in Python as in the tokenizers libr
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class TokenBytes:
@@ -18,6 +18,10 @@ class TokenBytes:
     def __len__(self) -> int:
         """Number of ids known."""
         return len(self._pieces)
+
+    def with_pieces(self, pieces: Mapping[int, bytes]) -> "TokenBytes":
+        """The same with other bytes for some tokens."""
+        return TokenBytes([pieces.get(token_id, piece) for token_id, piece in enumerate(self._pieces)])
 
     def of(self, token_id: int) -> bytes:
         """The bytes of a token; empty for ids beyond the table, as a padded vocabulary has."""

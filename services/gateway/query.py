@@ -43,7 +43,8 @@ Prompt = TextPrompt | TokenPrompt | ChatPrompt
 class Query:
     """One call; `seed_given` tells a seed of 0 from none, `timeout_s` is None without one.
 
-    `choices` are answers to the same prompt, each with noise of its own.
+    `choices` are answers to the same prompt, each with noise of its own. `shows` are special tokens that stand in the
+    text by their names, where others are no part of it.
     """
 
     model: str
@@ -58,6 +59,7 @@ class Query:
     key: str
     migration: bool
     choices: int = 1
+    shows: frozenset[str] = frozenset()
 
 
 def prompt_cost(prompt: Prompt) -> int:

@@ -93,8 +93,13 @@ class RequestFactory:
             traceparent=traceparent,
         )
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics, on_overflow)
-        text = TextStream(self._tokenizer.token_bytes, stopping.stop, stopping.min_tokens)
+        text = TextStream(self._tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
         return Generation(job, journey, text, report_cached=self._report_cached)
+
+    @property
+    def template(self) -> str:
+        """The source of the model's chat template; empty without."""
+        return self._tokenizer.template
 
     @property
     def served(self) -> str:

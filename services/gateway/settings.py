@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from services.common.request.errors import invalid_field
+from services.gateway.http.tools.form import chosen
 
 POSITIVE = (
     "max_requests",
@@ -48,6 +49,8 @@ class GatewaySettings:
     """Address on which clients are served OpenAI's API over HTTP; empty is off."""
     http_page: bool = True
     """Serves a page for people at / of that address; its files need no key, what it asks for does."""
+    tool_parser: str = ""
+    """The form in which the model writes calls of tools, such as hermes; empty takes what its chat template shows."""
     http_cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call over HTTP."""
     http_hosts: tuple[str, ...] = ()
@@ -114,6 +117,7 @@ class GatewaySettings:
         for name in ("dns", "watch_dns"):
             if getattr(self, name) and not getattr(self, name).rpartition(":")[2].isdigit():
                 raise invalid_field(name, "must be host:port")
+        chosen("", self.tool_parser)
         self._check_listeners()
         _ = self.revision_weights
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):

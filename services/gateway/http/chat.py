@@ -1,8 +1,10 @@
 """POST /v1/chat/completions: the next message of a chat."""
 
+import itertools
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from services.common.request.sampling import FinishReason
 from services.gateway.generation import Delta, Final
@@ -11,7 +13,17 @@ from services.gateway.http.bodies import ChatBody
 from services.gateway.http.convert import tools_of
 from services.gateway.http.exchange import Exchange
 from services.gateway.http.logprobs import Spell, chat_logprobs
-from services.gateway.http.output import AllContent, Call, Content, Part, Reasoning, Splitter
+from services.gateway.http.output import (
+    AllContent,
+    CallEnd,
+    CallPiece,
+    CallStart,
+    Content,
+    Ending,
+    Part,
+    Reasoning,
+    Splitter,
+)
 from services.gateway.http.reasoning import ReasoningSplitter, opened
 from services.gateway.http.replies import (
     ChatChoice,
@@ -20,10 +32,15 @@ from services.gateway.http.replies import (
     ChatLogprobs,
     ChatMessage,
     FinishName,
+    FunctionDelta,
     ToolCall,
+    ToolCallDelta,
 )
 from services.gateway.http.tools.calls import CallSplitter
+from services.gateway.http.tools.form import Form
 from services.gateway.targets.messages import PositionLogprobs
+
+ENDINGS = {FinishReason.STOP_TOKEN: Ending.ITSELF, FinishReason.STOP_STRING: Ending.STOPPED}
 
 PROMPT_END = 8
 """Tokens at the end of a prompt that may open a <think> block."""
@@ -34,9 +51,10 @@ class ChatAnswer(Answer):
 
     prefix = "chatcmpl"
 
-    def __init__(self, body: ChatBody, exchange: Exchange, spell: Spell) -> None:
-        """Nothing has come yet."""
+    def __init__(self, body: ChatBody, exchange: Exchange, spell: Spell, forms: Sequence[Form]) -> None:
+        """Nothing has come yet; `forms` are those in which the model may write calls."""
         super().__init__(body, exchange, spell)
+        self._forms = forms
         self._wants_logprobs = bool(body.logprobs)
         self._splits_reasoning = not (body.paceline and body.paceline.reasoning is False)
         self._schemas = {tool.function.name: tool.function.parameters or {} for tool in tools_of(body)}
@@ -70,7 +88,7 @@ class ChatAnswer(Answer):
     def last(self, choice: int, final: Final) -> Iterable[ChatChunkChoice]:
         """What the end made certain, and why it ended."""
         state = self._choices[choice]
-        parts = state.splitter.finish()
+        parts = state.splitter.finish(ENDINGS.get(final.reason, Ending.CUT))
         state.take(parts)
         if self.streams:
             for piece in state.deltas(parts):
@@ -90,8 +108,12 @@ class ChatAnswer(Answer):
         }
 
     def _splitter(self) -> Splitter:
-        after: Splitter = CallSplitter(self._schemas) if self._schemas else AllContent()
-        return ReasoningSplitter(after, self._thinks) if self._splits_reasoning else after
+        after: Splitter = self._calls() if self._schemas else AllContent()
+        inside = self._calls if self._schemas else None
+        return ReasoningSplitter(after, self._thinks, inside) if self._splits_reasoning else after
+
+    def _calls(self) -> CallSplitter:
+        return CallSplitter(self._forms, self._schemas)
 
     def _logprobs(self, positions: Iterable[PositionLogprobs]) -> ChatLogprobs | None:
         return chat_logprobs(positions, self._spell) if self._wants_logprobs else None
@@ -107,34 +129,53 @@ class _Choice:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[ToolCall] = []
+        self._arguments: list[str] = []
+        self._streamed = -1
+        self._cut = False
 
     def take(self, parts: Iterable[Part]) -> None:
-        """Keeps parts for the whole message."""
+        """Keeps parts for the whole message, in which only whole calls stand."""
         for part in parts:
-            if isinstance(part, Content):
+            if isinstance(part, CallPiece):
+                self._arguments.append(part.text)
+            elif isinstance(part, Content):
                 self._content.append(part.text)
             elif isinstance(part, Reasoning):
                 self._reasoning.append(part.text)
+            elif isinstance(part, CallStart):
+                self._arguments = []
+                self._calls.append(_tool_call(part.name))
+            elif isinstance(part, CallEnd):
+                self._calls[-1]["function"]["arguments"] = "".join(self._arguments)
             else:
-                self._calls.append(_tool_call(part))
+                self._calls.pop()
+                self._cut = True
 
     def deltas(self, parts: Iterable[Part]) -> list[ChatDelta]:
-        """Parts that were taken last as they stand in chunks."""
-        listed = [*parts]
-        number = len(self._calls) - sum(isinstance(part, Call) for part in listed)
+        """Parts as they stand in chunks; arguments that came together are one piece."""
         found: list[ChatDelta] = []
-        for part in listed:
-            delta: ChatDelta
-            if isinstance(part, Content):
-                delta = {"content": part.text}
-            elif isinstance(part, Reasoning):
-                delta = {"reasoning_content": part.text}
-            else:
-                delta = {"tool_calls": [{"index": number, **self._calls[number]}]}
-                number += 1
-            found.append(delta if self._told else {"role": "assistant", **delta})
-            self._told = True
+        for kind, several in itertools.groupby(parts, type):
+            for delta in self._chunks(kind, [*several]):
+                found.append(delta if self._told else {"role": "assistant", **delta})
+                self._told = True
         return found
+
+    def _chunks(self, kind: type[Part], parts: Sequence[Any]) -> Iterable[ChatDelta]:
+        if kind is CallPiece:
+            yield {"tool_calls": [self._delta({"arguments": "".join(part.text for part in parts)})]}
+        elif kind is Content:
+            yield {"content": "".join(part.text for part in parts)}
+        elif kind is Reasoning:
+            yield {"reasoning_content": "".join(part.text for part in parts)}
+        elif kind is CallStart:
+            for part in parts:
+                self._streamed += 1
+                begun = _tool_call(part.name)
+                function: FunctionDelta = {"name": part.name, "arguments": ""}
+                yield {"tool_calls": [{**self._delta(function), "id": begun["id"], "type": "function"}]}
+
+    def _delta(self, function: FunctionDelta) -> ToolCallDelta:
+        return {"index": self._streamed, "function": function}
 
     def nothing(self) -> ChatDelta:
         """A piece without a part; the first one states the role nevertheless."""
@@ -144,7 +185,7 @@ class _Choice:
     def finish(self, final: Final) -> FinishName:
         """OpenAI's name for its end."""
         ended_by_itself = final.reason in (FinishReason.STOP_TOKEN, FinishReason.STOP_STRING)
-        return "tool_calls" if self._calls and ended_by_itself else FINISH[final.reason]
+        return "tool_calls" if self._calls and not self._cut and ended_by_itself else FINISH[final.reason]
 
     def message(self) -> ChatMessage:
         """The whole message; content is null beside calls that came without any."""
@@ -161,12 +202,8 @@ class _Choice:
         return message
 
 
-def _tool_call(call: Call) -> ToolCall:
-    return {
-        "id": f"call_{secrets.token_hex(12)}",
-        "type": "function",
-        "function": {"name": call.name, "arguments": call.arguments},
-    }
+def _tool_call(name: str) -> ToolCall:
+    return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": {"name": name, "arguments": ""}}
 
 
 def _chunk(choice: int, delta: ChatDelta, logprobs: ChatLogprobs | None) -> ChatChunkChoice:

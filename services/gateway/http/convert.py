@@ -1,7 +1,7 @@
 """Bodies to queries: the same plain values that the gRPC contract becomes, with the defaults of OpenAI's API."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.common.request.errors import PacelineError, invalid_field, unsupported
@@ -10,10 +10,15 @@ from services.common.request.sampling import RANGES, SamplingParams, Speculation
 from services.common.request.validation import MAX_TOKENS, check_count
 from services.gateway.chat_check import check_size, checked_chat
 from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Extension, MessageBody, ToolBody
+from services.gateway.http.reasoning import CLOSE, OPEN
+from services.gateway.http.tools.form import tags
 from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 
 COMPLETION_TOKENS = 16
 """Most tokens of a completion when its client states none, as in OpenAI's API."""
+
+
+THOUGHTS = frozenset({OPEN, CLOSE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,8 @@ def chat_query(body: ChatBody, headers: Headers) -> Query:
         raise invalid_field("max_completion_tokens", "differs from max_tokens, which means the same")
     most = next(iter(limits)) or MAX_TOKENS if limits else MAX_TOKENS
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return _query(body, _chat(body), most, logprobs, headers)
+    shows = THOUGHTS | tags() if tools_of(body) else THOUGHTS
+    return replace(_query(body, _chat(body), most, logprobs, headers), shows=shows)
 
 
 def completion_query(body: CompletionBody, headers: Headers) -> Query:

@@ -9,6 +9,7 @@ from services.gateway.http.hosts import Hosts
 from services.gateway.http.listener import Listener
 from services.gateway.http.page import files
 from services.gateway.http.routes import Routes
+from services.gateway.http.tools.form import chosen
 from services.gateway.inlet import Gates
 from services.gateway.request_factory import RequestFactory
 from services.gateway.settings import GatewaySettings
@@ -36,7 +37,8 @@ class HttpEdge:
             OSError: a file of `tls` cannot be used.
         """
         self._bodies = Bodies(gates)
-        routes = Routes(front, Choices(streams), board, self._bodies)
+        forms = chosen(front.template, settings.tool_parser)
+        routes = Routes(front, Choices(streams), board, self._bodies, forms)
         app = HttpApp(
             files() if settings.http_page else {},
             routes,

@@ -1,6 +1,8 @@
 """The parts of a chat's text: thoughts, content and calls of tools."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 
@@ -19,14 +21,38 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A function that the model asks for; arguments are a JSON object as text."""
+class CallStart:
+    """A call begins; its arguments follow in pieces, and CallEnd or CallCut ends it."""
 
     name: str
-    arguments: str
 
 
-Part = Content | Reasoning | Call
+@dataclass(slots=True)
+class CallPiece:
+    """More of the arguments; all pieces of a call together are a JSON object, none without the last is."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The call is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCut:
+    """The call ended before it was whole, so it is none; its text follows as content."""
+
+
+Part = Content | Reasoning | CallStart | CallPiece | CallEnd | CallCut
+
+
+class Ending(Enum):
+    """Why a text ended: the model ended it, a stop string did, or it was cut by a limit."""
+
+    ITSELF = "itself"
+    STOPPED = "stopped"
+    CUT = "cut"
 
 
 class Splitter(Protocol):
@@ -35,7 +61,7 @@ class Splitter(Protocol):
     def push(self, text: str) -> list[Part]:
         """The parts that became certain."""
 
-    def finish(self) -> list[Part]:
+    def finish(self, ending: Ending) -> list[Part]:
         """What the end of the text makes certain."""
 
 
@@ -46,12 +72,38 @@ class AllContent:
         """The text itself."""
         return [Content(text)] if text else []
 
-    def finish(self) -> list[Part]:
+    def finish(self, ending: Ending) -> list[Part]:
         """Nothing is held back."""
         return []
+
+
+class Gap:
+    """Text, mostly blanks, that waits for what follows it; adding to it costs what is added."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._texts: list[str] = []
+        self.has_line = False
+        """A line ends in it."""
+
+    def add(self, text: str) -> None:
+        """More text at its end."""
+        if text:
+            self._texts.append(text)
+            self.has_line = self.has_line or "\n" in text
+
+    def taken(self) -> str:
+        """All of it; nothing waits any more."""
+        text, self._texts, self.has_line = "".join(self._texts), [], False
+        return text
 
 
 def held(text: str, tag: str) -> int:
     """Characters at the end of a text that may become the tag."""
     longest = min(len(text), len(tag) - 1)
     return next((size for size in range(longest, 0, -1) if tag.startswith(text[-size:])), 0)
+
+
+def held_of(text: str, tags: Iterable[str]) -> int:
+    """Characters at the end of a text that may become one of the tags."""
+    return max((held(text, tag) for tag in tags), default=0)

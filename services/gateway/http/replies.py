@@ -114,12 +114,27 @@ class FunctionCall(TypedDict):
 
 
 class ToolCall(TypedDict):
-    """One call that the model asks for; `index` stands in chunks."""
+    """One call that the model asks for."""
 
-    index: NotRequired[int]
     id: str
     type: Literal["function"]
     function: FunctionCall
+
+
+class FunctionDelta(TypedDict):
+    """More of a function's arguments; the name stands in the first piece."""
+
+    name: NotRequired[str]
+    arguments: str
+
+
+class ToolCallDelta(TypedDict):
+    """A piece of a call: the first has id, type and name, those behind it go on with the arguments."""
+
+    index: int
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionDelta
 
 
 class ChatMessage(TypedDict):
@@ -138,7 +153,7 @@ class ChatDelta(TypedDict, total=False):
     role: Literal["assistant"]
     content: str
     reasoning_content: str
-    tool_calls: list[ToolCall]
+    tool_calls: list[ToolCallDelta]
 
 
 class ChatChoice(TypedDict):

@@ -1,6 +1,6 @@
 """Which path is served by what."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from services.gateway.choices import Choices
 from services.gateway.http.bodies import ChatBody, CompletionBody
@@ -14,6 +14,7 @@ from services.gateway.http.generate import Generate
 from services.gateway.http.models import PREFIX, Models
 from services.gateway.http.openapi import document
 from services.gateway.http.status import StatusPage
+from services.gateway.http.tools.form import Form
 from services.gateway.request_factory import RequestFactory
 from services.gateway.status import StatusBoard
 
@@ -23,13 +24,15 @@ Handler = Callable[[Exchange], Awaitable[None]]
 class Routes:
     """Handlers by path and method."""
 
-    def __init__(self, front: RequestFactory, choices: Choices, board: StatusBoard, bodies: Bodies) -> None:
+    def __init__(
+        self, front: RequestFactory, choices: Choices, board: StatusBoard, bodies: Bodies, forms: Sequence[Form]
+    ) -> None:
         """Makes the handlers; the OpenAPI document is written once."""
         models = Models(front)
         chat = Generate(
             ChatBody,
             chat_query,
-            lambda body, exchange: ChatAnswer(body, exchange, front.token),
+            lambda body, exchange: ChatAnswer(body, exchange, front.token, forms),
             choices,
             bodies,
         )

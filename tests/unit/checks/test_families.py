@@ -13,6 +13,8 @@ GGUF = ROOT / "services/common/gguf"
 """Another layout has names of its own for families and their splittings of text, and translates them."""
 DRAFTERS = ROOT / "services/common/model/drafters"
 """A kind of drafter is a folder there, which names the architectures of its checkpoints."""
+FORMS = ROOT / "services/gateway/http/tools/forms"
+"""A form of calls is a file there, called after those who write it."""
 FAMILY = re.compile(r"qwen|(?<!ex)llama", re.IGNORECASE)
 """ExLlama is a set of kernels, which configurations of packed weights mention."""
 STRETCHED_FREQUENCIES = re.compile(r"_?llama3", re.IGNORECASE)
@@ -38,7 +40,7 @@ def families_named(source: str) -> list[str]:
 def test_no_code_outside_their_files_names_a_family() -> None:
     files = [path for folder in ("services", "deploy") for path in (ROOT / folder).rglob("*.py")]
     assert len(files) > 300
-    own = {FAMILIES, GGUF, *(path for path in DRAFTERS.iterdir() if path.is_dir())}
+    own = {FAMILIES, GGUF, FORMS, *(path for path in DRAFTERS.iterdir() if path.is_dir())}
     named = {
         str(path.relative_to(ROOT)): families
         for path in files

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
-from services.gateway.http.output import AllContent, Call, Content, Part, Reasoning, Splitter
+from services.gateway.http.output import (
+    AllContent,
+    CallCut,
+    CallEnd,
+    CallPiece,
+    CallStart,
+    Content,
+    Ending,
+    Part,
+    Reasoning,
+    Splitter,
+)
 from services.gateway.http.reasoning import ReasoningSplitter, opened
 from services.gateway.http.tools.calls import CallSplitter
+from services.gateway.http.tools.form import chosen
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "weather": {"type": "object", "properties": {"town": {"type": "string"}, "days": {"type": "integer"}}},
@@ -75,30 +87,41 @@ CASES: dict[str, tuple[str, bool, Found]] = {
 }
 
 
+def calls() -> CallSplitter:
+    return CallSplitter(chosen("<tool_call>"), SCHEMAS)
+
+
 def splitter(inside: bool) -> Splitter:
-    return ReasoningSplitter(CallSplitter(SCHEMAS), inside)
+    return ReasoningSplitter(calls(), inside, calls)
 
 
 def read(parts: Iterable[Part]) -> Found:
     thoughts, content = "", ""
-    calls: list[tuple[str, Any]] = []
+    found: list[tuple[str, Any]] = []
     for part in parts:
-        if isinstance(part, Call):
-            calls.append((part.name, json.loads(part.arguments)))
+        if isinstance(part, CallStart):
+            name, arguments = part.name, ""
+        elif isinstance(part, CallPiece):
+            assert part.text
+            arguments += part.text
+        elif isinstance(part, CallEnd):
+            found.append((name, json.loads(arguments)))
         elif isinstance(part, Reasoning):
             assert part.text
             thoughts += part.text
-        else:
+        elif isinstance(part, Content):
             assert part.text
             content += part.text
-    return thoughts, content, calls
+        else:
+            assert part == CallCut()
+    return thoughts, content, found
 
 
 def split(one: Splitter, pieces: Iterable[bytes]) -> Found:
     """Bytes become characters as they do on the way from tokens."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     parts = [part for piece in pieces for part in one.push(decoder.decode(piece))]
-    return read([*parts, *one.finish()])
+    return read([*parts, *one.finish(Ending.ITSELF)])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,12 @@
+"""Llama 3.x: JSON that stands alone."""
+
+from services.gateway.http.tools.form import Form
+from services.gateway.http.tools.json_call import JsonCall
+
+
+def shown(template: str) -> bool:
+    """Whether a template is one of Llama 3's."""
+    return "<|python_tag|>" in template or ("<|start_header_id|>" in template and '"parameters"' in template)
+
+
+FORM = Form("llama3_json", "", "", (("{", JsonCall),), True, shown)
