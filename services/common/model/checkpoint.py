@@ -86,6 +86,11 @@ class Checkpoint:
         """Names of all tensors."""
         return frozenset(self._files)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files that hold tensors."""
+        return sum(path.stat().st_size for path in set(self._files.values()))
+
     def refuse_other_than(self, names: Iterable[str], skipped: tuple[str, ...] = ()) -> None:
         """Refuse tensors that no layer asks for and tensors that are missing: the architecture is another one.
 

@@ -19,7 +19,8 @@ from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
 from services.common.model.stack import refuse_without_kernels, rotation_table, target_stack
 from services.common.model.states import SequenceStates
-from services.common.model.weights import ModelWeights, products
+from services.common.model.weights import ModelWeights, elements, model_shapes, products
+from services.common.model.widened import WidenedCheckpoint
 
 
 class Target:
@@ -113,4 +114,6 @@ def load_target(
         refuse_without_kernels(spec, dtype)
         keep_order()
     checkpoint: TensorSource = RandomCheckpoint(folder, where) if random_weights else open_checkpoint(folder)
+    if isinstance(checkpoint, WidenedCheckpoint):
+        checkpoint.tell(elements(model_shapes(spec)), dtype)
     return Target(spec, family.read_weights(spec, checkpoint, dtype, where))

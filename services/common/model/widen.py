@@ -64,11 +64,17 @@ def unpacked(words_RW: Tensor, bits: int, count: int) -> Tensor:
         bytes_RB = words_RW.contiguous().view(torch.uint8)
         codes = torch.stack([(bytes_RB >> shift) & mask for shift in range(0, 8, bits)], -1)
         return codes.flatten(1)[:, :count]
+    step = max(1, _AT_ONCE // max(1, count))
+    return torch.cat([_gathered(part, bits, count) for part in words_RW.split(step)])
+
+
+def _gathered(words_RW: Tensor, bits: int, count: int) -> Tensor:
+    """Return codes that may lie across two words."""
     start_N = torch.arange(count) * bits
-    low_N, high_N = start_N // 32, ((start_N + bits - 1) // 32)
+    low_N, high_N = start_N // 32, (start_N + bits - 1) // 32
     wide_RW = words_RW.long() & 0xFFFFFFFF
     both_RN = wide_RW.index_select(1, low_N) | (wide_RW.index_select(1, high_N) << 32)
-    return ((both_RN >> (start_N % 32)) & mask).to(torch.uint8)
+    return ((both_RN >> (start_N % 32)) & ((1 << bits) - 1)).to(torch.uint8)
 
 
 def nibbles(bytes_RB: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ Which weights are packed is told by the tensors: a file's lists of modules that 
 library's modules, which are not always those of its tensors.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -13,6 +14,7 @@ from services.common.model.checkpoint import Checkpoint, is_finite
 from services.common.model.errors import ModelError
 from services.common.model.weight_format import Format, Shape
 
+_LOG = logging.getLogger(__name__)
 _WEIGHT, _BIAS = ".weight", ".bias"
 
 
@@ -23,6 +25,16 @@ class WidenedCheckpoint:
         self.folder, self.revision, self.format = source.folder, source.revision, weight_format
         self._source = source
         self._packed = frozenset(filter(None, map(self._prefix, source.names)))
+
+    def tell(self, elements: int, dtype: torch.dtype) -> None:
+        """Log, before they are read, what the weights take in the files and what their `elements` numbers will take."""
+        told = {
+            "format": self.format.summary,
+            "file_bytes": self._source.nbytes,
+            "dtype": str(dtype).removeprefix("torch."),
+            "bytes": dtype.itemsize * elements,
+        }
+        _LOG.info("weights are widened", extra=told)
 
     @property
     def names(self) -> frozenset[str]:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from services.common.model.fields import Fields
 from services.common.model.weight_format import SCALES, Format, Kind, Shape, TensorPart, names, one_of, whole
-from services.common.model.widen import scaled, unpacked
+from services.common.model.widen import scaled
 
 METHOD = "awq"
 KINDS = (Kind("`awq`, `version` `gemm`, 4 bits", "`*-AWQ`", "`gemv`, `marlin`, other widths"),)
-_PLACE = [0, 4, 1, 5, 2, 6, 3, 7]
+_PLACE = (0, 4, 1, 5, 2, 6, 3, 7)
 """In which nibble of a word each of eight outputs lies."""
 _BITS, _WORD = 4, 8
 _INTS = frozenset({torch.int32})
@@ -57,8 +57,8 @@ class Awq:
 
     def widened(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         """(code - zero) * scale."""
-        outputs, depth = shape
-        codes_FD, zeros_FG = (_outputs_first(parts[name], outputs) for name in ("qweight", "qzeros"))
+        depth = shape[1]
+        codes_FD, zeros_FG = (_outputs_first(parts[name]) for name in ("qweight", "qzeros"))
         scale_FG = parts["scales"].float().t()
         return scaled(codes_FD, scale_FG, (1, self._size(depth)), zeros_FG)
 
@@ -66,10 +66,10 @@ class Awq:
         return depth if self.group < 0 else self.group
 
 
-def _outputs_first(words_DW: Tensor, outputs: int) -> Tensor:
-    codes_DF = unpacked(words_DW, _BITS, outputs)
-    in_order_DF: Tensor = codes_DF.unflatten(1, (-1, _WORD))[:, :, _PLACE].flatten(1)
-    return in_order_DF.t().contiguous()
+def _outputs_first(words_DW: Tensor) -> Tensor:
+    """Return codes [F, D], uint8."""
+    words_WD = words_DW.t().contiguous()
+    return torch.stack([(words_WD >> (_BITS * place) & 15).to(torch.uint8) for place in _PLACE], 1).flatten(0, 1)
 
 
 def read(fields: Fields) -> Format:

@@ -1,6 +1,7 @@
 """Packed weights: numbers of every layout against formulas worked out apart and the code of their libraries."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,17 @@ def packed_tensors(target: Any) -> list[Tensor]:
     """All tensors of a model: of its blocks and tables."""
     return [target.embed_VD, target.lm_head_VD, *dict(target._stack._blocks.named_parameters()).values(),
             *(value for _, value in target._stack._blocks.named_buffers())]  # fmt: skip
+
+
+def test_sizes_are_told_before_weights_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, twin, _ = made(tmp_path, "ct-int4")
+    with caplog.at_level(logging.INFO):
+        target = load_target(folder, torch.bfloat16)
+        load_target(twin, torch.bfloat16)
+    (told,) = (vars(record) for record in caplog.records if record.getMessage() == "weights are widened")
+    assert told["format"] == "pack-quantized, 4 bits, scales of 1 x 16"
+    assert told["bytes"] == 2 * target.elements
+    assert told["file_bytes"] == (folder / "model.safetensors").stat().st_size
 
 
 def test_a_packed_head_is_widened(tmp_path: Path) -> None:
