@@ -56,7 +56,7 @@ class TensorMap:
 
     @staticmethod
     def takes(matrix: Tensor) -> bool:
-        """Whether the copy engine reads such a matrix."""
+        """Whether TMA reads such a matrix."""
         numbers = matrix.stride(0) * matrix.element_size(), matrix.data_ptr()
         return matrix.stride(1) == 1 and all(number % _ALIGNED_BYTES == 0 for number in numbers)
 

@@ -1,6 +1,6 @@
 """GPU kernels of the best token where no request samples: of each tile, and of a row whose product had small tiles.
 
-One reduction over whole numbers finds a tile's. A number holds the order of a score in its upper half. In its lower
+One reduction over integers finds a tile's. A number holds the order of a score in its upper half. In its lower
 half it holds how far a token lies before its tile's end. So the largest one is the best score's lowest token.
 """
 
@@ -22,7 +22,7 @@ _INFINITE = tl.constexpr(0x7F800000)
 def greedy_kernel(logits_ptr, values_ptr, tokens_ptr, vocab, TILE: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr):
     """Write the best score of a tile and its lowest token; NaN when the tile holds NaN or +inf.
 
-    WIDE scores have 32 bits, and whole numbers of 64 then.
+    WIDE scores have 32 bits, and integers of 64 then.
     """
     allow_next(PDL)
     await_previous(PDL)

@@ -1,6 +1,6 @@
 """Numbers as pairs of halves: three products of float16 are one of 22 bits, and Hopper does them at its full rate.
 
-What they are taken of is scaled by a power of two first: below float16's largest number, and both have all their bits.
+What they are taken of is scaled by a power of two first, so that neither half overflows or loses bits.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs, disable-error-code=assignment

@@ -6,7 +6,7 @@ struct alignas(64) TensorMap {
   unsigned char bytes[128];
 };
 
-// How long the second cache keeps what was read: evicted first, as usual, or last.
+// How long L2 keeps what was read: evicted first, as usual, or last.
 constexpr unsigned long long STREAMED = 0x12F0000000000000ull, USED = 0x1000000000000000ull, KEPT = 0x14F0000000000000ull;
 
 __device__ __forceinline__ bool elected() {

@@ -1,6 +1,6 @@
 """Products by weights of eight bits on the GPU, of rows that are rounded to eight bits before.
 
-Bytes for T rows: F D of weights, read once where a tile holds all rows, and T D of whole numbers. What stands between
+Bytes for T rows: F D of weights, read once where a tile holds all rows, and T D of integers. What stands between
 two products of a block is part of them, at any number of rows. On an H100 or H200 kernels in CUDA C++ (`persistent/`)
 serve up to 64 rows, and more of measured weights; programs in Triton serve all others, with the same bits.
 """

@@ -1,4 +1,4 @@
-"""The loops of a product of whole numbers; sums of them are exact, and scaled once at the end."""
+"""The loops of a product of integers; sums of them are exact, and scaled once at the end."""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
 

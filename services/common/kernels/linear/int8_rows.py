@@ -17,7 +17,7 @@ _WARPS = 8
 
 
 def quantised_rows(rows_TD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows as whole numbers [T, D], int8, and their scales [T], float32, with the bits of `int8_weight`."""
+    """Return rows as integers [T, D], int8, and their scales [T], float32, with the bits of `int8_weight`."""
     rows_TD = rows_TD.contiguous()
     whole_TD = torch.empty(rows_TD.shape, dtype=torch.int8, device=rows_TD.device)
     scale_T = torch.empty(len(rows_TD), dtype=torch.float32, device=rows_TD.device)

@@ -1,4 +1,4 @@
-"""How a product of whole numbers is divided among programs, by measurement on an H200; no cut changes a bit."""
+"""How a product of integers is divided among programs, by measurement on an H200; no cut changes a bit."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Weights of eight bits, and rows rounded to eight bits before they are multiplied: whole numbers add up exactly.
+"""Weights of eight bits, and rows rounded to eight bits before they are multiplied: integers add up exactly.
 
 A product is the same whatever computes it and in whatever order. A row has a scale of its own, so its neighbours change
 nothing.
@@ -19,7 +19,7 @@ _LINES = 4096
 
 @dataclass(frozen=True)
 class Int8Weight:
-    """A weight [F, D] as whole numbers `whole_FD` and a scale for each line, float32, of numbers that were `dtype`."""
+    """A weight [F, D] as integers `whole_FD` and a scale for each line, float32, of numbers that were `dtype`."""
 
     whole_FD: Tensor
     scale_F: Tensor
@@ -64,7 +64,7 @@ def quantised(weight_FD: Tensor) -> Int8Weight:
 
 
 def quantised_rows(rows_TD: Tensor, most: int = MOST) -> tuple[Tensor, Tensor]:
-    """Return rows as whole numbers [T, D], int8, of at most `most`, and the scale of each [T], float32.
+    """Return rows as integers [T, D], int8, of at most `most`, and the scale of each [T], float32.
 
     The largest number of a row becomes `most`; numbers halfway go to the even one. A row of zeros has the scale 0.
     """

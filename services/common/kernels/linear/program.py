@@ -29,7 +29,7 @@ def linear_kernel(
     for its norm unless `squares_ptr` is None. ADDED: the result, rounded as the library does, is added to a
     stream, and the sum's norm begun, whose weight is the stored one plus OFFSET. GATES: what `stream_ptr` holds is
     multiplied by the result's sigmoid. BULK: `x_ptr` and `weight_ptr` are descriptors, and tiles are copied whole
-    (tensor memory accelerator). With scales both are whole numbers, and the grid's first dimension is tiles of rows.
+    (tensor memory accelerator). With scales both are integers, and the grid's first dimension is tiles of rows.
     """
     band, first_row = _placed(scales_ptr, ROWS)
     row, lane = first_row + tl.arange(0, ROWS), tl.arange(0, BAND)
@@ -68,7 +68,7 @@ def linear_kernel(
         wide = tl.where(fits, (result + residual).to(kind).to(tl.float32), 0.0)
         tl.store(out_ptr + at, wide.to(kind), mask=fits)
         tl.store(scaled_ptr + at, (wide * norm).to(kind), mask=fits)
-        # Whole numbers add up to the same sum in any order.
+        # Integers add up to the same sum in any order.
         tl.atomic_add(added_ptr + row, tl.sum(squares(wide), 0), mask=row < rows, sem="relaxed")
     else:
         if GATES:

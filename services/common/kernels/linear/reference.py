@@ -19,7 +19,7 @@ def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Ten
 
 
 def product_of_whole(x_TD: Tensor, whole_FD: Tensor, scale_F: Tensor) -> Tensor:
-    """Return rows, rounded to eight bits, times whole numbers, scaled once in float32."""
+    """Return rows, rounded to eight bits, times integers, scaled once in float32."""
     whole_TD, scale_T = quantised_rows(x_TD)
     # Exact in float64, as in the 32 bits of a GPU.
     sums_TF = whole_TD.double() @ whole_FD.double().t()

@@ -18,7 +18,7 @@ _NARROW_HEAD_BYTES = 256
 class Cut(NamedTuple):
     """Rows of a tile, the programs that share the splits of such a group of rows, and each one's pipeline.
 
-    As many programs as a row sees splits at most have one each.
+    With as many programs as a row sees splits at most, each has one split.
     """
 
     tile: int

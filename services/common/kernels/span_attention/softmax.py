@@ -57,7 +57,7 @@ def fold(best, mass, sum_, next_best, next_mass, next_sum):
 
 @triton.jit
 def power(exponent):
-    """Return two to the power of a whole number of at most 0, exactly; below -126 zero."""
+    """Return two to the power of an integer of at most 0, exactly; below -126 zero."""
     if exponent.dtype == tl.float64:
         return tl.exp2(exponent)
     return (tl.maximum(exponent, -127.0).to(tl.int32) + 127 << 23).to(tl.float32, bitcast=True)

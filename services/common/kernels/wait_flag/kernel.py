@@ -4,7 +4,7 @@ A graph takes longer to start behind a wait of the stream than a kernel takes to
 the first kernel of the graph.
 
 It reads one word again and again from L2, and takes one warp of one multiprocessor. There it asks for as much shared
-memory as there is, though it uses none. The rest would be first cache, and another division of a multiprocessor may
+memory as there is, though it uses none. The rest would be L1, and another division of a multiprocessor may
 wait for what runs there. A CTA of the other process that needs nearly all shared memory found no room otherwise.
 """
 

@@ -63,7 +63,7 @@ def chain_rows(
     It starts while the kernel before it drains, but not `early` where it follows another stream.
     """
     heads, (factors, bases, keys, rates) = state_SHKV.shape[1], scratches
-    # The copy engine moves what it is given, of whatever type: a number of a base counts as two halves.
+    # TMA moves what it is given, of whatever type: a number of a base counts as two halves.
     maps = (
         TensorMap(factors.view(-1, _DIM), 4 * BLOCK), TensorMap(keys.view(-1, _DIM), 2 * BLOCK),
         TensorMap(bases.view(-1, _DIM).view(torch.float16), 2 * BLOCK),

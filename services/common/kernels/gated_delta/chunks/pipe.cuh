@@ -1,6 +1,6 @@
 // What a block brings to shared memory, and the ring of stages that it comes through.
 //
-// The build defines before: STAGES, PROGRAMS (CTAs that share a processor), and multiply_32 and multiply_128, wgmmas of 64
+// `build.cuh` defines STAGES, PROGRAMS (CTAs that share a processor), and multiply_32 and multiply_128, wgmmas of 64
 // rows.
 
 #pragma once

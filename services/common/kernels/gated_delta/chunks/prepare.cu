@@ -1,7 +1,7 @@
 // All that a block's reads and its states need and that no state enters; grid (blocks * key heads, sequences).
 //
 // A CTA has a block of a key head: its queries and keys are made once, and two value heads side by side go on from there.
-// The copy engine stores what they make. The build puts pair.cu and the files of `rounds` in front that make rows and factors.
+// TMA stores what they make.
 
 #include "build.cuh"
 #include "barrier.cuh"
@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_bytes(void* to, const void* from, unsigned
                : "memory");
 }
 
-// The first warp: hands a head's factors and bases, and a key head's keys, to the copy engine.
+// The first warp: hands a head's factors and bases, and a key head's keys, to TMA.
 __device__ __forceinline__ void store_block(const ChunkBlock& block, const TensorMap* factors, const TensorMap* keys,
                                             float* bases, int own, int shared, bool keeps_keys, int lane) {
   store_bytes(bases + ((size_t)own * LINES + lane) * DIM, block.base[lane], DIM * 4);
@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PROGRAMS)
     solve_heads(pair, count, real, before == 0, read, through, warp, lane);
 #pragma unroll 1
     for (int own = 0; own < count; ++own) {
-      // The copy engine may still read what the last head left.
+      // TMA may still read what the last head left.
       if (warp == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
       __syncthreads();
       ChunkBlock block(pair, own);

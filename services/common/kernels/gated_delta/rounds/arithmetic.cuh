@@ -1,6 +1,6 @@
 // Functions of numbers, operation by operation as the kernels in Triton compute them.
 //
-// The build defines before: PROGRAMS, CTAs that share a processor, and multiply_16 and the like, wgmmas of 64 rows.
+// `build.cuh` defines PROGRAMS, CTAs that share a processor, and multiply_16 and the like, wgmmas of 64 rows.
 
 #pragma once
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ float softplus(float x) {
   return __fadd_rn(fmaxf(x, 0.f), __fadd_rn(log, log));
 }
 
-// In multiples of 2^-30: whole numbers add up to the same sum in any order.
+// In multiples of 2^-30: integers add up to the same sum in any order.
 __device__ __forceinline__ int64 square(float x) {
   // A power of two times a number is exact: one rounding.
   return __float2ll_rz(__fmaf_rn(fminf(__fmul_rn(x, x), LARGEST * LARGEST), SQUARE_UNITS, 0.5f));

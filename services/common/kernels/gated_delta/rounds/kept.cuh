@@ -14,7 +14,7 @@ constexpr int ABREAST = PROGRAMS == 1 ? 2 : 1;
 struct alignas(1024) Block {
   unsigned char factors[2][2][LINES_BYTES];  // high and low: lines that multiply a state, K-major
   unsigned char keys[2][2][ROWS_BYTES], queries[2][2][ROWS_BYTES], values[2][2][ROWS_BYTES];
-  float base[LINES][PITCH];  // what no state enters; later what rows read
+  float base[LINES][PITCH];  // terms that depend on no state; reused for what rows read
   float query[BLOCK][PITCH];
   float lower[BLOCK][SMALL_PITCH], reads[BLOCK][SMALL_PITCH], solved[BLOCK][SMALL_PITCH], half[BLOCK][SMALL_PITCH];
   // What reads and updates weigh keys and values by: halves, and powers of two to be undone.

@@ -41,7 +41,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Brings a head's state into the second cache.
+// Brings a head's state into L2.
 __device__ __forceinline__ void prefetch(const float* state) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(state), "r"(DIM * DIM * 4) : "memory");
 }

@@ -6,7 +6,7 @@
 #include "tma.cuh"
 
 // What a stage holds is written and read by TMA and the tensor cores alone, so barriers need no wider fences: those of cluster
-// scope would flush and drop the first cache at every step.
+// scope would flush and drop L1 at every step.
 template <int CLUSTER>
 __device__ __forceinline__ void cluster_arrive() {
   if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");

@@ -65,7 +65,7 @@ __device__ __forceinline__ void end_added(const float (&sums)[LINES / 2], const 
     }
     total += __shfl_xor_sync(~0u, total, 1);
     total += __shfl_xor_sync(~0u, total, 2);
-    // Whole numbers add up to the same sum in any order.
+    // Integers add up to the same sum in any order.
     if (lane % 4 == 0 && own < ends.rows) atomicAdd(ends.added + own, (unsigned long long)total);
   }
 }

@@ -30,7 +30,7 @@ def launch(
 
 
 def _described(matrix: Tensor) -> Tensor:
-    """Take two numbers of eight bits for one of two bytes, which is what the copy engine is told of."""
+    """Take two numbers of eight bits for one of two bytes, which is what TMA is told of."""
     return matrix.view(torch.bfloat16) if matrix.element_size() == 1 else matrix
 
 

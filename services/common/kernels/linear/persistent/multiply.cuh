@@ -1,4 +1,4 @@
-// How a warpgroup multiplies its 64 rows. The build defines mma(sums, x, weight) before, one instruction that takes
+// How a warpgroup multiplies its 64 rows. `build.cuh` defines mma(sums, x, weight), one instruction that takes
 // 32 bytes of inputs.
 
 #pragma once

@@ -1,10 +1,10 @@
-// x[rows, depth] @ weight[lines, depth]^T of bfloat16, or of whole numbers in eight bits with scales, and what follows the
+// x[rows, depth] @ weight[lines, depth]^T of bfloat16, or of integers in eight bits with scales, and what follows the
 // product.
 //
-// Every sum is one accumulator in order of depth, and sums of whole numbers are exact. A CTA takes one tile after the other,
+// Every sum is one accumulator in order of depth, and sums of integers are exact. A CTA takes one tile after the other,
 // and streams its lines of the weight and its rows of x through a ring of stages in shared memory, which is filled on while a
 // tile ends. Both matrices are described as numbers of two bytes, of
-// which a row has `columns`: whole numbers as pairs.
+// which a row has `columns`: integers as pairs.
 
 #include "build.cuh"
 #include "barrier.cuh"

@@ -1,4 +1,4 @@
-"""A cut for a product that no table has, by what its tiles take: arithmetic, the second cache, or memory.
+"""A cut for a product that no table has, by what its tiles take: arithmetic, L2, or memory.
 
 The model is a shortlist, not a judge. Of tilings that were measured on an H200 it said the right time in the mean, and
 from 80 to 131 % of it. What is measured goes into a table, which comes first.
@@ -17,7 +17,7 @@ from services.common.kernels.linear.persistent.tiling import (
 
 _PROCESSORS = 132
 _FLOPS, _CACHE_BYTES, _MEMORY_BYTES = 700e12 / _PROCESSORS, 10e12, 4.6e12
-"""A second: of a multiprocessor's matrix units, of the second cache, and of memory."""
+"""A second: of a multiprocessor's matrix units, of L2, and of memory."""
 _LAUNCH_S = 2.6e-6
 _NUMBER_BYTES, _SHARED_BYTES, _STAGE_BYTES = 2, 232_448, 24 * 1024
 _LEAST_STAGES, _MOST_STAGES = 4, 12

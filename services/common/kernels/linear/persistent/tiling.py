@@ -48,7 +48,7 @@ class PersistentTiling(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """Of a matrix instruction, which takes eights; of whole numbers 16s above 24."""
+        """Of a matrix instruction, which takes eights; of integers 16s above 24."""
         lines = self.halves * _rounded(self.band, _SWIZZLED_LINES)
         return lines if self.wide or lines <= _FEW_LINES else _rounded(lines, _INSTRUCTION_LINES)
 
@@ -82,7 +82,7 @@ class PersistentTiling(NamedTuple):
     def height(self, rows: int) -> int:
         """Return how many of a tile's rows are used, so that tiles share out evenly what there is.
 
-        The copy engine is asked for no rows that there are not: it takes longer to fill these with zeros than to load
+        TMA is asked for no rows that there are not: it takes longer to fill these with zeros than to load
         others.
         """
         tiles = -(-rows // (self.rows * self.share)) * self.share

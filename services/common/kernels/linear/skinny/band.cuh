@@ -114,7 +114,8 @@ struct Band {
     end_products();
   }
 
-  // What a thread's rows wait for, asked for before the products.
+  // The epilogue: of each tile a thread holds output features r and r + 8, and of each eight rows two neighbours.
+  // What its rows wait for is asked for before the products.
   struct Roots {
     float of[OWN];
 
@@ -202,7 +203,7 @@ struct Band {
       }
     }
     if (warp >= ENDERS) return;
-    // Whole numbers add up to the same sum in any order. A CTA adds once: additions to the same few places go one by one.
+    // Integers add up to the same sum in any order. A CTA adds once: additions to the same few places go one by one.
     __shared__ long long totals_of[ENDERS][ROWS];
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {

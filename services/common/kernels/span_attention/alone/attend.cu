@@ -2,8 +2,8 @@
 // times CTAs).
 //
 // Each CTA makes its group's queries anew, and the one with the last split makes the row's own key and value too. Splits are
-// left to the CTAs that merge their columns. All that is older than the product before is read while that drains: of its
-// kernel, no CTA lets this one begin before it has waited itself. What changes from kernel to kernel is read past the first
+// left to the CTAs that merge their columns. All that is older than the product before is read while that drains. That is
+// safe, for the product lets its dependents begin only after its own wait (`engine_of` in linear/kernel.py). What changes from kernel to kernel is read past the first
 // cache, which may hold it as it was.
 
 #include "build.cuh"

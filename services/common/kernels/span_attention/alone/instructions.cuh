@@ -13,7 +13,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], unsigned first, unsig
       : "r"(first), "r"(second), "r"(low), "r"(high), "r"(0));
 }
 
-// Eight numbers, or zeros where none are there. They are read once, so the first cache keeps none.
+// Eight numbers, or zeros where none are there. They are read once, so L1 keeps none.
 __device__ __forceinline__ void load_once(unsigned (&pairs)[4], const unsigned short* from, bool there) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"

@@ -1,7 +1,7 @@
 // Sizes of a CTA's work. The CTAs of a cluster have a K/V head together: each takes splits of what its queries see, a team of
 // warps one of them, and merges some columns of all.
 //
-// The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
+// `build.cuh` defines SIZE (numbers of a head), GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS (of a
 // tile), SPLITS (that a row sees at most) and CTAS (of a cluster).
 
 #pragma once

@@ -1,6 +1,6 @@
 // Sizes of a warp's work: it has a row of a sequence and K/V head, whose tiles of keys and of values come in turn.
 //
-// The build defines SIZE (numbers of a head), KV_HEADS, GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS
+// `build.cuh` defines SIZE (numbers of a head), KV_HEADS, GROUP (query heads of a K/V head), BLOCK (positions of a block), TOKENS
 // (of a tile), SPLITS (that a row sees at most), UNITS (tiles of keys or of values under way), and whether heads are BIASED and
 // NORMED.
 

@@ -1,6 +1,6 @@
 """Attention of many rows of a K/V head in CUDA C++, with the bits of the program in Triton.
 
-A multiprocessor has one CTA, which takes one item after another. Its copy engine fetches keys and values by itself, so
+A multiprocessor has one CTA, which takes one item after another. TMA fetches keys and values by itself, so
 tiles come as fast as memory gives them. The scores of a tile are computed while the one before it is weighed.
 """
 

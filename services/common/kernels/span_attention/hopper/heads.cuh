@@ -22,7 +22,7 @@ __device__ __forceinline__ unsigned pair_at(const unsigned short* from) { return
 
 __device__ __forceinline__ unsigned add_in_warp(unsigned number) { return __reduce_add_sync(~0u, number); }
 
-// The sum over a warp, by pieces whose sums fit a word: whole numbers add up to the same in any order.
+// The sum over a warp, by pieces whose sums fit a word: integers add up to the same in any order.
 constexpr int PIECE_BITS = 27;
 
 __device__ __forceinline__ void add_pieces(unsigned long long number, unsigned (&pieces)[3]) {

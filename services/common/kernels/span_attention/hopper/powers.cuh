@@ -23,7 +23,7 @@ __device__ __forceinline__ float quotient(float x, float by) {
   return result;
 }
 
-// Two to the power of a whole number of at most 0, exactly; below -126 zero.
+// Two to the power of an integer of at most 0, exactly; below -126 zero.
 __device__ __forceinline__ float fade_of(float exponent) {
   return __int_as_float((__float2int_rz(fmaxf(exponent, -127.f)) + 127) << 23);
 }

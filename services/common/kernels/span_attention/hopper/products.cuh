@@ -1,4 +1,4 @@
-// Scores and weighted values by the tensor cores. The build defines multiply_scores and multiply_values before: one
+// Scores and weighted values by the tensor cores. `build.cuh` defines multiply_scores and multiply_values: one
 // instruction of 16 inputs each.
 
 #pragma once

@@ -1,7 +1,7 @@
 // Sizes of a CTA's tiles. Its warpgroups have 64 rows of a K/V head's queries each, or share rows and have columns each, or
 // have nothing in common: then each takes items of its own, whose tiles come through a ring of its own.
 //
-// The build defines SIZE (numbers of a head), GROUP (query heads of a K/V head), KV_HEADS, BLOCK (positions of a block), TOKENS
+// `build.cuh` defines SIZE (numbers of a head), GROUP (query heads of a K/V head), KV_HEADS, BLOCK (positions of a block), TOKENS
 // (of a tile), SPLITS (that a row sees at most), STAGES (tiles of an item under way), ROW_GROUPS, ITEMS (that a CTA takes at
 // once), SORTED (lines of items whose order a CTA has room for), HALVES (of a warpgroup's rows that an item may have), RANKED:
 // whether lines are sequences that came sorted, SPREAD: how many CTAs of a cluster take an item together, each some columns of

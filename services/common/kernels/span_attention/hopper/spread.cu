@@ -6,7 +6,7 @@
 //
 // What the first loads need is looked up while barriers are made, and a cluster has one item: a round waits for its first tiles.
 //
-// The build also defines SCORERS, and SLOTS: tiles whose weights are on their way.
+// `build.cuh` also defines SCORERS, and SLOTS: tiles whose weights are on their way.
 
 #include "build.cuh"
 #include "barrier.cuh"

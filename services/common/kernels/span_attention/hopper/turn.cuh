@@ -1,6 +1,6 @@
 #pragma once
 
-// Four lanes have a pair of each of four eights; then each has an eight, or the other way round.
+// A 4x4 transpose of pairs among the four lanes of a quad; it is its own inverse.
 __device__ __forceinline__ void turn(unsigned (&pairs)[4], int lane) {
 #pragma unroll
   for (int apart = 1; apart < 4; apart *= 2) {

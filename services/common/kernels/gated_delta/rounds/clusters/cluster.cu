@@ -3,7 +3,7 @@
 // Each makes some of the rows and sends them to the others, multiplies its columns of the state, and ends some of the rows.
 // What lies between, products of keys to factors, each does for itself. It has two teams of warps. Of two blocks the first
 // team takes the state through the first and reads the second; the other makes what both blocks' rows read by, and reads the
-// first with the state as it was. The build puts other files in front of this one.
+// first with the state as it was.
 
 #include "build.cuh"
 #include "barrier.cuh"
