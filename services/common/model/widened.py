@@ -60,6 +60,8 @@ class WidenedCheckpoint:
         prefix = name.removesuffix(_WEIGHT)
         if prefix not in self._packed or not name.endswith(_WEIGHT):
             return self._source.read(name, shape, dtype)
+        if len(shape) != 2:
+            raise ModelError(f"{self.folder}: {prefix} is packed, but only matrices may be, and its shape is {shape}")
         parts = self._read_parts(prefix, shape)
         if any(part.is_meta for part in parts.values()):
             return torch.empty(shape, dtype=dtype, device="meta")

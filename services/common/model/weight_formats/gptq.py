@@ -108,6 +108,8 @@ def read(fields: Fields) -> Format:
     other = one_of(fields, "format", ("gptq", "gptq_v2", None), _REMEDY)
     one_of(fields, "is_marlin_format", (False, None), _REMEDY)
     one_of(fields, "pack_dtype", ("int32", None), "codes are read out of int32")
+    one_of(fields, "rotation", (None,), "take a file without rotated weights")
+    one_of(fields, "adapter", (None,), "merge the adapter")
     group: int = fields.take("group_size", (int,), default=128)
     if group != -1 and group < 1:
         raise fields.error("group_size", f"must be -1 or a size, is {group}")

@@ -216,6 +216,14 @@ def test_biases_of_zeros_beside_packed_weights_are_left_alone_and_others_refused
         load_target(folder)
 
 
+@pytest.mark.parametrize(("layout", "end"), [("fp8-bf16", "weight_scale_inv"), ("gptq", "qweight"), ("awq", "scales")])
+def test_a_packed_norm_is_refused(layout: str, end: str, tmp_path: Path) -> None:
+    folder, _, _ = made(tmp_path, layout)
+    edit(folder, lambda tensors: tensors.update({f"model.norm.{end}": tensors.pop("model.norm.weight")}))
+    with pytest.raises(ModelError, match=r"model\.norm is packed, but only matrices may be"):
+        load_target(folder)
+
+
 def test_columns_out_of_order_need_desc_act(tmp_path: Path) -> None:
     folder, _, _ = made(tmp_path, "gptq")
     edit(folder, lambda tensors: tensors[f"{UP}.g_idx"].copy_(tensors[f"{UP}.g_idx"].flip(0)))
@@ -311,6 +319,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"quant_method": "gptq", "bits": 5}, "bits: 5", "2, 3, 4 and 8"),
     ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "checkpoint_format: 'marlin'", "gptq_v2"),
     ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*up": {"bits": 8}}}, "dynamic", "one width"),
+    ({"quant_method": "gptq", "bits": 4, "rotation": "hadamard"}, "rotation: 'hadamard'", "without rotated"),
     ({"quant_method": "modelopt", "quant_algo": "FP8"}, "quant_algo: 'fp8'", "compressed-tensors"),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": {}}, "kv_cache_scheme", "without"),
     (changed_ct(input_activations__dynamic=False), "input_activations.dynamic", "-FP8-dynamic"),
