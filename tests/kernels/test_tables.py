@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,9 @@ def test_a_version_is_written_where_there_is_one() -> None:
     text = text_of(Table("NVIDIA H200", (entry, entry._replace(version=0, rows=97))))
     assert text.count("version") == 1
     assert parsed(text, "own.json").entries[0] == entry
+
+
+def test_no_shape_of_a_weight_stands_in_python() -> None:
+    shapes = re.compile(r"\(\s*\d[\d_]{3,},\s*\d[\d_]{3,}")
+    found = [path.name for path in FOLDER.parent.rglob("*.py") if shapes.search(path.read_text())]
+    assert found == []
