@@ -12,8 +12,8 @@ MOST_STRINGS = 1 << 16
 MOST_CONTAINERS = 1 << 15
 """Objects and lists."""
 
-MOST_VALUES = 1 << 19
-"""All values; most of them can only be the token ids of a prompt."""
+MOST_VALUES = (1 << 18) + MOST_CONTAINERS
+"""All values; most of them can only be the token ids of a prompt, of which 2**18 fill the longest contexts in use."""
 
 MOST_KEYS = LIMITS.logit_bias
 """Of one object: each that is unknown would become an error."""

@@ -13,6 +13,7 @@ from services.common.request.errors import Code, PacelineError, Reason, malforme
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
 from services.gateway.auth import current_tenant
 from services.gateway.fair_threads import FairThreads
+from services.gateway.growth_guard import give_back
 from services.gateway.http.bodies import Body
 from services.gateway.http.errors import no_json, too_large, too_slow
 from services.gateway.http.exchange import Exchange
@@ -58,8 +59,9 @@ class Bodies:
             async with AsyncExitStack() as held:
                 body = bytearray()
                 await self._take(exchange, body, held)
-                threads = self._large if len(body) > LARGE_BYTES else self._small
-                return await threads.run(current_tenant().name, work, body)
+                if len(body) <= LARGE_BYTES:
+                    return await self._small.run(current_tenant().name, work, body)
+                return await self._large.run(current_tenant().name, _trimmed, work, body)
         except PacelineError as error:
             raise (too_slow() if error.reason is Reason.DEADLINE else error) from None
 
@@ -80,6 +82,14 @@ class Bodies:
         """Ends the threads."""
         self._small.close()
         self._large.close()
+
+
+def _trimmed(work: Callable[[bytearray], Result], body: bytearray) -> Result:
+    """What the work makes; what it took meanwhile is given back before the next large body comes on top of it."""
+    try:
+        return work(body)
+    finally:
+        give_back()
 
 
 def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
