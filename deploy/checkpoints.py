@@ -1,38 +1,50 @@
 """Looks at the checkpoints of a stack before anything starts, and finds the folders that all processes get."""
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
+from deploy.cluster.settings import ClusterSettings
 from deploy.stack import StackError, StackSettings
+from services.common.preflight.checks import Asked, problems, tensors
 from services.common.serving.hub import FolderError, local_folder
 
 
-def resolved(settings: StackSettings) -> StackSettings:
+def resolved(
+    settings: StackSettings, cluster: ClusterSettings, tell: Callable[[str], object] = lambda line: None
+) -> StackSettings:
     """The settings with the folders of target and drafter: absolute, hub ids fetched or found in the cache.
 
+    `cluster` are the controller's, and `tell` gets the lines of what people should know. Weights are fetched when all
+    else is right.
+
     Raises:
-        StackError: a folder or one of its files is missing or no JSON object; one line that names it.
+        StackError: something would keep the stack from serving; one line that names the file.
     """
-    model = _folder(settings.model, "config.json", "tokenizer.json")
-    drafter = _folder(settings.drafter, "config.json") if settings.proposer == "dflash" else settings.drafter
-    return replace(settings, model=model, drafter=drafter)
+    drafted = settings.proposer == "dflash"
+    device = cluster.device or {"cpu": "cpu", "gpu": "cuda", "auto": ""}[cluster.placement]
+    asked = Asked(
+        model=settings.model,
+        drafter=settings.drafter if drafted else "",
+        device=device,
+        dtype=cluster.dtype,
+        memory_fraction=cluster.memory_fraction,
+        pairs=cluster.pairs if device == "cpu" else cluster.pairs_per_gpu,
+        weightless=bool(cluster.target_settings.get("random_weights")),
+    )
+    for found in problems(asked):
+        if found.fatal:
+            raise StackError(found.line)
+        tell(found.line)
+    folders = replace(asked, model=_folder(settings.model), drafter=_folder(asked.drafter))
+    if any(source.remote for source in asked.sources):
+        # What was fetched since then has been judged by its names alone.
+        for found in problems(folders, () if asked.weightless else (tensors,)):
+            raise StackError(found.line)
+    return replace(settings, model=folders.model, drafter=folders.drafter if drafted else settings.drafter)
 
 
-def _folder(name: str, *files: str) -> str:
+def _folder(name: str) -> str:
     try:
-        folder = local_folder(name).absolute()
+        return str(local_folder(name).absolute()) if name else ""
     except FolderError as error:
         raise StackError(str(error)) from error
-    for file in files:
-        _check_object(folder / file)
-    return str(folder)
-
-
-def _check_object(path: Path) -> None:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise StackError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise StackError(f"{path}: is not a JSON object")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deploy.checkpoints import resolved
 from deploy.shipped import SMOLLM2, ShippedPair, shipped_pair, usual_pair
-from deploy.stack import EMBEDDED, REPOSITORY, Stack, StackError, StackSettings, describe_target
+from deploy.stack import EMBEDDED, REPOSITORY, Stack, StackError, StackSettings, describe_target, judged
 from deploy.up import DRAFTS, print_progress
 from paceline import Answer, Client, Message, Options, Prompt
 from services.common.pb.paceline.v1 import target_pb2
@@ -76,7 +76,7 @@ def main() -> int:
         demo = asked(chosen.hybrid, chosen.model, chosen.prompts)
         print_progress(f"{demo.title}, {DRAFTS[demo.settings.proposer]}")
         with (
-            Stack(resolved(demo.settings), progress=print_progress) as stack,
+            Stack(resolved(demo.settings, judged(demo.settings)), progress=print_progress) as stack,
             Client(stack.gateway_address) as client,
         ):
             target = describe_target(stack.pairs()[0].target_address)

@@ -13,8 +13,10 @@ from importlib import metadata
 from pathlib import Path
 
 from deploy.cluster.mps import CONTROL, daemons
+from deploy.shipped import shipped_pair
 from paceline import bundle
 from services.common.pair.mps import PIPES, mps_serves
+from services.common.preflight.checks import Asked, problems
 
 PACKAGES = ("grpcio", "protobuf", "torch", "ray", "prometheus-client", "tokenizers", "safetensors")
 GATEWAY_PORT = 50051
@@ -120,10 +122,26 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 
+def check_model(model: str, drafter: str) -> list[Finding]:
+    """Whether a checkpoint, and a drafter's with it, can be served here; nothing of the weights is fetched."""
+    pair = shipped_pair(model)
+    asked = Asked(pair.model, drafter or pair.drafter) if pair else Asked(model, drafter)
+    found = list(problems(asked))
+    if not any(one.fatal for one in found):
+        told = f"{model} can be served" + (f" with {drafter}" if drafter else "")
+        return [Finding("model", told), *(Finding("model", one.line, one.remedy) for one in found)]
+    return [Finding("model", one.line, one.remedy or "see docs/troubleshooting.md", one.fatal) for one in found]
+
+
 def main() -> int:
     """Prints every finding; 1 when one of them is fatal."""
-    argparse.ArgumentParser(prog="make doctor", description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(prog="make doctor" if CHECKOUT else "paceline doctor", description=__doc__)
+    parser.add_argument("model", nargs="?", default="", help="folder or hub id to look at, too; default: none")
+    parser.add_argument("--drafter", default="", help="folder or hub id of its drafter; default: none")
+    chosen = parser.parse_args()
     findings = [check() for check in CHECKS]
+    if chosen.model:
+        findings += check_model(chosen.model, chosen.drafter)
     for finding in findings:
         mark = "ok  " if not finding.advice else "FAIL" if finding.fatal else "warn"
         print(f"{mark} {finding.name:<14} {finding.value}" + (f"\n     -> {finding.advice}" if finding.advice else ""))

@@ -114,7 +114,17 @@ class ServiceProcess:
         """Raises StackError when the process has ended."""
         code = self.process.poll()
         if code is not None:
-            raise StackError(f"{self.name} ended with code {code}\n{self.tail()}")
+            raise StackError(f"{self.name} ended with code {code}: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """Why it ended, in one line: its last record of an error, else its last line."""
+        lines = [line for line in self.tail().splitlines() if line.strip()]
+        for line in reversed(lines):
+            record = _record(line)
+            if record.get("level") in ("error", "critical"):
+                return " ".join(str(record.get("message")).split())
+        last = lines[-1] if lines else "it wrote nothing"
+        return str(_record(last).get("message") or last).removeprefix(f"{self.name}: ")
 
     def tail(self, characters: int = 3000) -> str:
         """The end of the log."""
@@ -135,6 +145,15 @@ class ServiceProcess:
             pass
         end_session(self.process.pid)
         return self.process.wait()
+
+
+def _record(line: str) -> dict[str, object]:
+    """A line of a log; empty when it is something else."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Stack:
@@ -182,7 +201,7 @@ class Stack:
 
     def _start(self) -> None:
         flags = self._cluster_flags()
-        self._check(flags)
+        judged(self.settings)
         self._progress("starting Ray and the controller")
         cluster = self._launch("cluster", ["deploy.cluster", *flags], self._foreign(ClusterSettings, GatewaySettings))
         gateways_wait = self.settings.ready_s
@@ -197,21 +216,10 @@ class Stack:
         self._progress("waiting for the pair: weights, warm-up, drafter")
         self.wait_ready(self.settings.ready_s)
 
-    def _check(self, flags: Sequence[str]) -> None:
-        """Ends this process with code 2 and one line when the controller would refuse its settings."""
-        foreign = self._foreign(ClusterSettings, GatewaySettings)
-        environ = {name: value for name, value in self._environment.items() if name not in foreign}
-        settings.load(ClusterSettings, flags, environ, derived.check)
-
-    @property
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, **self.settings.environment}
-
     def _foreign(
         self, of: type[ClusterSettings | GatewaySettings], other: type[ClusterSettings | GatewaySettings]
     ) -> set[str]:
-        """Variables that only the other service knows: a service that reads an unknown one refuses to start."""
-        return settings.unknown(of, self._environment) - settings.unknown(other, self._environment)
+        return foreign(self.settings, of, other)
 
     def _launch(self, name: str, command: Sequence[str], foreign: Collection[str]) -> ServiceProcess:
         process = ServiceProcess(name, command, self.run_dir, self.settings.environment, foreign)
@@ -219,12 +227,9 @@ class Stack:
         return process
 
     def _cluster_flags(self) -> list[str]:
-        s = self.settings
         cluster_dir = self.run_dir / "c"
         cluster_dir.mkdir(mode=0o700)
-        flags = ["--model", s.model, "--proposer", s.proposer, "--model-name", s.model_name]
-        flags += ["--drafter", s.drafter] if s.proposer == "dflash" else []
-        return [*flags, "--pairs", str(s.pairs), "--run-dir", str(cluster_dir), *s.cluster_flags]
+        return [*cluster_flags(self.settings), "--run-dir", str(cluster_dir)]
 
     def _gateway(self, index: int) -> ServiceProcess:
         s = self.settings
@@ -285,6 +290,35 @@ class Stack:
             process.stop(max(0.0, end - time.monotonic()))
         mps.end_below(self.run_dir)
         shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+def cluster_flags(chosen: StackSettings) -> list[str]:
+    """The controller's flags; the last of two counts."""
+    flags = ["--model", chosen.model, "--proposer", chosen.proposer, "--model-name", chosen.model_name]
+    flags += ["--drafter", chosen.drafter] if chosen.proposer == "dflash" else []
+    return [*flags, "--pairs", str(chosen.pairs), *chosen.cluster_flags]
+
+
+def judged(chosen: StackSettings) -> ClusterSettings:
+    """The controller's settings as it will read them; ends this process with code 2 and one line if it would refuse.
+
+    Raises:
+        SystemExit: it would.
+    """
+    environ = {**os.environ, **chosen.environment}
+    others = foreign(chosen, ClusterSettings, GatewaySettings)
+    known = {name: value for name, value in environ.items() if name not in others}
+    return settings.load(ClusterSettings, cluster_flags(chosen), known, derived.check)
+
+
+def foreign(
+    chosen: StackSettings,
+    of: type[ClusterSettings | GatewaySettings],
+    other: type[ClusterSettings | GatewaySettings],
+) -> set[str]:
+    """Variables that only the other service knows: a service that reads an unknown one refuses to start."""
+    environ = {**os.environ, **chosen.environment}
+    return settings.unknown(of, environ) - settings.unknown(other, environ)
 
 
 def describe_target(address: str, secret: str = "") -> target_pb2.TargetServiceDescribeResponse:

@@ -4,18 +4,18 @@ import argparse
 import json
 import shlex
 import signal
-import socket
 import threading
 import time
 
 from deploy.checkpoints import resolved
 from deploy.fleet import news
 from deploy.shipped import shipped_pair, usual_pair
-from deploy.stack import Stack, StackError, StackSettings, StackStoppedError
+from deploy.stack import Stack, StackError, StackSettings, StackStoppedError, judged
 from paceline import bundle
 from paceline.commands.connection import ADDRESS
 from services.common.pb.paceline.v1 import fleet_pb2
-from services.common.serving.process import leave_when_asked
+from services.common.preflight.ports import port_problem
+from services.common.serving.process import leave_now, leave_when_asked
 
 HTTP = "127.0.0.1:8000"
 # Everything has to be gone within three seconds of a signal.
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--grpc", "--address", dest="address", default=ADDRESS, help="address of the gateway; default: %(default)s"
     )
-    parser.add_argument("--http", help=f"address of OpenAI's API, empty for none; default: {HTTP}, else a free port")
+    parser.add_argument("--http", default=HTTP, help="address of OpenAI's API, empty for none; default: %(default)s")
     parser.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
     parsed, rest = parser.parse_known_args()
     parsed.cluster_flags = ["--slots", str(parsed.slots), *rest]
@@ -75,12 +75,14 @@ def main() -> int:
         ready_s=1800.0,
         stop_s=STOP_S,
         cluster_flags=chosen.cluster_flags,
-        gateway_flags=["--http", free_http() if chosen.http is None else chosen.http],
+        gateway_flags=["--http", chosen.http],
     )
     try:
         if chosen.title:
             print(f"serving {chosen.title} ({DRAFTS[chosen.proposer]})", flush=True)
-        settings = resolved(asked)
+        cluster = judged(asked)
+        check_ports(chosen.address, chosen.http)
+        settings = resolved(asked, cluster, lambda line: print(f"note: {line}", flush=True))
         stopped = stop_signal()
         with Stack(settings, print_progress, stopped) as stack:
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
@@ -113,16 +115,15 @@ def to_try(address: str, http: str, model: str) -> tuple[str, str, str]:
     return chat + where, generate + where, curl if http else status + where
 
 
-def free_http() -> str:
-    """The usual address; when that is taken, one that the system chooses."""
-    host, _, port = HTTP.rpartition(":")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, int(port)))
-        except OSError:
-            return f"{host}:0"
-    return HTTP
+def check_ports(grpc: str, http: str) -> None:
+    """Refuses listeners that cannot be bound, before anything starts.
+
+    Raises:
+        StackError: one line that names the flag and the address.
+    """
+    for flag, address, others in (("--grpc", grpc, ()), ("--http", http, (grpc,))):
+        if found := port_problem(flag, address, others):
+            raise StackError(found.line)
 
 
 def stop_signal() -> threading.Event:
@@ -161,4 +162,5 @@ def print_progress(line: str) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    # Everything of ours has ended, and taking torch down takes a third of a second.
+    leave_now(main())

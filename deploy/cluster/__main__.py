@@ -1,6 +1,7 @@
 """python -m deploy.cluster: Ray, the controller and its pairs, until SIGTERM."""
 
 import dataclasses
+import logging
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from services.common.request.errors import PacelineError
 from services.common.serving import lifecycle, settings
 from services.common.serving.process import adopt_orphans, end_descendants, leave_now, leave_when_asked
 from services.common.serving.server import BindError
+
+logger = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -40,6 +43,7 @@ def run(chosen: ClusterSettings) -> int:
     environment.prepare(run_dir, alone=not chosen.ray_address and chosen.host != AUTO)
     # Imported only now: ray reads the environment when it is imported.
     from deploy.cluster.app import ClusterApp
+    from deploy.cluster.runtime import RayStartError
 
     # Ray's own hook tells its store of an exception, and waits for ever when that is gone.
     sys.excepthook = sys.__excepthook__
@@ -47,8 +51,12 @@ def run(chosen: ClusterSettings) -> int:
     sys.stdout, sys.stderr = (output.Printed(stream, "cluster") for stream in (sys.stdout, sys.stderr))
     try:
         return lifecycle.run("cluster", ClusterApp(chosen))
-    except (MpsError, BindError, PacelineError) as error:
+    except (MpsError, BindError, PacelineError, RayStartError) as error:
         print(f"cluster: {error}", file=stderr, flush=True)
+        return 1
+    except Exception as error:
+        # Once, and whole: what prints a traceback by itself writes it in hundreds of pieces.
+        logger.critical("the controller ended: %s", error or repr(error), exc_info=error)
         return 1
     finally:
         # A start of Ray that was broken off leaves processes, and so does a raylet that was killed.

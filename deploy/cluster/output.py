@@ -92,18 +92,29 @@ class Printed(io.TextIOBase):
 
     def __init__(self, stream: TextIO, service: str) -> None:
         super().__init__()
-        self._stream, self._service = stream, service
+        self._stream, self._service, self._begun = stream, service, ""
 
     def write(self, text: str) -> int:
-        """Takes what one call prints, of however many lines."""
-        if text.strip():
-            self._stream.write(as_json(text.strip(), self._service) + "\n")
-            self._stream.flush()
+        """Takes what one call prints, of however many lines; what does not end a line waits for the rest of it."""
+        self._begun += text
+        if self._begun.endswith("\n") or len(self._begun) > LONGEST:
+            self._write_begun()
         return len(text)
 
+    def _write_begun(self) -> None:
+        text, self._begun = self._begun.strip(), ""
+        if text:
+            self._stream.write(as_json(text, self._service) + "\n")
+            self._stream.flush()
+
     def flush(self) -> None:
-        """Nothing waits here, but what stands behind may hold lines."""
+        """What stands behind may hold lines; a line that was only begun waits for its end."""
         self._stream.flush()
+
+    def close(self) -> None:
+        """Writes what was begun."""
+        self._write_begun()
+        super().close()
 
 
 def as_json(text: str, service: str, pair: str = "") -> str:

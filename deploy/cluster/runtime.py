@@ -1,10 +1,20 @@
 """Starts and stops the Ray runtime that places the pairs."""
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import ray
 
+from services.common.serving.process import end_descendants
+
 STAND_IN = "paceline_pair"
+_LONGEST = 300
+logger = logging.getLogger(__name__)
+
+
+class RayStartError(RuntimeError):
+    """Ray did not start, twice; one sentence."""
 
 
 def start(run_dir: Path, pairs: int, address: str = "", fake_gpus: int | None = None) -> None:
@@ -13,23 +23,49 @@ def start(run_dir: Path, pairs: int, address: str = "", fake_gpus: int | None = 
     The stand-in resource lets machines without GPUs hold as many pairs as asked for. Object store and CPU
     figures are small because only control messages travel through Ray. fake_gpus is for tests of placement.
     environment.prepare must have run before ray was imported.
+
+    Raises:
+        RayStartError: it failed, and failed again.
     """
     if address:
         # The pairs are on other machines, and what they write comes here by Ray's own means.
-        ray.init(address=address, log_to_driver=True, logging_level="ERROR")
+        _twice(lambda: ray.init(address=address, log_to_driver=True, logging_level="ERROR"), own=False)
         return
     temp_dir = run_dir / "ray"
     temp_dir.mkdir(mode=0o700, exist_ok=True)
-    ray.init(
-        num_cpus=2,
-        num_gpus=fake_gpus,
-        resources={STAND_IN: float(pairs)},
-        object_store_memory=80 * 1024 * 1024,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _temp_dir=str(temp_dir),
+    _twice(
+        lambda: ray.init(
+            num_cpus=2,
+            num_gpus=fake_gpus,
+            resources={STAND_IN: float(pairs)},
+            object_store_memory=80 * 1024 * 1024,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(temp_dir),
+        ),
+        own=True,
     )
+
+
+def _twice(begin: Callable[[], object], own: bool) -> None:
+    """Starts Ray, once more when the first time fails: on a busy machine its own processes give up early."""
+    try:
+        begin()
+        return
+    except Exception as error:
+        logger.warning("Ray did not start and is started once more: %s", _sentence(error))
+    stop()
+    if own:
+        end_descendants()  # What a broken start leaves would be in the way of the next.
+    try:
+        begin()
+    except Exception as error:
+        raise RayStartError(f"Ray did not start, nor when it was tried again: {_sentence(error)}") from error
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join((str(error) or repr(error)).split())[:_LONGEST]
 
 
 def stop() -> None:

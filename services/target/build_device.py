@@ -19,6 +19,7 @@ from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
 from services.common.pair.handoff import HandoffMode
 from services.common.pair.mps import Sharing, sharing
+from services.common.preflight.checks import refuse
 from services.common.request.errors import invalid_field
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
@@ -90,6 +91,8 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
             the field is named.
     """
     keep_no_stack(torch.device(settings.device))
+    if not settings.random_weights:
+        refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_model)
     model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
     context = _context(settings, model)
     limit = _context_limit(settings, model)

@@ -76,7 +76,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files = _tensor_files(folder)
+        self._files = tensor_files(folder)
         read = {path.name for path in self._files.values()} | {path.name for path in _descriptions(folder)}
         manifest = verify_manifest(folder, sorted(read))
         self.revision = manifest or _describe_digest(folder, self._files.values())
@@ -181,7 +181,12 @@ def _descriptions(folder: Path) -> list[Path]:
     return [folder / CONFIG_FILE, *(path for path in (folder / GENERATION_FILE,) if path.exists())]
 
 
-def _tensor_files(folder: Path) -> dict[str, Path]:
+def tensor_files(folder: Path, held: bool = True) -> dict[str, Path]:
+    """Return the file of each tensor; when they are not yet `held`, the index alone says so.
+
+    Raises:
+        ModelError: index or a file is missing or damaged, or they disagree.
+    """
     index = folder / INDEX_FILE
     if not index.exists():
         path = folder / SINGLE_FILE
@@ -191,11 +196,13 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
         files = {str(name): folder / Path(file).name for name, file in weight_map.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index}: cannot be read: {error!r}") from error
-    held = {path: _tensor_names(path) for path in sorted(set(files.values()))}
+    if not held:
+        return files
+    inside = {path: _tensor_names(path) for path in sorted(set(files.values()))}
     for name, path in files.items():
-        if name not in held[path]:
+        if name not in inside[path]:
             raise ModelError(f"{path}: tensor {name} is in {INDEX_FILE} but not in the file")
-    for path, names in held.items():
+    for path, names in inside.items():
         for name in sorted(names - files.keys()):
             raise ModelError(f"{path}: tensor {name} is not in {INDEX_FILE}")
     return files

@@ -1,5 +1,6 @@
 """What holds the tensors of a folder: safetensors, plain or packed, or the GGUF file that the folder describes."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from services.common.gguf.folder import WEIGHTS_FILE
@@ -18,12 +19,12 @@ def open_checkpoint(folder: Path) -> TensorSource:
     return GgufCheckpoint(folder) if (folder / WEIGHTS_FILE).exists() else open_safetensors(folder)
 
 
-def open_safetensors(folder: Path) -> IntegerSource:
-    """Open the tensors of a folder that has no GGUF file.
+def open_safetensors(folder: Path, read: Callable[[Path], Checkpoint] = Checkpoint) -> IntegerSource:
+    """Open the tensors of a folder that has no GGUF file; `read` opens the files.
 
     Raises:
         ModelError: as `open_checkpoint`.
     """
     weight_format = folder_format(folder)
-    checkpoint = Checkpoint(folder)
+    checkpoint = read(folder)
     return checkpoint if weight_format is None else WidenedCheckpoint(checkpoint, weight_format)

@@ -148,7 +148,7 @@ def read_model(
     table = shapes[_EMBED]
     embed_VD = checkpoint.read(_EMBED, table, dtype)
     head_VD = checkpoint.read(_HEAD, table, dtype) if has_head else embed_VD
-    if spec.tied and not torch.equal(embed_VD, head_VD):
+    if spec.tied and not embed_VD.is_meta and not torch.equal(embed_VD, head_VD):
         raise ModelError(
             f"{checkpoint.folder}: tensor {_HEAD} differs from {_EMBED}, though config.json has tie_word_embeddings"
         )

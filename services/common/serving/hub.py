@@ -1,6 +1,7 @@
 """Folders of checkpoints: local ones, and those that huggingface_hub fetches or has in its cache; imports no torch."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from services.common.gguf.file import GgufError
@@ -9,10 +10,25 @@ from services.common.gguf.packaged import packaged
 
 TOKENIZER_FILES = ("*.json", "*.jinja")
 CHECKPOINT_FILES = (*TOKENIZER_FILES, "*.safetensors", "manifest.sha256")
+_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_FILES = (".bin", ".gguf", ".json", ".pt", ".pth", ".safetensors")
+_HUB_S = 10.0
+"""How long the hub may take to list a model's files."""
 
 
 class FolderError(ValueError):
     """There is no such folder; the message is one line."""
+
+
+def is_hub_id(name: str | Path) -> bool:
+    """Whether a name is ``owner/name`` of the hub: one that is a path, or lies in a folder that is here, is not."""
+    text = str(name)
+    return _ID.fullmatch(text) is not None and not text.endswith(_FILES) and not Path(text).parent.is_dir()
+
+
+def local_path(name: str | Path) -> Path:
+    """Return the path that a name is, if it is no hub id; ``~`` is the user's home."""
+    return Path(name).expanduser()
 
 
 def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> Path:
@@ -25,25 +41,29 @@ def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> P
     Raises:
         FolderError: there is no such folder and the id is neither cached nor to be fetched.
     """
-    folder = Path(name)
-    if described := _described(folder):
+    folder = local_path(name)
+    if described := described_folder(folder):
         return described
     if folder.is_dir():
         return folder
-    if folder.is_absolute() or str(name).count("/") != 1:
+    if not is_hub_id(name):
         raise FolderError(f"{name}: no such folder")
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise FolderError(f"{name}: no such folder; install huggingface_hub to fetch it as a hub id") from error
+        raise _without_library(name) from error
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(files)))
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise FolderError(f"{name}: no such folder, and not found as a hub id: {reason}") from error
+        raise _not_found(name, error) from error
 
 
-def _described(path: Path) -> Path | None:
+def described_folder(path: Path) -> Path | None:
+    """Return the folder that describes a GGUF file or a packaged model; None for what is neither.
+
+    Raises:
+        FolderError: the file is damaged or not served, or the folder cannot be written.
+    """
     try:
         gguf = gguf_of(path) if path.exists() else packaged(str(path))
         return None if gguf is None else describing_folder(gguf)
@@ -51,3 +71,45 @@ def _described(path: Path) -> Path | None:
         raise FolderError(str(error)) from error
     except OSError as error:
         raise FolderError(f"{path}: the folder that describes it cannot be written: {error}") from error
+
+
+def hub_files(name: str) -> Mapping[str, int]:
+    """Return names and bytes of the files of a hub id; nothing of them is fetched.
+
+    Without a connection they are those of the hub's cache, where weights may be missing.
+
+    Raises:
+        FolderError: the id is neither cached nor known to the hub.
+    """
+    try:
+        from huggingface_hub import HfApi, snapshot_download
+    except ImportError as error:
+        raise _without_library(name) from error
+    try:
+        told = HfApi().model_info(name, files_metadata=True, timeout=_HUB_S).siblings or []
+        return {file.rfilename: file.size or 0 for file in told}
+    except Exception as error:
+        refused = error
+    try:
+        folder = Path(snapshot_download(name, local_files_only=True))
+    except Exception:
+        raise _not_found(name, refused) from refused
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def _without_library(name: str | Path) -> FolderError:
+    return FolderError(f"{name}: no such folder; install huggingface_hub to fetch it as a hub id")
+
+
+def _not_found(name: str | Path, error: Exception) -> FolderError:
+    """Say what the hub said, in our words where they are known."""
+    reasons = {
+        "GatedRepoError": f"its makers want their terms accepted, on https://huggingface.co/{name}; then set HF_TOKEN",
+        "RepositoryNotFoundError": "the hub has none of this name, or a private one that needs HF_TOKEN",
+        "OfflineModeIsEnabled": "HF_HUB_OFFLINE is set, and it is not in the cache",
+        "LocalEntryNotFoundError": "the hub does not answer, and it is not in the cache",
+        "ConnectError": "the hub does not answer, and it is not in the cache",
+        "ConnectTimeout": "the hub does not answer, and it is not in the cache",
+    }
+    reason = reasons.get(type(error).__name__) or " ".join(str(error).split())
+    return FolderError(f"{name}: no such folder, and not found as a hub id: {reason}")

@@ -5,6 +5,7 @@ import logging
 import torch
 
 from services.common.model import load_block
+from services.common.preflight.checks import refuse
 from services.drafter.proposers import Proposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
@@ -24,6 +25,8 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
         return NoneProposer()
     if settings.proposer == "ngram":
         return NgramProposer(settings.ngram_max, settings.ngram_min)
+    if not settings.random_weights:
+        refuse(settings.model)
     dtype: torch.dtype = getattr(torch, settings.dtype)
     int8 = settings.weights == "int8"
     logger.info("drafter loads", extra={"weights": settings.weights, "dtype": settings.dtype})

@@ -11,14 +11,18 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from deploy.checkpoints import resolved
-from deploy.stack import EMBEDDED, REPOSITORY, StackError, StackSettings
+from deploy import checkpoints
+from deploy.stack import EMBEDDED, REPOSITORY, StackError, StackSettings, judged
 from tests.support.fakes_hub import cached
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return Path(shutil.copytree(EMBEDDED / "target", tmp_path / "model"))
+
+
+def resolved(asked: StackSettings) -> StackSettings:
+    return checkpoints.resolved(asked, judged(asked))
 
 
 def test_all_processes_get_absolute_folders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,11 +49,11 @@ def test_a_drafter_is_looked_at_only_when_it_is_used(model: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "refusal"),
     [
-        ("config.json", None, "cannot be read: "),
+        ("config.json", None, "no such file"),
         ("config.json", "{", "cannot be read: "),
         ("config.json", "[" * 200_000, "cannot be read: "),
         ("config.json", "[]", "is not a JSON object"),
-        ("tokenizer.json", None, "cannot be read: "),
+        ("tokenizer.json", None, "no such file"),
     ],
 )
 def test_a_broken_folder_is_refused_in_one_line(model: Path, file: str, text: str | None, refusal: str) -> None:

@@ -109,3 +109,13 @@ def test_what_ray_prints_to_the_controllers_stderr_is_one_line_of_its_log() -> N
     first, second = (json.loads(line) for line in stderr.getvalue().splitlines())
     assert (first["service"], first["message"]) == ("cluster", "raylet is terminated\n    because")
     assert second == {"message": "mine"}
+
+
+def test_pieces_of_a_line_are_one_record() -> None:
+    """As Python's own handler writes a traceback: each caret by itself."""
+    stderr = io.StringIO()
+    printed = Printed(stderr, "cluster")
+    for piece in ("    ", "^", "^", "^", "\n", "last"):
+        printed.write(piece)
+    printed.close()
+    assert [json.loads(line)["message"] for line in stderr.getvalue().splitlines()] == ["^^^", "last"]

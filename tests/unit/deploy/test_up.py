@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from deploy.up import free_http, to_try
+from deploy.stack import StackError
+from deploy.up import check_ports, to_try
 from paceline import bundle
 
 
@@ -43,9 +44,30 @@ def test_another_address_is_named_as_the_command_wants_it(
     assert to_try("h:1", "", "m") == (chat, generate, status)
 
 
-def test_http_goes_elsewhere_when_somebody_has_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("flag", ["--grpc", "--http"])
+def test_a_port_in_use_is_refused_before_anything_starts(flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        usual = f"127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setattr("deploy.up.HTTP", usual)
-        assert free_http() == "127.0.0.1:0"
-    assert free_http() == usual
+        busy = f"127.0.0.1:{taken.getsockname()[1]}"
+        grpc, http = (busy, "") if flag == "--grpc" else ("127.0.0.1:0", busy)
+        with pytest.raises(StackError, match=rf"^{flag}: {busy} is in use; end what listens there, or {flag} 127"):
+            check_ports(grpc, http)
+    check_ports("127.0.0.1:0", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1", "'127.0.0.1' is not host:port"),
+        ("127.0.0.1:99999", "is not host:port"),
+        (":8000", "is not host:port"),
+        ("203.0.113.7:8000", "no interface of this machine has that address"),
+    ],
+)
+def test_an_address_that_cannot_be_listened_on_is_refused(address: str, said: str) -> None:
+    with pytest.raises(StackError, match=said):
+        check_ports("127.0.0.1:0", address)
+
+
+def test_two_listeners_cannot_share_a_port() -> None:
+    with pytest.raises(StackError, match="is taken by another flag"):
+        check_ports("127.0.0.1:50999", "127.0.0.1:50999")

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 import torch
 
-from services.common.model.checkpoint import CONFIG_FILE, IntegerSource
+from services.common.model.checkpoint import CONFIG_FILE, IntegerSource, TensorSource
 from services.common.model.drafters import speculators
 from services.common.model.drafters.heads import DraftHead
 from services.common.model.drafters.spec import EMBED, HEAD, DrafterSpec, LayerTensors, drafter_shapes
@@ -20,6 +20,7 @@ from services.common.model.fields import Fields
 from services.common.model.formats import open_safetensors
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.reading import open_config
+from services.common.model.spec import ModelSpec
 from services.common.model.stack import Stack
 from services.common.model.weights import Shapes
 
@@ -95,10 +96,32 @@ def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tu
     """
     spec = read_drafter_spec(folder)
     checkpoint: IntegerSource = RandomCheckpoint(folder, device) if random_weights else open_safetensors(folder)
-    carried = (name for name in (EMBED, HEAD) if name in checkpoint.names)
-    spec = replace(spec, own_tables=tuple(dict.fromkeys((*spec.own_tables, *carried))))
+    spec = carrying(spec, checkpoint)
     checkpoint.refuse_other_than(checkpoint_shapes(spec), SKIPPED)
     return spec, checkpoint
+
+
+def carrying(spec: DrafterSpec, checkpoint: TensorSource) -> DrafterSpec:
+    """Return the spec with the tables that the checkpoint carries."""
+    carried = (name for name in (EMBED, HEAD) if name in checkpoint.names)
+    return replace(spec, own_tables=tuple(dict.fromkeys((*spec.own_tables, *carried))))
+
+
+def check_pair(folder: Path, drafter: DrafterSpec, target: ModelSpec) -> None:
+    """Check that a drafter was made for a target.
+
+    Raises:
+        ModelError: it was made for another one.
+    """
+    layers = len(target.layers)
+    if (most := max(drafter.target_layer_ids)) >= layers:
+        raise ModelError(f"{folder}/config.json: it reads layer {most}, the target has {layers}, counted from 0")
+    for name, other in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size),
+                        ("num_target_layers", layers)):  # fmt: skip
+        if getattr(drafter, name) != other and (name != "num_target_layers" or drafter.num_target_layers):
+            raise ModelError(
+                f"{folder}/config.json: {name}: {getattr(drafter, name)} differs from the target's {other}"
+            )
 
 
 def checkpoint_shapes(spec: DrafterSpec) -> Shapes:

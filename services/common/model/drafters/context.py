@@ -18,11 +18,9 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.store_context import reference, store_context
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.drafters import open_drafter, own_shapes
+from services.common.model.drafters import check_pair, open_drafter, own_shapes
 from services.common.model.drafters.spec import FC, HIDDEN_NORM, DrafterSpec, block_shapes, context_shapes, prefixes
-from services.common.model.errors import ModelError
 from services.common.model.rows import Rows
-from services.common.model.spec import ModelSpec
 from services.common.model.stack import rotation_table
 from services.common.model.states import kv_shape
 from services.common.model.target import Target
@@ -132,7 +130,7 @@ def load_context(path: str | Path, target: Target, random_weights: bool = False)
     """
     folder = resolve_folder(path)
     spec, checkpoint = open_drafter(folder, target.device, random_weights)
-    _check_pair(folder, spec, target.spec)
+    check_pair(folder, spec, target.spec)
     positions = target.spec.max_positions
     if spec.max_positions < positions:
         _LOG.warning(
@@ -148,15 +146,3 @@ def load_context(path: str | Path, target: Target, random_weights: bool = False)
     return BlockContext(
         spec, fc_DF, hidden_norm_D, kv_FD.to(device), norms_LD.to(device), checkpoint.revision, positions
     )
-
-
-def _check_pair(folder: Path, drafter: DrafterSpec, target: ModelSpec) -> None:
-    layers = len(target.layers)
-    if (most := max(drafter.target_layer_ids)) >= layers:
-        raise ModelError(f"{folder}/config.json: it reads layer {most}, the target has {layers}, counted from 0")
-    for name, other in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size),
-                        ("num_target_layers", layers)):  # fmt: skip
-        if getattr(drafter, name) != other and (name != "num_target_layers" or drafter.num_target_layers):
-            raise ModelError(
-                f"{folder}/config.json: {name}: {getattr(drafter, name)} differs from the target's {other}"
-            )

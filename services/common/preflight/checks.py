@@ -1,0 +1,129 @@
+"""The checks in their order: the cheap ones first, and nothing of the weights before all else is right."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from services.common.preflight import kind, memory, text
+from services.common.preflight.problem import Problem
+from services.common.preflight.source import Source
+from services.common.serving.hub import FolderError
+
+
+@dataclass
+class Asked:
+    """What is to be served, and what earlier checks have found of it."""
+
+    model: str
+    drafter: str = ""
+    """Folder or hub id of a DFlash drafter; empty for none."""
+    device: str = ""
+    """cpu, cuda, or empty for what there is."""
+    dtype: str = ""
+    """Data type of the weights; empty takes the device's."""
+    memory_fraction: float = 0.9
+    pairs: int = 1
+    """Pairs that share the memory of the device."""
+    weightless: bool = False
+    """Weights are drawn at random: there need be none."""
+    target: Source = field(init=False)
+    draft: Source | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.target = Source(self.model)
+        self.draft = Source(self.drafter) if self.drafter else None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The checkpoints."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+
+Check = Callable[[Asked], Problem | None]
+
+
+def places(asked: Asked) -> Problem | None:
+    """Both checkpoints are folders in the layout that is read, or hub ids."""
+    for source in asked.sources:
+        if source.described is not None:
+            continue
+        found = None if source.remote else kind.path_problem(source.name)
+        if found := found or kind.names_problem(source, asked.weightless) or kind.content_problem(source):
+            return found
+    return None
+
+
+def configurations(asked: Asked) -> Problem | None:
+    """The target is of a known architecture, and the drafter was made for it."""
+    # Imported where they are needed: torch takes a second.
+    from services.common.preflight import weights
+
+    spec = weights.target_spec(asked.target)
+    if asked.draft is not None:
+        weights.drafter_spec(asked.draft, spec)
+    return None
+
+
+def tokenizer(asked: Asked) -> Problem | None:
+    """The tokenizer is one that the gateway can use, and the model's."""
+    from services.common.preflight import weights
+
+    return text.tokenizer_problem(asked.target, weights.target_spec(asked.target).vocab_size)
+
+
+def template(asked: Asked) -> Problem | None:
+    """Chats can be rendered."""
+    return text.template_problem(asked.target)
+
+
+def room(asked: Asked) -> Problem | None:
+    """The weights fit into the memory."""
+    from services.common.preflight import weights
+
+    target = weights.target_spec(asked.target)
+    drafter = None if asked.draft is None else weights.drafter_spec(asked.draft, target)
+    found = () if asked.device == "cpu" else memory.gpus()
+    dtype = asked.dtype or ("bfloat16" if found or asked.device == "cuda" else "float32")
+    if dtype not in memory.SIZES or (asked.device == "cuda" and not found):
+        return None  # Others refuse these.
+    need = memory.Need(*weights.numbers(target, drafter))
+    return memory.memory_problem(asked.target.name, need, found, dtype, asked.memory_fraction, asked.pairs)
+
+
+def tensors(asked: Asked) -> Problem | None:
+    """Index and headers hold the tensors that the architecture asks for."""
+    from services.common.preflight import weights
+
+    if asked.weightless:
+        return None
+    weights.check_target(asked.target)
+    if asked.draft is not None:
+        weights.check_drafter(asked.draft, weights.drafter_spec(asked.draft, None))
+    return None
+
+
+CHECKS: tuple[Check, ...] = (places, configurations, tensors, tokenizer, template, room)
+
+
+def problems(asked: Asked, checks: Sequence[Check] = CHECKS) -> Iterator[Problem]:
+    """What the checks find, up to the first that is fatal."""
+    for check in checks:
+        try:
+            found = check(asked)
+        except (FolderError, OSError, ValueError) as error:  # ModelError is a ValueError.
+            found = Problem("", str(error))
+        if found is not None:
+            yield found
+            if found.fatal:
+                return
+
+
+def refuse(model: str, drafter: str = "") -> None:
+    """What a worker asks before it loads: the loader itself compares configuration and tensors.
+
+    Raises:
+        ModelError: a place holds no checkpoint; one line.
+    """
+    from services.common.model.errors import ModelError
+
+    for found in problems(Asked(model, drafter), (places,)):
+        raise ModelError(found.line)

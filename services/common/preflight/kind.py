@@ -1,0 +1,170 @@
+"""What a path or a hub id holds in place of a checkpoint, told by names and first bytes alone; imports no torch."""
+
+import difflib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from services.common.preflight.problem import Problem
+from services.common.preflight.source import Source
+from services.common.serving.hub import local_path
+
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+_SMALL = 1 << 16
+"""A pointer, or the page of a failed download, has fewer bytes."""
+_LAYOUT = "paceline serves folders in Hugging Face's layout: config.json, tokenizer.json and *.safetensors"
+_TORCH = (".bin", ".pt", ".pth", ".ckpt")
+_NO_WEIGHTS = ("optimizer", "scheduler", "training_args", "rng_state")
+_CONVERT = "convert them: load the model with transformers, then save_pretrained(FOLDER, safe_serialization=True)"
+_OTHERS = {
+    **dict.fromkeys(_TORCH, "pickled"),
+    ".gguf": "GGUF",
+    ".h5": "TensorFlow's",
+    ".msgpack": "Flax's",
+    ".onnx": "ONNX's",
+    ".npz": "NumPy's",
+    ".engine": "TensorRT's",
+}
+_UNFINISHED = (".incomplete", ".part", ".crdownload", ".download", ".aria2")
+_BEGINNINGS = {
+    b"version https://git-lfs": ("is a Git LFS pointer, not the file itself", "run: git lfs install && git lfs pull"),
+    b"<!DOCTYPE": ("is a web page, not the file itself", "download it again: the server refused or sent its page"),
+    b"<!doctype": ("is a web page, not the file itself", "download it again: the server refused or sent its page"),
+    b"<html": ("is a web page, not the file itself", "download it again: the server refused or sent its page"),
+}
+
+
+def path_problem(name: str) -> Problem | None:
+    """What is wrong with a local path that must be a folder."""
+    path = local_path(name)
+    if path.is_dir():
+        return None if os.access(path, os.R_OK | os.X_OK) else Problem(name, "may not be read by this user")
+    try:
+        kind = path.stat().st_mode
+    except OSError:
+        return Problem(name, "no such folder", _nearest(path))
+    if not stat.S_ISREG(kind):
+        return Problem(name, "is neither a folder nor a file")
+    return _file_problem(name, path)
+
+
+def _nearest(path: Path) -> str:
+    """The folder beside it whose name is most alike."""
+    beside = path.parent
+    names = [one.name for one in beside.iterdir() if one.is_dir()] if beside.is_dir() else []
+    if found := difflib.get_close_matches(path.name, names, n=1):
+        return f"did you mean {beside / found[0]}?"
+    return "" if beside.is_dir() else f"{beside} is not there either"
+
+
+def _file_problem(name: str, path: Path) -> Problem:
+    beginning = first_bytes(path)
+    for start, (sentence, remedy) in _BEGINNINGS.items():
+        if beginning.startswith(start):
+            return Problem(name, sentence, remedy)
+    if path.name in (CONFIG, TOKENIZER, INDEX) or path.suffix == ".safetensors":
+        return Problem(name, "is one file of a checkpoint", f"give its folder: {path.parent}")
+    return Problem(name, "is a file", _LAYOUT)
+
+
+def first_bytes(path: Path, count: int = 64) -> bytes:
+    """Return how a file begins; empty when it is no regular file or cannot be read."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError:
+        return b""
+
+
+def names_problem(source: Source, weightless: bool = False) -> Problem | None:
+    """What is there in place of a checkpoint, by the names of the files; a `weightless` one needs no tensors."""
+    names = source.files.keys()
+    weights = [name for name in names if name.endswith(".safetensors") and not name.startswith("adapter_")]
+    if "adapter_config.json" in names and not weights:
+        return _adapter(source)
+    if CONFIG not in names:
+        return _no_config(source, names)
+    return None if weights or weightless else _no_weights(source, names)
+
+
+def _adapter(source: Source) -> Problem:
+    base = ""
+    if not source.remote:
+        try:
+            told = json.loads((source.folder() / "adapter_config.json").read_text(encoding="utf-8"))
+            base = str(told.get("base_model_name_or_path") or "")
+        except (OSError, ValueError, AttributeError, RecursionError):
+            pass
+    of = f" of {base[:200]}" if base else ""
+    remedy = "merge it into its base model (peft: merge_and_unload, save_pretrained) and serve the merged folder"
+    return Problem(source.name, f"is a LoRA adapter{of}, not a model", remedy)
+
+
+def _no_config(source: Source, names: Iterable[str]) -> Problem:
+    told, place = set(names), source.name
+    if any(name.endswith(".gguf") for name in told):
+        return Problem(place, "holds GGUF files", f"{_LAYOUT}: take the model's original checkpoint")
+    if "params.json" in told or any(name.startswith("consolidated.") for name in told):
+        return Problem(place, "is in its makers' own layout", f"{_LAYOUT}: take the checkpoint named -hf or -Instruct")
+    if "model_index.json" in told:
+        return Problem(place, "is a diffusers pipeline, not a language model")
+    inner = [] if source.remote else _inner(source.folder())
+    if inner:
+        return Problem(place, f"{CONFIG}: no such file", f"there is one below it, give that folder: {inner[0]}")
+    if not told:
+        return Problem(place, "is empty", "" if source.remote else "was the download finished?")
+    return Problem(source.place(CONFIG), "no such file", _LAYOUT)
+
+
+def _inner(folder: Path) -> list[Path]:
+    """Folders below that look like checkpoints; a folder of the hub's cache has them two below."""
+    found = [*folder.glob(f"*/{CONFIG}"), *folder.glob(f"snapshots/*/{CONFIG}")]
+    return sorted((path.parent for path in found), key=lambda one: one.stat().st_mtime, reverse=True)
+
+
+def _no_weights(source: Source, names: Iterable[str]) -> Problem:
+    told = sorted(names)
+    for ending, whose in _OTHERS.items():
+        found = [name for name in told if name.endswith(ending) and not name.startswith(_NO_WEIGHTS)]
+        if found:
+            remedy = _CONVERT if ending in _TORCH else "take its safetensors"
+            return Problem(source.name, f"has {whose} weights only ({found[0]}); safetensors are read", remedy)
+    if unfinished := [name for name in told if name.endswith(_UNFINISHED)]:
+        return Problem(source.place(unfinished[0]), "is a download that was not finished", "finish it")
+    if INDEX in told:
+        return Problem(source.name, f"holds {INDEX} and none of its shards", "fetch *.safetensors too")
+    return Problem(source.name, "has no weights", f"put {SINGLE}, or shards and {INDEX}, into it")
+
+
+def content_problem(source: Source) -> Problem | None:
+    """The first file here that is a pointer, a page, a link to nothing, or not a file."""
+    if source.remote:
+        return None
+    for path in sorted(source.folder().iterdir()):
+        if path.suffix not in (".json", ".safetensors", ".jinja"):
+            continue
+        if not path.is_file():
+            gone = path.is_symlink() and not path.exists()
+            what = "is a link to a file that is gone" if gone else "is not a regular file"
+            return Problem(str(path), what, "fetch the model again" if gone else "")
+        if not os.access(path, os.R_OK):
+            return Problem(str(path), "may not be read by this user")
+        if one := _beginning_problem(path):
+            return one
+    return None
+
+
+def _beginning_problem(path: Path) -> Problem | None:
+    size = path.stat().st_size
+    if size == 0:
+        return Problem(str(path), "is empty", "fetch it again")
+    beginning = first_bytes(path) if size < _SMALL else b""
+    for start, (sentence, remedy) in _BEGINNINGS.items():
+        if beginning.startswith(start):
+            return Problem(str(path), sentence, f"{remedy} (in {path.parent})" if "lfs" in remedy else remedy)
+    return None

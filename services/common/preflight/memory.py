@@ -1,0 +1,108 @@
+"""What weights need at least, against the memory of this machine; imports no torch.
+
+It is a floor: the target plans the whole, K/V and steps included, when it has the device.
+"""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.common.preflight.problem import Problem
+
+_PROCESSES = (848 + 560) << 20
+"""Bytes on a GPU that both processes of a pair take beside tensors."""
+_CPU_BYTES = 512 << 20
+"""Bytes for slots and K/V on a CPU."""
+_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+_SMI_S = 20.0
+SIZES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as nvidia-smi tells it, in bytes."""
+
+    name: str
+    total: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Need:
+    """Numbers of weights: target, drafter, and the tables of which a drafter on a GPU has copies."""
+
+    target: int
+    drafter: int
+    tables: int
+
+    def on_gpu(self, size: int, pairs: int) -> int:
+        """Bytes at least, with numbers of `size` bytes, for all pairs of one GPU."""
+        copies = self.tables if self.drafter else 0
+        return pairs * (size * (self.target + self.drafter + copies) + _PROCESSES)
+
+    def on_cpu(self, size: int, pairs: int) -> int:
+        """The same for a machine without one."""
+        return pairs * (size * (self.target + self.drafter) + _CPU_BYTES)
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that this process may use; none without a driver that answers."""
+    if not shutil.which("nvidia-smi"):
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1"):
+        return ()
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    query += [f"--id={visible}"] if visible else []
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=_SMI_S).stdout
+        rows = [line.rsplit(",", 2) for line in told.splitlines() if line.strip()]
+        return tuple(Gpu(name.strip(), int(total) << 20, int(free) << 20) for name, total, free in rows)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ()
+
+
+def free_bytes() -> int:
+    """Memory that processes of this machine, or container, may still take."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free = int(fields["MemAvailable"].split()[0]) << 10
+    for name in _LIMITS:
+        try:
+            free = min(free, int(Path("/sys/fs/cgroup", name).read_text()))
+        except (OSError, ValueError):
+            continue
+    return free
+
+
+def memory_problem(
+    name: str, need: Need, found: tuple[Gpu, ...], dtype: str, fraction: float, pairs: int
+) -> Problem | None:
+    """What is wrong with the memory for this model: of the largest GPU if there is one, else of the machine."""
+    if not found:
+        bytes_, have = need.on_cpu(SIZES[dtype], pairs), free_bytes()
+        if bytes_ <= have:
+            return None
+        sentence = f"needs at least {gb(bytes_)} of memory in {dtype}, and {gb(have)} are free"
+        return Problem(name, sentence, _less(pairs, dtype))
+    size, largest = need.on_gpu(SIZES[dtype], pairs), max(found, key=lambda one: one.total)
+    may = int(fraction * largest.total)
+    if size > may:
+        sentence = f"needs at least {gb(size)} in {dtype}, and {fraction:g} of {largest.name}'s memory are {gb(may)}"
+        return Problem(name, sentence, _less(pairs, dtype))
+    if size > max(one.free for one in found):
+        sentence = f"needs at least {gb(size)} in {dtype}, and other processes leave {gb(largest.free)} of the GPU"
+        return Problem(name, sentence, "end them: nvidia-smi lists them")
+    return None
+
+
+def _less(pairs: int, dtype: str) -> str:
+    more = "take fewer pairs, or " if pairs > 1 else ""
+    narrow = " or --dtype bfloat16" if SIZES[dtype] > SIZES["bfloat16"] else ""
+    return f"{more}take a smaller model{narrow}"
+
+
+def gb(count: int) -> str:
+    """Bytes for people."""
+    return f"{count / 1e9:.1f} GB"

@@ -1,0 +1,41 @@
+"""Whether addresses can be listened on; imports no torch."""
+
+import errno
+import socket
+from collections.abc import Iterable
+
+from services.common.preflight.problem import Problem
+
+
+def port_problem(flag: str, address: str, more: Iterable[str] = ()) -> Problem | None:
+    """What keeps a listener from host:port; `flag` is how people set it, `more` are addresses taken by other flags."""
+    if not address or address.startswith("unix:"):
+        return None
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+        return Problem(flag, f"{address!r} is not host:port", f"write it as in {flag} 127.0.0.1:8000")
+    if int(port) and address in more:
+        return Problem(flag, f"{address} is taken by another flag", "give each listener a port of its own")
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        return Problem(flag, f"{address}: the host is not known: {error.strerror}")
+    with socket.socket(family, kind, proto) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(where)
+            probe.listen(1)
+        except OSError as error:
+            return _refused(flag, host, int(port), error)
+    return None
+
+
+def _refused(flag: str, host: str, port: int, error: OSError) -> Problem:
+    address = f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return Problem(flag, f"{address} is in use", f"end what listens there, or {flag} {host}:0 takes a free port")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return Problem(flag, f"{address}: no interface of this machine has that address", "0.0.0.0 listens on all")
+    if error.errno == errno.EACCES:
+        return Problem(flag, f"{address} may not be bound by this user", "take a port above 1023")
+    return Problem(flag, f"{address} cannot be bound: {error.strerror}")

@@ -1,0 +1,131 @@
+"""Whether a checkpoint's configuration and tensors make a model that is served, read from headers alone."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from services.common.model.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
+from services.common.model.drafters import SKIPPED, carrying, check_pair, checkpoint_shapes, read_drafter_spec
+from services.common.model.drafters.spec import DrafterSpec, drafter_shapes
+from services.common.model.errors import ModelError
+from services.common.model.families import open_family
+from services.common.model.formats import open_safetensors
+from services.common.model.spec import ModelSpec
+from services.common.model.weights import elements, model_shapes, table_elements
+from services.common.preflight.source import Source
+
+DESCRIPTIONS = ("config.json", "generation_config.json")
+_KINDS = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
+    "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
+    "F16": torch.float16, "BF16": torch.bfloat16,
+    "F32": torch.float32, "F64": torch.float64,
+}  # fmt: skip
+_NOWHERE = torch.device("meta")
+
+
+class Headers(Checkpoint):
+    """The tensors of a folder by their headers: a tensor has its shape and type, and is on no device.
+
+    Of shards that are still at the hub, the index tells the names alone.
+    """
+
+    def __init__(self, folder: Path, remote: bool) -> None:
+        """Takes a folder that may lack its shards when it is `remote`."""
+        self.folder, self.revision = folder, ""
+        self._files = tensor_files(folder, held=not remote)
+
+    def stored(self, name: str, shape: tuple[int, ...], dtypes: frozenset[torch.dtype]) -> Tensor:
+        """Return one tensor without its numbers; one that is still at the hub is taken to be right."""
+        path = self._files.get(name)
+        if path is not None and not path.is_file():
+            return torch.empty(shape, dtype=next(iter(dtypes)), device=_NOWHERE)
+        return super().stored(name, shape, dtypes)
+
+    def holds_zeros(self, name: str) -> bool:
+        """Numbers are not read: the loader looks."""
+        return True
+
+    def _load(self, name: str) -> Tensor:
+        path = self._files.get(name)
+        if path is None:
+            raise ModelError(f"{self.folder}: tensor {name} is missing")
+        kind, shape = tensor_headers(path)[name]
+        if kind not in _KINDS:
+            raise ModelError(f"{path}: tensor {name} has dtype {kind}, which is not known")
+        return torch.empty(shape, dtype=_KINDS[kind], device=_NOWHERE)
+
+
+@lru_cache(maxsize=256)
+def tensor_headers(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return type and shape of every tensor of a safetensors file that the library has accepted."""
+    with path.open("rb") as file:
+        table = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return {name: (one["dtype"], tuple(one["shape"])) for name, one in table.items() if name != "__metadata__"}
+
+
+def target_spec(source: Source) -> ModelSpec:
+    """Return what config.json says of the model.
+
+    Raises:
+        ModelError, FolderError: it is missing, malformed, inconsistent, or asks for what is not implemented.
+    """
+    return open_family(source.folder(*DESCRIPTIONS))[1]
+
+
+def drafter_spec(source: Source, target: ModelSpec | None) -> DrafterSpec:
+    """Return what config.json says of a drafter, and check that it was made for a target, if one is known.
+
+    Raises:
+        ModelError, FolderError: as `target_spec`, or it was made for another target.
+    """
+    folder = source.folder(*DESCRIPTIONS)
+    spec = read_drafter_spec(folder)
+    if target is not None:
+        check_pair(folder, spec, target)
+    return spec
+
+
+def check_target(source: Source) -> None:
+    """Compare the tensors that there are with those that the architecture asks for.
+
+    Raises:
+        ModelError, FolderError: one is missing, foreign, of another shape, or not floating point.
+    """
+    headers = _headers(source)
+    if headers is not None:
+        family, spec = open_family(source.folder(*DESCRIPTIONS))
+        family.read_weights(spec, headers, torch.bfloat16, _NOWHERE)
+
+
+def check_drafter(source: Source, spec: DrafterSpec) -> None:
+    """The same of a drafter.
+
+    Raises:
+        ModelError, FolderError: as `check_target`.
+    """
+    headers = _headers(source)
+    if headers is not None:
+        headers.refuse_other_than(checkpoint_shapes(carrying(spec, headers)), SKIPPED)
+        for name, shape in drafter_shapes(spec).items():
+            headers.read(name, shape, torch.bfloat16)
+
+
+def _headers(source: Source) -> IntegerSource | None:
+    """The headers that are here; None for a GGUF file, and for a hub id whose one file is not."""
+    if source.described is not None:
+        return None
+    if source.remote and INDEX_FILE not in source.files:
+        return None
+    folder = source.folder(INDEX_FILE, *DESCRIPTIONS)
+    return open_safetensors(folder, lambda where: Headers(where, source.remote))
+
+
+def numbers(target: ModelSpec, drafter: DrafterSpec | None) -> tuple[int, int, int]:
+    """Return how many numbers the target's weights, all of the drafter's, and embedding and head have."""
+    drafted = 0 if drafter is None else elements(checkpoint_shapes(drafter))
+    return elements(model_shapes(target)), drafted, table_elements(target)

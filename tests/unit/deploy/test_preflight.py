@@ -1,0 +1,257 @@
+"""Wrong checkpoints of every kind: one line each that names the file at fault, and Ray is never started."""
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+
+from deploy import up
+from deploy.stack import EMBEDDED, StackStoppedError
+from tests.support.packed_checkpoints import Layout, awq, fp8, gptq, pack_checkpoint
+from tests.support.tiny_checkpoints import write_tiny
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target and a drafter that are right, without a manifest, which only the loader reads."""
+    folder = tmp_path_factory.mktemp("right")
+    for kind in ("target", "drafter"):
+        shutil.copytree(EMBEDDED / kind, folder / kind)
+        (folder / kind / "manifest.sha256").unlink()
+    return folder
+
+
+@pytest.fixture
+def pair(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "pair"))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What would have started Ray."""
+    begun: list[object] = []
+
+    def start(*given: object) -> None:
+        begun.append(given)
+        raise StackStoppedError
+
+    monkeypatch.setattr(up, "Stack", start)
+    monkeypatch.setattr(up, "leave_when_asked", lambda: None)
+    monkeypatch.setattr(up, "stop_signal", lambda: None)
+    return begun
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+    usual = ("--address", "127.0.0.1:0", "--http", "")
+    monkeypatch.setattr("sys.argv", ["up", *usual, *flags])
+    return up.main()
+
+
+def edit(file: Path, **keys: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | keys))
+
+
+def without(target: Path, *names: str) -> None:
+    for name in names:
+        (target / name).unlink()
+
+
+def only(target: Path, **files: str) -> None:
+    """The folder holds these files and no others; "__" stands for the point before an ending."""
+    shutil.rmtree(target)
+    target.mkdir()
+    for name, content in files.items():
+        (target / name.replace("__", ".")).write_text(content)
+
+
+def no_weights_but(name: str) -> Callable[[Path], object]:
+    def change(target: Path) -> None:
+        (target / "model.safetensors").rename(target / name)
+
+    return change
+
+
+def index(target: Path, shards: int) -> None:
+    """An index that names shards, of which only the first is there."""
+    (target / "model.safetensors").rename(target / "model-00001.safetensors")
+    names = {f"t{number}": f"model-0000{number + 1}.safetensors" for number in range(shards)}
+    (target / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def dangling(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("../../blobs/gone")
+
+
+def tokens(target: Path, count: int) -> None:
+    file = target / "tokenizer.json"
+    form = json.loads(file.read_text())
+    form["model"]["vocab"] |= {"zzzz": count}
+    file.write_text(json.dumps(form))
+
+
+ADAPTER = '{"base_model_name_or_path": "acme/base"}'
+W, C, T = "model.safetensors", "config.json", "tokenizer.json"
+# What is done to the target's folder, the file that the line names, and what it says of it.
+WRONG: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "empty": (only, "", "is empty"),
+    "no config": (lambda t: without(t, C), C, "no such file"),
+    "config is a list": (lambda t: (t / C).write_text("[]"), C, "is not a JSON object"),
+    "config is cut": (lambda t: (t / C).write_text("{"), C, "cannot be read"),
+    "config is empty": (lambda t: (t / C).write_text(""), C, "is empty"),
+    "config is a pointer": (lambda t: (t / C).write_text(POINTER), C, "is a Git LFS pointer"),
+    "config is a page": (lambda t: (t / C).write_text("<!DOCTYPE html><p>401"), C, "is a web page"),
+    "config is a pipe": (lambda t: fifo(t / C), C, "no such file"),
+    "architecture": (lambda t: edit(t / C, architectures=["MistralForCausalLM"]), C, "is not supported, only"),
+    "quantised": (lambda t: edit(t / C, quantization_config={"quant_method": "x"}), C, "quantization_config"),
+    "unknown key": (lambda t: edit(t / C, softmax_cap=3), C, "softmax_cap: is not a supported key"),
+    "weights are pickle": (no_weights_but("pytorch_model.bin"), "", "pickled weights only (pytorch_model.bin)"),
+    "weights are TensorFlow's": (no_weights_but("tf_model.h5"), "", "TensorFlow's weights only"),
+    "weights are ONNX's": (no_weights_but("model.onnx"), "", "ONNX's weights only"),
+    "download not finished": (no_weights_but("model.safetensors.incomplete"), "", "a download that was not finished"),
+    "no weights": (lambda t: without(t, W), "", "has no weights"),
+    "weights are a pointer": (lambda t: (t / W).write_text(POINTER), W, "run: git lfs install && git lfs pull"),
+    "weights are cut": (lambda t: cut(t / W), W, "is not a complete safetensors file"),
+    "weights are gone": (lambda t: dangling(t / W), "", "has no weights"),
+    "missing shard": (lambda t: index(t, 2), "model-00002.safetensors", "no such file"),
+    "adapter": (
+        lambda t: only(t, adapter_config__json=ADAPTER), "", "LoRA adapter of acme/base"
+    ),
+    "makers' own layout": (lambda t: only(t, params__json="{}"), "", "is in its makers' own layout"),
+    "pipeline": (lambda t: only(t, model_index__json="{}"), "", "is a diffusers pipeline"),
+    "widths": (lambda t: edit(t / C, intermediate_size=640), W, "has shape"),
+    "layers": (lambda t: edit(t / C, num_hidden_layers=40), "", "is missing"),
+    "no tokenizer": (lambda t: without(t, T), T, "no such file"),
+    "tokenizer is cut": (lambda t: (t / T).write_text("{"), T, "cannot be read"),
+    "tokenizer of another model": (lambda t: tokens(t, 1 << 20), T, "they are of different models"),
+    "template": (lambda t: (t / "chat_template.jinja").write_text("{% if"), "chat_template.jinja", "does not compile"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_folder_is_one_line_and_starts_nothing(
+    kind: str, pair: Path, started: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, file, said = WRONG[kind]
+    change(pair / "target")
+    assert serve(monkeypatch, "--model", str(pair / "target")) == 1
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
+    assert line.startswith(str(pair / "target" / file)) and said in line
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"hidden_size": 128}, "hidden_size: 128 differs from the target's"),
+        ({"vocab_size": 1 << 17}, "vocab_size: 131072 differs from the target's"),
+        ({"num_target_layers": 40}, "num_target_layers: 40 differs from the target's"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "is not supported, only"),
+    ],
+)
+def test_a_drafter_of_another_model_is_one_line_and_starts_nothing(
+    keys: dict[str, Any], said: str, pair: Path, started: list[object], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    edit(pair / "drafter" / C, **keys)
+    flags = ("--model", str(pair / "target"), "--drafter", str(pair / "drafter"))
+    assert serve(monkeypatch, *flags) == 1
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if not one.startswith("note: ")]
+    assert line.startswith(str(pair / "drafter")) and said in line
+    assert started == []
+
+
+def test_a_path_is_never_asked_of_the_hub(
+    tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", pytest.fail)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", pytest.fail)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/qwen").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name, remedy in (("./qwem", ""), ("models/qwem", "did you mean models/qwen?"), ("../x", ""), ("a/b/c", "")):
+        assert serve(monkeypatch, "--model", name) == 1
+        line = capsys.readouterr().out.strip()
+        assert line.startswith(f"{name}: no such folder") and remedy in line
+    assert started == []
+
+
+def test_what_people_should_know_is_told_and_serves(
+    pair: Path, started: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = pair / "target"
+    without(target, "tokenizer_config.json")
+    assert serve(monkeypatch, "--model", str(target)) == 0
+    assert "no chat template: completions work, chats are refused" in capsys.readouterr().out
+    (target / "chat_template.jinja").write_text("{{ '<|im_start|>' }}{{ messages[0]['content'] }}")
+    assert serve(monkeypatch, "--model", str(target)) == 0
+    assert "the chat template writes <|im_start|>, which tokenizer.json has not as tokens" in capsys.readouterr().out
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next"])
+def test_a_right_folder_of_every_family_passes(family: str, tmp_path: Path) -> None:
+    from services.common.preflight.checks import CHECKS, Asked, problems, template
+
+    made = write_tiny(tmp_path, seed=2, family=family)
+    checks = [check for check in CHECKS if check is not template]
+    assert list(problems(Asked(str(made.target), str(made.drafter)), checks)) == []
+
+
+@pytest.mark.parametrize("layout", [fp8((128, 128), torch.bfloat16), awq(32), gptq(4, 32, True)])
+def test_a_right_folder_of_packed_weights_passes(layout: Layout, tmp_path: Path) -> None:
+    from services.common.preflight.checks import Asked, configurations, places, problems, tensors
+
+    made = write_tiny(tmp_path / "plain", seed=2, family="llama")
+    shutil.copytree(made.target, tmp_path / "packed")
+    pack_checkpoint(tmp_path / "packed", tmp_path / "twin", layout)
+    asked = Asked(str(tmp_path / "packed"))
+    assert list(problems(asked, (places, configurations, tensors))) == []
+
+
+def test_of_a_hub_model_that_is_refused_nothing_but_its_configuration_is_fetched(
+    pair: Path, started: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, asked = pair / "target", list[str]()
+    edit(target / C, architectures=["MistralForCausalLM"])
+
+    def fetch(name: str, allow_patterns: list[str]) -> str:
+        asked.extend(allow_patterns)
+        return str(target)
+
+    sizes = [huggingface_hub.hf_api.RepoSibling(rfilename=path.name, size=1) for path in target.iterdir()]
+    told = type("Told", (), {"siblings": sizes})()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *given, **more: told)
+    assert serve(monkeypatch, "--model", "acme/mistral") == 1
+    assert "MistralForCausalLM" in capsys.readouterr().out
+    assert set(asked) <= {"config.json", "generation_config.json"}
+    assert started == []
+
+
+def test_a_busy_port_is_told_first(
+    started: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert serve(monkeypatch, "--model", "/nowhere", "--http", busy) == 1
+    assert capsys.readouterr().out.startswith(f"--http: {busy} is in use")
+    assert started == []
