@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.kernels.linear import Normed, kernel, reference
 from services.common.kernels.linear.cuda import Kind
 from services.common.kernels.linear.persistent.rule import fits, ruled_cut
 from services.common.kernels.linear.persistent.tiling import PersistentTiling
 from services.common.kernels.tables import Table, parsed, text_of
+from tests.bench.gpu.products import ruled
 from tests.bench.gpu.products.cases import layer_weights
 from tests.bench.gpu.products.ruled import PRODUCTS, ROWS, cuts_of, entry_of
 from tests.bench.gpu.shapes import QWEN3_8B, QWEN3_14B
@@ -39,3 +46,51 @@ def test_an_entry_is_what_a_table_holds() -> None:
     found = [entry_of(Product(), each) for each in (cut, None)]  # type: ignore[arg-type]
     assert [entry.cut for entry in found] == [{"rows": 128, "band": 96, "subs": 1, "stages": 5, "share": 2}, None]
     assert parsed(text_of(Table("NVIDIA H200", tuple(found))), "own.json").entries == tuple(found)
+
+
+class Clock:
+    """Counts no time: what was captured first is the quickest."""
+
+    def __init__(self) -> None:
+        self.us = 0.0
+
+    def captured(self, step: Callable[[], None]) -> Callable[[], None]:
+        step()
+        return step
+
+    def hot(self, _: Callable[[], None], seconds: float) -> float:
+        assert seconds < 1
+        self.us += 1.0
+        return self.us
+
+
+def added(x_TD: Tensor, weight_FD: Tensor, stream_TF: Tensor, *_: object, **__: object) -> tuple[Normed, Tensor]:
+    total_TF = stream_TF + x_TD @ weight_FD.T
+    return Normed(total_TF, torch.ones(len(x_TD), dtype=torch.int64)), total_TF
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_bits_come_before_times_and_the_quickest_is_saved(
+    wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    products = {64: {"qkv": (128, 64, Kind.PLAIN), "o": (64, 128, Kind.ADDED), "gate_up": (256, 64, Kind.GATED)}}
+    monkeypatch.setattr(ruled, "PRODUCTS", products)
+    monkeypatch.setattr(ruled, "DEVICE", "cpu")
+    monkeypatch.setattr(ruled, "_CYCLED_BYTES", 1)
+    monkeypatch.setattr(ruled, "_CAPTURED_US", 1.0)
+    monkeypatch.setattr(ruled, "GpuClock", Clock)
+    monkeypatch.setattr(ruled, "compile_all", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    for name, function in (("normed", reference.linear_normed), ("gated", reference.linear_gated), ("added", added)):
+        monkeypatch.setattr(kernel, f"linear_{name}", function)
+    monkeypatch.setattr(ruled, "cuda_normed", lambda *given: reference.linear_normed(*given[:3]))
+    monkeypatch.setattr(ruled, "cuda_gated", lambda *given: reference.linear_gated(*given[:3]))
+    monkeypatch.setattr(ruled, "cuda_added", added)
+    if wrong:
+        monkeypatch.setattr(ruled, "cuda_normed", lambda *given: reference.linear_normed(*given[:3]) + 1)
+    code = ruled.main(["--rows", "96", "--hidden", "64", "--save", str(tmp_path / "own.json")])
+    assert code == int(wrong)
+    said = capsys.readouterr().out
+    assert said.count("library ") == 3 and ("OTHER BITS" in said) == wrong
+    found = parsed((tmp_path / "own.json").read_text(), "own.json").entries
+    assert [(entry.kind, entry.cut) for entry in found] == [("plain", None), ("added", None), ("gated", None)]

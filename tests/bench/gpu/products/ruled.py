@@ -10,7 +10,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -43,6 +43,7 @@ PRODUCTS = {
 }  # fmt: skip
 """Those of Qwen3-8B and of Qwen3-14B."""
 ROWS = (128, 256, 96, 512, 192)
+DEVICE = "cuda"
 EPS, _CYCLED_BYTES, _CAPTURED_US, _LOOP_S, _LOOPS = 1e-6, 200 << 20, 800.0, 0.012, 3
 _DEFAULTS = PersistentTiling(0, 0, 0, 0)._asdict()
 Outcome = tuple[Tensor, ...]
@@ -59,8 +60,8 @@ class Bench:
         copies = max(2, math.ceil(_CYCLED_BYTES / (2 * self.lines * self.depth)))
         self.weights = [_random(self.lines, self.depth, scale=0.02) for _ in range(copies)]
         self.x, self.stream, self.norm = _random(rows, self.depth), _random(rows, outputs), _random(outputs)
-        self.squares = torch.randint(1 << 33, 1 << 35, (rows,), device="cuda")
-        self.sums = torch.zeros(rows, dtype=torch.int64, device="cuda")
+        self.squares = torch.randint(1 << 33, 1 << 35, (rows,), device=DEVICE)
+        self.sums = torch.zeros(rows, dtype=torch.int64, device=DEVICE)
 
     def by(self, cut: PersistentTiling | None) -> Run:
         """Return what multiplies by a weight, and ends the product: a cut, or the library."""
@@ -131,7 +132,7 @@ def by_library() -> Iterator[None]:
 
 
 def _random(*sizes: int, scale: float = 1.0) -> Tensor:
-    return torch.randn(*sizes, device="cuda").mul_(scale).to(torch.bfloat16)
+    return torch.randn(*sizes, device=DEVICE).mul_(scale).to(torch.bfloat16)
 
 
 def told(cut: PersistentTiling | None) -> str:
@@ -162,7 +163,7 @@ def entry_of(bench: Bench, cut: PersistentTiling | None) -> Entry:
     return Entry("tiles", bench.lines, bench.depth, bench.kind.name.lower(), "bf16", bench.rows, named if cut else None)
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Returns 1 where a cut has other bits than the library."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu.products.ruled", description=__doc__)
     parser.add_argument("--hidden", type=int, nargs="*", default=list(PRODUCTS))
@@ -170,7 +171,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=3, help="cuts of a product; two in clusters of four come on top")
     parser.add_argument("--seconds", type=float, default=220.0, help="no product is begun later")
     parser.add_argument("--save", type=Path, help="file of the entries")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(given)
     start = time.monotonic()
     named = [(name, weight) for hidden in chosen.hidden for name, weight in PRODUCTS[hidden].items()]
     todo = [(name, weight, rows) for rows in chosen.rows for name, weight in named]
