@@ -45,7 +45,7 @@ class RouterSettings:
 
     queued_tokens_unit: int = 8192
     plain_penalty: float = 0.5
-    affinity_slack: float = 0.7
+    affinity_slack: float = 0.75
     affinity_entries: int = 65536
     revisions: Mapping[str, float] = field(default_factory=dict)
 
