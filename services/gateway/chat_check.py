@@ -124,51 +124,44 @@ def _sizes(messages: Sequence[Message], tools: Sequence[Tool]) -> int:
 
 
 def _messages(messages: Iterable[Message], shape: Shape) -> tuple[dict[str, Any], ...]:
-    asked: set[str] = set()
-    plain = []
-    for index, message in enumerate(messages):
-        plain.append(_message(f"{FIELD}.messages[{index}]", message, asked, shape))
-        asked.update(call.id for call in message.tool_calls)
-    return tuple(plain)
+    return tuple(_message(f"{FIELD}.messages[{index}]", message, shape) for index, message in enumerate(messages))
 
 
-def _message(field: str, message: Message, asked: set[str], shape: Shape) -> dict[str, Any]:
-    """One message; `asked` are the ids of the calls before it, `shape` what JSON texts held so far."""
+def _message(field: str, message: Message, shape: Shape) -> dict[str, Any]:
+    """One message, whatever a model or a client wrote into it; `shape` is what JSON texts held so far."""
     if message.role not in ROLES:
         raise invalid_field(f"{field}.role", f"{message.role[:64]!r} is not one of {', '.join(ROLES)}")
     plain: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        if message.role != "assistant":
-            raise invalid_field(f"{field}.tool_calls", "only messages of the assistant have calls")
         calls = enumerate(message.tool_calls)
         plain["tool_calls"] = [_call(f"{field}.tool_calls[{number}]", call, shape) for number, call in calls]
-    for name, value in (("tool_call_id", message.tool_call_id), ("name", message.name)):
-        if value and message.role != "tool":
-            raise invalid_field(f"{field}.{name}", "only messages of tools have one")
-        if value:
+    for name in ("tool_call_id", "name", "reasoning_content"):
+        if value := getattr(message, name):
             plain[name] = value
-    if message.reasoning_content:
-        if message.role != "assistant":
-            raise invalid_field(f"{field}.reasoning_content", "only messages of the assistant have one")
-        plain["reasoning_content"] = message.reasoning_content
-    if message.tool_call_id and message.tool_call_id not in asked:
-        raise invalid_field(f"{field}.tool_call_id", f"{message.tool_call_id[:64]!r} is no call of an earlier message")
     return plain
 
 
 def _call(field: str, call: Call, shape: Shape) -> dict[str, Any]:
-    if not call.name:
-        raise invalid_field(f"{field}.name", "the function has no name")
-    function = {"name": call.name, "arguments": _object(f"{field}.arguments", call.arguments, shape)}
+    """A call of the history. Arguments that are no object are none: templates go through their names."""
+    shape.take(call.arguments.encode(errors="replace"), f"{field}.arguments")
+    try:
+        arguments = _parsed(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = {}
+    function = {"name": call.name, "arguments": arguments}
     return {"type": "function"} | ({"id": call.id} if call.id else {}) | {"function": function}
 
 
 def _tool(index: int, tool: Tool, shape: Shape) -> dict[str, Any]:
+    """A tool; what it does not have is not printed."""
     field = f"{FIELD}.tools[{index}]"
     if not tool.name:
         raise invalid_field(f"{field}.name", "the function has no name")
-    parameters = _object(f"{field}.parameters", tool.parameters, shape)
-    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.parameters:
+        function["parameters"] = _object(f"{field}.parameters", tool.parameters, shape)
     return {"type": "function", "function": function}
 
 
@@ -182,7 +175,8 @@ def _argument(name: str, value: Argument | None) -> Argument:
         raise invalid_field(field, "one of flag, integer, number and text is needed")
     if isinstance(value, float) and not math.isfinite(value):
         raise invalid_field(field, f"{value} is not finite")
-    if isinstance(value, str) and len(value.encode()) > LIMITS.template_argument_bytes:
+    size = len(value.encode() if isinstance(value, str) else json.dumps(value))
+    if size > LIMITS.template_argument_bytes:
         raise invalid_field(field, f"more than {LIMITS.template_argument_bytes} bytes")
     return value
 
@@ -191,12 +185,21 @@ def _object(field: str, text: str, shape: Shape) -> dict[str, Any]:
     """A JSON object that can be printed again."""
     shape.take(text.encode(), field)
     try:
-        value = json.loads(text or "{}")
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return _parsed(text)
     except (ValueError, RecursionError) as error:
         raise _no_object(field) from error
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The object of a JSON text.
+
+    Raises:
+        ValueError, RecursionError: it is none, or none that can be printed again.
+    """
+    value = json.loads(text or "{}")
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     if not isinstance(value, dict) or _depth(value) > DEEPEST:
-        raise _no_object(field)
+        raise ValueError
     return value
 
 

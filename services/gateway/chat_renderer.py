@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 """Variables that a child inherits: what Python starts by, and what dates are written by. Others may hold secrets."""
 
+MARK = "\ue000END OF THE LAST MESSAGE\ue000 "
+"""Stands behind a message that is continued, and shows where it ends and whether the template strips."""
+
 LIMIT_S = 1.0
 """Time of one rendering; templates of published models take less than a millisecond for a usual chat."""
 
@@ -53,11 +56,17 @@ class ChatRenderer:
             PacelineError: INVALID_FIELD when the template refuses the chat, takes too long or too much memory;
                 OVERLOADED when no process can be started.
         """
-        chat = json.dumps({"messages": [*messages], "tools": [*tools], "arguments": dict(arguments or {})}).encode()
-        answer = self._asked(chat)
+        given = dict(arguments or {})
+        continues = bool(given.get("continue_final_message"))
+        listed = [*messages[:-1], messages[-1] | {"content": messages[-1]["content"] + MARK}] if continues else messages
+        answer = self._asked(_frame(listed, tools, given))
+        if answer[:1] != RENDERED and (joined := one_system_message(listed)) != listed:
+            again = self._asked(_frame(joined, tools, given))
+            answer = again if again[:1] == RENDERED else answer
         if answer[:1] != RENDERED:
             raise invalid_field(FIELD, answer[1:].decode())
-        return answer[1:].decode()
+        text = answer[1:].decode()
+        return _continued(text) if continues else text
 
     def close(self) -> None:
         """Ends the children; one that renders ends after its chat."""
@@ -102,6 +111,27 @@ class ChatRenderer:
             child.end()
             raise
         return child
+
+
+def one_system_message(messages: Sequence[Any]) -> Sequence[Any]:
+    """The messages with those of the system joined at the front, for templates that allow one there alone."""
+    system = [message for message in messages if message["role"] == "system"]
+    others = [message for message in messages if message["role"] != "system"]
+    if not system or (len(system) == 1 and messages[0] is system[0]):
+        return messages
+    return [{"role": "system", "content": "\n\n".join(message["content"] for message in system)}, *others]
+
+
+def _frame(messages: Sequence[Any], tools: Sequence[Any], arguments: Mapping[str, Any]) -> bytes:
+    return json.dumps({"messages": [*messages], "tools": [*tools], "arguments": arguments}).encode()
+
+
+def _continued(text: str) -> str:
+    """The prompt up to the end of the last message; a template that strips messages has stripped its blanks too."""
+    at = text.rfind(MARK.strip())
+    if at < 0:
+        raise invalid_field("continue_final_message", "the chat template leaves the last message out")
+    return text[:at] if text.startswith(MARK, at) else text[:at].rstrip()
 
 
 class _Child:

@@ -28,8 +28,9 @@ class ChatTemplate:
 
     def render(self, messages: list[Any], tools: list[Any], arguments: Mapping[str, Any]) -> str:
         """The prompt, up to where the assistant's answer begins; whatever the template raises comes out."""
-        given = {"messages": messages, "tools": tools or None, "documents": None, "add_generation_prompt": True}
-        return self._template.render({**self._special_tokens, **arguments, **given})
+        turn = {"add_generation_prompt": not arguments.get("continue_final_message", False)}
+        given = {"messages": messages, "tools": tools or None, "documents": None}
+        return self._template.render({**self._special_tokens, **turn, **arguments, **given})
 
 
 def check_syntax(source: str) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import estimated_tokens
 
-Argument = bool | int | float | str
+Argument = Any
+"""A value of JSON."""
+
 DRAWN_SEED_BITS = 53
 """Of a seed that the gateway draws: programs that read JSON's numbers as floats can send it back."""
 

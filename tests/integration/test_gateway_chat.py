@@ -62,7 +62,6 @@ async def test_arguments_tools_and_their_messages_reach_the_template(tmp_path: P
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"messages": [USER, USER | {"tool_call_id": "x"}]}, "prompt.chat.messages[1].tool_call_id"),
         ({"tools": [{"name": "f", "parameters": "{"}]}, "prompt.chat.tools[0].parameters"),
         ({"template_arguments": {"tools": {"flag": True}}}, "prompt.chat.template_arguments['tools']"),
     ],

@@ -6,7 +6,17 @@ an error for each entry would be larger than the body.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from services.common.request.limits import LIMITS
@@ -60,6 +70,8 @@ class StreamOptions(Body):
     """Options of a stream."""
 
     include_usage: bool | None = Field(default=None, description="A last chunk without choices tells the usage.")
+    continuous_usage_stats: Ignored = None
+    include_obfuscation: Ignored = None
 
 
 class Common(Body):
@@ -70,7 +82,7 @@ class Common(Body):
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 is greedy. Default 1.")
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0, lt=2**32)
+    top_k: int | None = Field(default=None, ge=-1, lt=2**32, description="0 and -1 take all tokens.")
     min_p: float | None = Field(default=None, ge=0, le=1)
     n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
     max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
@@ -90,6 +102,9 @@ class Common(Body):
     store: Ignored = None
     metadata: Ignored = None
     service_tier: Ignored = None
+    prompt_cache_key: Ignored = None
+    prompt_cache_retention: Ignored = None
+    safety_identifier: Ignored = None
 
 
 class TextPart(Body):
@@ -97,6 +112,7 @@ class TextPart(Body):
 
     type: Literal["text"]
     text: str
+    cache_control: Ignored = None
 
 
 class FunctionCalled(Body):
@@ -114,6 +130,7 @@ class ToolCalled(Body):
     type: Literal["function"]
     function: FunctionCalled
     index: int | None = None
+    cache_control: Ignored = None
 
 
 class MessageBody(Body):
@@ -131,6 +148,7 @@ class MessageBody(Body):
     annotations: list[Any] | None = Field(default=None, fail_fast=True, max_length=0)
     parsed: Ignored = None
     provider_specific_fields: Ignored = None
+    cache_control: Ignored = None
 
 
 class FunctionBody(Body):
@@ -139,7 +157,7 @@ class FunctionBody(Body):
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = Field(default=None, description="JSON Schema of its arguments.")
-    strict: Literal[False] | None = None
+    strict: bool | None = Field(default=None, description="Taken; the template may show it to the model.")
 
 
 class ToolBody(Body):
@@ -147,6 +165,26 @@ class ToolBody(Body):
 
     type: Literal["function"]
     function: FunctionBody
+    cache_control: Ignored = None
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep(cls, value: Any, check: ModelWrapValidatorHandler["ToolBody"]) -> "ToolBody":
+        """Keeps what the client gave: templates print its fields in their order."""
+        tool = check(value)
+        if isinstance(value, dict):
+            tool._given = value
+        return tool
+
+    def plain(self) -> dict[str, Any]:
+        """The tool as a chat template reads it: the client's fields in the client's order."""
+        function = {name: value for name, value in self._given["function"].items() if value is not None}
+        return {name: function if name == "function" else self._given[name] for name in self._given if name in SHOWN}
+
+
+SHOWN = ("type", "function")
+"""Fields of a tool that templates read."""
 
 
 class ResponseFormat(Body):
@@ -164,9 +202,19 @@ class ChatBody(Common):
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     tools: list[ToolBody] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
     tool_choice: Literal["auto", "none"] | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    parallel_tool_calls: bool | None = Field(default=None, description="False: at most one call. Default true.")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        default=None, description="none and minimal switch thinking off, where the template can; it may read the word."
+    )
+    verbosity: Ignored = None
+    prediction: Ignored = None
+    modalities: list[Literal["text"]] | None = Field(default=None, fail_fast=True, max_length=8)
+    add_generation_prompt: bool | None = Field(default=None, description="False: no new turn begins. Default true.")
+    continue_final_message: bool | None = Field(
+        default=None, description="The answer goes on with the last message, which must be the assistant's."
+    )
     response_format: ResponseFormat | None = None
-    chat_template_kwargs: dict[str, bool | int | float | str] | None = Field(
+    chat_template_kwargs: dict[str, JsonValue] | None = Field(
         default=None, fail_fast=True, max_length=LIMITS.template_arguments
     )
 

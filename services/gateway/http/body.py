@@ -15,7 +15,7 @@ from services.gateway.auth import current_tenant
 from services.gateway.fair_threads import FairThreads
 from services.gateway.growth_guard import give_back
 from services.gateway.http.bodies import Body
-from services.gateway.http.errors import no_json, too_large, too_slow
+from services.gateway.http.errors import NamedError, no_json, too_large, too_slow
 from services.gateway.http.exchange import Exchange
 from services.gateway.inlet import Gates
 from services.gateway.shape import Shape
@@ -107,11 +107,9 @@ def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
         raise malformed(f"the body is not a JSON object: {first['msg'][:MOST_CHARACTERS]}")
     name = _name(first["loc"])
     if first["type"] == "extra_forbidden":
-        raise PacelineError(
-            Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, f"{name}: is not an option of this API", field=name
-        )
+        raise NamedError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, f"{name}: is not an option of this API", field=name)
     text = f"{name}: {_words(first)}"
-    raise PacelineError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
+    raise NamedError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
 
 
 def _words(fault: ErrorDetails) -> str:

@@ -59,7 +59,8 @@ class ChatAnswer(Answer):
         self._splits_reasoning = not (body.paceline and body.paceline.reasoning is False)
         self._schemas = {tool.function.name: tool.function.parameters or {} for tool in tools_of(body)}
         self._thinks = False
-        self._choices: defaultdict[int, _Choice] = defaultdict(lambda: _Choice(self._splitter()))
+        one_call = body.parallel_tool_calls is False
+        self._choices: defaultdict[int, _Choice] = defaultdict(lambda: _Choice(self._splitter(), one_call))
 
     def kind(self) -> str:
         """Chunks have a name of their own."""
@@ -72,7 +73,7 @@ class ChatAnswer(Answer):
     def pieces(self, choice: int, delta: Delta) -> Iterable[ChatChunkChoice]:
         """The parts that became certain; the first piece of a choice states the role."""
         state = self._choices[choice]
-        parts = state.splitter.push(delta.text)
+        parts = state.wanted(state.splitter.push(delta.text))
         state.take(parts)
         if not self.streams:
             state.positions += delta.logprobs
@@ -88,7 +89,7 @@ class ChatAnswer(Answer):
     def last(self, choice: int, final: Final) -> Iterable[ChatChunkChoice]:
         """What the end made certain, and why it ended."""
         state = self._choices[choice]
-        parts = state.splitter.finish(ENDINGS.get(final.reason, Ending.CUT))
+        parts = state.wanted(state.splitter.finish(ENDINGS.get(final.reason, Ending.CUT)))
         state.take(parts)
         if self.streams:
             for piece in state.deltas(parts):
@@ -122,8 +123,10 @@ class ChatAnswer(Answer):
 class _Choice:
     """One choice as far as it has come."""
 
-    def __init__(self, splitter: Splitter) -> None:
+    def __init__(self, splitter: Splitter, one_call: bool) -> None:
         self.splitter = splitter
+        self._one_call = one_call
+        self._full = False
         self.positions: list[PositionLogprobs] = []
         self._told = False
         self._content: list[str] = []
@@ -132,6 +135,17 @@ class _Choice:
         self._arguments: list[str] = []
         self._streamed = -1
         self._cut = False
+
+    def wanted(self, parts: list[Part]) -> list[Part]:
+        """The parts without calls behind the first, where the client wants no second one."""
+        if not self._one_call:
+            return parts
+        found: list[Part] = []
+        for part in parts:
+            if not self._full or isinstance(part, Content | Reasoning):
+                found.append(part)
+            self._full = self._full or isinstance(part, CallEnd)
+        return found
 
     def take(self, parts: Iterable[Part]) -> None:
         """Keeps parts for the whole message, in which only whole calls stand."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from services.common.request.errors import PacelineError, invalid_field, unsupported
 from services.common.request.limits import LIMITS
-from services.common.request.sampling import RANGES, SamplingParams, SpeculationParams, StopParams
+from services.common.request.sampling import LOWEST_TEMPERATURE, RANGES, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import MAX_TOKENS, check_count
 from services.gateway.chat_check import check_size, checked_chat
 from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Extension, MessageBody, ToolBody
@@ -18,6 +18,7 @@ COMPLETION_TOKENS = 16
 """Most tokens of a completion when its client states none, as in OpenAI's API."""
 
 
+NO_EFFORT = ("none", "minimal")
 THOUGHTS = frozenset({OPEN, CLOSE})
 
 
@@ -111,6 +112,10 @@ def _sampling(body: Common) -> SamplingParams:
     by_id = {int(token): value for token, value in bias.items()}
     given = {name: value for name in RANGES if (value := getattr(body, name, None)) is not None}
     numbers: dict[str, Any] = {"temperature": 1.0, **given, "seed": (body.seed or 0) % 2**64}
+    if numbers["temperature"] < LOWEST_TEMPERATURE:
+        numbers["temperature"] = 0.0
+    if numbers.get("top_k") == -1:
+        numbers["top_k"] = 0
     return SamplingParams(**numbers, logit_bias=tuple(sorted(by_id.items())))
 
 
@@ -145,11 +150,31 @@ def _one_prompt(count: int) -> PacelineError:
 
 def _chat(body: ChatBody) -> ChatPrompt:
     messages = [_message(index, message) for index, message in enumerate(body.messages)]
-    return checked_chat(messages, [_tool(tool) for tool in tools_of(body)], body.chat_template_kwargs or {})
+    kwargs = body.chat_template_kwargs or {}
+    nulls = dict.fromkeys(name for name, value in kwargs.items() if value is None)
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    prompt = checked_chat(messages, [_tool(tool) for tool in tools_of(body)], given)
+    turn = {"add_generation_prompt": body.add_generation_prompt, "continue_final_message": body.continue_final_message}
+    if body.continue_final_message:
+        if messages[-1].role != "assistant" or messages[-1].tool_calls:
+            raise invalid_field("continue_final_message", "the last message must be text of the assistant")
+        if body.add_generation_prompt:
+            raise invalid_field("continue_final_message", "contradicts add_generation_prompt")
+    arguments = (
+        _thinking(body) | prompt.arguments | nulls | {name: value for name, value in turn.items() if value is not None}
+    )
+    return replace(prompt, tools=tuple(tool.plain() for tool in tools_of(body)), arguments=arguments)
+
+
+def _thinking(body: ChatBody) -> dict[str, Any]:
+    """What templates read of the effort: a switch, or the word itself."""
+    if body.reasoning_effort is None:
+        return {}
+    return {"enable_thinking": body.reasoning_effort not in NO_EFFORT, "reasoning_effort": body.reasoning_effort}
 
 
 def _message(index: int, message: MessageBody) -> _Message:
-    if message.content is None and not message.tool_calls:
+    if message.content is None and message.role in ("system", "developer", "user"):
         raise invalid_field(f"messages[{index}].content", "is needed")
     content = message.content or ""
     return _Message(

@@ -71,6 +71,10 @@ class RefusedError(PacelineError):
         self.headers = headers
 
 
+class NamedError(PacelineError):
+    """A refusal whose field already has the client's name."""
+
+
 def too_large(limit: int) -> RefusedError:
     """The body is longer than allowed."""
     text = f"the body has more than {limit} bytes"
@@ -127,7 +131,8 @@ def public_name(field: str) -> str:
 
 def error_reply(error: PacelineError) -> ErrorReply:
     """The error as the body of an answer, or as an event of a stream that has begun."""
-    status, name = status_of(error), public_name(error.field)
+    status = status_of(error)
+    name = error.field if isinstance(error, NamedError) else public_name(error.field)
     message = error.message
     if error.field and message.startswith(f"{error.field}:"):
         message = f"{name}{message.removeprefix(error.field)}"

@@ -21,10 +21,15 @@ def completion_logprobs(positions: Iterable[PositionLogprobs], spell: Spell, off
         text = spell(one.chosen[0])[0]
         found["tokens"].append(text)
         found["token_logprobs"].append(one.chosen[1])
-        found["top_logprobs"].append({spell(token)[0]: value for token, value in one.top})
+        found["top_logprobs"].append({_apart(*spell(token)): value for token, value in one.top})
         found["text_offset"].append(offset)
         offset += len(text)
     return found
+
+
+def _apart(text: str, raw: bytes) -> str:
+    """A token as a key: one that is part of a character is told by its bytes, as OpenAI's API does."""
+    return text if text.encode() == raw else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 def _position(one: PositionLogprobs, spell: Spell) -> TokenLogprob:

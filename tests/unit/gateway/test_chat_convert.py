@@ -48,13 +48,7 @@ def test_arguments_keep_their_types() -> None:
     ("fields", "field"),
     [
         ({"messages": [USER, {"role": "root"}]}, "messages[1].role"),
-        ({"messages": [USER | {"tool_calls": [CALL]}]}, "messages[0].tool_calls"),
-        ({"messages": [ASKED | {"tool_calls": [CALL, CALL | {"name": ""}]}]}, "messages[0].tool_calls[1].name"),
         ({"messages": [{"role": "assistant", "tool_calls": [CALL] * 129}]}, "messages[0].tool_calls"),
-        ({"messages": [ASKED, USER | {"tool_call_id": "c1"}]}, "messages[1].tool_call_id"),
-        ({"messages": [ASKED, USER | {"name": "f"}]}, "messages[1].name"),
-        ({"messages": [ASKED, ANSWER | {"tool_call_id": "c2"}]}, "messages[1].tool_call_id"),
-        ({"messages": [ANSWER, ASKED]}, "messages[0].tool_call_id"),
         ({"tools": [TOOL, TOOL | {"name": ""}]}, "tools[1].name"),
         ({"tools": [TOOL] * 129}, "tools"),
         ({"template_arguments": {f"a{i}": {"flag": True} for i in range(17)}}, "template_arguments"),
@@ -87,15 +81,34 @@ BAD_OBJECTS = [
 
 
 @pytest.mark.parametrize("text", BAD_OBJECTS, ids=range(len(BAD_OBJECTS)))
-def test_arguments_and_parameters_are_json_objects(text: str) -> None:
-    asked = {"role": "assistant", "tool_calls": [CALL | {"arguments": text}]}
-    for fields, field in (
-        ({"messages": [asked]}, "messages[0].tool_calls[0].arguments"),
-        ({"tools": [TOOL | {"parameters": text}]}, "tools[0].parameters"),
-    ):
-        with pytest.raises(PacelineError) as refused:
-            chat(**fields)
-        assert refused.value.field == f"prompt.chat.{field}"
+def test_parameters_are_json_objects(text: str) -> None:
+    with pytest.raises(PacelineError) as refused:
+        chat(tools=[TOOL | {"parameters": text}])
+    assert refused.value.field == "prompt.chat.tools[0].parameters"
+
+
+@pytest.mark.parametrize("text", [text for text in BAD_OBJECTS if len(text) < 100_000])
+def test_arguments_of_a_past_call_that_are_no_object_are_none(text: str) -> None:
+    made = chat(messages=[{"role": "assistant", "tool_calls": [CALL | {"arguments": text}]}])
+    assert made.messages[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": {}}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [USER | {"name": "n"}],
+        [USER | {"tool_calls": [CALL]}],
+        [ASKED | {"tool_calls": [CALL, CALL | {"name": ""}]}],
+        [ANSWER, ASKED],
+        [ASKED, ANSWER | {"tool_call_id": "c2"}],
+    ],
+)
+def test_history_is_taken_as_it_is(messages: list[dict[str, Any]]) -> None:
+    assert [message["role"] for message in chat(messages=messages).messages] == [one["role"] for one in messages]
+
+
+def test_a_tool_has_what_its_client_gave() -> None:
+    assert chat(tools=[{"name": "f"}]).tools == ({"type": "function", "function": {"name": "f"}},)
 
 
 def test_an_unknown_role_is_shown() -> None:

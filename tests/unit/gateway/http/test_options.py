@@ -22,6 +22,7 @@ from services.gateway.http.body import parsed
 from services.gateway.http.convert import Headers, chat_query, completion_query
 from services.gateway.http.errors import error_headers, error_reply, public_name, status_of
 from services.gateway.http.openapi import document
+from services.gateway.query import ChatPrompt, Query
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION: dict[str, Any] = {"model": "m", "prompt": "hi"}
@@ -43,14 +44,10 @@ def refused(kind: Any, convert: Any, body: dict[str, Any]) -> str | None:
     [
         ("foo", 1, "foo"),
         ("functions", [], "functions"),
-        ("reasoning_effort", "low", "reasoning_effort"),
-        ("modalities", ["text"], "modalities"),
         ("response_format", {"type": "json_object"}, "response_format.type"),
         ("response_format", {"type": "json_schema", "json_schema": {}}, "response_format.type"),
         ("tool_choice", "required", "tool_choice"),
         ("tool_choice", {"type": "function", "function": {"name": "f"}}, "tool_choice"),
-        ("parallel_tool_calls", False, "parallel_tool_calls"),
-        ("tools", [{"type": "function", "function": FUNCTION | {"strict": True}}], "tools[0].function.strict"),
         ("tools", [{"type": "web_search"}], "tools[0].type"),
         ("tools", [{"type": "function", "function": {"name": ""}}], "tools[0].function.name"),
         ("temperature", 2.1, "temperature"),
@@ -66,13 +63,16 @@ def refused(kind: Any, convert: Any, body: dict[str, Any]) -> str | None:
         ("seed", 2**64, "seed"),
         ("paceline", {"foo": 1}, "paceline.foo"),
         ("chat_template_kwargs", {"messages": 1}, "chat_template_kwargs['messages']"),
-        ("chat_template_kwargs", {"x": [1]}, "chat_template_kwargs.x"),
         ("messages", [], "messages"),
-        ("messages", [USER | {"name": "n"}], "messages[0].name"),
         ("messages", [{"role": "user"}], "messages[0].content"),
         ("messages", [USER | {"content": [{"type": "image_url"}]}], "messages[0].content[0].type"),
-        ("messages", [USER, {"role": "tool", "content": "1", "tool_call_id": "c"}], "messages[1].tool_call_id"),
         ("model", None, "model"),
+        ("priority", 1, "priority"),
+        ("paceline", {"priority": 101}, "paceline.priority"),
+        ("modalities", ["text", "audio"], "modalities[1]"),
+        ("reasoning_effort", "huge", "reasoning_effort"),
+        ("top_k", -2, "top_k"),
+        ("continue_final_message", True, "continue_final_message"),
     ],
 )
 def test_an_option_of_a_chat_is_refused_by_its_name(option: str, value: object, name: str) -> None:
@@ -96,7 +96,56 @@ def test_an_option_of_a_completion_is_refused_by_its_name(option: str, value: ob
     assert refused(CompletionBody, completion_query, COMPLETION | {option: value}) == option
 
 
-@pytest.mark.parametrize("option", ["user", "store", "metadata", "service_tier"])
+IGNORED = (
+    "user", "store", "metadata", "service_tier", "verbosity", "prediction", "prompt_cache_key",
+    "prompt_cache_retention", "safety_identifier",
+)  # fmt: skip
+
+
+def asked(**options: Any) -> Query:
+    return chat_query(parsed(ChatBody, json.dumps(CHAT | options).encode()), Headers())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"modalities": ["text"]},
+        {"top_k": -1},
+        {"parallel_tool_calls": False},
+        {"stream": True, "stream_options": {"continuous_usage_stats": True, "include_obfuscation": False}},
+        {"messages": [USER | {"content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}]},
+        {"tools": []},
+        {"add_generation_prompt": None},
+    ],
+)
+def test_what_cannot_change_the_text_changes_no_query(options: dict[str, Any]) -> None:
+    plain = asked(messages=[USER | {"content": "hi"}])
+    assert asked(**({"messages": [USER | {"content": "hi"}]} | options)) == plain
+
+
+def test_every_temperature_is_taken() -> None:
+    greedy = asked(temperature=0)
+    assert asked(temperature=1e-6) == asked(temperature=1e-300) == greedy
+    assert asked(temperature=2).sampling.temperature == 2
+
+
+def test_a_tool_is_told_as_its_client_wrote_it() -> None:
+    function = {"parameters": {"type": "object", "b": 1, "a": [None]}, "strict": True, "name": "f"}
+    tool = {"function": function | {"description": None}, "type": "function", "cache_control": {"type": "ephemeral"}}
+    prompt = asked(tools=[tool]).prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert json.dumps(prompt.tools[0]) == json.dumps({"function": function, "type": "function"})
+
+
+def test_an_effort_is_a_switch_or_a_word_of_the_template() -> None:
+    found = [asked(reasoning_effort=effort).prompt.arguments for effort in ("none", "minimal", "low", "high")]  # type: ignore[union-attr]
+    assert [one["enable_thinking"] for one in found] == [False, False, True, True]
+    assert found[3]["reasoning_effort"] == "high"
+    own = asked(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True, "x": [1, None], "y": None})
+    assert own.prompt.arguments == {"enable_thinking": True, "reasoning_effort": "none", "x": [1, None], "y": None}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("option", IGNORED)
 def test_what_is_ignored_changes_nothing_and_is_documented(option: str) -> None:
     plain = chat_query(parsed(ChatBody, json.dumps(CHAT).encode()), Headers())
     for value in (None, "x", {"a": [1]}, 5):
