@@ -4,6 +4,7 @@ from tests.mutants.greedy import GREEDY_CHOICES
 from tests.mutants.mutation import Mutant
 
 CUTS = "tests/kernels/test_cuts_alike.py::"
+FORMATS = "tests/unit/common/model/test_weight_formats.py::"
 COMPARE, EXACT = "services.target.device.exact.compare", "tests/unit/target/device/exact/"
 
 ARITHMETIC = (
@@ -143,6 +144,27 @@ ARITHMETIC = (
         "linear_kernel[(bands,)](",
         "linear_kernel[(bands, 1 + (rows < 17))](",
         f"{CUTS}test_products_add_their_whole_depth_in_one_program",
+    ),
+    Mutant(
+        "scales-of-packed-weights-begin-anew-with-each-part",
+        "services.common.model.widen",
+        "value = value * scale_RC[row_F[part]]",
+        "value = value * scale_RC[row_F[: len(value)]]",
+        f"{FORMATS}test_numbers_do_not_depend_on_how_many_are_widened_at_a_time",
+    ),
+    Mutant(
+        "zeros-of-gptq-as-stored",
+        "services.common.model.weight_formats.gptq",
+        "else 1, act_order)",
+        "else 0, act_order)",
+        f"{FORMATS}test_numbers_are_those_of_the_formula",
+    ),
+    Mutant(
+        "scales-of-packed-weights-rounded-first",
+        "services.common.model.widen",
+        "if scales.dtype == torch.uint8 else scales).float()",
+        "if scales.dtype == torch.uint8 else scales).bfloat16().float()",
+        f"{FORMATS}test_numbers_are_those_of_the_formula",
     ),
     *GREEDY_CHOICES,
 )
