@@ -300,12 +300,16 @@ def cluster_flags(chosen: StackSettings) -> list[str]:
 
 
 def judged(chosen: StackSettings) -> ClusterSettings:
-    """The controller's settings as it will read them; ends this process with code 2 and one line if it would refuse.
+    """The controller's settings as it will read them; ends this process with code 2 and one line for what it, or the
+    gateway, would refuse.
 
     Raises:
-        SystemExit: it would.
+        SystemExit: one would.
     """
     environ = {**os.environ, **chosen.environment}
+    others = foreign(chosen, GatewaySettings, ClusterSettings)
+    flags = ["--watch", "127.0.0.1:0", "--tokenizer", chosen.model, *chosen.gateway_flags]
+    settings.load(GatewaySettings, flags, {name: value for name, value in environ.items() if name not in others})
     others = foreign(chosen, ClusterSettings, GatewaySettings)
     known = {name: value for name, value in environ.items() if name not in others}
     return settings.load(ClusterSettings, cluster_flags(chosen), known, derived.check)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import difflib
 import json
 import os
 import sys
@@ -195,7 +196,7 @@ def _chosen(cls: type["DataclassInstance"], values: Mapping[str, Any]) -> dict[s
         if not name:
             chosen.update([_setting(cls, key, value, key)])
         elif prefix not in known:
-            raise invalid_field(key, f"unknown setting of {cls.__name__}")
+            raise _unknown(cls, key)
         else:
             field, group = known[prefix]
             setting, converted = _setting(group.of, name, value, key)
@@ -211,8 +212,17 @@ def _setting(cls: type["DataclassInstance"], name: str, value: Any, key: str) ->
     if name not in names and name.endswith("_file") and name.removesuffix("_file") in names:
         name, value = name.removesuffix("_file"), Path(str(value)).read_text().strip()
     if name not in names:
-        raise invalid_field(key, f"unknown setting of {cls.__name__}")
+        raise _unknown(cls, name, key)
     return name, _converted(key, value, typing.get_type_hints(cls)[name])
+
+
+def _unknown(cls: type["DataclassInstance"], name: str, key: str = "") -> PacelineError:
+    """Names a setting that there is not, and the one that is most alike."""
+    key = key or name
+    before = key.removesuffix(name)
+    near = difflib.get_close_matches(name, own(cls), n=1)
+    hint = f"did you mean --{(before + near[0]).replace('_', '-')}?" if near else "--help lists every setting"
+    return invalid_field(key, f"there is no such setting; {hint}")
 
 
 def _converted(name: str, value: Any, hint: Any) -> Any:

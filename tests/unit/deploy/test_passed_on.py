@@ -82,7 +82,7 @@ def test_what_is_not_passed_on_is_the_controllers_or_derived(group: Group) -> No
     [
         (("--target.widths", "4,8"), "target: widths: must ascend from 1"),
         (("--target.widths", "one"), "target.widths: must be int"),
-        (("--target.handof", "host"), "target.handof: unknown setting of TargetSettings"),
+        (("--target.handof", "host"), "target.handof: there is no such setting; did you mean --target.handoff?"),
         (("--target.handoff", "sideways"), "target: handoff: must be one of"),
         (("--target.handoff", "flags", "--placement", "cpu"), "target: handoff: flags order the streams of a GPU"),
         (("--target.grpc", "0.0.0.0:1"), "target.grpc: is derived from host"),

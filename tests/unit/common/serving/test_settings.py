@@ -135,12 +135,12 @@ def test_what_is_passed_on_comes_from_files_too_and_secrets_are_not_shown(
 @pytest.mark.parametrize(
     ("flag", "value", "said"),
     [
-        ("--worker.width", "1", "worker.width: unknown setting of Example"),
+        ("--worker.width", "1", "worker.width: there is no such setting; "),
         ("--worker.widths", "a", "worker.widths: must be int"),
         ("--worker.grpc", "h:1", "worker.grpc: is derived from port"),
         ("--worker.grpc-file", "/dev/null", "worker.grpc_file: is derived from port"),
-        ("--waiter.widths", "1", "waiter.widths: unknown setting of Holder"),
-        ("--worker-settings", "1", "worker_settings: unknown setting of Holder"),
+        ("--waiter.widths", "1", "waiter.widths: there is no such setting; "),
+        ("--worker-settings", "1", "worker_settings: there is no such setting; "),
     ],
 )
 def test_mistakes_in_what_is_passed_on_are_named(
