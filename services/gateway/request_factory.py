@@ -7,6 +7,7 @@ from dataclasses import replace
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import LIMITS
+from services.common.request.sampling import StopParams
 from services.common.request.validation import Bounds, check_options, check_priority, check_prompt
 from services.gateway.admission import Tenant, Ticket
 from services.gateway.fair_threads import FairThreads
@@ -75,6 +76,7 @@ class RequestFactory:
             query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
         )
         check_priority(query.priority, tenant.priority)
+        stopping = self._by_id(stopping)
         ids = await self.tokens(query.prompt, model, tenant)
         ticket.settle(len(ids))
         seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
@@ -95,6 +97,11 @@ class RequestFactory:
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics, on_overflow)
         text = TextStream(self._tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
         return Generation(job, journey, text, report_cached=self._report_cached)
+
+    def _by_id(self, stopping: StopParams) -> StopParams:
+        """Stop strings that are special tokens stop by their ids, for they are no part of the text."""
+        ids = self._tokenizer.special_ids(stopping.stop)
+        return replace(stopping, stop_token_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *ids))))
 
     @property
     def template(self) -> str:

@@ -73,6 +73,11 @@ class Tokenizer:
             self._showing[names] = self.token_bytes.with_pieces(shown)
         return self._showing[names]
 
+    def special_ids(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The ids of special tokens among some texts; they are no part of any text."""
+        found = (self._tokenizer.token_to_id(name) for name in names)
+        return tuple(token for token in found if token is not None and not self.token_bytes.of(token))
+
     def encode(self, text: str, context_limit: int | None = None) -> list[int]:
         """Token ids of plain text, with the special tokens that the tokenizer itself adds.
 

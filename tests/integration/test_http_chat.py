@@ -265,6 +265,15 @@ async def test_thoughts_and_calls_stay_text_where_nobody_asks(tmp_path: Path) ->
         assert plain["text"] == text
 
 
+async def test_a_stop_string_that_is_a_special_token_stops_by_its_id(tmp_path: Path) -> None:
+    other = build_tokenizer().get_vocab()[SPECIAL[2]]
+    fake = FakeTarget(script=(*script("so")[:-1], other, *script("on")), eos=(END,))
+    async with serving(tmp_path, [fake]) as (_, http):
+        asked = completion(max_tokens=20, stop=[SPECIAL[2]], ignore_eos=True)
+        choice = (await http.post(COMPLETIONS, asked)).json["choices"][0]
+        assert (choice["text"], choice["finish_reason"]) == ("so", "stop")
+
+
 async def test_choices_differ_and_the_first_is_the_only_one(tmp_path: Path) -> None:
     async with serving(tmp_path) as (one, http):
         single = (await http.post(COMPLETIONS, completion(n=1))).json
