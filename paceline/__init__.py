@@ -7,6 +7,8 @@ from paceline.client import Client, Stream
 from paceline.errors import NoGatewayError, PacelineError, RefusedError
 from paceline.options import Message, Options, Prompt, Tool, ToolCall
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Answer",
     "AsyncClient",

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from paceline import bundle
+from paceline import __version__, bundle
 from paceline.errors import NoGatewayError, PacelineError
 
 COMMANDS = {
@@ -13,6 +13,7 @@ COMMANDS = {
     "generate": "stream one completion",
     "status": "show what the pairs do, live",
     "bench": "measure times to first token, between tokens, and tokens per second",
+    "key": "make an API key, and its entry for the tenants file",
     "doctor": "say what this machine can run, and what is missing",
 }
 
@@ -23,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = words[0] if words else "--help"
     if name in ("-h", "--help"):
         print(usage())
+        return 0
+    if name == "--version":
+        print(f"paceline {__version__}")
         return 0
     if name not in COMMANDS:
         print(f"paceline: no such command: {name}\n\n{usage()}", file=sys.stderr)

@@ -1,9 +1,12 @@
 """The command line: what is asked for, and what is said when it cannot be."""
 
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+import paceline
 from paceline import bundle
 from paceline.commands import COMMANDS, bench, main, serve
 from paceline.commands.status import table, widths
@@ -33,7 +36,7 @@ def test_all_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such command: sevre" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("serve", "doctor")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("serve", "doctor", "key")])
 def test_every_command_explains_its_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
@@ -106,3 +109,15 @@ def test_status_tells_numerics_where_pairs_differ() -> None:
         columns = table(inference_pb2.GetStatusResponse(each=each)).columns
         assert ("numerics" in [column.header for column in columns]) == told
         assert not told or [*columns[-1].cells] == ["1f0e", "9c2d", ""]
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    told = tomllib.loads((Path(paceline.__file__).parents[1] / "pyproject.toml").read_text())["project"]["version"]
+    assert main(["--version"]) == 0
+    assert (capsys.readouterr().out, paceline.__version__) == (f"paceline {told}\n", told)
+
+
+def test_a_key_is_made_by_the_gateways_own_program(became: list[tuple[str, Sequence[str]]]) -> None:
+    with pytest.raises(Became):
+        main(["key", "acme"])
+    assert became == [("services.gateway.make_key", ["acme"])]
