@@ -164,7 +164,16 @@ class GatewayApp:
             add_service(server, vllm_service(), VllmEngine(self._front, streams, self._pool, settings))
 
     def _http_edge(self) -> HttpEdge:
-        return HttpEdge(self._settings, self._front, self._streams, self._board, self._gates, self._tenants, self._tls)
+        return HttpEdge(
+            self._settings,
+            self._front,
+            self._streams,
+            self._board,
+            self._gates,
+            self._tenants,
+            self._tls,
+            lambda: self.ready,
+        )
 
     def _sources(self) -> list[Source]:
         settings = self._settings

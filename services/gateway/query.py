@@ -15,10 +15,11 @@ DRAWN_SEED_BITS = 53
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Plain text of `size` bytes."""
+    """Plain text of `size` bytes; `special` lets the tokenizer add its own special tokens."""
 
     text: str
     size: int
+    special: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,11 @@ class RequestFactory:
         return self._tokenizer.template
 
     @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names by which clients may ask for the model."""
+        return self._settings.model_aliases
+
+    @property
     def served(self) -> str:
         """Name of the model served; empty while no target has said it."""
         return self._pool.served
@@ -120,7 +125,7 @@ class RequestFactory:
             PacelineError: UNKNOWN_MODEL, or NO_TARGET when no target has said yet what it serves.
         """
         model = await self._pool.model(self._settings.wait_target_s)
-        if name and name != model.name:
+        if name and name != model.name and name not in self._settings.model_aliases:
             text = f"model: {name[:64]!r} is not served, {model.name!r} is"
             raise PacelineError(Code.NOT_FOUND, Reason.UNKNOWN_MODEL, text, field="model")
         return model
@@ -163,5 +168,5 @@ class RequestFactory:
 
     def _encode(self, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:
         if isinstance(prompt, TextPrompt):
-            return tuple(self._tokenizer.encode(prompt.text, context_limit))
+            return tuple(self._tokenizer.encode(prompt.text, context_limit, prompt.special))
         return tuple(self._tokenizer.encode_chat(prompt.messages, prompt.tools, prompt.arguments, context_limit))

@@ -29,6 +29,8 @@ class GatewaySettings:
     """Folder with tokenizer.json."""
     model: str = ""
     """Public name of the model; empty serves whatever the first target does."""
+    model_aliases: tuple[str, ...] = ()
+    """Other names by which clients may ask for the model; answers over HTTP repeat the name that was asked for."""
     watch: tuple[str, ...] = ()
     """Addresses of fleet controllers that announce pairs; a gateway needs this, watch_dns, targets or dns."""
     watch_dns: str = ""

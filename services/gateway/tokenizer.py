@@ -78,14 +78,14 @@ class Tokenizer:
         found = (self._tokenizer.token_to_id(name) for name in names)
         return tuple(token for token in found if token is not None and not self.token_bytes.of(token))
 
-    def encode(self, text: str, context_limit: int | None = None) -> list[int]:
-        """Token ids of plain text, with the special tokens that the tokenizer itself adds.
+    def encode(self, text: str, context_limit: int | None = None, special: bool = True) -> list[int]:
+        """Token ids of plain text, with the special tokens that the tokenizer itself adds unless `special` is false.
 
         Raises:
             PacelineError: INVALID_FIELD when the library gives up, CONTEXT_LIMIT when they cannot fit.
         """
         self._check_beginnings(text, context_limit)
-        return self._encoded(text, special_tokens=True)
+        return self._encoded(text, special_tokens=special)
 
     def check_size(self, text_bytes: int, context_limit: int) -> None:
         """Refuses a text that cannot fit, before the work of tokenising it.

@@ -126,6 +126,12 @@ class Client:
             await http.send("GET", path, headers=self._headers | headers)
             return await http.reply()
 
+    async def ask(self, method: str, path: str) -> Reply:
+        """A whole answer to a request without a body."""
+        async with connected(self.address, self._tls) as http:
+            await http.send(method, path, headers=self._headers)
+            return await http.reply()
+
     async def post(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> Reply:
         """A whole answer; a body that is no bytes goes as JSON."""
         async with connected(self.address, self._tls) as http:

@@ -1,13 +1,15 @@
 """The HTTP side of a gateway as one object."""
 
+from collections.abc import Callable
+
 from services.common.serving.tls import TlsFiles
-from services.gateway.choices import Choices
 from services.gateway.http.app import HttpApp
 from services.gateway.http.body import Bodies
 from services.gateway.http.cors import Origins
 from services.gateway.http.hosts import Hosts
 from services.gateway.http.listener import Listener
 from services.gateway.http.page import files
+from services.gateway.http.probes import probes
 from services.gateway.http.routes import Routes
 from services.gateway.http.tools.form import chosen
 from services.gateway.inlet import Gates
@@ -30,17 +32,18 @@ class HttpEdge:
         gates: Gates,
         tenants: TenantsFile | None,
         tls: TlsFiles,
+        ready: Callable[[], bool],
     ) -> None:
-        """Binds nothing yet.
+        """Binds nothing yet; `ready` tells probes whether requests are taken.
 
         Raises:
             OSError: a file of `tls` cannot be used.
         """
         self._bodies = Bodies(gates)
         forms = chosen(front.template, settings.tool_parser)
-        routes = Routes(front, Choices(streams), board, self._bodies, forms)
+        routes = Routes(front, streams, board, self._bodies, forms)
         app = HttpApp(
-            files() if settings.http_page else {},
+            {**(files() if settings.http_page else {}), **probes(ready)},
             routes,
             tenants.find if tenants else None,
             Origins(settings.http_cors_origins),

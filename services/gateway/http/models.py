@@ -12,7 +12,7 @@ PREFIX = "/v1/models/"
 
 
 class Models:
-    """The one model, as a list or by its name."""
+    """The one model, as a list or by one of its names."""
 
     def __init__(self, front: RequestFactory) -> None:
         """The model is told to have been made when the gateway began."""
@@ -20,12 +20,14 @@ class Models:
         self._created = int(time.time())
 
     async def list(self, exchange: Exchange) -> None:
-        """All models: one.
+        """All names of the model.
 
         Raises:
             PacelineError: NO_TARGET, no target has told yet what it serves.
         """
-        reply: ModelList = {"object": "list", "data": [self._described(await self._front.model(""))]}
+        model = await self._front.model("")
+        names = dict.fromkeys((model.name, *self._front.aliases))
+        reply: ModelList = {"object": "list", "data": [self._described(model, name) for name in names]}
         await exchange.reply(encoded(reply))
 
     async def retrieve(self, exchange: Exchange) -> None:
@@ -34,12 +36,13 @@ class Models:
         Raises:
             PacelineError: UNKNOWN_MODEL or NO_TARGET.
         """
-        model = await self._front.model(exchange.path.removeprefix(PREFIX))
-        await exchange.reply(encoded(self._described(model)))
+        name = exchange.path.removeprefix(PREFIX)
+        await exchange.reply(encoded(self._described(await self._front.model(name), name)))
 
-    def _described(self, model: Model) -> ModelReply:
+    def _described(self, model: Model, name: str) -> ModelReply:
         return {
-            "id": model.name,
+            "id": name,
+            "root": model.name,
             "object": "model",
             "created": self._created,
             "owned_by": "paceline",

@@ -11,13 +11,29 @@ from services.gateway.http.replies import (
     ChatChunk,
     ChatReply,
     CompletionReply,
+    DetokenizeReply,
     ErrorReply,
     ModelList,
     ModelReply,
     StatusReply,
+    TokenizeReply,
+    VersionReply,
 )
+from services.gateway.http.tokens import DetokenizeBody, TokenizeBody
 
-REPLIES = (ChatReply, ChatChunk, CompletionReply, ModelList, ModelReply, StatusReply, ErrorReply)
+BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
+REPLIES = (
+    ChatReply,
+    ChatChunk,
+    CompletionReply,
+    ModelList,
+    ModelReply,
+    StatusReply,
+    TokenizeReply,
+    DetokenizeReply,
+    VersionReply,
+    ErrorReply,
+)
 REFERENCE = "#/components/schemas/{model}"
 REFUSALS = {
     "400": "A field is unknown, of the wrong form or out of range; `param` names it.",
@@ -34,6 +50,7 @@ REFUSALS = {
     "503": "No target is ready, or the gateway is going away.",
     "504": "The time passed before the first token.",
 }
+PROBE_REFUSALS = ("400", "405", "421", "431")
 HEADERS = (
     ("X-Request-Id", "Names the request; comes back.", {"type": "string", "pattern": "^[!-~]{1,128}$"}),
     ("X-Request-Timeout", "Seconds that the request may take.", {"type": "number", "exclusiveMinimum": 0}),
@@ -43,7 +60,7 @@ HEADERS = (
 
 def document() -> dict[str, Any]:
     """The document."""
-    _, given = models_json_schema([(ChatBody, "validation"), (CompletionBody, "validation")], ref_template=REFERENCE)
+    _, given = models_json_schema([(body, "validation") for body in BODIES], ref_template=REFERENCE)
     schemas: dict[str, Any] = dict(given["$defs"])
     for reply in REPLIES:
         made = TypeAdapter[Any](reply).json_schema(ref_template=REFERENCE, mode="serialization")
@@ -52,6 +69,13 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "paceline", "version": VERSION, "description": "OpenAI's API, served by paceline."},
         "paths": {
+            "/health": {"get": _probe("getHealth")},
+            "/ping": {"get": _probe("getPing"), "post": _probe("postPing")},
+            "/version": {"get": _open("getVersion", "The version of the server.", "VersionReply")},
+            "/tokenize": {
+                "post": _whole("tokenize", "Token ids of a prompt or a chat.", TokenizeBody, "TokenizeReply")
+            },
+            "/detokenize": {"post": _whole("detokenize", "The text of token ids.", DetokenizeBody, "DetokenizeReply")},
             "/v1/models": {"get": _get("listModels", "The model served.", "ModelList")},
             "/v1/models/{model}": {
                 "parameters": [_parameter("path", "model", "Its name.", {"type": "string"})],
@@ -85,15 +109,32 @@ def _get(name: str, summary: str, reply: str) -> dict[str, Any]:
     }
 
 
+def _probe(name: str) -> dict[str, Any]:
+    told = {"200": {"description": "Requests are taken."}, "503": {"description": "No target is ready."}}
+    summary = "Whether requests are taken; needs no key."
+    return {"operationId": name, "summary": summary, "security": [], "responses": told | _refusals(PROBE_REFUSALS)}
+
+
+def _open(name: str, summary: str, reply: str) -> dict[str, Any]:
+    responses = {"200": _content(summary, reply), **_refusals(PROBE_REFUSALS)}
+    return {"operationId": name, "summary": summary, "security": [], "responses": responses}
+
+
 def _post(name: str, summary: str, body: type, whole: str, chunk: str) -> dict[str, Any]:
+    found = _whole(name, summary, body, whole)
     answer = _content("The answer, or with `stream` its events: `data:` lines, the last one [DONE].", whole)
     answer["content"]["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": _reference(chunk)}
+    found["responses"]["200"] = answer
+    return found
+
+
+def _whole(name: str, summary: str, body: type, reply: str) -> dict[str, Any]:
     return {
         "operationId": name,
         "summary": summary,
         "parameters": [_parameter("header", *header) for header in HEADERS],
         "requestBody": {"required": True, "content": {"application/json": {"schema": _reference(body.__name__)}}},
-        "responses": {"200": answer, **_refusals(tuple(REFUSALS))},
+        "responses": {"200": _content("The answer.", reply), **_refusals(tuple(REFUSALS))},
     }
 
 

@@ -220,9 +220,10 @@ class CompletionReply(_Reply):
 
 
 class ModelReply(TypedDict):
-    """A model; `paceline` tells its limits."""
+    """A model by one of its names, `root` is its own; `paceline` tells its limits."""
 
     id: str
+    root: str
     object: Literal["model"]
     created: int
     owned_by: str
@@ -231,10 +232,31 @@ class ModelReply(TypedDict):
 
 
 class ModelList(TypedDict):
-    """The models served: one."""
+    """The names of the model served."""
 
     object: Literal["list"]
     data: list[ModelReply]
+
+
+class VersionReply(TypedDict):
+    """The version of the server."""
+
+    version: str
+
+
+class TokenizeReply(TypedDict):
+    """Token ids of a prompt; their texts where they were asked for."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeReply(TypedDict):
+    """The text of token ids."""
+
+    prompt: str
 
 
 class ActivityReply(TypedDict):

@@ -14,9 +14,11 @@ from services.gateway.http.generate import Generate
 from services.gateway.http.models import PREFIX, Models
 from services.gateway.http.openapi import document
 from services.gateway.http.status import StatusPage
+from services.gateway.http.tokens import Tokens
 from services.gateway.http.tools.form import Form
 from services.gateway.request_factory import RequestFactory
 from services.gateway.status import StatusBoard
+from services.gateway.streams import Streams
 
 Handler = Callable[[Exchange], Awaitable[None]]
 
@@ -25,9 +27,10 @@ class Routes:
     """Handlers by path and method."""
 
     def __init__(
-        self, front: RequestFactory, choices: Choices, board: StatusBoard, bodies: Bodies, forms: Sequence[Form]
+        self, front: RequestFactory, streams: Streams, board: StatusBoard, bodies: Bodies, forms: Sequence[Form]
     ) -> None:
         """Makes the handlers; the OpenAPI document is written once."""
+        choices = Choices(streams)
         models = Models(front)
         chat = Generate(
             ChatBody,
@@ -48,11 +51,14 @@ class Routes:
         async def openapi(exchange: Exchange) -> None:
             await exchange.reply(described)
 
+        tokens = Tokens(front, streams, bodies)
         self._retrieve = models.retrieve
         self._handlers: dict[str, tuple[str, Handler]] = {
             "/v1/models": ("GET", models.list),
             "/v1/chat/completions": ("POST", chat),
             "/v1/completions": ("POST", completions),
+            "/tokenize": ("POST", tokens.tokenize),
+            "/detokenize": ("POST", tokens.detokenize),
             "/v1/paceline/status": ("GET", StatusPage(front, board)),
             "/openapi.json": ("GET", openapi),
         }
@@ -68,6 +74,7 @@ class Routes:
         method, handler = ("GET", self._retrieve) if named else self._handlers.get(path, ("", None))
         if handler is None:
             raise unknown_path(path)
-        if exchange.method != method:
-            raise wrong_method(method)
+        allowed = (method, "HEAD") if method == "GET" else (method,)
+        if exchange.method not in allowed:
+            raise wrong_method(", ".join(allowed))
         return handler
