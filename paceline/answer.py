@@ -9,46 +9,81 @@ CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Text that became final, and its tokens from `position` of the output on.
+class TokenLogprob:
+    """A token with the natural logarithm of its probability, before penalties, bias and temperature."""
 
-    The text may be empty while a character or a possible stop string is incomplete. `drafted` and `accepted` count the
-    draft tokens of the rounds that committed these tokens.
-    """
+    token_id: int
+    """The token."""
+    logprob: float
+    """At most 0."""
+
+
+@dataclass(frozen=True)
+class PositionLogprobs:
+    """Log-probabilities at one position of the output."""
+
+    chosen: TokenLogprob
+    """The token of the output."""
+    top: Sequence[TokenLogprob]
+    """The best tokens, best first, as many as `Options.logprobs`."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text that became final, and its tokens."""
 
     position: int
+    """Index of its first token in the output."""
     tokens: Sequence[int]
+    """Its token ids."""
     text: str
-    logprobs: Sequence[types_pb2.PositionLogprobs] = ()
+    """Empty while a character or a possible stop string is incomplete."""
+    logprobs: Sequence[PositionLogprobs] = ()
+    """One for each token, if they were asked for."""
     drafted: int = 0
+    """Tokens that were drafted in its rounds."""
     accepted: int = 0
+    """Draft tokens that were accepted in its rounds."""
 
 
 @dataclass
 class Answer:
-    """The output so far; `finish` is empty until it has ended, the fields from `seed` to `accepted` are set then.
-
-    `finish` is stop_token, stop_string, length, context, deadline or cancelled. Times are seconds as this program sees
-    them: `first_s` from the call to the first tokens, `decode_s` from there to the last ones. With `numerics_changed`
-    targets that round differently wrote it.
-    """
+    """The output so far. Fields without another word are set when it has ended; times are those of this program."""
 
     request_id: str = ""
+    """The gateway's name of the request, from the first piece on."""
     text: str = ""
+    """The text so far."""
     tokens: list[int] = field(default_factory=list)
+    """Its token ids so far."""
+    logprobs: list[PositionLogprobs] = field(default_factory=list)
+    """One for each token so far, if `Options.logprobs` asked for them."""
     finish: str = ""
+    """stop_token, stop_string, length, context, deadline or cancelled; empty until then."""
     seed: int = 0
+    """The seed in use."""
     model_revision: str = ""
+    """Digest of the checkpoint that wrote it."""
     prompt_tokens: int = 0
+    """Tokens of the prompt."""
     cached_tokens: int = 0
+    """Those of them that the prefix cache had."""
     migrations: int = 0
+    """Times that it moved to another target."""
     numerics_changed: bool = False
+    """Targets that round differently wrote it, so an unbroken run may give another text."""
     rounds: int = 0
+    """Rounds that it took part in."""
     drafted: int = 0
+    """Tokens that were drafted for it."""
     accepted: int = 0
+    """Draft tokens that were accepted."""
     first_s: float = 0.0
+    """Seconds from the call to the first tokens."""
     first_tokens: int = 0
+    """Tokens that came first."""
     decode_s: float = 0.0
+    """Seconds from the first tokens to the last ones so far."""
 
     @property
     def tau(self) -> float:
@@ -82,13 +117,14 @@ class Reading:
             position=delta.position,
             tokens=tuple(delta.token_ids),
             text=delta.text,
-            logprobs=tuple(delta.logprobs),
+            logprobs=tuple(_position(one) for one in delta.logprobs),
             drafted=delta.drafted,
             accepted=delta.accepted,
         )
         self._time(piece)
         self.answer.tokens.extend(piece.tokens)
         self.answer.text += piece.text
+        self.answer.logprobs.extend(piece.logprobs)
         return piece
 
     def cancel(self) -> None:
@@ -112,3 +148,8 @@ class Reading:
         answer.numerics_changed = final.numerics_changed
         answer.rounds, answer.drafted = final.speculation.rounds, final.speculation.drafted
         answer.accepted = final.speculation.accepted
+
+
+def _position(told: types_pb2.PositionLogprobs) -> PositionLogprobs:
+    chosen, *top = (TokenLogprob(one.token_id, one.logprob) for one in (told.chosen, *told.top))
+    return PositionLogprobs(chosen, tuple(top))

@@ -20,6 +20,10 @@ class NoGatewayError(PacelineError):
     """No gateway answers at an address."""
 
 
+class InvalidValueError(PacelineError, ValueError):
+    """A value that no gateway would take; the message begins with its name, and nothing was sent."""
+
+
 class RefusedError(PacelineError):
     """The gateway refused a call or could not finish it.
 

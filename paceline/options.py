@@ -1,168 +1,164 @@
-"""A program's request as plain values, and its message; a value of None is left to the gateway."""
+"""A program's request as plain values; a value of None is left to the gateway."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any, TypedDict, Unpack
 
-from google.protobuf import duration_pb2
-
-from paceline.v1 import inference_pb2, types_pb2
-
-SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-)
-STOPPING = ("max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos")
+from paceline.fields import FIELDS, check
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that the assistant asked for; `arguments` is a JSON object as text."""
+    """A call that the assistant asked for."""
 
     id: str
+    """What the tool's message answers to."""
     name: str
+    """The function."""
     arguments: str = ""
+    """A JSON object as text."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a chat; `tool_calls` only of the assistant, `tool_call_id` and `name` only of a tool."""
+    """One message of a chat. A dict in OpenAI's form serves as well: `{"role": "user", "content": "hello"}`."""
 
     role: str
+    """system, user, assistant or tool."""
     content: str
+    """The text."""
     tool_calls: Sequence[ToolCall] = ()
+    """Calls that the assistant asked for."""
     tool_call_id: str = ""
+    """The call that a tool's message answers."""
     name: str = ""
+    """The tool that answers."""
+    reasoning_content: str = ""
+    """What the assistant thought before it answered."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may ask for; `parameters` is a JSON Schema as text."""
+    """A function that the model may ask for. A dict in OpenAI's form serves as well."""
 
     name: str
+    """Its name."""
     description: str = ""
+    """What it does."""
     parameters: str = ""
+    """JSON Schema of its arguments as text."""
 
 
-Prompt = str | Sequence[Message] | Sequence[int]
+Prompt = str | Sequence[Message | Mapping[str, Any]] | Sequence[int]
 """Text, the messages of a chat, or token ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How text is made; the contract in inference.proto names the ranges and defaults.
+    """How text is made. What is left out is left to the gateway: greedy, and its default of tokens.
 
-    `template` and `tools` are read by the chat template, so only of chats. `timeout_s` gives the text so far in good
-    order when it passes.
+    Raises:
+        TypeError, InvalidValueError: a value does not fit its field; the message begins with its name.
     """
 
     model: str = ""
+    """Name of the model; empty takes the one that is served."""
     max_tokens: int | None = None
+    """Most tokens of the answer, at least 1."""
     temperature: float | None = None
+    """0 takes the best token; at most 2."""
     seed: int | None = None
+    """Seed of the noise; drawn when absent, and told in `Answer.seed`."""
     top_p: float | None = None
+    """Mass of the best tokens kept, above 0 and at most 1."""
     top_k: int | None = None
+    """Number of best tokens kept; 0 keeps all."""
     min_p: float | None = None
+    """Drops tokens below this part of the best token's probability."""
     repetition_penalty: float | None = None
+    """Divides the scores of tokens seen in prompt or output; 1 changes nothing."""
     presence_penalty: float | None = None
+    """Taken once from the score of a token in the output; from -2 to 2."""
     frequency_penalty: float | None = None
+    """Taken from a token's score for each time it is in the output; from -2 to 2."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the scores of token ids; from -100 to 100."""
     min_tokens: int | None = None
-    stop: Sequence[str] = ()
+    """Tokens before an end may count."""
+    stop: str | Sequence[str] = ()
+    """Strings that end the text and are cut from it."""
     stop_token_ids: Sequence[int] = ()
+    """Tokens that end the text and are cut from it."""
     ignore_eos: bool | None = None
+    """The model's own end does not end the text."""
     speculation: bool = True
+    """False decodes one token a round."""
     max_draft: int | None = None
+    """Longest draft in tokens, at most the model's."""
     logprobs: int | None = None
+    """Best tokens told at each position, beside the chosen one; 0 to 20. Absent: no log-probabilities."""
     priority: int = 0
+    """Higher runs first among the requests of a tenant."""
     timeout_s: float | None = None
+    """Seconds after which the answer ends in good order with the text so far, `finish` deadline."""
     idempotency_key: str = ""
+    """Two requests with one key run once."""
     migration: bool = True
-    tools: Sequence[Tool] = ()
+    """False fails the call when its target is lost, and does not continue on another one."""
+    tools: Sequence[Tool | Mapping[str, Any]] = ()
+    """Functions that the chat template tells the model of."""
     template: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """What the chat template reads beside, such as `{"enable_thinking": False}`."""
+
+    def __post_init__(self) -> None:
+        """Names the first value that does not fit."""
+        for name in FIELDS:
+            value = getattr(self, name)
+            if value is not None:
+                check(name, [value] if name == "stop" and isinstance(value, str) else value)
 
 
-def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
-    """The message of one call.
+class Keywords(TypedDict, total=False):
+    """The fields of Options, for calls that name them one by one."""
+
+    model: str
+    max_tokens: int | None
+    temperature: float | None
+    seed: int | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    logit_bias: Mapping[int, float]
+    min_tokens: int | None
+    stop: str | Sequence[str]
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool | None
+    speculation: bool
+    max_draft: int | None
+    logprobs: int | None
+    priority: int
+    timeout_s: float | None
+    idempotency_key: str
+    migration: bool
+    tools: Sequence[Tool | Mapping[str, Any]]
+    template: Mapping[str, bool | int | float | str]
+
+
+def chosen(options: Options | None, **keywords: Unpack[Keywords]) -> Options:
+    """Options with the fields that keywords name in place of theirs.
 
     Raises:
-        TypeError, ValueError: a value does not fit its field.
+        TypeError, InvalidValueError: there is no such field, or a value does not fit it.
     """
-    request = inference_pb2.GenerateRequest(
-        model=options.model,
-        prompt=prompt_to_pb(prompt, options),
-        sampling=types_pb2.Sampling(**_given(options, SAMPLING)),
-        stopping=types_pb2.Stopping(**_given(options, STOPPING)),
-        speculation=types_pb2.Speculation(off=not options.speculation, **_given(options, ("max_draft",))),
-        priority=options.priority,
-        idempotency_key=options.idempotency_key,
-        migration=options.migration,
-        **_given(options, ("logprobs",)),
-    )
-    if options.timeout_s is not None:
-        timeout = duration_pb2.Duration()
-        timeout.FromNanoseconds(int(options.timeout_s * 1e9))
-        request.timeout.CopyFrom(timeout)
-    return request
-
-
-def prompt_to_pb(prompt: Prompt, options: Options) -> inference_pb2.Prompt:
-    """One prompt, in the form that its type tells.
-
-    Raises:
-        TypeError, ValueError: it holds something else.
-    """
-    if isinstance(prompt, str):
-        return inference_pb2.Prompt(text=prompt)
-    messages = [one for one in prompt if isinstance(one, Message)]
-    ids = [one for one in prompt if not isinstance(one, Message)]
-    if messages and ids:
-        raise TypeError("a prompt holds messages or token ids, not both")
-    if messages:
-        return inference_pb2.Prompt(chat=_chat(messages, options))
-    return inference_pb2.Prompt(tokens=types_pb2.TokenIds(ids=ids))
-
-
-def _given(options: Options, names: Sequence[str]) -> dict[str, Any]:
-    values = ((name, getattr(options, name)) for name in names)
-    return {name: value for name, value in values if value is not None}
-
-
-def _chat(messages: Sequence[Message], options: Options) -> inference_pb2.Chat:
-    return inference_pb2.Chat(
-        messages=[_message(one) for one in messages],
-        tools=[
-            inference_pb2.Tool(name=one.name, description=one.description, parameters=one.parameters)
-            for one in options.tools
-        ],
-        template_arguments={name: _argument(value) for name, value in options.template.items()},
-    )
-
-
-def _message(one: Message) -> inference_pb2.ChatMessage:
-    return inference_pb2.ChatMessage(
-        role=one.role,
-        content=one.content,
-        tool_calls=[
-            inference_pb2.ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in one.tool_calls
-        ],
-        tool_call_id=one.tool_call_id,
-        name=one.name,
-    )
-
-
-def _argument(value: bool | int | float | str) -> inference_pb2.TemplateArgument:
-    if isinstance(value, bool):
-        return inference_pb2.TemplateArgument(flag=value)
-    if isinstance(value, int):
-        return inference_pb2.TemplateArgument(integer=value)
-    if isinstance(value, float):
-        return inference_pb2.TemplateArgument(number=value)
-    return inference_pb2.TemplateArgument(text=value)
+    names = [one.name for one in fields(Options)]
+    for name in keywords:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            raise TypeError(f"no such option: {name}{f'; is it {near[0]}?' if near else ''}")
+    if options is not None and not isinstance(options, Options):
+        raise TypeError(f"options: {options!r} is no Options; name options as keywords: max_tokens=64")
+    return replace(options or Options(), **keywords)

@@ -1,71 +1,35 @@
 """Reads errors: python -m examples.python.errors [ADDRESS].
 
-Every refusal is a gRPC status with google.rpc details: ErrorInfo.reason is stable and meant for programs, the message
-is for people, BadRequest names the field, RetryInfo tells when the same call may succeed.
+`reason` is stable and meant for programs, the message is for people, `field` names what is at fault, and
+`retry_after_s` tells when the same call may succeed. What no gateway would take is an InvalidValueError, and not sent.
 """
 
 import sys
-from dataclasses import dataclass
+from typing import Any
 
-import grpc
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
+from examples.python.gateway import ADDRESS, connected
+from paceline import InvalidValueError, RefusedError
 
-from examples.python.gateway import ADDRESS, connect
-from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """What a failed call tells; `retry_after_s` is None when retrying does not help."""
-
-    code: grpc.StatusCode
-    reason: str
-    field: str
-    message: str
-    retry_after_s: float | None
-
-
-def refusal(error: grpc.RpcError) -> Refusal:
-    """The details of a failed call; empty ones when it failed before it reached paceline."""
-    reason, field, retry_after_s = "", "", None
-    status = rpc_status.from_call(error)
-    for detail in status.details if status is not None else ():
-        info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            reason = info.reason
-        elif detail.Unpack(bad):
-            field = bad.field_violations[0].field
-        elif detail.Unpack(retry):
-            retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
-    return Refusal(error.code(), reason, field, error.details() or "", retry_after_s)
-
-
-def bad_requests() -> dict[str, inference_pb2.GenerateRequest]:
-    """Requests that no server accepts."""
-    text = inference_pb2.Prompt(text="x = 1")
-    return {
-        "temperature out of range": inference_pb2.GenerateRequest(
-            prompt=text, sampling=types_pb2.Sampling(temperature=9.0)
-        ),
-        "empty prompt": inference_pb2.GenerateRequest(prompt=inference_pb2.Prompt(text="")),
-        "unknown model": inference_pb2.GenerateRequest(prompt=text, model="no-such-model"),
-        "option not built": inference_pb2.GenerateRequest(prompt=text, constraint="[0-9]+"),
-    }
+BAD: dict[str, tuple[str, dict[str, Any]]] = {
+    "temperature out of range": ("x = 1", {"temperature": 9.0}),
+    "empty prompt": ("", {}),
+    "unknown model": ("x = 1", {"model": "no-such-model"}),
+    "negative number of tokens": ("x = 1", {"max_tokens": -1}),
+}
+"""Prompt and options that no server accepts."""
 
 
 def main() -> int:
     """Sends each bad request and prints how it is refused."""
     address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
-    with connect(address) as channel:
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        for name, request in bad_requests().items():
+    with connected(address) as client:
+        for name, (prompt, options) in BAD.items():
             try:
-                for _ in stub.Generate(request, timeout=60, wait_for_ready=True):
-                    pass
-            except grpc.RpcError as error:
-                found = refusal(error)
-                print(f"{name}: {found.code.name} {found.reason} field={found.field or '-'}: {found.message}")
+                client.generate(prompt, **options)
+            except RefusedError as error:
+                print(f"{name}: {error.code} {error.reason} field={error.field or '-'}: {error.message}")
+            except InvalidValueError as error:
+                print(f"{name}: {error}")
     return 0
 
 

@@ -9,34 +9,30 @@ import sys
 import time
 import uuid
 
-import grpc
+from examples.python.gateway import ADDRESS, connected
+from paceline import Client, Options, RefusedError
 
-from examples.python.errors import refusal
-from examples.python.gateway import ADDRESS, connect
-from paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
-
-AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+AGAIN = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
 ATTEMPTS = 6
 
 
-def generate(stub: inference_pb2_grpc.InferenceServiceStub, request: inference_pb2.GenerateRequest) -> str:
+def generate(client: Client, prompt: str, options: Options) -> str:
     """The whole text.
 
     Raises:
-        grpc.RpcError: it failed for good, or after some text had come.
+        RefusedError: it failed for good, or after some text had come.
     """
     for attempt in range(ATTEMPTS):
-        text = ""
+        stream = client.stream(prompt, options)
         try:
-            for message in stub.Generate(request, timeout=120):
-                text += message.delta.text
-            return text
-        except grpc.RpcError as error:
-            found = refusal(error)
-            if text or found.code not in AGAIN or attempt == ATTEMPTS - 1:
+            for _ in stream:
+                pass
+            return stream.answer.text
+        except RefusedError as error:
+            if stream.answer.text or error.code not in AGAIN or attempt == ATTEMPTS - 1:
                 raise
-            pause_s = found.retry_after_s or 0.2 * 2**attempt
-            print(f"{found.code.name} {found.reason}: again in {pause_s:.1f} s", file=sys.stderr)
+            pause_s = error.retry_after_s or 0.2 * 2**attempt
+            print(f"{error.code} {error.reason}: again in {pause_s:.1f} s", file=sys.stderr)
             time.sleep(pause_s * random.uniform(1.0, 1.5))
     raise AssertionError("the last attempt returns or raises")
 
@@ -44,13 +40,9 @@ def generate(stub: inference_pb2_grpc.InferenceServiceStub, request: inference_p
 def main() -> int:
     """Generates one text under a key of its own."""
     address = sys.argv[1] if len(sys.argv) > 1 else ADDRESS
-    request = inference_pb2.GenerateRequest(
-        prompt=inference_pb2.Prompt(text="def add(a, b):"),
-        stopping=types_pb2.Stopping(max_tokens=24),
-        idempotency_key=uuid.uuid4().hex,
-    )
-    with connect(address) as channel:
-        print(generate(inference_pb2_grpc.InferenceServiceStub(channel), request))
+    with connected(address) as client:
+        options = Options(max_tokens=24, idempotency_key=uuid.uuid4().hex)
+        print(generate(client, "def add(a, b):", options))
     return 0
 
 

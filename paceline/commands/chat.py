@@ -16,7 +16,7 @@ from paceline.commands import connection
 from paceline.commands.terminal import printable
 from paceline.errors import RefusedError
 from paceline.options import Message, Options
-from paceline.v1 import types_pb2
+from paceline.served import Model
 
 EMBEDDED = "paceline-embedded"
 HINT = "/new forgets, /exit ends, Ctrl-C ends an answer"
@@ -59,7 +59,7 @@ def options(chosen: argparse.Namespace) -> Options:
     )
 
 
-def greeting(model: types_pb2.ModelInfo) -> str:
+def greeting(model: Model) -> str:
     """The first line: what one talks to."""
     if model.name == EMBEDDED:
         return f"{model.name}: the small embedded demonstration model; it writes Python-like text and answers nothing"

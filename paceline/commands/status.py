@@ -1,10 +1,11 @@
 """paceline status: what the pairs behind a gateway do, live."""
 
 import argparse
+import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
-from google.protobuf.json_format import MessageToJson
 from rich import box
 from rich.console import Console
 from rich.live import Live
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from paceline.client import Client
 from paceline.commands import connection
-from paceline.v1 import inference_pb2
+from paceline.served import Activity, Status
 
 COLUMNS = ("pair", "drafts", "running", "waiting", "tok/s", "tau", "widths", "KV", "queue")
 WIDTHS = 2
@@ -25,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
     console = Console()
     with connection.client(chosen) as client:
         if chosen.json:
-            print(MessageToJson(client.status(), preserving_proto_field_name=True, indent=None))
+            print(json.dumps(asdict(client.status())))
         elif chosen.once or not console.is_terminal:
             console.print(table(client.status()))
         else:
@@ -56,7 +57,7 @@ def follow(client: Client, console: Console, interval_s: float) -> None:
         pass
 
 
-def table(status: inference_pb2.GetStatusResponse) -> Table:
+def table(status: Status) -> Table:
     """One row for each pair that is told, and one for all; their numerics where these differ."""
     title = f"{status.model or 'no model yet'}: {status.ready_pairs} of {status.pairs} pairs ready"
     found = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
@@ -72,7 +73,7 @@ def table(status: inference_pb2.GetStatusResponse) -> Table:
     return found
 
 
-def cells(activity: inference_pb2.Activity) -> tuple[str, ...]:
+def cells(activity: Activity) -> tuple[str, ...]:
     """What a pair does, in the columns behind its name; the queue is in prompt tokens."""
     used = 1 - activity.free_blocks / activity.total_blocks if activity.total_blocks else None
     return (

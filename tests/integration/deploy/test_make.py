@@ -138,5 +138,5 @@ def test_without_a_gateway_an_example_says_so_within_three_seconds(unused_addres
 
 def test_every_example_takes_the_way_that_says_so() -> None:
     for name in ("stream", "chat", "cancel", "deadline", "errors", "retry"):
-        assert "with connect(address) as channel:" in (REPOSITORY / f"examples/python/{name}.py").read_text()
+        assert "with connected(address) as client:" in (REPOSITORY / f"examples/python/{name}.py").read_text()
         assert " = await connect(" in (REPOSITORY / f"examples/node/{name}.js").read_text()

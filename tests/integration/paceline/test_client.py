@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,6 +142,72 @@ async def test_no_gateway_is_told_at_once(unused_address: str) -> None:
         await sync(unused_address, lambda client: client.model())
     with pytest.raises(NoGatewayError, match=unused_address):
         await AsyncClient(unused_address).__aenter__()
+
+
+def _uses(client: Client) -> dict[str, Callable[[], object]]:
+    """Every way to use a client."""
+    return {
+        "generate": lambda: client.generate("x"),
+        "stream": lambda: client.stream("x"),
+        "next": lambda: next(client.stream("x")),
+        "model": client.model,
+        "tokenize": lambda: client.tokenize("x"),
+        "status": client.status,
+    }
+
+
+@pytest.mark.parametrize("way", [*_uses(Client("127.0.0.1:1"))])
+async def test_every_use_outside_with_tells_that_none_answers(unused_address: str, way: str) -> None:
+    client = Client(unused_address)
+    with pytest.raises(NoGatewayError, match=unused_address):
+        await asyncio.wait_for(asyncio.to_thread(_uses(client)[way]), WAIT_S)
+    client.close()
+    with pytest.raises(ValueError, match="the client is closed"):
+        _uses(client)[way]()
+
+
+@pytest.mark.parametrize("way", ["generate", "stream", "model", "tokenize", "status"])
+async def test_every_use_for_asyncio_tells_that_none_answers(unused_address: str, way: str) -> None:
+    client = AsyncClient(unused_address)
+    uses: dict[str, Callable[[], Any]] = {
+        "generate": lambda: client.generate("x"),
+        "stream": lambda: anext(client.stream("x")),
+        "model": client.model,
+        "tokenize": lambda: client.tokenize("x"),
+        "status": client.status,
+    }
+    with pytest.raises(NoGatewayError, match=unused_address):
+        await asyncio.wait_for(uses[way](), WAIT_S)
+    await client.close()
+
+
+async def test_a_gateway_that_went_away_is_told_by_the_next_call(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one:
+        address = one.bound.grpc
+        client, other = Client(address), AsyncClient(address)
+        assert (await asyncio.to_thread(client.generate, "x", GREEDY)).tokens
+        assert (await other.generate("x", GREEDY)).tokens
+    with pytest.raises(NoGatewayError, match=address):
+        await asyncio.wait_for(asyncio.to_thread(client.generate, "x", GREEDY), WAIT_S)
+    with pytest.raises(NoGatewayError, match=address):
+        await asyncio.wait_for(other.generate("x", GREEDY), WAIT_S)
+    client.close()
+    await other.close()
+
+
+async def test_keywords_are_options_and_dicts_are_messages(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one:
+        asked: list[Any] = ["hello", [{"role": "user", "content": "hello"}]]
+        values: list[Any] = ["hello", [Message("user", "hello")]]
+        async with AsyncClient(one.bound.grpc) as client:
+            for plain, value in zip(asked, values, strict=True):
+                use = partial(Client.generate, prompt=plain, max_tokens=9, seed=5, logprobs=2)
+                answer = await sync(one.bound.grpc, use)
+                same = await client.generate(value, Options(max_tokens=99, seed=5), max_tokens=9)
+                assert answer.tokens == same.tokens
+                assert [position.chosen.token_id for position in answer.logprobs] == answer.tokens
+                assert {len(position.top) for position in answer.logprobs} == {2}
+                assert not same.logprobs
 
 
 async def test_a_chat_is_rendered_by_the_template_of_the_model(tmp_path: Path) -> None:

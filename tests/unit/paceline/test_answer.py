@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import fields
 
-from paceline.answer import Piece, Reading
+from paceline.answer import Piece, PositionLogprobs, Reading, TokenLogprob
 from paceline.v1 import inference_pb2, types_pb2
 
 
@@ -64,3 +64,15 @@ def test_a_cancelled_answer_says_so_and_one_that_had_ended_keeps_its_end() -> No
     ended.cancel()
     assert ended.answer.finish == "length"
     assert ended.answer.tau == ended.answer.decode_tok_s == 0.0
+
+
+def test_log_probabilities_are_gathered_on_the_answer() -> None:
+    reading = Reading(lambda: 0.0)
+    best = types_pb2.TokenLogprob(token_id=7, logprob=-0.5)
+    for number in (1, 2):
+        message = delta(number - 1, "a", number)
+        chosen = types_pb2.TokenLogprob(token_id=number, logprob=-number)
+        message.delta.logprobs.append(types_pb2.PositionLogprobs(chosen=chosen, top=[best]))
+        reading.take(message)
+    told = [PositionLogprobs(TokenLogprob(number, -number), (TokenLogprob(7, -0.5),)) for number in (1, 2)]
+    assert reading.answer.logprobs == told

@@ -10,6 +10,7 @@ import paceline
 from paceline import bundle
 from paceline.commands import COMMANDS, bench, main, serve
 from paceline.commands.status import table, widths
+from paceline.served import status
 from paceline.v1 import inference_pb2
 
 
@@ -106,7 +107,7 @@ def test_widths_are_shares_of_rounds() -> None:
 def test_status_tells_numerics_where_pairs_differ() -> None:
     for other, told in (("1f0e", False), ("", False), ("9c2d", True)):
         each = [inference_pb2.PairStatus(pair_id="a", numerics="1f0e"), inference_pb2.PairStatus(numerics=other)]
-        columns = table(inference_pb2.GetStatusResponse(each=each)).columns
+        columns = table(status(inference_pb2.GetStatusResponse(each=each))).columns
         assert ("numerics" in [column.header for column in columns]) == told
         assert not told or [*columns[-1].cells] == ["1f0e", "9c2d", ""]
 
