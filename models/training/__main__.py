@@ -1,18 +1,27 @@
 """Run the training stages: python -m models.training --preset cpu [stage ...]."""
 
 import argparse
+import sys
 import sysconfig
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from models.training.foreign.command import main as train_for_target
 from models.training.settings import PRESETS, with_minutes
 from models.training.stages import SHARED, STAGES
 from models.training.workers import run_stage
 
 
 def main() -> None:
-    """Run the chosen stages in order; each finds the work of the earlier ones on disk."""
+    """Run the chosen stages in order; each finds the work of the earlier ones on disk.
+
+    `drafter --target DIR` is another program: it trains a drafter for a checkpoint that exists.
+    """
+    given = sys.argv[1:]
+    if given[:1] == ["drafter"] and any(word.split("=")[0] in ("--target", "--help", "-h") for word in given):
+        train_for_target(given[1:])
+        return
     arguments = _parser().parse_args()
     settings = with_minutes(
         replace(

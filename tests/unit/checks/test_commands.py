@@ -32,6 +32,7 @@ RUN = {
     "python -m tests.bench.race": "tests/unit/bench/test_race.py",
 }
 NEEDS = {
+    "python -m models.training drafter": "a GPU for a quarter of an hour",
     "make up MODEL=": "the hub",
     "paceline serve Qwen": "the hub",
     "python -m tests.bench.gpu": "a GPU",

@@ -1,0 +1,186 @@
+"""Training: the frozen target reads packed conversations, the drafter learns to say what it says next."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import sdpa_kernel
+
+from models.training.drafter import Drafter, DraftLayer
+from models.training.foreign.frozen import BACKENDS, FrozenTarget
+from models.training.foreign.loss import Labels, decay, draft_loss, judge
+from models.training.foreign.packing import Blocks, Packed, Pattern, causal_bias, draw_blocks
+from models.training.journal import Journal, compiled_at
+from models.training.network import Rotation, rotation_at
+from models.training.optimizer import Optimizer
+from models.training.settings import Shape
+
+RMS_BATCHES = 4
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """Batches of `rows` packed rows until `seconds` or `steps` are spent; the rates fall with whichever is nearer.
+
+    `gamma` is how slowly a row's weight falls along a block, `temperature` that of the drawn texts.
+    """
+
+    seconds: float
+    steps: int = 10**9
+    rows: int = 48
+    pattern: Pattern = field(default_factory=Pattern)
+    gamma: float = 5.0
+    temperature: float = 0.8
+    muon_lr: float = 0.02
+    adam_lr: float = 1e-3
+    warmup: float = 0.04
+    clip: float = 1.0
+    chunk: int = 8192
+    report_seconds: float = 90.0
+    seed: int = 1
+    compiled: bool = False
+
+
+class Learner:
+    """A drafter in training, and the scale of the target's features by channel [features] that it is trained with.
+
+    Features differ in size by hundreds, and training stalls without the scale; `fold` puts it into the drafter.
+    """
+
+    def __init__(self, target: FrozenTarget, shape: Shape, options: LearningOptions) -> None:
+        self.target, self.shape, self.options = target, shape, options
+        torch.manual_seed(options.seed)
+        self.drafter = Drafter(shape).to(target.device)
+        self.drafter.norm.weight.data.copy_(target.weights.norm_D.float() + target.spec.norm_offset)
+        self.scale = torch.ones(self.drafter.fc.in_features, device=target.device)
+        self.table = target.weights.lm_head_VD
+        # Rows of anchors have no label.
+        self._labelled = options.pattern.numbers(target.device)[1].nonzero()[:, 0]
+        self._layer: Callable[..., Tensor] = _layer_rows
+        self._judge = judge
+        if options.compiled:
+            self._layer = torch.compile(_layer_rows, dynamic=False)
+            self._judge = torch.compile(judge, dynamic=False)
+
+    def drafted(self, features: Tensor, batch: Packed, ids: Tensor, blocks: Blocks) -> Tensor:
+        """Return the final-normed rows [batch, drafted, hidden] of blocks of tokens and masks `ids`."""
+        drafter = self.drafter
+        context = drafter.hidden_norm(drafter.fc(features * self.scale.to(features.dtype)))
+        own, seen = (rotation_at(places.long(), self.shape) for places in (blocks.positions, batch.positions))
+        x = self.target.embed(ids)
+        with sdpa_kernel(BACKENDS):
+            for layer in drafter.layers:
+                x = self._layer(layer, x, context, own, seen, blocks.bias)
+        normed: Tensor = drafter.norm(x)
+        return normed
+
+    def loss(self, batch: Packed, generator: torch.Generator) -> Tensor:
+        """Return the loss over random blocks of a batch."""
+        target, options = self.target, self.options
+        blocks = draw_blocks(batch, options.pattern, generator, target.dtype)
+        features, normed = self.read(batch)
+        tokens = batch.ids.gather(1, blocks.places).long()
+        ids = torch.where(blocks.offsets == 0, tokens, self.shape.mask_token_id)
+        with torch.autocast(target.device.type, dtype=torch.bfloat16, enabled=target.dtype == torch.bfloat16):
+            hidden = self.drafted(features, batch, ids, blocks)
+        behind = (blocks.places - 1).clamp(min=0)
+        labels = Labels(
+            normed=normed.gather(1, behind[..., None].expand(-1, -1, normed.shape[-1])),
+            tokens=tokens,
+            greedy=batch.greedy.gather(1, blocks.places),
+            weights=blocks.asked * decay(blocks.offsets, options.gamma),
+        )
+        flat = Labels(*(value[:, self._labelled].flatten(0, 1) for value in labels))
+        rows = hidden[:, self._labelled].flatten(0, 1).to(target.dtype)
+        return draft_loss(rows, self.table, flat, options.temperature, options.chunk, self._judge)
+
+    def features(self, ids: Tensor) -> Tensor:
+        """Return the target's features [tokens, features] of a text."""
+        return self.read(Packed.single(ids))[0][0]
+
+    def read(self, batch: Packed) -> tuple[Tensor, Tensor]:
+        """Return the target's features and final-normed rows."""
+        bias = causal_bias(batch, self.target.dtype)
+        return self.target.read(batch.ids.long(), batch.positions.long(), bias, self.shape.target_layer_ids)
+
+    @torch.no_grad()
+    def measure_scale(self, batches: list[Packed]) -> None:
+        """Set the scale to one over the root of the mean square of each channel."""
+        squares = torch.zeros_like(self.scale)
+        for batch in batches:
+            features = self.read(batch)[0].float()
+            real = (batch.owners > 0)[..., None]
+            squares += (features.square() * real).sum((0, 1)) / real.sum()
+        self.scale = (squares / len(batches)).clamp(min=1e-12).rsqrt()
+
+    @torch.no_grad()
+    def folded(self) -> Drafter:
+        """Return a copy of the drafter that takes features as the target gives them, rounded as it is published."""
+        drafter = Drafter(self.shape).to(self.target.device)
+        drafter.load_state_dict(self.drafter.state_dict())
+        drafter.fc.weight.mul_(self.scale)
+        for weight in drafter.parameters():
+            weight.copy_(weight.bfloat16().float())
+        return drafter.requires_grad_(False).eval()
+
+
+def learn(learner: Learner, packed: Packed, report: Callable[[int, float], None]) -> int:
+    """Train until the budget is spent and return the steps made; now and then `report` is given steps and seconds."""
+    options, device = learner.options, str(learner.target.device)
+    batches = _batches(packed, options)
+    learner.measure_scale([next(batches) for _ in range(RMS_BATCHES)])
+    optimizer = Optimizer(learner.drafter, options.muon_lr, options.adam_lr, options.clip)
+    generator = torch.Generator(device).manual_seed(options.seed)
+    journal, step, progress = Journal("drafter"), 0, 0.0
+    begun = started = told = time.monotonic()
+    while progress < 1.0:
+        loss = learner.loss(next(batches), generator)
+        step += 1
+        reached = max(step / options.steps, (time.monotonic() - begun) / options.seconds)
+        optimizer.step(loss, _rate(progress, options.warmup), reached)
+        progress = min(1.0, reached)
+        journal.note(loss, step, progress)
+        if step == 1:
+            started = told = compiled_at(device)
+        if step % 16 == 0 and device != "cpu":
+            # The clock counts steps that are done, not those that wait.
+            torch.cuda.synchronize()
+        if time.monotonic() - told > options.report_seconds and progress < 1.0:
+            report(step, time.monotonic() - started)
+            told = time.monotonic()
+    journal.close(step)
+    report(step, time.monotonic() - started)
+    return step
+
+
+def _layer_rows(layer: DraftLayer, x: Tensor, context: Tensor, own: Rotation, seen: Rotation, bias: Tensor) -> Tensor:
+    """Return rows after a layer: each attends to what `bias` leaves of the context and of all rows."""
+    attention, normed = layer.self_attn, layer.input_layernorm(x)
+    pairs = attention.keys_values(context, seen), attention.keys_values(normed, own)
+    keys, values = (
+        torch.cat(both, dim=2).repeat_interleave(attention.groups, dim=1) for both in zip(*pairs, strict=True)
+    )
+    mixed = F.scaled_dot_product_attention(attention.queries(normed, own), keys, values, attn_mask=bias)
+    x = x + attention.o_proj(mixed.transpose(1, 2).flatten(-2))
+    out: Tensor = x + layer.mlp(layer.post_attention_layernorm(x))
+    return out
+
+
+def _batches(packed: Packed, options: LearningOptions) -> Iterator[Packed]:
+    """Shuffle rows anew each time round; the last ones that make no batch wait for the next round."""
+    device, share = packed.ids.device, min(options.rows, len(packed.ids))
+    chooser = torch.Generator(device).manual_seed(options.seed)
+    while True:
+        order = torch.randperm(len(packed.ids), generator=chooser, device=device)
+        for which in order.split(share):
+            if len(which) == share:
+                yield packed.rows(which)
+
+
+def _rate(progress: float, warmup: float) -> float:
+    if progress < warmup:
+        return max(0.01, progress / warmup)
+    return max(0.0, (1.0 - progress) / (1.0 - warmup))

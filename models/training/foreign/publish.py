@@ -1,0 +1,61 @@
+"""The drafter's folder: configuration, weights in shards, and the manifest; and the way back."""
+
+import json
+from pathlib import Path
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
+
+from models.training.drafter import Drafter
+from models.training.export import drafter_config, write_manifest
+from models.training.foreign.frozen import FrozenTarget
+from models.training.settings import Shape
+from services.common.model.drafters.reading import default_layer_ids
+
+SHARD = "14MB"
+
+
+def shape_for(target: FrozenTarget, layers: int, block_size: int, mask_token_id: int, taps: int | None = None) -> Shape:
+    """Return the shape of a drafter whose layers are as wide as the target's.
+
+    It reads the target's residual stream after `taps` layers, evenly spread, as many as it has itself by default.
+    """
+    spec, attention = target.spec, target.spec.attention
+    return Shape(
+        vocab_size=spec.vocab_size,
+        hidden_size=spec.hidden_size,
+        intermediate_size=spec.layers[0].ffn.inner,
+        num_layers=len(spec.layers),
+        num_heads=attention.heads,
+        num_kv_heads=attention.kv_heads,
+        head_dim=attention.head_dim,
+        max_positions=spec.max_positions,
+        rope_theta=attention.rope.theta,
+        draft_layers=layers,
+        block_size=block_size,
+        target_layer_ids=default_layer_ids(len(spec.layers), taps or layers),
+        eos_token_id=spec.eos_token_ids[0] if spec.eos_token_ids else 0,
+        mask_token_id=mask_token_id,
+    )
+
+
+def publish(drafter: Drafter, folder: Path) -> None:
+    """Write a drafter that takes features as the target gives them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("model*.safetensors*"):
+        old.unlink()
+    tensors = {name: weight.to("cpu", torch.bfloat16).contiguous() for name, weight in drafter.state_dict().items()}
+    save_torch_state_dict(tensors, folder, max_shard_size=SHARD)
+    (folder / "config.json").write_text(json.dumps(drafter_config(drafter.shape), indent=2) + "\n", "utf-8")
+    write_manifest(folder)
+
+
+def load_published(folder: Path, shape: Shape) -> Drafter:
+    """Return a drafter of a folder, in float32."""
+    drafter = Drafter(shape)
+    tensors = {
+        name: weight.float() for file in folder.glob("*.safetensors") for name, weight in load_file(file).items()
+    }
+    drafter.load_state_dict(tensors)
+    return drafter.requires_grad_(False).eval()
