@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from services.common.gguf.file import GgufError
-from services.common.gguf.folder import describing_folder, gguf_of
+from services.common.gguf.folder import WEIGHTS_FILE, describing_folder, gguf_of
 from services.common.gguf.packaged import packaged
 
 TOKENIZER_FILES = ("*.json", "*.jinja")
@@ -59,11 +59,13 @@ def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> P
 
 
 def described_folder(path: Path) -> Path | None:
-    """Return the folder that describes a GGUF file or a packaged model; None for what is neither.
+    """Return the folder that describes a GGUF file or a packaged model, which may be the path; None for what is neither.
 
     Raises:
         FolderError: the file is damaged or not served, or the folder cannot be written.
     """
+    if (path / WEIGHTS_FILE).is_symlink():
+        return path
     try:
         gguf = gguf_of(path) if path.exists() else packaged(str(path))
         return None if gguf is None else describing_folder(gguf)

@@ -16,6 +16,8 @@ from services.common.model.checkpoint import SINGLE_FILE, resolve_folder
 from services.common.model.families import read_target_spec
 from services.common.model.formats import open_checkpoint
 from services.common.model.weights import model_shapes
+from services.common.preflight.checks import refuse
+from services.common.preflight.source import Source
 from tests.lossless.oracle import Oracle
 from tests.support.tiny_checkpoints import TinyShape, write_tiny
 from tests.support.tiny_gguf import Type, gguf_name, write_gguf
@@ -96,6 +98,13 @@ def test_a_target_is_made_of_a_file(tmp_path: Path) -> None:
     made, own = load_target(path), load_target(folder)
     assert torch.equal(made.embed_VD, own.embed_VD) and made.spec == own.spec
     assert made.lm_head_VD is made.embed_VD
+
+
+def test_a_worker_takes_the_folder_that_describes_a_file(tmp_path: Path) -> None:
+    _, path = written(tmp_path, "qwen3", Type.Q8_0)
+    described = resolve_folder(path)
+    refuse(str(described))
+    assert Source(str(described)).described == resolve_folder(described) == described
 
 
 def test_revisions_differ_between_files_and_are_kept_between_loads(tmp_path: Path) -> None:
