@@ -12,7 +12,8 @@ from pathlib import Path
 from deploy.checkpoints import resolved
 from deploy.shipped import SMOLLM2, ShippedPair, shipped_pair, usual_pair
 from deploy.stack import EMBEDDED, REPOSITORY, Stack, StackError, StackSettings, describe_target, judged
-from deploy.up import DRAFTS, print_progress
+from deploy.starting import Screen
+from deploy.up import DRAFTS
 from paceline import Answer, Client, Message, Options, Prompt
 from services.common.pb.paceline.v1 import target_pb2
 
@@ -70,23 +71,24 @@ class Demo:
 
 def main() -> int:
     """Runs the demo; 0 when every text was the same with speculation and without."""
-    chosen = arguments()
+    chosen, screen = arguments(), Screen()
     started = time.monotonic()
     try:
         demo = asked(chosen.hybrid, chosen.model, chosen.prompts)
-        print_progress(f"{demo.title}, {DRAFTS[demo.settings.proposer]}")
+        screen.step(f"{demo.title}, {DRAFTS[demo.settings.proposer]}")
         with (
-            Stack(resolved(demo.settings, judged(demo.settings)), progress=print_progress) as stack,
+            Stack(resolved(demo.settings, judged(demo.settings)), screen.step, waiting=screen.renew) as stack,
             Client(stack.gateway_address) as client,
         ):
             target = describe_target(stack.pairs()[0].target_address)
-            print_progress(
+            screen.step(
                 f"GPU sharing: {target.gpu_sharing}; hand-off between target and drafter: {target.handoff_mode}"
             )
-            show_text(client, demo, chosen.max_tokens)
-            greedy, sampled = run(client, demo, chosen.max_tokens)
-            print_progress("stopping everything")
+            show_text(client, demo, chosen.max_tokens, screen)
+            greedy, sampled = run(client, demo, chosen.max_tokens, screen)
+            screen.step("stopping everything")
     except StackError as error:
+        screen.clear()
         print(error, file=sys.stderr)
         return 1
     table(greedy, sampled)
@@ -150,9 +152,9 @@ def read_prompts(path: str, count: int = 4) -> list[str]:
     return [entry["prompt"] if isinstance(entry, dict) else entry for entry in held_out][:count]
 
 
-def show_text(client: Client, demo: Demo, max_tokens: int) -> None:
+def show_text(client: Client, demo: Demo, max_tokens: int, screen: Screen) -> None:
     """Streams the first prompt as a user would see it; it also warms the processes up."""
-    print_progress("a first answer, streamed")
+    screen.step("a first answer, streamed")
     print("-" * 80)
     first = demo.prompts[0]
     print(f"> {first}\n" if demo.answers else first, end="", flush=True)
@@ -161,11 +163,11 @@ def show_text(client: Client, demo: Demo, max_tokens: int) -> None:
     print("\n" + "-" * 80)
 
 
-def run(client: Client, demo: Demo, max_tokens: int) -> tuple[list[Comparison], list[Comparison]]:
+def run(client: Client, demo: Demo, max_tokens: int, screen: Screen) -> tuple[list[Comparison], list[Comparison]]:
     """Every prompt greedily, and every prompt at temperature 0.8."""
-    print_progress("speculation on and off in turn, greedy")
+    screen.step("speculation on and off in turn, greedy")
     greedy = [compare(client, demo, text, max_tokens, 0.0) for text in demo.prompts]
-    print_progress("speculation on and off in turn, temperature 0.8")
+    screen.step("speculation on and off in turn, temperature 0.8")
     return greedy, [compare(client, demo, text, max_tokens, 0.8) for text in demo.prompts]
 
 

@@ -20,6 +20,7 @@ import grpc
 from deploy.cluster import derived, mps
 from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import Fleet
+from deploy.starting import Starting
 from services.common.pb.paceline.v1 import fleet_pb2, target_pb2, target_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving import settings
@@ -169,9 +170,11 @@ class Stack:
         chosen: StackSettings,
         progress: Callable[[str], None] = lambda line: None,
         stopped: threading.Event | None = None,
+        waiting: Callable[[str, str], None] = lambda head, text: None,
     ) -> None:
+        """`progress` gets each step of the start; `waiting`, again and again, what is waited for and how far it is."""
         self.settings = chosen
-        self._stopped = stopped or threading.Event()
+        self._stopped, self._waiting, self._begun_s = stopped or threading.Event(), waiting, time.monotonic()
         self._fleet: Fleet | None = None
         self.run_dir = Path(tempfile.mkdtemp(prefix="paceline-"))
         self.processes: list[ServiceProcess] = []
@@ -213,7 +216,9 @@ class Stack:
         self.gateway_addresses = tuple(bound["grpc"] for bound in bounds)
         self.gateway_metrics = tuple(bound["metrics"] for bound in bounds)
         self.gateway_http = tuple(bound["http"] for bound in bounds)
-        self._progress("waiting for the pair: weights, warm-up, drafter")
+        self._progress(
+            "waiting for the pair" if self.settings.pairs == 1 else f"waiting for {self.settings.pairs} pairs"
+        )
         self.wait_ready(self.settings.ready_s)
 
     def _foreign(
@@ -251,9 +256,11 @@ class Stack:
             StackStoppedError: when the stack is asked to end before that.
         """
         end = time.monotonic() + timeout_s
+        starting = Starting(self.run_dir / "cluster.out")
         while time.monotonic() < end:
             self.check()
             pairs = self.pairs()
+            self._tell(starting)
             failures = [pair.message for pair in pairs if pair.message]
             if failures:
                 raise StackError(failures[0])
@@ -263,6 +270,13 @@ class Stack:
                 raise StackStoppedError
         tails = "\n".join(f"{process.name}:\n{process.tail()}" for process in self.processes)
         raise StackError(f"no ready pair within {timeout_s:.0f} s\n{tails}\n{self.actor_logs()}")
+
+    def _tell(self, starting: Starting) -> None:
+        """Says where the workers are, if they have said so."""
+        if stages := starting.stages():
+            seconds = f"{time.monotonic() - self._begun_s:.0f} s"
+            heads, texts = zip(*((stage.head, stage.text) for stage in stages), strict=True)
+            self._waiting(", ".join(heads), f"{', '.join(texts)}; {seconds}")
 
     def check(self) -> None:
         """Raises StackError when a process has ended; a pair that failed knows better why than its log."""

@@ -7,13 +7,13 @@ import shlex
 import signal
 import sys
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deploy.checkpoints import resolved
 from deploy.fleet import news
 from deploy.shipped import shipped_pair, usual_pair
 from deploy.stack import Stack, StackError, StackSettings, StackStoppedError, judged
+from deploy.starting import Screen
 from paceline import bundle
 from paceline.commands.connection import ADDRESS
 from services.common.pb.paceline.v1 import fleet_pb2
@@ -118,7 +118,7 @@ def gateways_own(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def main() -> int:
     """Starts the stack, prints its addresses, tells what becomes of its pairs until a signal; 1 when it fails."""
     leave_when_asked()
-    chosen = arguments()
+    chosen, screen = arguments(), Screen()
     asked = StackSettings(
         model=chosen.model,
         drafter=chosen.drafter,
@@ -141,7 +141,8 @@ def main() -> int:
             print(f"note: {exposed}", flush=True)
         settings = resolved(asked, cluster, lambda line: print(f"note: {line}", flush=True))
         stopped = stop_signal()
-        with Stack(settings, print_progress, stopped) as stack:
+        with Stack(settings, screen.step, stopped, screen.renew) as stack:
+            screen.clear()
             print(f"gateway  {stack.gateway_address}   metrics http://{stack.gateway_metrics[0]}/metrics")
             if stack.gateway_http[0]:
                 print(f"OpenAI   {scheme}://{stack.gateway_http[0]}/v1   page {scheme}://{stack.gateway_http[0]}/")
@@ -150,10 +151,12 @@ def main() -> int:
             print("ready; Ctrl-C stops it. Try, in another terminal:")
             lines = to_try(stack.gateway_address, stack.gateway_http[0], settings.model_name, scheme)
             print(*(f"  {line}" for line in lines), sep="\n", flush=True)
-            follow(stack, stopped)
+            follow(stack, stopped, screen.step)
     except StackStoppedError:
+        screen.clear()
         return 0
     except StackError as error:
+        screen.clear()
         print(error, flush=True)
         return 1
     return 0
@@ -202,8 +205,8 @@ def stop_signal() -> threading.Event:
     return stopped
 
 
-def follow(stack: Stack, stopped: threading.Event) -> None:
-    """Prints a line whenever a pair fails or comes back.
+def follow(stack: Stack, stopped: threading.Event, tell: Callable[[str], object]) -> None:
+    """Tells a line whenever a pair fails or comes back.
 
     Raises:
         StackError: a process of the stack has ended.
@@ -214,7 +217,7 @@ def follow(stack: Stack, stopped: threading.Event) -> None:
             line = news(known[pair.pair_id], pair)
             known[pair.pair_id] = pair
             if line:
-                print_progress(line)
+                tell(line)
         stack.check()
 
 
@@ -222,11 +225,6 @@ def described(pair: fleet_pb2.Pair) -> str:
     """One line about a pair that serves."""
     sharing = f"GPU sharing: {pair.gpu_sharing}"
     return f"{pair.pair_id}   {pair.target_address}   {sharing}   metrics http://{pair.metrics_address}/metrics"
-
-
-def print_progress(line: str) -> None:
-    """Prints one step with the time of day."""
-    print(f"[{time.strftime('%H:%M:%S')}] {line}", flush=True)
 
 
 if __name__ == "__main__":

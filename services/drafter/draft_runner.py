@@ -11,6 +11,7 @@ from torch import Tensor
 
 from services.common.device.graph import CaptureCost, Counters, StepGraphs
 from services.common.kernels.write_mailbox import write_mailbox
+from services.common.serving.progress import STEPS, Progress
 from services.drafter.arena_view import ArenaView
 from services.drafter.handoff.protocol import Handoff
 from services.drafter.proposers import Proposer
@@ -42,11 +43,13 @@ class DraftRunner:
     def warm_up(self, buckets: Sequence[int], widths: Sequence[int]) -> None:
         """Captures every step, largest first, and runs it once, so that the first round is as quick as any."""
         tensors = [*self._shared.tensors(), self._stamp_2]
+        progress = Progress(STEPS, len(widths) * len(buckets))
         for width in sorted(widths, reverse=True):
             for bucket in sorted(buckets, reverse=True):
                 step = partial(_draft_round, self._shared, self._proposer, self._handoff, self._stamp_2, bucket, width)
                 self._graphs.capture((bucket, width), step, tensors)
                 self._graphs.replay((bucket, width))
+                progress.add()
         self._graphs.settle()
         self._stamp_2[0].fill_(0)
 

@@ -18,6 +18,7 @@ from services.common.model.manifest import verify_manifest
 from services.common.model.weight_format import FLOATS, INTEGERS
 from services.common.serving.files import read_regular
 from services.common.serving.hub import FolderError, local_folder
+from services.common.serving.progress import WEIGHTS, Progress
 
 _LOG = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
@@ -80,6 +81,7 @@ class Checkpoint:
         read = {path.name for path in self._files.values()} | {path.name for path in _descriptions(folder)}
         manifest = verify_manifest(folder, sorted(read))
         self.revision = manifest or _describe_digest(folder, self._files.values())
+        self._progress = Progress(WEIGHTS, self.nbytes)
 
     @property
     def names(self) -> frozenset[str]:
@@ -159,6 +161,7 @@ class Checkpoint:
                 value: Tensor = file.get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise ModelError(f"{path}: tensor {name} cannot be read: {error}") from error
+        self._progress.add(value.nbytes)
         return value
 
 

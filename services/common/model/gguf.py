@@ -21,6 +21,7 @@ from services.common.gguf.file import GgufError, GgufFile, GgufTensor, read_gguf
 from services.common.gguf.folder import WEIGHTS_FILE
 from services.common.model.errors import ModelError
 from services.common.model.fields import read_object
+from services.common.serving.progress import WEIGHTS, Progress
 
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _BLOCK = {
@@ -58,6 +59,7 @@ class GgufCheckpoint:
         except GgufError as error:
             raise ModelError(str(error)) from error
         self._tensors = {_common(name): tensor for name, tensor in self._file.tensors.items() if name != FREQUENCIES}
+        self._progress = Progress(WEIGHTS, sum(tensor.nbytes for tensor in self._tensors.values()))
         described = (folder / "config.json").read_bytes()
         self.revision = hashlib.sha256(described + self._file.digest.encode()).hexdigest()
 
@@ -87,6 +89,7 @@ class GgufCheckpoint:
         if tensor.shape != shape:
             raise ModelError(f"{self._path}: tensor {name} has shape {tensor.shape}, expected {shape}")
         wide = _widened(self._path, tensor)
+        self._progress.add(tensor.nbytes)
         for part, heads in self._heads.items():
             if part in name:
                 wide = wide.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)

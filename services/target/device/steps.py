@@ -6,6 +6,7 @@ import torch
 
 from services.common.device.graph import StepGraphs
 from services.common.pair.flag_wait import FlagWait
+from services.common.serving.progress import STEPS, Progress
 from services.target.device.context import Pool
 from services.target.device.noise_ring import KernelNoise, NoiseRing
 from services.target.device.packing import Pack
@@ -40,12 +41,16 @@ class Steps:
 
     def capture(self) -> None:
         """Captures all of them, largest first, so that memory is claimed once."""
+        progress = Progress(STEPS, len(self._prefill) + len(self._first) + len(self._verify))
         for shape in sorted(self._prefill, key=lambda shape: shape.rows, reverse=True):
             self.graphs.capture(("prefill", *shape), self._prefill[shape].run, self._prefill[shape].tensors)
+            progress.add()
         for first in sorted(self._first, reverse=True):
             self.graphs.capture(("first", *first), self._first[first].run, self._first[first].tensors)
+            progress.add()
         for key in sorted(self._verify, reverse=True):
             self.graphs.capture(key, self._verify[key].run, self._verify[key].tensors)
+            progress.add()
         self.graphs.settle()
 
     def renew_verify(self, bucket: int, width: int, kind: str = VERIFY) -> None:

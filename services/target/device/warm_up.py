@@ -1,7 +1,9 @@
 """Captures every step, checks that rows are equal in all of them, and measures what a verify costs."""
 
 import time
+from itertools import product
 
+from services.common.serving.progress import MEASURED, Progress
 from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.exact.subject import CapturedSteps
@@ -26,13 +28,14 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
     steps.capture()
     if check is not None:
         check.judge(CapturedSteps(pool, steps))
-    costs = {
-        (bucket, width): _measure(pool, steps, bucket, width)
-        for bucket in pool.settings.buckets
-        for width in pool.settings.widths
-    }
-    for shape in pool.settings.every_pack:
-        steps.run_prefill(Pack(shape, []))
+    shapes = tuple(product(pool.settings.buckets, pool.settings.widths))
+    progress = Progress(MEASURED, len(shapes))
+    costs = {}
+    for shape in shapes:
+        costs[shape] = _measure(pool, steps, *shape)
+        progress.add()
+    for pack in pool.settings.every_pack:
+        steps.run_prefill(Pack(pack, []))
     synchronise(pool.device)
     return costs
 

@@ -1,0 +1,96 @@
+"""What people see while a pair starts: stages from the workers' logs, on a terminal and in a file."""
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from deploy.cluster.output import as_json
+from deploy.starting import Screen, Stage, Starting
+from services.common.serving.logs import JsonFormatter
+from services.common.serving.progress import GAP_S, WEIGHTS, Progress
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a worker logs, as the controller writes it."""
+    path, formatter = tmp_path / "cluster.out", JsonFormatter("target", "pair-0")
+    path.write_text('{"grpc": "127.0.0.1:1"}\nno json\n[1]\n')
+
+    class ToFile(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with path.open("a") as file:
+                file.write(as_json(formatter.format(record), "target", "pair-0") + "\n")
+
+    logger = logging.getLogger("services.common.serving.progress")
+    monkeypatch.setattr(logger, "handlers", [ToFile()])
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    return path
+
+
+def test_a_worker_tells_its_first_its_last_and_few_between(written: Path) -> None:
+    clock = Clock()
+    progress = Progress("steps", 100, clock)
+    for _ in range(100):
+        progress.add()
+        clock.now += GAP_S / 10
+    told = [json.loads(line)["done"] for line in written.read_text().splitlines()[3:]]
+    assert told[0] == 1 and told[-1] == 100 and len(told) in (10, 11, 12)
+    progress.add(7)
+    assert len(written.read_text().splitlines()) == 3 + len(told), "the whole is told once"
+
+
+def test_the_stage_of_each_worker_is_followed(written: Path) -> None:
+    starting = Starting(written)
+    assert starting.stages() == ()
+    weights = Progress(WEIGHTS, 8_040_000_000, clock := Clock())
+    weights.add(3_100_000_000)
+    assert [stage.text for stage in starting.stages()] == ["pair-0 target reads weights: 3.1 of 8.0 GB"]
+    clock.now += 2 * GAP_S
+    weights.add(1 << 40)
+    assert starting.stages()[0].done == 8_040_000_000
+    with written.open("a") as file:
+        half = json.dumps({"service": "drafter", "pair": "pair-0", "stage": "steps", "done": 1, "of": 9})
+        file.write(half[:20])
+        file.flush()
+        assert [stage.worker for stage in starting.stages()] == ["pair-0 target"], "a line is read when it is whole"
+        file.write(half[20:] + "\n")
+    assert starting.stages() == (Stage("pair-0 drafter", "steps", 1, 9),), "finished ones are told no more"
+
+
+def test_a_terminal_has_one_line_renewed() -> None:
+    screen = Screen(terminal := Terminal())
+    screen.renew("a", "a: 1 of 2; 3 s")
+    screen.renew("a", "a: 1 of 2; 3 s")
+    screen.renew("a", "a: 2 of 2; " + "x" * 500)
+    assert terminal.getvalue().count("\r\x1b[K") == 2 and "\n" not in terminal.getvalue()
+    assert len(terminal.getvalue()) < 300, "a line that wraps could not be renewed"
+    screen.step("ready")
+    assert terminal.getvalue().endswith("] ready\n") and terminal.getvalue().count("\r\x1b[K") == 3
+    screen.clear()
+    assert terminal.getvalue().endswith("] ready\n")
+
+
+def test_a_file_has_a_line_for_each_stage_and_few_more() -> None:
+    screen = Screen(stream := io.StringIO(), clock := Clock())
+    for second in range(40):
+        clock.now = second
+        screen.renew("reads" if second < 20 else "captures", f"at {second} s")
+    assert [line.partition("] ")[2] for line in stream.getvalue().splitlines()] == [
+        "at 0 s", "at 15 s", "at 20 s", "at 35 s",
+    ]  # fmt: skip
+    assert "\x1b" not in stream.getvalue()
