@@ -59,7 +59,7 @@ def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> P
 
 
 def described_folder(path: Path) -> Path | None:
-    """Return the folder that describes a GGUF file or a packaged model, which may be the path; None for what is neither.
+    """Return the folder that describes a GGUF file or a packaged model, maybe the path itself; None for neither.
 
     Raises:
         FolderError: the file is damaged or not served, or the folder cannot be written.
