@@ -106,7 +106,7 @@ def test_tables_come_first_and_the_rule_serves_what_they_do_not_have() -> None:
         for rows, cut in cuts.items():
             assert wide_cut(lines, depth, rows, kind) == cut
         assert wide_cut(lines, depth, max(cuts) + 1, kind) is None
-    for hidden, (rows, kind) in product((4096, 5120), ((96, Kind.ADDED), (128, Kind.PLAIN), (256, Kind.GATED))):
+    for hidden, (rows, kind) in product((4096, 5120), ((96, Kind.ADDED), (128, Kind.PLAIN), (192, Kind.GATED))):
         assert wide_cut(2 * hidden, hidden, rows, kind) == ruled_cut(2 * hidden, hidden, rows, kind) is not None
         assert wide_cut(2 * hidden, hidden, 2 * rows + 128, kind) is None
     assert wide_cut(151_936, 4096, 512, Kind.PLAIN) == ruled_cut(151_936, 4096, 512, Kind.PLAIN) is not None

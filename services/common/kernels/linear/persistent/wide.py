@@ -18,7 +18,7 @@ LEAST_ROWS = 17
 MEASURED = measured("bf16")
 _RANKED = {(lines, depth) for algorithms in ALGORITHMS.values() for lines, depth, _ in algorithms}
 _HEAD = 512
-_MOST_RULED = {Kind.PLAIN: 128, Kind.ADDED: 128, Kind.GATED: 256}
+_MOST_RULED = {Kind.PLAIN: 128, Kind.ADDED: 128, Kind.GATED: 192}
 """Rows up to which tiles of measured weights mostly beat the library, by what follows; of heads `_HEAD`."""
 
 
@@ -31,7 +31,8 @@ def wide_cut(lines: int, depth: int, rows: int, kind: Kind) -> PersistentTiling 
         return None
     if rows <= FEW_ROWS:
         return few_cut(lines, depth, rows, kind, wide=True) if kind != Kind.GATES else None
-    cuts = MEASURED.get((min(lines, HEAD_LINES), depth, kind))
+    # A head of any size is cut as one of the least; what is gated is no head.
+    cuts = MEASURED.get((lines if kind == Kind.GATED else min(lines, HEAD_LINES), depth, kind))
     if cuts is None:
         return _ruled(lines, depth, rows, kind)
     return next((cut for most, cut in sorted(cuts.items()) if rows <= most), None)
