@@ -26,7 +26,7 @@ def shipped_pair(model: str) -> ShippedPair | None:
     if Path(model).exists():
         return None
     if model == SMOLLM2:
-        drafter = str(SMOLLM2_DRAFTER) if SMOLLM2_DRAFTER.is_dir() else ""
+        drafter = str(SMOLLM2_DRAFTER) if (SMOLLM2_DRAFTER / "config.json").is_file() else ""
         return ShippedPair(SMOLLM2, drafter, "SmolLM2-135M-requantised", PACKAGED[SMOLLM2].title)
     if model == _EMBEDDED:
         title = "the embedded pair of 6.6M, which writes Python-like text and answers nothing"
