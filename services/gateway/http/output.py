@@ -92,6 +92,10 @@ class Gap:
             self._texts.append(text)
             self.has_line = self.has_line or "\n" in text
 
+    def has(self, mark: str) -> bool:
+        """Whether a mark stands in it."""
+        return any(mark in text for text in self._texts)
+
     def taken(self) -> str:
         """All of it; nothing waits any more."""
         text, self._texts, self.has_line = "".join(self._texts), [], False

@@ -17,6 +17,8 @@ from services.gateway.http.output import (
 from services.gateway.http.tools.calls import CallSplitter
 
 OPEN, CLOSE = "<think>", "</think>"
+BETWEEN = "\n\n"
+"""Stands between the thoughts of two blocks."""
 
 
 class ReasoningSplitter:
@@ -31,114 +33,146 @@ class ReasoningSplitter:
         self._after = after
         self._calls = calls
         self._tags = [CLOSE, *(calls().marks if calls else [])]
-        self._step = self._in_block if inside else self._before
+        self._step: Callable[[list[Part]], bool] = self._in_block if inside else self._before
         self._kept = ""
         self._blank = Gap()
         self._begun = False
+        self._join = ""
         self._trial = _Trial(CallSplitter((), {}))
-        self._passes = False
 
     def push(self, text: str) -> list[Part]:
         """The parts that became certain."""
-        if self._passes:
-            return self._after.push(text)
+        parts: list[Part] = []
         self._kept += text
-        return self._step()
+        while self._step(parts):
+            pass
+        return parts
 
     def finish(self, ending: Ending) -> list[Part]:
         """A block that is not closed is reasoning to its end; text that might have begun a block is content."""
+        parts: list[Part] = []
+        while self._step == self._trying and not self._tried(parts, ending):
+            while self._step(parts):
+                pass
         kept, self._kept = self._kept, ""
-        if self._passes:
-            return self._after.finish(ending)
-        if self._step == self._before:
-            return [*self._after.push(self._blank.taken() + kept), *self._after.finish(ending)]
-        if self._step == self._trying:
-            return self._tried(kept, ending)
         if self._step == self._in_block:
-            return [*self._think(kept.rstrip()), *self._after.finish(ending)]
-        return self._after.finish(ending)
+            self._think(kept.rstrip(), parts)
+        elif self._step == self._before:
+            parts += self._after.push(self._blank.taken() + kept)
+        else:
+            parts += self._after.push(kept)
+        return parts + self._after.finish(ending)
 
-    def _before(self) -> list[Part]:
+    def _passing(self, parts: list[Part]) -> bool:
+        """Behind all blocks."""
+        text, self._kept = self._kept, ""
+        parts += self._after.push(text) if text else []
+        return False
+
+    def _before(self, parts: list[Part]) -> bool:
         """Nothing but blanks has come, or the beginning of a tag."""
         start = self._kept.lstrip()
         self._blank.add(self._kept[: len(self._kept) - len(start)])
         self._kept = start
         if start.startswith(OPEN):
             self._blank.taken()
-            self._kept = start.removeprefix(OPEN)
-            self._step = self._in_block
-            return self._step()
-        if OPEN.startswith(start):
-            return []
-        self._passes, self._kept = True, ""
-        return self._after.push(self._blank.taken() + start)
+            self._kept, self._step = start.removeprefix(OPEN), self._in_block
+        elif OPEN.startswith(start):
+            return False
+        else:
+            self._kept, self._step = self._blank.taken() + start, self._passing
+        return True
 
-    def _in_block(self) -> list[Part]:
+    def _in_block(self, parts: list[Part]) -> bool:
+        if not self._begun and self._opened_again():
+            return False
         kept = self._kept
         at, tag = min(((at, tag) for tag in self._tags if (at := kept.find(tag)) >= 0), default=(-1, ""))
         text = kept[: at if tag else len(kept) - held_of(kept, self._tags)]
         thought = text.rstrip()
-        parts, self._kept = self._think(thought), kept[len(text) :]
+        self._think(thought, parts)
+        self._kept = kept[len(text) :]
         self._blank.add(text[len(thought) :])
         if tag == CLOSE:
-            return parts + self._closed(kept[at + len(CLOSE) :])
-        if not tag:
-            return parts
-        assert self._calls is not None
-        self._trial, self._step = _Trial(self._calls()), self._trying
-        return parts + self._trying()
+            self._close(kept[at + len(CLOSE) :])
+        elif tag:
+            assert self._calls is not None
+            self._trial, self._step = _Trial(self._calls()), self._trying
+        return bool(tag)
 
-    def _trying(self) -> list[Part]:
+    def _opened_again(self) -> bool:
+        """Takes away tags that open the open block once more; True when more text must tell."""
+        start = self._kept.lstrip()
+        while start.startswith(OPEN):
+            start = self._kept = start.removeprefix(OPEN).lstrip()
+        return bool(start) and OPEN.startswith(start)
+
+    def _trying(self, parts: list[Part]) -> bool:
         """What may be a call in an unclosed block."""
-        while True:
-            text, closed, rest = self._kept.partition(CLOSE)
-            certain = len(text) if closed else len(text) - held(text, CLOSE)
-            self._trial.push(text[:certain])
-            if not closed:
-                self._kept = text[certain:]
-                return [] if self._trial.hopeful else self._back()
-            if not self._trial.open:
-                return self._think(self._trial.raw().rstrip()) + self._closed(rest)
+        text, closed, rest = self._kept.partition(CLOSE)
+        certain = len(text) if closed else len(text) - held(text, CLOSE)
+        self._trial.push(text[:certain])
+        if not closed:
+            self._kept = text[certain:]
+            if not self._trial.hopeful:
+                self._back(parts)
+                return True
+            return False
+        if self._trial.open:
             self._trial.close()
             self._kept = rest
+        else:
+            self._think(self._trial.raw().rstrip(), parts)
+            self._close(rest)
+        return True
 
-    def _back(self) -> list[Part]:
+    def _back(self, parts: list[Part]) -> None:
         """It was none: the thought goes on behind its first character."""
         raw = self._trial.raw()
-        parts = self._think(raw[:1])
+        self._think(raw[:1], parts)
         self._kept, self._step = raw[1:] + self._kept, self._in_block
-        return parts + self._in_block()
 
-    def _tried(self, kept: str, ending: Ending) -> list[Part]:
-        """The end of the text, with a block that is open."""
-        trial = self._trial
-        trial.push(kept)
-        thought, parts = trial.finish(ending)
-        if parts or trial.closed < 0:
-            return [*self._think(thought.rstrip()), *(parts or self._after.finish(ending))]
-        raw = trial.raw()
-        before, behind = raw[: trial.closed], raw[trial.closed + len(CLOSE) :]
-        return [*self._think(before.rstrip()), *self._closed(behind), *self._after.finish(ending)]
+    def _tried(self, parts: list[Part], ending: Ending) -> bool:
+        """The end of the text, with a block that is open; False where the block was closed after all."""
+        trial, raw = self._trial, self._trial.raw() + self._kept
+        trial.push(self._kept)
+        self._kept = ""
+        thought, found = trial.finish(ending)
+        if not found and trial.closed >= 0:
+            self._think(raw[: trial.closed].rstrip(), parts)
+            self._close(raw[trial.closed + len(CLOSE) :])
+            return False
+        self._think(thought.rstrip(), parts)
+        parts += found
+        self._step = self._ended
+        return True
 
-    def _think(self, thought: str) -> list[Part]:
+    def _ended(self, _: list[Part]) -> bool:
+        return False
+
+    def _think(self, thought: str, parts: list[Part]) -> None:
         """More of the thought, and the blanks that waited before it, unless it begins here."""
         if not self._begun:
             thought = thought.lstrip()
-        if not thought:
-            return []
-        blank, begun, self._begun = self._blank.taken(), self._begun, True
-        return [Reasoning(blank + thought if begun else thought)]
+        if thought:
+            blank, begun, self._begun = self._blank.taken(), self._begun, True
+            parts.append(Reasoning((blank if begun else self._join) + thought))
 
-    def _closed(self, rest: str) -> list[Part]:
+    def _close(self, rest: str) -> None:
         self._step, self._kept = self._behind, rest
         self._blank.taken()
-        return self._behind()
 
-    def _behind(self) -> list[Part]:
-        """Blanks behind the block."""
-        rest, self._kept = self._kept.lstrip(), ""
-        self._passes = bool(rest)
-        return self._after.push(rest) if rest else []
+    def _behind(self, _: list[Part]) -> bool:
+        """Blanks behind the block, or another block, which goes on with the thought."""
+        rest = self._kept = self._kept.lstrip()
+        if rest.startswith(OPEN):
+            self._kept, self._step = rest.removeprefix(OPEN), self._in_block
+            self._join, self._begun = (BETWEEN if self._begun else self._join), False
+        elif OPEN.startswith(rest):
+            return False
+        else:
+            self._step = self._passing
+        return True
 
 
 class _Trial:

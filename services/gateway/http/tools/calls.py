@@ -10,6 +10,9 @@ from services.gateway.http.tools.json_value import BrokenError
 MOST_REREAD = 8
 """Calls of which only the end of all text tells where they ended."""
 
+LIST = "["
+"""Begins a list of calls that stands without tags."""
+
 _BEFORE = re.compile(r"[\s\[]*")
 _BEHIND = re.compile(r"[\s,;\]}]*")
 
@@ -22,11 +25,13 @@ class CallSplitter:
         self._schemas = schemas
         self._openings = {form.opening: [one for one in forms if one.opening == form.opening] for form in forms}
         self._loose = [form for form in forms if form.loose]
+        if lists := [form for form in self._loose if any(head == "{" for head, _ in form.bodies)]:
+            self._openings[LIST] = lists
         self._closings = {form.closing for form in forms} - {""}
         tags, heads = {*self._openings} - {""}, {head for form in self._loose for head, _ in form.bodies}
         self._marks = sorted(tags | heads, key=len, reverse=True)
         self._mark = re.compile("|".join(map(re.escape, self._marks)))
-        self._opening = re.compile("|".join(map(re.escape, tags)) or r"(?!)")
+        self._opening = re.compile("|".join(map(re.escape, tags - {LIST})) or r"(?!)")
         self._step: Callable[[list[Part]], bool] = self._outside
         self._kept = ""
         self._blank = Gap()
@@ -82,12 +87,15 @@ class CallSplitter:
 
     def _outside(self, parts: list[Part]) -> bool:
         """Content, up to where a call may begin; False when more text is needed."""
+        looked, blank = 0, self._line_begins or self._blank.has_line
         for found in self._mark.finditer(self._kept):
-            before, mark = self._kept[: found.start()], found[0]
-            if mark == "{" and not self._at_line_start(before):
+            mark, at = found[0], found.start()
+            _, broken, line = self._kept[looked:at].rpartition("\n")
+            looked, blank = at, (blank or bool(broken)) and not line.strip()
+            if mark in ("{", LIST) and not blank:
                 continue
-            self._tell(parts, before)
-            self._kept = self._kept[found.start() :]
+            self._tell(parts, self._kept[:at])
+            self._kept = self._kept[at:]
             if mark not in self._openings:
                 return self._begin(self._loose, parts, loose=True)
             self._enter(mark)
@@ -96,10 +104,6 @@ class CallSplitter:
         self._tell(parts, self._kept[:certain])
         self._kept = self._kept[certain:]
         return False
-
-    def _at_line_start(self, before: str) -> bool:
-        _, broken, line = before.rpartition("\n")
-        return not line.strip() and (bool(broken) or self._line_begins or self._blank.has_line)
 
     def _enter(self, opening: str) -> None:
         """Behind an opening tag."""
@@ -112,7 +116,12 @@ class CallSplitter:
         forms = self._openings[self._block]
         if not self._kept:
             return False
-        if self._begin(forms, parts, loose=False):
+        if self._kept.startswith(self._block):
+            self._enter(self._block)
+            return True
+        if self._block.startswith(self._kept):
+            return False
+        if self._begin(forms, parts, loose=self._block == LIST):
             return True
         if any(head.startswith(self._kept) for form in forms for head, _ in form.bodies):
             return False
@@ -122,10 +131,14 @@ class CallSplitter:
     def _behind(self, parts: list[Part]) -> bool:
         """Behind a call, where another one may stand or the closing tag."""
         self._skip(_BEHIND)
+        if self._block == LIST and self._before.has("]"):
+            blank = self._before.taken().rpartition("]")[2]
+            self._before.add(blank)
+            self._block = ""
         if not self._kept:
             return False
         for tag in (*self._closings, *self._openings):
-            if tag and self._kept.startswith(tag):
+            if tag not in ("", LIST) and self._kept.startswith(tag):
                 self._before.taken()
                 if tag in self._openings:
                     self._enter(tag)
@@ -133,7 +146,7 @@ class CallSplitter:
                     self._kept, self._block = self._kept[len(tag) :], ""
                 return True
         inside = self._openings.get(self._block, []) if self._block else self._loose
-        if self._begin(inside, parts, loose=not self._block):
+        if self._begin(inside, parts, loose=self._block in ("", LIST)):
             return True
         if any(mark.startswith(self._kept) for mark in (*self._closings, *self._marks)):
             return False

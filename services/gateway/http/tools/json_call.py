@@ -1,4 +1,4 @@
-"""A call as a JSON object: {"name": ..., "arguments": {...}}, its keys in any order."""
+"""A call as a JSON object: {"name": ..., "arguments": {...}}, its keys in any order, also inside "function"."""
 
 import json
 from collections.abc import Callable
@@ -8,8 +8,12 @@ from services.gateway.http.tools.form import Schemas
 from services.gateway.http.tools.json_value import BrokenError, JsonValue, value_of
 
 NAMES = frozenset({"name", "function"})
-ARGUMENTS = frozenset({"arguments", "parameters"})
+FUNCTION = "function"
+ARGUMENTS = frozenset({"arguments", "parameters", "args", "input"})
 OTHERS = frozenset({"type", "id"})
+MOST_QUOTED = 2
+"""Strings in one another that may hold the arguments."""
+
 MOST_NAME = 256
 """Characters of a function's name, and of a key beside it."""
 
@@ -33,6 +37,8 @@ class JsonCall:
         self._key = ""
         self._name = ""
         self._given = False
+        self._inside = False
+        self._strange = False
         self._early: list[str] = []
         self._reader = JsonValue()
         self._out: list[str] = []
@@ -77,7 +83,7 @@ class JsonCall:
 
     def _before_key(self, text: str, parts: list[Part]) -> str:
         if text[0] == "}":
-            return self._end(text[1:], parts)
+            return self._brace(text[1:], parts)
         if text[0] not in "\"'":
             raise BrokenError
         self._read(self._in_key)
@@ -89,14 +95,23 @@ class JsonCall:
             raise BrokenError
         if self._reader.done:
             self._key = json.loads("".join(self._out))
-            if self._loose and self._key not in NAMES | ARGUMENTS | OTHERS:
+            self._strange = self._strange or self._key not in NAMES | ARGUMENTS | OTHERS
+            if self._loose and self._strange:
                 raise BrokenError
             self._step = self._colon
         return text
 
     def _colon(self, text: str, _: list[Part]) -> str:
-        self._read(self._in_value)
+        self._read(self._before_value)
         return _without(text, ":")
+
+    def _before_value(self, text: str, _: list[Part]) -> str:
+        """The function may be an object that holds the name and the arguments, as in OpenAI's API."""
+        if self._key == FUNCTION and text[0] == "{" and not self._inside:
+            self._inside, self._step = True, self._before_key
+            return text[1:]
+        self._step = self._in_value
+        return text
 
     def _in_value(self, text: str, parts: list[Part]) -> str:
         try:
@@ -124,9 +139,16 @@ class JsonCall:
                 return ""
             return self._end(text, parts)
         if text[0] == "}":
-            return self._end(text[1:], parts)
+            return self._brace(text[1:], parts)
         self._step = self._before_key
         return _without(text, ",")
+
+    def _brace(self, rest: str, parts: list[Part]) -> str:
+        """The end of the object, or of the function inside it."""
+        if not self._inside:
+            return self._end(rest, parts)
+        self._inside, self._step = False, self._after
+        return rest
 
     def _read(self, step: _Step) -> None:
         self._reader, self._out = JsonValue(), []
@@ -134,7 +156,8 @@ class JsonCall:
 
     def _named(self, parts: list[Part]) -> None:
         name = json.loads("".join(self._out))
-        if not isinstance(name, str) or not name.strip() or self._name or (self._loose and name not in self._schemas):
+        name = name.strip() if isinstance(name, str) else ""
+        if not name or self._name or (self._loose and name not in self._schemas):
             raise BrokenError
         self._name = name
         early, self._early = "".join(self._early), []
@@ -144,7 +167,7 @@ class JsonCall:
     def _in_arguments(self, parts: list[Part]) -> None:
         """More of the arguments; their last brace waits for the end of the call."""
         if self._out and not self._live:
-            if self._given or self._out[0] not in ("{", '"', "null"):
+            if self._given or self._out[0] not in ("{", "[", '"', "null"):
                 raise BrokenError
             self._live = self._out[0] == "{"
         text = "".join(self._out) if self._live else ""
@@ -168,7 +191,8 @@ class JsonCall:
         parts.append(CallPiece(text))
 
     def _end(self, rest: str, parts: list[Part]) -> str:
-        if not self._name or (self._loose and not self._given):
+        # Without arguments a strange key may have held them.
+        if not self._name or (not self._given and (self._loose or self._strange)):
             raise BrokenError
         self._tell("}" if self._given else "{}", parts)
         parts.append(CallEnd())
@@ -177,9 +201,14 @@ class JsonCall:
 
 
 def _object(value: str) -> str:
-    """Arguments that are an object inside a string, or null."""
-    found = json.loads(value)
-    inner = value_of(found) if found and found.strip() else "{}"
+    """Arguments that are an object inside a string, or inside two; null and an empty list are none."""
+    inner: str | None = value
+    for _ in range(MOST_QUOTED):
+        if inner is not None and inner[0] == '"':
+            found = json.loads(inner)
+            inner = value_of(found) if found.strip() else "{}"
+    if inner in ("null", "[]"):
+        return "{}"
     if inner is None or inner[0] != "{":
         raise BrokenError
     return inner

@@ -23,6 +23,7 @@ MOST_BLANK = 256
 _NAMED = re.compile(r"<(function|parameter)=([^<>\n]{1,256})>")
 _TAGS = (FUNCTION, PARAMETER, END_FUNCTION, END_PARAMETER, END_BLOCK, BLOCK)
 _BLANK = re.compile(r"\s*")
+_LINE_END = re.compile(r"(?:\r?\n|\r)?\Z")
 
 
 class XmlCall:
@@ -71,6 +72,8 @@ class XmlCall:
             raise BrokenError
         rest = "".join(self._end.after) + self._kept
         following = rest.lstrip()
+        if self._end.bare and following:
+            raise BrokenError
         closed = following.startswith(END_BLOCK)
         if ending is not Ending.ITSELF:
             stopped = not following and (ending is Ending.STOPPED or self._loose)
@@ -91,7 +94,7 @@ class XmlCall:
         if found is None:
             _wait_for_name(self._kept)
             return False
-        self._name = found[2].strip()
+        self._name = _name(found[2])
         if not self._name or (self._loose and self._name not in self._schemas):
             raise BrokenError
         schema = self._schemas.get(self._name)
@@ -103,10 +106,11 @@ class XmlCall:
     def _between(self, parts: list[Part]) -> bool:
         """Behind the function's tag, before the first parameter."""
         self._kept = self._kept.lstrip()
-        if self._kept.startswith(END_FUNCTION):
-            parts.append(CallStart(self._name))
-            self._close(parts, self._kept[len(END_FUNCTION) :])
-            return False
+        for tag in (END_FUNCTION, "" if self._loose else END_BLOCK):
+            if tag and self._kept.startswith(tag):
+                parts.append(CallStart(self._name))
+                self._close(parts, self._kept.removeprefix(END_FUNCTION))
+                return False
         if found := _NAMED.match(self._kept):
             if found[1] != "parameter":
                 raise BrokenError
@@ -114,7 +118,7 @@ class XmlCall:
             self._begin(found[2], parts)
             self._kept = self._kept[found.end() :]
             return True
-        if not END_FUNCTION.startswith(self._kept):
+        if not (END_FUNCTION.startswith(self._kept) or (END_BLOCK.startswith(self._kept) and not self._loose)):
             if not PARAMETER.startswith(self._kept[: len(PARAMETER)]):
                 raise BrokenError
             _wait_for_name(self._kept)
@@ -125,14 +129,13 @@ class XmlCall:
         if start != 0:
             text = self._kept if start < 0 else self._kept[:start]
             # A line end before a tag may belong to the tag.
-            certain = len(text) - text.endswith("\n")
+            certain = len(text) - len(_LINE_END.search(text)[0])  # type: ignore[index]
             if certain:
                 self._text(value, text[:certain], parts)
                 self._kept = self._kept[certain:]
                 return True
             if start < 0:
                 return False
-            start = 1
         return self._tag(value, start, parts)
 
     def _tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
@@ -142,13 +145,13 @@ class XmlCall:
         tag = next((one for one in _TAGS if kept.startswith(one, start)), "")
         if named is None and tag in (FUNCTION, PARAMETER, ""):
             return self._no_tag(value, start, parts)
-        if self._end is not None and self._end.certain and tag in (FUNCTION, BLOCK):
+        if self._end is not None and self._end.before(tag, kept[:start]):
             self._close(parts, "".join(self._end.after) + kept)
             return False
         if tag in (END_PARAMETER, END_FUNCTION):
             return self._closing(value, start, tag, parts)
         if named is None:
-            self._literal(value, start + len(tag), parts)
+            self._block_tag(value, start, tag, parts)
         elif tag == PARAMETER and self._may_begin(named[2], start):
             self._kept = kept[named.end() :]
             self._next(value, named[2], parts)
@@ -156,6 +159,15 @@ class XmlCall:
             self._depth += tag == FUNCTION
             self._literal(value, named.end(), parts)
         return True
+
+    def _block_tag(self, value: "_Value", start: int, tag: str, parts: list[Part]) -> None:
+        """A block begins or ends in the value; on a line of its own the end may be that of the call."""
+        end = start + len(tag)
+        if tag == END_BLOCK and start and self._end is None and not (self._depth or self._loose):
+            self._end = _End(self._kept[:end], bare=True)
+            self._kept = self._kept[end:]
+        else:
+            self._literal(value, end, parts)
 
     def _no_tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
         rest = self._kept[start:]
@@ -172,7 +184,7 @@ class XmlCall:
         if at < end + MOST_BLANK and _undecided(tag, following):
             return False
         named = _NAMED.match(following) if tag == END_PARAMETER else None
-        if named is not None and named[1] == "parameter" and not self._depth and named[2].strip() not in self._given:
+        if named is not None and named[1] == "parameter" and not self._depth and _name(named[2]) not in self._given:
             self._kept = following[named.end() :]
             self._next(value, named[2], parts)
             return True
@@ -181,18 +193,23 @@ class XmlCall:
             certain, whole, end = not self._depth, True, at + len(END_FUNCTION)
         ends = certain or (tag == END_PARAMETER and whole) or following.startswith(END_BLOCK)
         self._depth = max(self._depth - whole, 0)
-        if ends and (certain or self._end is None):
+        self._may_end(value, end, certain, ends, parts)
+        return True
+
+    def _may_end(self, value: "_Value", end: int, certain: bool, ends: bool, parts: list[Part]) -> None:
+        """The call may have ended at `end`, unless a better end has been seen."""
+        if ends and (certain or self._end is None or self._end.bare):
             self._flush(value, parts)
-            self._end = _End(certain, self._kept[:end])
+            self._end = _End(self._kept[:end], certain)
             self._kept = self._kept[end:]
         else:
             self._literal(value, end, parts)
-        return True
 
     def _may_begin(self, name: str, start: int) -> bool:
         """A parameter whose forerunner was not closed: at the beginning of a line, and of a name that is expected."""
-        expected = not self._properties or name.strip() in self._properties
-        return start == 1 and not self._depth and self._end is None and expected and name.strip() not in self._given
+        key = _name(name)
+        expected = not self._properties or key in self._properties
+        return start > 0 and not self._depth and self._end is None and expected and key not in self._given
 
     def _next(self, value: "_Value", name: str, parts: list[Part]) -> None:
         self._flush(value, parts)
@@ -200,7 +217,7 @@ class XmlCall:
         self._begin(name, parts)
 
     def _begin(self, name: str, parts: list[Part]) -> None:
-        key = name.strip()
+        key = _name(name)
         if not key:
             raise BrokenError
         parts.append(CallPiece(("{" if not self._given else ", ") + json.dumps(key, ensure_ascii=False) + ": "))
@@ -234,10 +251,18 @@ class XmlCall:
 class _End:
     """A place where the call may have ended, and what followed it."""
 
-    def __init__(self, certain: bool, text: str) -> None:
+    def __init__(self, text: str, certain: bool = False, bare: bool = False) -> None:
+        """A `bare` one closes the block alone, so it counts only where nothing follows."""
         self.certain = certain
+        self.bare = bare
         self.text = text
         self.after: list[str] = []
+
+    def before(self, tag: str, blank: str) -> bool:
+        """Whether a tag behind it begins another call, so that this was the end; `blank` stands before the tag."""
+        if self.certain or len(self.after) > MOST_BLANK:
+            return self.certain and tag in (FUNCTION, BLOCK)
+        return self.bare and tag == FUNCTION and ("".join(self.after) + blank).strip() == BLOCK
 
 
 class _Value:
@@ -251,7 +276,7 @@ class _Value:
 
     def plain(self, text: str) -> bool:
         """Whether a text without tags goes on as it is."""
-        return self._begun and text[-1] != "\n"
+        return self._begun and text[-1] not in "\r\n"
 
     def add(self, text: str, parts: list[Part]) -> None:
         """More text."""
@@ -272,7 +297,13 @@ class _Value:
         return "null" in self._kinds.types and "null".startswith(self._whole().strip())
 
     def _whole(self) -> str:
-        return "".join(self._texts).removeprefix("\n")
+        text = "".join(self._texts)
+        return text[2:] if text.startswith("\r\n") else text.removeprefix("\n")
+
+
+def _name(text: str) -> str:
+    """A name in a tag, without the quotes that models put around it."""
+    return text.strip().strip("\"'").strip()
 
 
 def _undecided(tag: str, following: str) -> bool:

@@ -1,4 +1,4 @@
-"""Llama 3.x behind its tag: JSON, or a call as Python writes it, name.call(key="value")."""
+"""Llama 3.x behind its tag: JSON, or a call as Python writes it, name.call(key="value") or name(key="value")."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from services.gateway.http.tools.forms.llama3_json import shown
 from services.gateway.http.tools.json_call import JsonCall
 from services.gateway.http.tools.json_value import BrokenError, JsonValue
 
-_HEAD = re.compile(r"\s*([A-Za-z_][\w.-]{0,255}?)\.call\(")
+_HEAD = re.compile(r"\s*([A-Za-z_][\w.-]{0,255}?)(?:\.call)?\(")
 _KEY = re.compile(r"[\s,]*([A-Za-z_]\w{0,255})\s*=\s*")
 _END = re.compile(r"[\s,]*\)")
 MOST_HEAD = 300
@@ -17,7 +17,7 @@ MOST_HEAD = 300
 
 
 class PythonCall:
-    """Reads name.call(key=value, ...); values are JSON or Python's literals."""
+    """Reads name.call(key=value, ...), also without .call; values are JSON or Python's literals."""
 
     def __init__(self, schemas: Schemas, loose: bool) -> None:
         """Nothing has come yet."""

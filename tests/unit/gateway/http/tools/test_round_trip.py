@@ -10,8 +10,8 @@ from services.gateway.http.body import parsed
 from services.gateway.http.chat import ChatAnswer
 from services.gateway.http.convert import Headers, chat_query
 from services.gateway.http.tools.form import chosen, forms
-from tests.unit.gateway.http.tools.slips import SLIPS, TOOLS
-from tests.unit.gateway.http.tools.test_call_corpus import BODIES, EXCHANGE, final
+from tests.unit.gateway.http.tools.slips import TOOLS
+from tests.unit.gateway.http.tools.test_call_corpus import BODIES, CORPUS, EXCHANGE, final
 
 ODD = (
     "\x00", "\x1f", "\ufffd", "\u2028", "\ud7ff", "\ue000", "\U0010ffff", "\u202e", "\\", '"', "{", "}", "<", ">", "\n",
@@ -24,7 +24,7 @@ def text_of(draw: random.Random) -> str:
     """Slips, pieces of them and odd characters in any order."""
     found = ""
     for _ in range(draw.randint(1, 4)):
-        slip = draw.choice([*SLIPS.values()]).text
+        slip = draw.choice([*CORPUS.values()]).text
         at = draw.randint(0, len(slip)) if draw.random() < 0.5 else draw.choice((0, len(slip)))
         odd = "".join(draw.choices(ODD, k=draw.randint(0, 4)))
         found += draw.choice((slip, slip[:at] + odd + slip[at:], odd))
