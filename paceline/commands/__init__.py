@@ -15,6 +15,7 @@ COMMANDS = {
     "bench": "measure times to first token, between tokens, and tokens per second",
     "key": "make an API key, and its entry for the tenants file",
     "doctor": "say what this machine can run, and what is missing",
+    "completion": "print a script for bash, zsh or fish that completes commands and flags",
 }
 
 
@@ -45,5 +46,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """All commands, one a line."""
-    lines = [f"  paceline {name:<9} {what}" for name, what in COMMANDS.items()]
+    lines = [f"  paceline {name:<10} {what}" for name, what in COMMANDS.items()]
     return "\n".join([*lines, "", "paceline COMMAND --help tells the flags of each."])

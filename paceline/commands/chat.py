@@ -1,10 +1,9 @@
 """paceline chat: a conversation with a served model.
 
-An empty line is passed over, /new forgets the conversation, /exit or Ctrl-D ends it; Ctrl-C ends an answer.
+Several lines that are pasted are one message. /help lists the commands, Ctrl-C ends an answer, Ctrl-D the conversation.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -13,13 +12,20 @@ from rich.text import Text
 from paceline.answer import Answer
 from paceline.client import Client, Stream
 from paceline.commands import connection
-from paceline.commands.terminal import printable
+from paceline.commands.lines import Lines, history_file
+from paceline.commands.terminal import printable, unechoed
 from paceline.errors import RefusedError
 from paceline.options import Message, Options
 from paceline.served import Model
 
 EMBEDDED = "paceline-embedded"
-HINT = "/new forgets, /exit ends, Ctrl-C ends an answer"
+HINT = "/new forgets, /help tells more, /exit ends; Ctrl-C ends an answer"
+HELP = """\
+/new          forgets the conversation
+/system TEXT  forgets it, and begins with TEXT as the message of role system; without TEXT, with none
+/help         shows this
+/exit         ends, as Ctrl-D does
+Ctrl-C ends an answer. Several lines that are pasted are one message. A space before / sends it as text."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -28,7 +34,8 @@ def run(argv: Sequence[str]) -> int:
     console = Console(highlight=False, soft_wrap=True)
     with connection.client(chosen) as client:
         console.print(Text(greeting(client.model())))
-        Chat(client, console, options(chosen), chosen.system).run()
+        lines = Lines(None if chosen.no_history else history_file())
+        Chat(client, console, options(chosen), chosen.system, lines).run()
     return 0
 
 
@@ -44,6 +51,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=None, help="seed of the noise; default: another one for each answer"
     )
+    parser.add_argument("--no-history", action="store_true", help="keep nothing of what is typed")
     parser.add_argument("--no-thinking", action="store_true", help="ask the template of Qwen3 not to think")
     return parser.parse_args(argv)
 
@@ -62,36 +70,58 @@ def options(chosen: argparse.Namespace) -> Options:
 def greeting(model: Model) -> str:
     """The first line: what one talks to."""
     if model.name == EMBEDDED:
-        return f"{model.name}: the small embedded demonstration model; it writes Python-like text and answers nothing"
+        about = "the small embedded demonstration model; it writes Python-like text and answers nothing"
+        return f"{model.name}: {about} ({HINT})"
     return f"{model.name} ({HINT})"
+
+
+def is_command(message: str) -> bool:
+    """Whether a message is a slash and a word, perhaps with more behind: a path is text."""
+    name = message.split(maxsplit=1)[0] if message.startswith("/") else ""
+    return name[1:].isalpha() and "\n" not in message.strip()
 
 
 class Chat:
     """One conversation; every message so far is sent again with the next one."""
 
-    def __init__(self, client: Client, console: Console, options: Options, system: str) -> None:
+    def __init__(self, client: Client, console: Console, options: Options, system: str, lines: Lines) -> None:
         """Starts with the system's message, if there is one."""
         self._client = client
         self._console = console
         self._options = options
-        self._start = [Message("system", system)] if system else []
-        self._messages = [*self._start]
-        _edit_lines()
+        self._lines = lines
+        self._begin(system)
 
     def run(self) -> None:
-        """Answers line by line."""
-        while (line := self._line()) is not None:
-            if line == "/exit":
-                return
-            if line == "/new":
-                self._messages = [*self._start]
-            elif line:
-                self._answer(line)
+        """Answers message by message."""
+        while (message := self._message()) is not None:
+            if is_command(message):
+                if message.split()[0] == "/exit":
+                    return
+                self._command(message)
+            elif message.strip():
+                self._lines.remember(message)
+                self._answer(message.strip())
 
-    def _line(self) -> str | None:
+    def _begin(self, system: str) -> None:
+        """Forgets everything and begins with the system's message, if there is one."""
+        self._system = system
+        self._messages = [Message("system", system)] if system else []
+
+    def _command(self, message: str) -> None:
+        name, _, rest = message.strip().partition(" ")
+        if name == "/new":
+            self._begin(self._system)
+        elif name == "/system":
+            self._begin(rest.strip())
+        else:
+            unknown = "" if name == "/help" else f"no such command: {printable(name)}\n"
+            self._console.print(Text(unknown + HELP, style="dim"))
+
+    def _message(self) -> str | None:
         """What the user types, None at the end; Ctrl-C drops what was typed."""
         try:
-            return input("> " if sys.stdin.isatty() else "").strip()
+            return self._lines.read()
         except EOFError:
             return None
         except KeyboardInterrupt:
@@ -100,7 +130,8 @@ class Chat:
 
     def _answer(self, line: str) -> None:
         try:
-            self._turn(line)
+            with unechoed():
+                self._turn(line)
         except KeyboardInterrupt:
             self._console.print()  # It came before the answer began, or when it had ended.
 
@@ -134,11 +165,3 @@ def summary(answer: Answer) -> str:
     parts += [f"{answer.decode_tok_s:.0f} tok/s"] if answer.decode_tok_s else []
     parts += [f"first after {answer.first_s * 1e3:.0f} ms"] if answer.tokens else []
     return f"[{', '.join(parts)}]"
-
-
-def _edit_lines() -> None:
-    """Arrow keys edit the line and bring earlier ones back, where the terminal and this Python can."""
-    try:
-        import readline  # noqa: F401 - importing it is what gives input() its history
-    except ImportError:
-        pass

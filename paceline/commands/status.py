@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,6 +15,7 @@ from rich.table import Table
 
 from paceline.client import Client
 from paceline.commands import connection
+from paceline.commands.terminal import typed_within, unechoed
 from paceline.served import Activity, Status
 
 COLUMNS = ("pair", "drafts", "running", "waiting", "tok/s", "tau", "widths", "KV", "queue")
@@ -21,7 +24,7 @@ WIDTHS = 2
 
 
 def run(argv: Sequence[str]) -> int:
-    """Shows the status until Ctrl-C, or once where nobody watches."""
+    """Shows the status until q or Ctrl-C, or once where nobody watches."""
     chosen = arguments(argv)
     console = Console()
     with connection.client(chosen) as client:
@@ -36,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="paceline status", description=__doc__)
+    parser = argparse.ArgumentParser(prog="paceline status", description=f"{__doc__} q ends it.")
     connection.add_flags(parser)
     parser.add_argument("--once", action="store_true", help="print it once")
     parser.add_argument("--json", action="store_true", help="print it once, as one line of JSON")
@@ -47,14 +50,25 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def follow(client: Client, console: Console, interval_s: float) -> None:
-    """Shows what is, again and again."""
+    """Shows what is, again and again, until q is typed."""
     try:
-        with Live(table(client.status()), console=console, auto_refresh=False) as live:
-            while True:
-                time.sleep(interval_s)
+        with unechoed(by_key=True), Live(table(client.status()), console=console, auto_refresh=False) as live:
+            live.refresh()
+            while not asked_to_end(interval_s):
                 live.update(table(client.status()), refresh=True)
     except KeyboardInterrupt:
         pass
+
+
+def asked_to_end(within_s: float) -> bool:
+    """Whether q is typed in so many seconds, which pass otherwise."""
+    end = time.monotonic() + within_s
+    while (left_s := end - time.monotonic()) > 0:
+        if not sys.stdin.isatty():
+            time.sleep(left_s)
+        elif typed_within(left_s) and os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b""):
+            return True
+    return False
 
 
 def table(status: Status) -> Table:

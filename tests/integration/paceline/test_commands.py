@@ -132,3 +132,18 @@ async def test_bench_ends_when_the_first_request_fails(tmp_path: Path) -> None:
     async with harness(tmp_path) as one:
         told = await output("bench", one.bound.grpc, "--model", "other", code=1, folder=tmp_path)
     assert re.fullmatch(r"NOT_FOUND: .*'other'.*\n", told)
+
+
+async def test_generate_asks_as_a_chat_stops_and_tells_json(tmp_path: Path) -> None:
+    async with harness(tmp_path) as one:
+        words = ("generate", at(one), "--max-tokens", "8", "hello")
+        plain = json.loads(await output(*words, "--json"))
+        chat = json.loads(await output(*words, "--json", "--system", "short", "--top-p", "0.5"))
+        shown = await output(*words, "--system", "short")
+        end = plain["text"][3:6]
+        cut = json.loads(await output(*words, "--json", "--stop", "never there", "--stop", end))
+    assert (len(plain["tokens"]), plain["finish"], plain["rounds"] > 0) == (8, "length", True)
+    assert plain["tau"] == pytest.approx((plain["accepted"] + plain["rounds"]) / plain["rounds"], abs=1e-3)
+    assert chat["prompt_tokens"] > plain["prompt_tokens"]
+    assert not shown.startswith("hello"), "an answer is not a continuation"
+    assert cut["finish"] == "stop_string" and cut["text"] == plain["text"][: plain["text"].index(end)]

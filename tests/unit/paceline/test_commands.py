@@ -1,5 +1,6 @@
 """The command line: what is asked for, and what is said when it cannot be."""
 
+import subprocess
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 import paceline
 from paceline import bundle
-from paceline.commands import COMMANDS, bench, main, serve
+from paceline.commands import COMMANDS, bench, completion, main, serve
 from paceline.commands.status import table, widths
 from paceline.served import status
 from paceline.v1 import inference_pb2
@@ -122,3 +123,39 @@ def test_a_key_is_made_by_the_gateways_own_program(became: list[tuple[str, Seque
     with pytest.raises(Became):
         main(["key", "acme"])
     assert became == [("services.gateway.make_key", ["acme"])]
+
+
+FLAGS = {"serve": ["--drafter", "--target.widths"], "chat": ["--system"]}
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (["paceline", "s"], ["serve", "status"]),
+        (["paceline", "serve", "--"], FLAGS["serve"]),
+        (["paceline", "serve", "--model=x", "--target.w"], ["--target.widths"]),
+        (["paceline", "chat", "--s"], ["--system"]),
+        (["paceline", "serve", "x"], []),
+        (["paceline", "completion", "b"], ["bash"]),
+    ],
+)
+def test_bash_completes_commands_and_flags(typed: list[str], found: list[str]) -> None:
+    words = " ".join(f"'{word}'" for word in typed)
+    ask = f'COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _paceline; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    told = subprocess.run(
+        ["bash", "--norc", "-c", completion.script("bash", FLAGS) + ask], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == found and told.stderr == ""
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_a_completion_names_every_command_and_flag(shell: str) -> None:
+    told = completion.script(shell, FLAGS)
+    assert all(name in told for name in COMMANDS)
+    assert all(word.removeprefix("--") in told for words in FLAGS.values() for word in words)
+
+
+def test_a_completion_knows_the_flags_that_help_tells() -> None:
+    found = completion.flags()
+    assert {"--system", "--key-file", "--no-history"} <= set(found["chat"]) and "--stop" in found["generate"]
+    assert "--drafter" in found["serve"] and not any(word.endswith("-") for words in found.values() for word in words)
