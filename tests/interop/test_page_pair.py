@@ -25,14 +25,22 @@ def address() -> Iterator[str]:
 
 async def test_speculation_is_seen_at_work(address: str) -> None:
     PICTURE.parent.mkdir(exist_ok=True)
-    form = {"message": PROMPT, "kind": "text", "mode": "in-turn", "tokens": 96, "temperature": 0, "seed": 1}
+    form = {
+        "message": PROMPT,
+        "kind": "text",
+        "mode": "in-turn",
+        "tokens": 96,
+        "temperature": 0,
+        "seed": 1,
+        "marks": True,
+    }
     viewport = {"width": 1280, "height": 1010}
     seen = await browse("picture", address, form=form, path=str(PICTURE), viewport=viewport)
     on, off = seen["answers"]
     assert on["text"] == off["text"] and len(on["text"]) > 96
     assert [name for name, _ in on["pieces"]].count("MARK") > 5
     assert [name for name, _ in off["pieces"]] == ["#text"]
-    assert float(on["figures"]["tau"]) > 1.5 and off["figures"]["tau"] == "1.00"
-    assert seen["verdicts"][0].startswith("The texts are equal. On had ")
+    assert float(on["figures"]["tokens per round"]) > 1.5 and off["figures"]["tokens per round"] == "1.00"
+    assert seen["verdicts"][0].startswith("The texts are equal. ")
     assert "embedded demonstration model" in seen["about"]
     assert PICTURE.read_bytes().startswith(b"\x89PNG")

@@ -13,7 +13,10 @@ try {
   const page = await browser.newPage({ viewport: given.viewport ?? { width: 1280, height: 860 } });
   page.setDefaultTimeout(PATIENCE_MS);
   const complaints = [];
-  page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+  page.on("console", (message) => {
+    const loud = ["error", "warning"].includes(message.type());
+    if (loud && !(given.allowed && message.text().includes(given.allowed))) complaints.push(message.text());
+  });
   page.on("pageerror", (error) => complaints.push(String(error)));
   page.on("request", (request) => request.url().startsWith(given.url) || complaints.push(`asked ${request.url()}`));
   await page.goto(given.url);

@@ -4,20 +4,26 @@ import { readFileSync } from "node:fs";
 const LOOKS_MS = 2500; // The status is asked for every two seconds.
 
 /** Writes a message, with other fields of the form, and sends it. */
-async function send(page, { message, mode = "on", kind = "chat", ...fields }) {
-  await page.locator("summary").evaluate((summary) => (summary.parentElement.open = true));
+async function send(page, { message, mode = "on", kind = "chat", marks = false, ...fields }) {
+  await opened(page, true);
   await page.getByLabel("Send as").selectOption(kind);
   for (const [name, value] of Object.entries(fields)) await page.locator(`[name=${name}]`).fill(String(value));
-  await page.locator("summary").evaluate((summary) => (summary.parentElement.open = false));
   await page.locator(`[name=mode][value=${mode}]`).check();
+  await page.locator("[name=marks]").setChecked(marks);
+  await opened(page, false);
   await page.getByLabel("Message", { exact: true }).fill(message);
   await page.keyboard.press("Enter");
+}
+
+async function opened(page, open) {
+  await page.locator("#more").evaluate((details, wanted) => (details.open = wanted), open);
 }
 
 async function ended(page) {
   await page.waitForFunction(() => {
     const answers = [...document.querySelectorAll("article")];
-    return answers.length && answers.every((one) => one.getAttribute("aria-busy") === "false");
+    const done = answers.length && answers.every((one) => one.getAttribute("aria-busy") === "false");
+    return done && document.getElementById("stop").disabled;
   });
 }
 
@@ -25,16 +31,17 @@ async function ended(page) {
 async function answers(page) {
   return page.locator("article").evaluateAll((found) =>
     found.map((one) => ({
-      title: one.querySelector("h3").textContent,
-      text: one.querySelector(".text:not(.thought)").textContent,
+      title: one.querySelector("h3")?.textContent ?? "",
+      text: one.querySelector(".marked:not(.thought)").textContent,
+      formatted: one.querySelector(".formatted").innerHTML,
       thought: one.querySelector(".thought").textContent,
-      pieces: [...one.querySelectorAll(".text")].flatMap((place) =>
+      pieces: [...one.querySelectorAll(".marked")].flatMap((place) =>
         [...place.childNodes].map((piece) => [piece.nodeName, piece.textContent]),
       ),
       figures: Object.fromEntries(
         [...one.querySelectorAll(".figures div")].map((pair) => [...pair.children].map((cell) => cell.textContent)),
       ),
-      elements: one.querySelectorAll("*:not(h3, p, dl, dl *, mark)").length,
+      elements: one.querySelectorAll("*:not(h3, p, div, dl, dl *, mark, button)").length,
       wrong: [...one.querySelectorAll(".wrong")].map((problem) => problem.textContent),
     })),
   );
@@ -68,7 +75,7 @@ export async function twice(page, given) {
 /** Stops an answer that runs, by its button or by a key. */
 export async function stop(page, given) {
   await send(page, given.form);
-  await page.waitForFunction(() => document.querySelector("article .text:not(.thought)")?.textContent.length > 20);
+  await page.waitForFunction(() => document.querySelector("article .marked:not(.thought)")?.textContent.length > 20);
   if (given.key) await page.keyboard.press(given.key);
   else await page.getByRole("button", { name: "Stop" }).click();
   await ended(page);
@@ -104,7 +111,7 @@ export async function status(page, given) {
 export async function tabs(page) {
   await page.locator("#status-pairs").waitFor();
   const order = [];
-  for (let step = 0; step < 12; step += 1) {
+  for (let step = 0; step < 16; step += 1) {
     await page.keyboard.press("Tab");
     order.push(await page.evaluate(() => ((here) => here.id || here.name || here.tagName)(document.activeElement)));
   }
@@ -115,7 +122,7 @@ export async function tabs(page) {
 export async function axe(page, given) {
   await answer(page, given);
   await page.getByRole("button", { name: "Key" }).click();
-  await page.locator("summary").click();
+  await opened(page, true);
   const source = readFileSync(`${given.packages}/node_modules/axe-core/axe.min.js`, "utf8");
   const found = {};
   for (const colorScheme of ["light", "dark"]) {
@@ -131,7 +138,94 @@ export async function axe(page, given) {
 /** One turn as a picture, with the status that tells of it. */
 export async function picture(page, given) {
   const seen = await answer(page, given);
-  await page.waitForFunction(() => /widths\s+\d/.test(document.getElementById("status-total").innerText));
+  await page.waitForFunction(() => /checked per round\s+\d/.test(document.getElementById("status-total").innerText));
   await page.screenshot({ path: given.path });
   return seen;
+}
+
+/** A conversation, loaded again, edited, regenerated, exported and deleted. */
+export async function kept(page, given) {
+  await answer(page, given);
+  await send(page, { ...given.form, message: "and then?" });
+  await ended(page);
+  const before = await answers(page);
+  await page.reload();
+  await page.waitForFunction(() => document.querySelectorAll("article").length === 2);
+  const after = await answers(page);
+  const downloading = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Export hello" }).click();
+  const exported = JSON.parse(readFileSync(await (await downloading).path(), "utf8"));
+  await page.getByRole("button", { name: "Regenerate" }).last().click();
+  await ended(page);
+  const again = await answers(page);
+  await page.getByRole("button", { name: "Edit" }).last().click();
+  const edited = await page.locator("#message").inputValue();
+  const left = await page.locator("article").count();
+  await page.getByRole("button", { name: "New conversation" }).click();
+  const empty = await page.locator("article").count();
+  await page.getByRole("button", { name: "Open hello" }).click();
+  const opened = await page.locator("article").count();
+  await page.getByRole("button", { name: "Delete hello" }).click();
+  const gone = await page.evaluate(() => [localStorage.getItem("paceline.conversations"), document.querySelectorAll("article").length]);
+  return { before, after, exported, again, edited, left, empty, opened, gone };
+}
+
+/** What is said when the gateway has gone: requests fail from a moment on, and succeed again later. */
+export async function gone(page, given) {
+  await page.waitForFunction(() => document.getElementById("status-total").children.length);
+  await page.waitForFunction(() => document.getElementById("model").textContent !== "no model yet");
+  await page.route("**/v1/**", (route) => route.abort("connectionrefused"));
+  await page.waitForFunction(() => document.getElementById("status").classList.contains("stale"));
+  const { note } = await told(page);
+  await send(page, given.form);
+  await ended(page);
+  const failed = await answers(page);
+  await page.unroute("**/v1/**");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await ended(page);
+  await page.waitForFunction(() => !document.getElementById("status").classList.contains("stale"));
+  return { note, failed, answers: await answers(page) };
+}
+
+/** How steady a stream is: layout shifts, and pictures a second while it runs; and where the field to write is. */
+export async function steady(page, given) {
+  await page.evaluate(() => {
+    window.shifts = [];
+    window.frames = [];
+    const where = ({ node }) => (node?.outerHTML ?? node?.parentElement?.outerHTML ?? "").slice(0, 80);
+    new PerformanceObserver((list) => {
+      const moved = list.getEntries().filter(({ hadRecentInput }) => !hadRecentInput);
+      window.shifts.push(...moved.map(({ value, sources }) => [value, ...sources.map(where)]));
+    }).observe({ type: "layout-shift" });
+    const frame = (now) => {
+      window.frames.push(now);
+      requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  });
+  await send(page, given.form);
+  await page.waitForFunction(() => document.querySelector("article"));
+  await page.evaluate(() => window.shifts.splice(0)); // What moved while the form was filled in.
+  await page.waitForFunction(() => document.querySelector("article .marked:not(.thought)")?.textContent.length > 40);
+  const from = await page.evaluate(() => window.frames.length);
+  const begun = Date.now();
+  await ended(page);
+  const seconds = (Date.now() - begun) / 1000;
+  const frames = await page.evaluate((start) => window.frames.length - start, from);
+  const shifts = await page.evaluate(() => window.shifts);
+  await page.evaluate(() => window.scrollTo(0, 0));
+  const box = await page.locator("#ask").boundingBox();
+  return { shifts, rate: frames / seconds, seconds, box, answers: await answers(page) };
+}
+
+/** Which of the two forms of an answer is seen. */
+export async function marks(page, given) {
+  await send(page, given.form);
+  await ended(page);
+  const seen = (where) => page.locator(where).isVisible();
+  return {
+    marked: await seen("article .marked:not(.thought)"),
+    formatted: await seen("article .formatted"),
+    hint: await seen("#marks-hint"),
+  };
 }

@@ -7,7 +7,7 @@ export async function* events(body) {
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) throw new Error("the answer broke off");
+      if (done) throw new Error("The answer broke off: the connection to the gateway was lost.");
       const whole = (rest + value).split("\n\n");
       rest = whole.pop();
       for (const one of whole) {

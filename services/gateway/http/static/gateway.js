@@ -16,6 +16,13 @@ export class Refusal extends Error {
   }
 }
 
+/** Nobody answers. */
+export class Gone extends Error {
+  constructor() {
+    super("The gateway does not answer. It may have been stopped, or the network is away.");
+  }
+}
+
 export class Gateway {
   #key = "";
 
@@ -38,9 +45,13 @@ export class Gateway {
   async *stream({ path, body }, signal) {
     const options = { method: "POST", body: JSON.stringify(body), signal };
     const reply = await this.#ask(path, options, { "Content-Type": "application/json" });
-    for await (const chunk of events(reply.body)) {
-      if (chunk.error) throw new Refusal(0, chunk.error.message);
-      yield chunk;
+    try {
+      for await (const chunk of events(reply.body)) {
+        if (chunk.error) throw new Refusal(0, chunk.error.message);
+        yield chunk;
+      }
+    } catch (error) {
+      throw error instanceof TypeError ? new Gone() : error;
     }
   }
 
@@ -51,7 +62,9 @@ export class Gateway {
   async #ask(path, options, headers = {}) {
     if (this.#key) headers.Authorization = `Bearer ${this.#key}`;
     const fixed = { cache: "no-store", credentials: "omit", redirect: "error" };
-    const reply = await fetch(path, { ...options, ...fixed, headers });
+    const reply = await fetch(path, { ...options, ...fixed, headers }).catch((error) => {
+      throw options.signal.aborted && error.name === "AbortError" ? error : new Gone();
+    });
     if (reply.ok) return reply;
     const told = await reply.json().catch(() => null);
     throw new Refusal(reply.status, told?.error?.message ?? `the gateway answered ${reply.status}`);

@@ -3,29 +3,78 @@ import { Conversation } from "./conversation.js";
 import { setText } from "./dom.js";
 import { followEnd } from "./follow.js";
 import { Gateway } from "./gateway.js";
+import { History } from "./history.js";
 import { chosen } from "./request.js";
 import { StatusPanel } from "./status.js";
+import { Store } from "./store.js";
 
 const EMBEDDED = "paceline-embedded";
-const [ask, access, message, send, stop, opener] = ["ask", "access", "message", "send", "stop", "key-open"].map((id) =>
-  document.getElementById(id),
-);
+const WIDE = "(min-width: 62rem)";
+const by = (id) => document.getElementById(id);
+const [ask, access, message, send, stop, opener] = ["ask", "access", "message", "send", "stop", "key-open"].map(by);
 const gateway = new Gateway();
-const conversation = new Conversation(gateway, document.getElementById("turns"), failed);
+const store = new Store(storage());
+const conversation = new Conversation(gateway, by("turns"), { failed, changed, edit, again });
+const history = new History(store, document, { open, dropped });
 const panel = new StatusPanel(gateway, document);
 let model = null;
+
+/** What this browser keeps things in, null where it may not. */
+function storage() {
+  try {
+    return window.localStorage;
+  } catch {
+    return null;
+  }
+}
 
 function failed(error) {
   if (error.wantsKey && access.hidden) showAccess(true);
 }
 
 function say(text) {
-  setText(document.getElementById("news"), text);
+  setText(by("news"), text);
 }
 
 function showAccess(shown) {
   access.hidden = !shown;
   opener.setAttribute("aria-expanded", String(shown));
+}
+
+/** Keeps the conversation as it is now. */
+function changed() {
+  const { kept } = conversation;
+  const done = kept ? store.keep(kept) : (store.drop(conversation.id), true);
+  history.show(conversation.id);
+  if (!done) history.refused();
+}
+
+function open(kept) {
+  conversation.open(kept);
+  working(false);
+  history.show(conversation.id);
+  message.focus();
+}
+
+function dropped(id) {
+  if (id === conversation.id) open(null);
+  else history.show(conversation.id);
+}
+
+/** Takes a message back into the field; it and what follows go. */
+function edit(turn) {
+  if (conversation.busy) return;
+  message.value = conversation.cut(turn);
+  changed();
+  fit();
+  message.focus();
+}
+
+/** Asks a message anew; what follows it goes. */
+function again(turn) {
+  if (conversation.busy) return;
+  const text = conversation.cut(turn);
+  answer(text);
 }
 
 /** Learns the model; the embedded one continues text and answers nothing. */
@@ -38,9 +87,9 @@ async function meet() {
     return;
   }
   const drafts = model.paceline.proposer;
-  setText(document.getElementById("model"), drafts !== "none" ? `${model.id}, drafts by ${drafts}` : model.id);
+  setText(by("model"), drafts !== "none" ? `${model.id}, drafts by ${drafts}` : model.id);
   if (model.id !== EMBEDDED) return;
-  const about = document.getElementById("about");
+  const about = by("about");
   setText(about, "This is the small embedded demonstration model: it continues Python-like text and answers nothing.");
   about.hidden = false;
   ask.elements.kind.value = "text";
@@ -57,19 +106,43 @@ function working(busy) {
 async function submit() {
   const text = message.value;
   if (!text.trim() || conversation.busy || !ask.reportValidity()) return;
+  if (await answer(text)) return;
+  message.value = text;
+  fit();
+}
+
+/** Answers a text; false when no model is known. */
+async function answer(text) {
   if (!model) await meet();
-  if (!model || conversation.busy) return;
+  if (conversation.busy) return true;
+  if (!model) {
+    setText(by("problem"), "No model yet: the gateway does not answer, or wants a key. The message is kept below.");
+    return false;
+  }
+  setText(by("problem"), "");
   message.value = "";
+  fit();
   working(true);
   say("Answering.");
-  say(await conversation.turn(model.id, text, chosen(ask)));
+  const { id } = conversation;
+  const said = await conversation.turn(model.id, text, chosen(ask));
+  if (conversation.id !== id) return true;
+  say(said);
   working(false);
+  return true;
+}
+
+/** Makes the field as high as its text, up to what the style sheet allows. */
+function fit() {
+  message.style.height = "auto";
+  message.style.height = `${message.scrollHeight + 2}px`;
 }
 
 ask.addEventListener("submit", (event) => {
   event.preventDefault();
   submit();
 });
+message.addEventListener("input", fit);
 message.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
@@ -77,9 +150,9 @@ message.addEventListener("keydown", (event) => {
 });
 document.addEventListener("keydown", (event) => event.key === "Escape" && conversation.stop());
 stop.addEventListener("click", () => conversation.stop());
-document.getElementById("forget").addEventListener("click", () => {
-  conversation.forget();
-  message.focus();
+by("forget").addEventListener("click", () => open(null));
+ask.elements.marks.addEventListener("change", () => {
+  document.body.classList.toggle("marks", ask.elements.marks.checked);
 });
 opener.addEventListener("click", () => showAccess(access.hidden));
 access.addEventListener("submit", async (event) => {
@@ -90,6 +163,10 @@ access.addEventListener("submit", async (event) => {
   if (access.hidden) message.focus();
   else access.elements.key.focus();
 });
-followEnd(document.getElementById("talk"));
+for (const details of document.querySelectorAll("aside details")) details.open = matchMedia(WIDE).matches;
+followEnd(by("talk"));
+const latest = store.all()[0];
+if (latest) conversation.open(latest);
+history.show(conversation.id);
 meet();
 panel.follow();

@@ -22,7 +22,7 @@ export function request(model, messages, options, speculation) {
   const common = {
     model,
     stream: true,
-    max_tokens: options.tokens,
+    max_tokens: options.short && !(options.tokens < options.short) ? options.short : options.tokens,
     temperature: options.temperature,
     seed: options.seed,
     paceline: { drafts: true, speculation },

@@ -7,9 +7,11 @@ const WIDTHS = 3;
 
 export class StatusPanel {
   #denied = false;
+  #seen = null;
 
   constructor(gateway, document) {
     this.gateway = gateway;
+    this.panel = document.getElementById("status");
     this.note = document.getElementById("status-note");
     this.total = document.getElementById("status-total");
     this.pairs = document.getElementById("status-pairs");
@@ -30,21 +32,34 @@ export class StatusPanel {
       this.#denied = false;
     } catch (error) {
       this.#denied = Boolean(error.wantsKey);
-      setText(this.note, this.#denied ? "Needs a key." : "No answer from the gateway.");
+      this.#old(this.#denied ? "Needs a key." : this.#gone());
     }
   }
 
+  #gone() {
+    const last = this.#seen ? ` Last heard of at ${this.#seen.toLocaleTimeString()}.` : "";
+    return `The gateway does not answer; it is asked again every ${EVERY_MS / 1000} seconds.${last}`;
+  }
+
+  /** What stands there is not of now. */
+  #old(note) {
+    setText(this.note, note);
+    this.panel.classList.toggle("stale", true);
+  }
+
   #show(status) {
+    this.#seen = new Date();
+    this.panel.classList.toggle("stale", false);
     setText(this.note, `${status.ready_pairs} of ${status.pairs} pairs ready`);
     const { total } = status;
     showFigures(this.total, {
-      requests: `${total.running} of ${total.slots}`,
+      running: `${total.running} of ${total.slots}`,
       waiting: String(total.waiting),
-      queue: `${total.queued_tokens} tokens`,
-      "tok/s": fixed(total.tokens_per_second, 0),
-      tau: fixed(total.tokens_per_round, 2),
-      widths: widths(total.rounds_by_width),
-      KV: used(total),
+      "prompt tokens waiting": String(total.queued_tokens),
+      "tokens per second": fixed(total.tokens_per_second, 0),
+      "tokens per round": fixed(total.tokens_per_round, 2),
+      "tokens checked per round": widths(total.rounds_by_width),
+      "cache in use": used(total),
     });
     this.pairs.hidden = !status.each.length;
     this.pairs.querySelector("tbody").replaceChildren(...status.each.map(row));
@@ -63,15 +78,15 @@ function row({ pair_id, ready, speculating, proposer, activity }) {
   return element("tr", {}, element("th", { scope: "row" }, pair_id), ...figures.map((one) => element("td", {}, one)));
 }
 
-/** Part of the K/V blocks in use. */
+/** Part of the cache of keys and values in use. */
 function used({ free_blocks, total_blocks }) {
   return total_blocks ? `${Math.round(100 * (1 - free_blocks / total_blocks))} %` : "–";
 }
 
-/** Shares of rounds by width, the most used first. */
+/** Shares of rounds by the tokens that they checked of a request, the most used first. */
 function widths(rounds) {
   const all = Object.values(rounds).reduce((sum, count) => sum + count, 0);
   const most = Object.entries(rounds).sort(([, one], [, other]) => other - one);
-  const shares = most.map(([width, count]) => `${width}: ${Math.round((100 * count) / all)} %`);
+  const shares = most.map(([width, count]) => `${width} in ${Math.round((100 * count) / all)} %`);
   return shares.slice(0, WIDTHS).join(", ") || "–";
 }
