@@ -20,6 +20,17 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What a tenant may have at once and what is left of it; `reset_s` is the time in which a request leaves."""
+
+    most_requests: int
+    most_tokens: int
+    requests: int
+    tokens: int
+    reset_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """A tenant; `salt` separates prefix caches, `bound` is the tenant's own (None: only the gateway's).
 
@@ -102,6 +113,14 @@ class Admission:
             raise self._tenant_full("requests")
         self.shift(tenant, 1, 0)
         return Ticket(self, tenant, self._clock())
+
+    def room(self, tenant: Tenant) -> Room:
+        """What a tenant has left of its own and the gateway's bounds, without telling of others."""
+        own = tenant.bound or self._bound
+        requests = min(own.requests, self._bound.requests)
+        tokens = min(own.queued_tokens, self._bound.queued_tokens)
+        left = max(requests - self._requests[tenant.name], 0), max(tokens - self._tokens[tenant.name], 0)
+        return Room(requests, tokens, *left, self._retry_after())
 
     def check_tokens(self, tenant: Tenant, tokens: int) -> None:
         """Refuses a prompt for which there is no room; for tickets."""

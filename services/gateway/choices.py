@@ -15,7 +15,9 @@ from services.gateway.streams import Context, Encode, Streams
 
 
 class Answer(Protocol):
-    """Makes the messages of one call out of its choices' events."""
+    """Makes the messages of one call out of its choices' events; `placed` tells that a target has the request."""
+
+    placed: Callable[[], bool]
 
     def begin(self, prompt: tuple[int, ...]) -> None:
         """Tells the token ids of the prompt, once, before any event."""
@@ -85,6 +87,7 @@ class _Call:
 
     def _begin(self, generation: Generation) -> None:
         self._prompt = generation.prompt
+        self._answer.placed = generation.placed
         self._answer.begin(generation.prompt)
 
     def _encode(self, choice: int) -> Encode:

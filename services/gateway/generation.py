@@ -62,6 +62,10 @@ class Generation:
         """Token ids of the prompt."""
         return self._job.prompt
 
+    def placed(self) -> bool:
+        """A target has the request, or had it."""
+        return self._journey.placed
+
     async def next(self) -> Delta | Final:
         """The next event; the call also says that the event before was delivered.
 

@@ -95,6 +95,11 @@ class MigratingRequest:
         self._tries = 0
         self._failed = False
 
+    @property
+    def placed(self) -> bool:
+        """A target has the request, or had it."""
+        return self._tries > 0
+
     async def next(self) -> Update:
         """The next tokens, the end, or both; `end` is Finished or None.
 

@@ -15,7 +15,7 @@ from services.common.request.sampling import FinishReason
 from services.common.serving import logs
 from services.common.serving.tracing import Tracer, from_metadata
 from services.gateway import request_id
-from services.gateway.admission import Admission, Ticket
+from services.gateway.admission import Admission, Room, Ticket
 from services.gateway.auth import current_tenant
 from services.gateway.generation import Delta, Final, Generation
 from services.gateway.keys import RunningKeys
@@ -118,6 +118,10 @@ class Streams:
         finally:
             ticket.close()
             self._metrics.gateway_inflight_requests.set(self._admission.requests)
+
+    def room(self) -> Room:
+        """What the present tenant may have at once, and what is left of it."""
+        return self._admission.room(current_tenant())
 
     def queue(self, ticket: Ticket, prompt: Prompt) -> None:
         """Counts a prompt that is about to be tokenised.

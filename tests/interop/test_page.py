@@ -62,7 +62,7 @@ async def test_tau_and_speed_are_those_of_the_stream(tmp_path: Path) -> None:
     async with serving(tmp_path, [FakeTarget(pace_s=0.05)]) as (_, http):
         figures = (await browse("answer", http.address, form=form()))["answers"][0]["figures"]
         usage = (await http.post(CHAT, chat(max_tokens=60))).json["usage"]
-        rounds = 60 - 1 - usage["completion_tokens_details"]["accepted_prediction_tokens"]
+        rounds = 60 - 1 - usage["paceline"]["accepted"]
         assert float(figures["tokens per round"]) == pytest.approx(59 / rounds, abs=0.005)
         assert 59 / (rounds * 0.05) * 0.5 < float(figures["tokens per second"]) <= 59 / ((rounds - 1) * 0.05)
 

@@ -90,6 +90,8 @@ class Http:
         async for piece in self.pieces():
             *whole, rest = (rest + piece).split(b"\n\n")
             for one in whole:
+                if one.startswith(b":"):
+                    continue
                 data = one.removeprefix(b"data: ")
                 yield "[DONE]" if data == b"[DONE]" else json.loads(data)
         assert not rest

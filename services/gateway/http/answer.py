@@ -1,7 +1,7 @@
 """Makes the answer of one call from its choices: the part that both endpoints share, usage and ends."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from services.common.request.sampling import FinishReason
@@ -31,6 +31,7 @@ class Answer(ABC):
     def __init__(self, body: Common, exchange: Exchange, spell: Spell) -> None:
         """Nothing has come yet."""
         self._spell = spell
+        self.placed: Callable[[], bool] = lambda: False
         self.streams = bool(body.stream)
         self._tells_usage = bool(body.stream_options and body.stream_options.include_usage)
         self._drafts = DraftedTokens(spell) if body.paceline and body.paceline.drafts else None
@@ -93,12 +94,13 @@ class Answer(ABC):
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": finals[0].totals.usage.cached_tokens},
-            "completion_tokens_details": {
-                "accepted_prediction_tokens": accepted,
-                "rejected_prediction_tokens": drafted - accepted,
-            },
+            "completion_tokens_details": {"reasoning_tokens": self.thought_tokens()},
             "paceline": {"rounds": rounds, "drafted": drafted, "accepted": accepted},
         }
+
+    def thought_tokens(self) -> int:
+        """Tokens of thoughts in all choices."""
+        return 0
 
     def _told(self, choice: int, delta: Delta) -> Drafts | None:
         return self._drafts.of(choice, delta) if self._drafts else None

@@ -17,6 +17,7 @@ from services.gateway.growth_guard import give_back
 from services.gateway.http.bodies import Body
 from services.gateway.http.errors import NamedError, no_json, too_large, too_slow
 from services.gateway.http.exchange import Exchange
+from services.gateway.http.inflate import Inflater, Plain, reader
 from services.gateway.inlet import Gates
 from services.gateway.shape import Shape
 
@@ -48,33 +49,35 @@ class Bodies:
         """What the work makes of the whole body, which it must not keep.
 
         Raises:
-            PacelineError: the body is too large, too slow, or not said to be JSON; OVERLOADED when memory is short.
+            PacelineError: the body is too large, too slow, broken or not said to be JSON; OVERLOADED, memory is short.
         """
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise no_json()
+        inflate = reader(exchange.headers.get("content-encoding", ""))
         if int(exchange.headers.get("content-length", "0")) > MAX_CLIENT_MESSAGE_BYTES:
             raise too_large(MAX_CLIENT_MESSAGE_BYTES)
         try:
             async with AsyncExitStack() as held:
                 body = bytearray()
-                await self._take(exchange, body, held)
+                await self._take(exchange, body, held, inflate)
                 if len(body) <= LARGE_BYTES:
                     return await self._small.run(current_tenant().name, work, body)
                 return await self._large.run(current_tenant().name, _trimmed, work, body)
         except PacelineError as error:
             raise (too_slow() if error.reason is Reason.DEADLINE else error) from None
 
-    async def _take(self, exchange: Exchange, body: bytearray, held: AsyncExitStack) -> None:
+    async def _take(self, exchange: Exchange, body: bytearray, held: AsyncExitStack, inflate: Plain | Inflater) -> None:
         """Adds to the body until it is whole; `held` keeps the place of a large one."""
         whole: Callable[[], None] | None = None
         async with self._gates.present().place():
             async for piece in exchange.pieces():
-                body += piece
+                body += inflate.push(piece, MAX_CLIENT_MESSAGE_BYTES - len(body))
                 if len(body) > MAX_CLIENT_MESSAGE_BYTES:
                     raise too_large(MAX_CLIENT_MESSAGE_BYTES)
                 if len(body) > LARGE_BYTES and whole is None:
                     whole = await held.enter_async_context(self._gates.large().place())
+        inflate.finish()
         if whole is not None:
             whole()
 

@@ -36,6 +36,7 @@ from services.gateway.http.replies import (
     ToolCall,
     ToolCallDelta,
 )
+from services.gateway.http.thoughts import ThoughtTokens
 from services.gateway.http.tools.calls import CallSplitter
 from services.gateway.http.tools.form import Form
 from services.gateway.targets.messages import PositionLogprobs
@@ -61,6 +62,7 @@ class ChatAnswer(Answer):
         self._thinks = False
         one_call = body.parallel_tool_calls is False
         self._choices: defaultdict[int, _Choice] = defaultdict(lambda: _Choice(self._splitter(), one_call))
+        self._thoughts: defaultdict[int, ThoughtTokens] = defaultdict(lambda: ThoughtTokens(spell))
 
     def kind(self) -> str:
         """Chunks have a name of their own."""
@@ -73,6 +75,8 @@ class ChatAnswer(Answer):
     def pieces(self, choice: int, delta: Delta) -> Iterable[ChatChunkChoice]:
         """The parts that became certain; the first piece of a choice states the role."""
         state = self._choices[choice]
+        if self._splits_reasoning:
+            self._thoughts[choice].push(delta.token_ids)
         parts = state.wanted(state.splitter.push(delta.text))
         state.take(parts)
         if not self.streams:
@@ -108,6 +112,11 @@ class ChatAnswer(Answer):
             "paceline": extension(final),
         }
 
+    def thought_tokens(self) -> int:
+        """Counted where thoughts are taken apart."""
+        states = self._choices.items()
+        return sum(self._thoughts[choice].count(state.thought, not state.answered) for choice, state in states)
+
     def _splitter(self) -> Splitter:
         after: Splitter = self._calls() if self._schemas else AllContent()
         inside = self._calls if self._schemas else None
@@ -135,6 +144,16 @@ class _Choice:
         self._arguments: list[str] = []
         self._streamed = -1
         self._cut = False
+
+    @property
+    def thought(self) -> str:
+        """The thought so far."""
+        return "".join(self._reasoning)
+
+    @property
+    def answered(self) -> bool:
+        """Something that is no thought has come."""
+        return bool(self._content or self._calls)
 
     def wanted(self, parts: list[Part]) -> list[Part]:
         """The parts without calls behind the first, where the client wants no second one."""
@@ -210,7 +229,7 @@ class _Choice:
             "refusal": None,
         }
         if self._reasoning:
-            message["reasoning_content"] = "".join(self._reasoning)
+            message["reasoning_content"] = self.thought
         if self._calls:
             message["tool_calls"] = self._calls
         return message

@@ -1,5 +1,6 @@
 """One request and its answer over ASGI; it serves streams as the context of a call."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -13,7 +14,12 @@ from services.gateway.http.connection import Receive, Scope, Send
 from services.gateway.http.errors import Headers, error_headers, error_reply, status_of
 
 JSON = b"application/json"
-EVENTS = b"text/event-stream; charset=utf-8"
+STREAM = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+"""Headers of a stream of events; the last one tells nginx to pass each on as it comes."""
 
 
 class DisconnectedError(Exception):
@@ -42,6 +48,8 @@ class Exchange:
         self.created = int(time.time())
         self.extra: Headers = []
         self.begun = False
+        self._writes = asyncio.Lock()
+        self._last = time.monotonic()
         self._receive = receive
         self._send = send
 
@@ -80,11 +88,18 @@ class Exchange:
             more = message.get("more_body", False)
             yield message.get("body", b"")
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since something was written."""
+        return time.monotonic() - self._last
+
     async def write(self, message: bytes) -> None:
-        """Sends events; waits while the client does not read."""
-        if not self.begun:
-            await self._begin(HTTPStatus.OK, [(b"content-type", EVENTS), (b"cache-control", b"no-cache")])
-        await self._send({"type": "http.response.body", "body": message, "more_body": True})
+        """Sends events, several writers' one after the other; waits while the client does not read."""
+        async with self._writes:
+            if not self.begun:
+                await self._begin(HTTPStatus.OK, STREAM)
+            await self._send({"type": "http.response.body", "body": message, "more_body": True})
+            self._last = time.monotonic()
 
     async def end(self) -> None:
         """Ends the stream of events."""

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from services.common.request.errors import invalid_field
+from services.gateway.admission import Room
 from services.gateway.choices import Choices
 from services.gateway.http.answer import Answer
 from services.gateway.http.bodies import Common
 from services.gateway.http.body import Bodies, parsed
 from services.gateway.http.convert import Headers
 from services.gateway.http.exchange import Exchange
+from services.gateway.http.keep_alive import KeepAlive
+from services.gateway.http.rate_limits import rate_limits
 from services.gateway.query import Query
 
 MOST_TIMEOUT_S = 1e9
@@ -29,8 +32,10 @@ class Generate(Generic[Body]):
         make: Callable[[Body, Exchange], Answer],
         choices: Choices,
         bodies: Bodies,
+        room: Callable[[], Room],
     ) -> None:
-        """Takes the form of its bodies and what becomes of one."""
+        """Takes the form of its bodies and what becomes of one; `room` tells what the present tenant has left."""
+        self._room = room
         self._kind = kind
         self._convert = convert
         self._make = make
@@ -45,6 +50,7 @@ class Generate(Generic[Body]):
         """
         bodies: list[Body] = []
         answers: list[Answer] = []
+        keeper = KeepAlive(exchange)
 
         async def ask() -> Query:
             headers = stated(exchange)
@@ -58,10 +64,15 @@ class Generate(Generic[Body]):
             return query
 
         def make(_: Query) -> Answer:
-            answers.append(self._make(bodies.pop(), exchange))
-            return answers[0]
+            answer = self._make(bodies.pop(), exchange)
+            answers.append(answer)
+            if answer.streams:
+                keeper.start(lambda: answer.placed())  # noqa: PLW0108 - it is set later
+            return answer
 
-        await self._choices.serve(ask, exchange, make)
+        exchange.extra += rate_limits(self._room())
+        async with keeper:
+            await self._choices.serve(ask, exchange, make)
         answer = answers[0]
         if answer.streams:
             await exchange.write(answer.ending())

@@ -43,7 +43,7 @@ REFUSALS = {
     "408": "The body did not come in time.",
     "409": "A request with this Idempotency-Key runs or has just ended.",
     "413": "The body is too large.",
-    "415": "The body is not said to be JSON.",
+    "415": "The body is not said to be JSON, or its compression is not taken.",
     "421": "The listener is on loopback and is asked by a name that is not.",
     "429": "Too much is under way, or the client does not read; Retry-After tells when to try again.",
     "431": "The request line and the headers are too large.",

@@ -29,10 +29,9 @@ class PromptDetails(TypedDict):
 
 
 class CompletionDetails(TypedDict):
-    """Draft tokens that the model took, and those that it did not."""
+    """Of the answer's tokens: those of thoughts, their tags among them."""
 
-    accepted_prediction_tokens: int
-    rejected_prediction_tokens: int
+    reasoning_tokens: int
 
 
 class Rounds(TypedDict):

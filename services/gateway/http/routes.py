@@ -38,6 +38,7 @@ class Routes:
             lambda body, exchange: ChatAnswer(body, exchange, front.token, forms),
             choices,
             bodies,
+            streams.room,
         )
         completions = Generate(
             CompletionBody,
@@ -45,6 +46,7 @@ class Routes:
             lambda body, exchange: CompletionAnswer(body, exchange, front.token),
             choices,
             bodies,
+            streams.room,
         )
         described = encoded(document())
 
