@@ -36,9 +36,9 @@ ALIASES = {
 }
 """What other servers call settings of ours."""
 GATEWAYS = frozenset({
-    "attempts", "default_max_tokens", "http_cors_origins", "http_page", "max_queued_tokens", "max_request_s",
-    "max_requests", "outbox_tokens", "report_cached_tokens", "tenants", "tls_ca", "tls_cert", "tls_key", "vllm_engine",
-    "wait_target_s",
+    "attempts", "default_max_tokens", "generation_config", "http_cors_origins", "http_page", "max_queued_tokens",
+    "max_request_s", "max_requests", "outbox_tokens", "report_cached_tokens", "tenants", "tls_ca", "tls_cert",
+    "tls_key", "vllm_engine", "wait_target_s",
 })  # fmt: skip
 """Settings of the gateway that this command takes."""
 DRAFTS = {"dflash": "drafts by a DFlash drafter", "ngram": "n-gram drafts", "none": "no drafts"}

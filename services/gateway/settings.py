@@ -15,6 +15,8 @@ POSITIVE = (
     "dns_interval_s",
 )
 
+GENERATION_CONFIGS = ("auto", "none", "vllm")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
@@ -53,6 +55,8 @@ class GatewaySettings:
     """Serves a page for people at / of that address; its files need no key, what it asks for does."""
     tool_parser: str = ""
     """The form in which the model writes calls of tools, such as hermes; empty takes what its chat template shows."""
+    generation_config: str = "auto"
+    """Sampling of requests over HTTP that state none: auto as generation_config.json says, none or vllm as OpenAI."""
     http_cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call over HTTP."""
     http_hosts: tuple[str, ...] = ()
@@ -119,7 +123,7 @@ class GatewaySettings:
         for name in ("dns", "watch_dns"):
             if getattr(self, name) and not getattr(self, name).rpartition(":")[2].isdigit():
                 raise invalid_field(name, "must be host:port")
-        chosen("", self.tool_parser)
+        self._check_words()
         self._check_listeners()
         _ = self.revision_weights
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
@@ -145,6 +149,11 @@ class GatewaySettings:
                 raise invalid_field("revisions", f"{item!r} is not REVISION=WEIGHT with a weight of 0 or more")
             weights[revision] = float(weight)
         return weights
+
+    def _check_words(self) -> None:
+        chosen("", self.tool_parser)
+        if self.generation_config not in GENERATION_CONFIGS:
+            raise invalid_field("generation_config", f"must be one of {', '.join(GENERATION_CONFIGS)}")
 
     def _check_listeners(self) -> None:
         if not (self.grpc or self.http):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from services.common.serving.hub import TOKENIZER_FILES, local_folder
 from services.common.serving.tls import TlsFiles
 from services.gateway.http.app import HttpApp
 from services.gateway.http.body import Bodies
@@ -10,6 +11,7 @@ from services.gateway.http.hosts import Hosts
 from services.gateway.http.listener import Listener
 from services.gateway.http.page import files
 from services.gateway.http.probes import probes
+from services.gateway.http.recommended import Recommended, read_recommended
 from services.gateway.http.routes import Routes
 from services.gateway.http.tools.form import chosen
 from services.gateway.inlet import Gates
@@ -38,10 +40,14 @@ class HttpEdge:
 
         Raises:
             OSError: a file of `tls` cannot be used.
+            FolderError, TokenizerError: nor can the tokenizer's folder, or generation_config.json in it.
         """
         self._bodies = Bodies(gates)
         forms = chosen(front.template, settings.tool_parser)
-        routes = Routes(front, streams, board, self._bodies, forms)
+        recommended: Recommended = {}
+        if settings.generation_config == "auto":
+            recommended = read_recommended(local_folder(settings.tokenizer, TOKENIZER_FILES))
+        routes = Routes(front, streams, board, self._bodies, forms, recommended)
         app = HttpApp(
             {**(files() if settings.http_page else {}), **probes(ready)},
             routes,

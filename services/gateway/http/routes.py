@@ -13,6 +13,7 @@ from services.gateway.http.exchange import Exchange, encoded
 from services.gateway.http.generate import Generate
 from services.gateway.http.models import PREFIX, Models
 from services.gateway.http.openapi import document
+from services.gateway.http.recommended import Recommended, by_default
 from services.gateway.http.status import StatusPage
 from services.gateway.http.tokens import Tokens
 from services.gateway.http.tools.form import Form
@@ -27,14 +28,20 @@ class Routes:
     """Handlers by path and method."""
 
     def __init__(
-        self, front: RequestFactory, streams: Streams, board: StatusBoard, bodies: Bodies, forms: Sequence[Form]
+        self,
+        front: RequestFactory,
+        streams: Streams,
+        board: StatusBoard,
+        bodies: Bodies,
+        forms: Sequence[Form],
+        recommended: Recommended,
     ) -> None:
         """Makes the handlers; the OpenAPI document is written once."""
         choices = Choices(streams)
         models = Models(front)
         chat = Generate(
             ChatBody,
-            chat_query,
+            by_default(recommended, chat_query),
             lambda body, exchange: ChatAnswer(body, exchange, front.token, forms),
             choices,
             bodies,
@@ -42,7 +49,7 @@ class Routes:
         )
         completions = Generate(
             CompletionBody,
-            completion_query,
+            by_default(recommended, completion_query),
             lambda body, exchange: CompletionAnswer(body, exchange, front.token),
             choices,
             bodies,
