@@ -323,9 +323,10 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def packable(tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """Names, without `.weight`, of the weights of products."""
+    """Names, without `.weight`, of the weights of products; routers are left plain."""
+    plain = (".gate.weight", ".shared_expert_gate.weight")
     for name, value in tensors.items():
-        if value.ndim == 2 and "embed" not in name and not name.startswith("lm_head"):
+        if value.ndim == 2 and "embed" not in name and not name.startswith("lm_head") and not name.endswith(plain):
             yield name.removesuffix(".weight")
 
 

@@ -21,12 +21,20 @@ ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
 }
 """By `model_type`."""
-HYBRIDS = ("qwen3_5", "qwen3_5_text", "qwen3_next")
+HYBRIDS = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
+_NESTED = ("qwen3_5", "qwen3_5_moe")
+"""Those whose file holds images beside the text."""
+EXPERTS: Mapping[str, Any] = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
+"""What a configuration with experts has more; `qwen3_next` has none unless it is changed by `SHARED`."""
+SHARED: Mapping[str, Any] = {**EXPERTS, "shared_expert_intermediate_size": 64}
 _HYBRID = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 16,
     "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.25,
@@ -156,7 +164,7 @@ def write_tokenizer(folder: Path, vocab: int) -> None:
 
 def file_shapes(shapes: Shapes, family: str) -> Shapes:
     """Return the tensors of a family's file, by those of the common layout; with those of parts that are not served."""
-    if family == "qwen3_5":
+    if family in _NESTED:
         own = {name.replace("model.", "model.language_model.", 1): shape for name, shape in shapes.items()}
         return own | {"model.visual.blocks.0.norm1.weight": (6,), "mtp.fc.weight": (8, 16)}
     if family != "qwen3_next":
@@ -212,14 +220,16 @@ def _backbone(shape: TinyShape, layers: int) -> dict[str, Any]:
 def _target_config(shape: TinyShape, family: str) -> dict[str, Any]:
     outer = {"model_type": family, "architectures": [ARCHITECTURES[family]], "tie_word_embeddings": shape.tied}
     inner = _backbone(shape, shape.layers) | {"eos_token_id": EOS_ID}
+    if "_moe" in family:
+        inner |= SHARED if family in HYBRIDS else {**EXPERTS, "norm_topk_prob": True}
     if family not in HYBRIDS:
         return inner | outer
     inner |= _HYBRID | {"layer_types": list(shape.layer_types)}
     if family == "qwen3_next":
         return inner | outer | {"num_experts": 0}
     del inner["rope_theta"]
-    inner |= {"model_type": "qwen3_5_text", "rope_parameters": _PARTIAL_ROPE}
-    return outer | {"text_config": inner} if family == "qwen3_5" else inner | outer
+    inner |= {"model_type": family.removesuffix("_text") + "_text", "rope_parameters": _PARTIAL_ROPE}
+    return outer | {"text_config": inner} if family in _NESTED else inner | outer
 
 
 def _drafter_config(shape: TinyShape) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _before_mixing(
 
 def _after_mixing(x: Tensor, mixed: Tensor, layer: LayerWeights, spec: ModelSpec) -> Tensor:
     """Return the residual stream after the block."""
-    own, ffn = layer.attention, layer.ffn
+    own, ffn = layer.attention, layer.dense
     assert isinstance(own.o_DF, Tensor) and isinstance(ffn.gate_up_FD, Tensor) and isinstance(ffn.down_DF, Tensor)
     x = x + F.linear(mixed, own.o_DF)
     gate, up = F.linear(_norm(x, layer.post_norm_D, spec), ffn.gate_up_FD).chunk(2, dim=-1)

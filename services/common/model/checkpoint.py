@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -83,9 +84,9 @@ class Checkpoint:
         self.revision = manifest or _describe_digest(folder, self._files.values())
         self._progress = Progress(WEIGHTS, self.nbytes)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
-        """Names of all tensors."""
+        """Names of all tensors; with experts there are tens of thousands."""
         return frozenset(self._files)
 
     @property

@@ -17,12 +17,12 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.rope.reference import norm_rope
 from services.common.kernels.span_attention.reference import attend, gathered, room_for
 from services.common.kernels.store_qkv.reference import store_qkv
-from services.common.kernels.swiglu.reference import swiglu
 from services.common.kernels.torchscript import compiled
+from services.common.model.cpu_ffn import host_ffn
 from services.common.model.rows import Rows
-from services.common.model.spec import Attention, StackSpec
+from services.common.model.spec import Attention, LayerSpec, StackSpec
 from services.common.model.states import LayerState, SpanPlan
-from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
+from services.common.model.weights import AttentionWeights, LayerWeights
 
 
 class Places(NamedTuple):
@@ -89,27 +89,16 @@ class HostBlockAttention(HostMixer):
         return attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, places.biases[self.view]).flatten(0, 1)
 
 
-class HostSwiGlu(nn.Module):
-    """Two products, one of which gates the other, and a third (Shazeer 2020)."""
-
-    def __init__(self, weights: DenseWeights) -> None:
-        super().__init__()
-        self.gate_up, self.down = product(weights.gate_up_FD), product(weights.down_DF)
-
-    def forward(self, normed_TD: Tensor) -> Tensor:
-        """Return what is added to the stream [T, D]."""
-        added_TD: Tensor = self.down(swiglu(self.gate_up(normed_TD)))
-        return added_TD
-
-
 class HostLayer(nn.Module):
     """One block, with the norm that comes after it."""
 
     offset: Final[float]
 
-    def __init__(self, mixer: nn.Module, layer: LayerWeights, next_norm_D: Tensor, spec: StackSpec) -> None:
+    def __init__(
+        self, mixer: nn.Module, layer: LayerWeights, record: LayerSpec, next_norm_D: Tensor, spec: StackSpec
+    ) -> None:
         super().__init__()
-        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), HostSwiGlu(layer.ffn)
+        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), host_ffn(layer.ffn, record.ffn)
         self.post_norm_D, self.next_norm_D = layer.post_norm_D, next_norm_D
         self.eps, self.offset = spec.norm_eps, spec.norm_offset
 
@@ -171,8 +160,8 @@ class HostStack:
         """`mixers` are those of the layers."""
         norms = [layer.input_norm_D for layer in layers] + [norm_D]
         blocks = [
-            HostLayer(mixer, layer, next_norm_D, spec)
-            for mixer, layer, next_norm_D in zip(mixers, layers, norms[1:], strict=True)
+            HostLayer(mixer, layer, record, next_norm_D, spec)
+            for mixer, layer, record, next_norm_D in zip(mixers, layers, spec.layers, norms[1:], strict=True)
         ]
         self._blocks = compiled(HostBlocks(blocks, norms[0], spec))
 

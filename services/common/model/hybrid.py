@@ -1,24 +1,39 @@
 """Reads what hybrid families share of config.json: layers of Gated DeltaNet, and some of gated attention."""
 
 import reprlib
+from pathlib import Path
 
 from services.common.model.fields import Fields
-from services.common.model.reading import MOST_LAYERS, read_attention, refuse_known
-from services.common.model.spec import Attention, Delta, Dense, LayerSpec, StackSpec
+from services.common.model.known_keys import IGNORED
+from services.common.model.reading import (
+    MOST_LAYERS,
+    FfnReader,
+    finish,
+    read_attention,
+    read_causal,
+    read_dense,
+    refuse_known,
+)
+from services.common.model.spec import Attention, Delta, LayerSpec, ModelSpec, StackSpec
 
 _KINDS = {"linear_attention": Delta, "full_attention": Attention}
 _NEUTRAL = {
     "attn_output_gate": (True, None),
-    "mlp_only_layers": ([], None),
     "mamba_ssm_dtype": ("float32", None),
     "output_gate_type": ("silu", "swish", None),
 }
+_OF_IMAGES = frozenset({
+    "image_token_id", "language_model_only", "video_token_id", "vision_config", "vision_end_token_id",
+    "vision_start_token_id",
+})  # fmt: skip
 _SHARE, _INTERVAL = 0.25, 4
 """Of a head that turns, and of which layers have attention, where a file does not say."""
 
 
-def read_hybrid(fields: Fields) -> StackSpec:
-    """Read a stack of recurrent and attention layers, each with SwiGLU; norms are centred on zero.
+def read_hybrid(fields: Fields, ffns: FfnReader = read_dense) -> StackSpec:
+    """Read a stack of recurrent and attention layers; norms are centred on zero.
+
+    `ffns` reads the feed-forward part of each layer.
 
     Raises:
         ModelError: a size is missing or inconsistent, or a key asks for what is not implemented.
@@ -29,15 +44,32 @@ def read_hybrid(fields: Fields) -> StackSpec:
     attention, positions = read_attention(fields, hidden, bias=False, qk_norm=True, gated=True, turning=_SHARE)
     mixers: dict[type, Attention | Delta] = {Attention: attention, Delta: _delta(fields)}
     refuse_known(fields)
-    dense = Dense(fields.positive("intermediate_size"))
+    kinds = _kinds(fields)
+    parts = zip(kinds, ffns(fields, len(kinds)), strict=True)
+    fields.neutral("mlp_only_layers", ([], None))
     return StackSpec(
         vocab_size=fields.positive("vocab_size"),
         hidden_size=hidden,
-        layers=tuple(LayerSpec(mixers[kind], dense) for kind in _kinds(fields)),
+        layers=tuple(LayerSpec(mixers[kind], ffn) for kind, ffn in parts),
         max_positions=positions,
         norm_eps=fields.number("rms_norm_eps", default=1e-6),
         norm_offset=1.0,
     )
+
+
+def read_text_part(fields: Fields, folder: Path, ffns: FfnReader = read_dense) -> ModelSpec:
+    """Read a configuration whose `text_config` describes a hybrid; beside it there is a model of images.
+
+    Raises:
+        ModelError: as `read_hybrid`, or a key beside it is not understood.
+    """
+    text = fields.nested("text_config")
+    if not text:
+        raise fields.error("text_config", "is missing")
+    refuse_known(fields)
+    tied = fields.take("tie_word_embeddings", (bool,), default=False)
+    finish(fields, IGNORED | _OF_IMAGES)
+    return read_causal(text, folder, read_hybrid(text, ffns), tied)
 
 
 def _kinds(fields: Fields) -> list[type[Attention | Delta]]:

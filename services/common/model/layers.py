@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.embedding import embedding
-from services.common.kernels.linear import Normed, linear_added, linear_gated, linear_gates
+from services.common.kernels.linear import Normed, linear_added, linear_gates
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rope import Rotation
@@ -17,10 +17,11 @@ from services.common.kernels.span_attention.projected import attend_projected
 from services.common.kernels.store_qkv import project_qkv
 from services.common.model.delta_mixer import DeltaMixer
 from services.common.model.delta_weights import DeltaWeights
+from services.common.model.ffn import kernel_ffn
 from services.common.model.rows import Rows
-from services.common.model.spec import StackSpec
+from services.common.model.spec import Experts, StackSpec
 from services.common.model.states import LayerState, SpanPlan
-from services.common.model.weights import AttentionWeights, DenseWeights, LayerWeights
+from services.common.model.weights import AttentionWeights, LayerWeights
 
 
 class Mixer(Protocol):
@@ -40,9 +41,12 @@ class Ffn(Protocol):
     """The part of a block that sees one row at a time."""
 
     def __call__(
-        self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor, squares_T: Tensor
+        self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor, squares_T: Tensor, live_T: Tensor | None
     ) -> tuple[Normed, Tensor]:
-        """Add to the stream; return the next norm and the new stream. Do not read the stream handed in afterwards."""
+        """Add to the stream; return the next norm and the new stream. Do not read the stream handed in afterwards.
+
+        `live_T` says which rows are no padding; None where no part of the stack asks.
+        """
         ...
 
 
@@ -108,24 +112,6 @@ def _projected(
 
 
 @dataclass(frozen=True)
-class SwiGlu:
-    """Two products, one of which gates the other, and a third back to the stream (Shazeer 2020)."""
-
-    weights: DenseWeights
-    spec: StackSpec
-
-    def __call__(
-        self, normed: Normed, stream_TD: Tensor, next_norm_D: Tensor, squares_T: Tensor
-    ) -> tuple[Normed, Tensor]:
-        """The last product, its sum with the stream and the norm are one launch."""
-        own, eps = self.weights, self.spec.norm_eps
-        inner_TI = linear_gated(normed, own.gate_up_FD, eps)
-        return linear_added(
-            inner_TI, own.down_DF, stream_TD, next_norm_D, eps, offset=self.spec.norm_offset, squares_T=squares_T
-        )
-
-
-@dataclass(frozen=True)
 class Layer:
     """One block between two norms of the stream."""
 
@@ -156,9 +142,10 @@ class KernelStack:
         """`mixers` are those of the layers."""
         self._eps, self._offset, self._embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
         self._layers = [
-            Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, SwiGlu(layer.ffn, spec))
-            for mixer, layer in zip(mixers, layers, strict=True)
+            Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, kernel_ffn(layer.ffn, record.ffn, spec))
+            for mixer, layer, record in zip(mixers, layers, spec.layers, strict=True)
         ]
+        self._routes = any(isinstance(layer.ffn, Experts) for layer in spec.layers)
         self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
 
     def __call__(
@@ -168,6 +155,7 @@ class KernelStack:
         """As `Stack`."""
         stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
+        live_T = rows.live_T if self._routes else None
         tapped: dict[int, Tensor] = {}
         last = len(self._layers) - 1
         squares_NT = stream_TD.new_zeros((2 * len(self._layers), len(stream_TD)), dtype=torch.int64)
@@ -176,12 +164,13 @@ class KernelStack:
             if index == last and last not in taps:
                 mixed_TF, stream_TD = rows.last(mixed_TF), rows.last(stream_TD)
                 squares_NT = squares_NT[:, : len(stream_TD)]
+                live_T = None if live_T is None else rows.last(live_T[:, None]).flatten()
             # A tapped stream is read again at the end.
             keep = index - 1 in tapped
             normed, stream_TD = linear_added(
                 mixed_TF, layer.o_DF, stream_TD, layer.post_norm_D, self._eps, keep, self._offset, squares_NT[2 * index]
             )
-            normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1], squares_NT[2 * index + 1])
+            normed, stream_TD = layer.ffn(normed, stream_TD, self._norms[index + 1], squares_NT[2 * index + 1], live_T)
             if index in taps:
                 tapped[index] = stream_TD
         hidden_ED = self._norm(stream_TD, self._norms[-1])

@@ -5,7 +5,7 @@ A key that changes the arithmetic and is not implemented must not be ignored: th
 
 import logging
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,10 +14,12 @@ from services.common.model.fields import Fields, read_object
 from services.common.model.generation import eos_token_ids, read_generation
 from services.common.model.known_keys import IGNORED, NEUTRAL
 from services.common.model.rope import read_rope
-from services.common.model.spec import Attention, Dense, LayerSpec, ModelSpec, StackSpec
+from services.common.model.spec import Attention, Dense, Experts, LayerSpec, ModelSpec, StackSpec
 from services.common.model.weight_formats import read_format
 
 _LOG = logging.getLogger(__name__)
+FfnReader = Callable[[Fields, int], Sequence[Dense | Experts]]
+"""Returns the feed-forward parts of so many layers."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Of `layer_types`."""
 _LONGEST_NAME = 64
@@ -46,10 +48,21 @@ def open_config(
     raise fields.error("architectures", f"{shown} is not supported, only {known}")
 
 
-def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str] = (FULL,)) -> StackSpec:
-    """Read a stack of equal blocks: attention over all tokens before, with or without bias and head norms, and SwiGLU.
+def read_dense(fields: Fields, count: int) -> tuple[Dense, ...]:
+    """Return the feed-forward parts of so many layers, which are equal.
 
-    `kinds` are the `layer_types` that the caller knows.
+    Raises:
+        ModelError: the size is missing or malformed.
+    """
+    return (Dense(fields.positive("intermediate_size")),) * count
+
+
+def read_stack(
+    fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str] = (FULL,), ffns: FfnReader = read_dense
+) -> StackSpec:
+    """Read a stack of blocks with equal mixers: attention over all tokens before, with or without bias and head norms.
+
+    `kinds` are the `layer_types` that the caller knows, `ffns` reads the feed-forward part of each layer.
 
     Raises:
         ModelError: a size is missing or inconsistent, or a key asks for what is not implemented.
@@ -64,7 +77,7 @@ def read_stack(fields: Fields, *, bias: bool, qk_norm: bool, kinds: Sequence[str
     return StackSpec(
         vocab_size=fields.positive("vocab_size"),
         hidden_size=hidden,
-        layers=(LayerSpec(attention, Dense(fields.positive("intermediate_size"))),) * count,
+        layers=tuple(LayerSpec(attention, ffn) for ffn in ffns(fields, count)),
         max_positions=positions,
         norm_eps=fields.number("rms_norm_eps", default=1e-6),
     )

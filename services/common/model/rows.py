@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.span_attention import Span
+from services.common.kernels.span_attention.span import PAD_BLOCK
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Rows:
             return x_TX.index_select(0, ends)
         width = self.parts[0].span.width
         return x_TX.view(-1, width, x_TX.shape[-1])[:, ends.start : ends.stop].flatten(0, 1)
+
+    @property
+    def live_T(self) -> Tensor:
+        """Which rows are no padding: those that have a place outside the pad block."""
+        return self.slots_T >= (PAD_BLOCK + 1) * self.parts[0].span.block_size
 
     @property
     def last_E(self) -> Tensor | None:

@@ -69,12 +69,27 @@ class Dense:
     inner: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """A mixture of `count` SwiGLUs with `inner` columns each, of which a row takes those `top_k` that a router prefers.
+
+    Their results are weighted by the router's softmax over all; with `renorm` the weights of those taken add up to 1.
+    `shared` are the columns of one more that every row takes, times the sigmoid of a product of its own; 0: none.
+    """
+
+    count: int
+    top_k: int
+    inner: int
+    renorm: bool = True
+    shared: int = 0
+
+
 @dataclass(frozen=True)
 class LayerSpec:
     """One block: a mixer, then a feed-forward part, each with a norm before it and added to the residual stream."""
 
     mixer: Attention | Delta
-    ffn: Dense
+    ffn: Dense | Experts
 
 
 @dataclass(frozen=True, kw_only=True)

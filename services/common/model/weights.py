@@ -1,6 +1,6 @@
 """A model's weights as its blocks take them, fused at load, and the reader of Hugging Face's common layout."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -11,8 +11,9 @@ from services.common.kernels.linear.int8_weight import Int8Weight, Weight, quant
 from services.common.model.checkpoint import TensorSource
 from services.common.model.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.errors import ModelError
+from services.common.model.ffn_weights import STACKED, DenseWeights, ExpertWeights, ffn_shapes, read_ffn
 from services.common.model.fold import halves_apart, queries_and_gates
-from services.common.model.spec import Attention, Delta, Dense, LayerSpec, ModelSpec
+from services.common.model.spec import Attention, Delta, LayerSpec, ModelSpec
 
 Shapes = dict[str, tuple[int, ...]]
 """Of tensors, by name."""
@@ -34,21 +35,13 @@ class AttentionWeights:
 
 
 @dataclass(frozen=True)
-class DenseWeights:
-    """The gate's rows come before those of the product that it gates."""
-
-    gate_up_FD: Weight
-    down_DF: Weight
-
-
-@dataclass(frozen=True)
 class LayerWeights:
     """One block."""
 
     input_norm_D: Tensor
     mixer: AttentionWeights | DeltaWeights
     post_norm_D: Tensor
-    ffn: DenseWeights
+    ffn: DenseWeights | ExpertWeights
 
     @property
     def attention(self) -> AttentionWeights:
@@ -57,14 +50,20 @@ class LayerWeights:
         return self.mixer
 
     @property
+    def dense(self) -> DenseWeights:
+        """The feed-forward part of a layer without experts."""
+        assert isinstance(self.ffn, DenseWeights), "a layer with experts has no dense part"
+        return self.ffn
+
+    @property
     def int8(self) -> tuple[Int8Weight, ...]:
         """Those of its products that have eight bits."""
-        own = (self.attention.qkv_FD, self.attention.o_DF, self.ffn.gate_up_FD, self.ffn.down_DF)
+        own = (self.attention.qkv_FD, self.attention.o_DF, self.dense.gate_up_FD, self.dense.down_DF)
         return tuple(weight for weight in own if isinstance(weight, Int8Weight))
 
     def in_int8(self) -> "LayerWeights":
         """The block with products by weights of eight bits, nearest to these."""
-        mixer, ffn = self.attention, self.ffn
+        mixer, ffn = self.attention, self.dense
         own = (mixer.qkv_FD, mixer.o_DF, ffn.gate_up_FD, ffn.down_DF)
         qkv_FD, o_DF, gate_up_FD, down_DF = (quantised(weight) for weight in own if isinstance(weight, Tensor))
         return replace(
@@ -94,7 +93,7 @@ def elements(shapes: Shapes) -> int:
 def products(weights: ModelWeights) -> tuple[tuple[int, int], ...]:
     """Return the shapes [outputs, depth] of the weights of mixers, feed-forward parts and head, each once."""
     inputs = [weight for layer in weights.layers for weight in _mixing(layer.mixer)]
-    inner = [weight for layer in weights.layers for weight in (layer.ffn.gate_up_FD, layer.ffn.down_DF)]
+    inner = [weight for layer in weights.layers for weight in layer.ffn.products]
     shapes = ((weight.shape[0], weight.shape[1]) for weight in (*inputs, *inner, weights.lm_head_VD))
     return tuple(dict.fromkeys(shapes))
 
@@ -110,23 +109,27 @@ def table_elements(spec: ModelSpec) -> int:
     return (1 if spec.tied else 2) * spec.vocab_size * spec.hidden_size
 
 
-def model_shapes(spec: ModelSpec) -> Shapes:
-    """Return name and shape of every tensor of a model; a tied head has none."""
+def model_shapes(spec: ModelSpec, names: Set[str] = frozenset()) -> Shapes:
+    """Return name and shape of every tensor of a model; a tied head has none.
+
+    `names` are those of the file: experts have tensors of their own, or are stacked where they are so there.
+    """
     table = (spec.vocab_size, spec.hidden_size)
     shapes: Shapes = {_EMBED: table, _NORM: (spec.hidden_size,)}
     for index, layer in enumerate(spec.layers):
-        shapes |= layer_shapes(layer, spec.hidden_size, _prefix(index))
+        shapes |= layer_shapes(layer, spec.hidden_size, _prefix(index), names)
     return shapes if spec.tied else shapes | {_HEAD: table}
 
 
-def layer_shapes(layer: LayerSpec, hidden: int, prefix: str) -> Shapes:
-    """Return name and shape of every tensor of the block called `prefix`."""
+def layer_shapes(layer: LayerSpec, hidden: int, prefix: str, names: Set[str] = frozenset()) -> Shapes:
+    """Return name and shape of every tensor of the block called `prefix`; `names` as in `model_shapes`."""
     shapes: Shapes = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
     if isinstance(layer.mixer, Delta):
         shapes |= {f"linear_attn.{name}": shape for name, shape in delta_shapes(layer.mixer, hidden).items()}
     else:
         shapes |= {f"self_attn.{name}": shape for name, shape in _attention_shapes(layer.mixer, hidden).items()}
-    shapes |= {f"mlp.{name}": shape for name, shape in _dense_shapes(layer.ffn, hidden).items()}
+    stacked = f"{prefix}.{STACKED}" in names
+    shapes |= {f"mlp.{name}": shape for name, shape in ffn_shapes(layer.ffn, hidden, stacked).items()}
     return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
 
 
@@ -142,8 +145,8 @@ def read_model(
     Raises:
         ModelError: a tensor is missing, foreign, mis-shaped or not finite, or a tied head differs from the embedding.
     """
-    shapes = model_shapes(spec)
-    has_head = not spec.tied or _HEAD in checkpoint.names
+    names = checkpoint.names
+    shapes, has_head = model_shapes(spec, names), not spec.tied or _HEAD in names
     checkpoint.refuse_other_than([*shapes, _HEAD] if has_head else shapes, skipped)
     table = shapes[_EMBED]
     embed_VD = checkpoint.read(_EMBED, table, dtype)
@@ -157,7 +160,7 @@ def read_model(
         embed_VD=embed_VD,
         lm_head_VD=embed_VD if spec.tied else head_VD.to(device),
         layers=tuple(
-            read_layer(checkpoint, layer, spec.hidden_size, _prefix(index), dtype, device)
+            read_layer(checkpoint, layer, spec.hidden_size, _prefix(index), dtype, device, names)
             for index, layer in enumerate(spec.layers)
         ),
         norm_D=checkpoint.read(_NORM, shapes[_NORM], dtype).to(device),
@@ -167,14 +170,20 @@ def read_model(
 
 
 def read_layer(
-    checkpoint: TensorSource, layer: LayerSpec, hidden: int, prefix: str, dtype: torch.dtype, device: torch.device
+    checkpoint: TensorSource,
+    layer: LayerSpec,
+    hidden: int,
+    prefix: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    names: Set[str] = frozenset(),
 ) -> LayerWeights:
-    """Read one block.
+    """Read one block; `names` are those of the file.
 
     Raises:
         ModelError: a tensor is missing, mis-shaped or not finite.
     """
-    shapes = layer_shapes(layer, hidden, prefix)
+    shapes = layer_shapes(layer, hidden, prefix, names)
 
     def read(*names: str, wide: torch.dtype = dtype) -> Tensor:
         parts = [checkpoint.read(f"{prefix}.{name}", shapes[f"{prefix}.{name}"], wide) for name in names]
@@ -185,9 +194,7 @@ def read_layer(
         input_norm_D=read("input_layernorm.weight"),
         mixer=read_delta(mixer, read, dtype) if isinstance(mixer, Delta) else _read_attention(mixer, read),
         post_norm_D=read("post_attention_layernorm.weight"),
-        ffn=DenseWeights(
-            gate_up_FD=read("mlp.gate_proj.weight", "mlp.up_proj.weight"), down_DF=read("mlp.down_proj.weight")
-        ),
+        ffn=read_ffn(layer.ffn, read, stacked=f"{prefix}.{STACKED}" in shapes),
     )
 
 
@@ -224,14 +231,6 @@ def _attention_shapes(attention: Attention, hidden: int) -> Shapes:
     if attention.qk_norm:
         shapes |= {"q_norm.weight": (head,), "k_norm.weight": (head,)}
     return shapes
-
-
-def _dense_shapes(dense: Dense, hidden: int) -> Shapes:
-    return {
-        "gate_proj.weight": (dense.inner, hidden),
-        "up_proj.weight": (dense.inner, hidden),
-        "down_proj.weight": (hidden, dense.inner),
-    }
 
 
 def _prefix(index: int) -> str:

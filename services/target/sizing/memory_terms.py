@@ -15,7 +15,7 @@ from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.argmax_token import columns_at_once
 from services.common.kernels.linear.int8_weight import SCALE_BYTES
 from services.common.model import DraftContext, Target
-from services.common.model.spec import Delta, StackSpec
+from services.common.model.spec import Delta, Dense, Experts, StackSpec
 from services.common.model.states import SequenceStates
 from services.common.model.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
@@ -250,8 +250,16 @@ def _target_steps(settings: SizingSettings, model: Target, widths: Sequence[int]
 def _row_elements(spec: StackSpec) -> int:
     attention = spec.attention
     heads = (2 + attention.gated) * attention.heads + 2 * attention.kv_heads
-    inner = heads * attention.head_dim + 3 * max(layer.ffn.inner for layer in spec.layers)
+    inner = heads * attention.head_dim + max(_ffn_elements(layer.ffn, spec.hidden_size) for layer in spec.layers)
     return 6 * spec.hidden_size + max(inner, _delta_elements(spec.delta))
+
+
+def _ffn_elements(ffn: Dense | Experts, hidden: int) -> int:
+    """Numbers of a row between the products; a row's experts have a part each, and places of four bytes."""
+    if isinstance(ffn, Dense):
+        return 3 * ffn.inner
+    shared = 3 * ffn.shared + hidden if ffn.shared else 0
+    return ffn.count + ffn.top_k * (ffn.inner + hidden + 8) + shared
 
 
 def _delta_elements(delta: Delta | None) -> int:

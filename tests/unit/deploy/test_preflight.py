@@ -207,7 +207,9 @@ def test_what_people_should_know_is_told_and_serves(
     assert len(started) == 2
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next"])
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next", "qwen3_moe", "qwen3_5_moe"]
+)
 def test_a_right_folder_of_every_family_passes(family: str, tmp_path: Path) -> None:
     from services.common.preflight.checks import CHECKS, Asked, problems, template
 

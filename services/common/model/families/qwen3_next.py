@@ -1,12 +1,14 @@
-"""Qwen3-Next with dense feed-forward parts: as Qwen3.5, but recurrent projections are packed by head of keys."""
+"""Qwen3-Next, with experts or without: as Qwen3.5, but recurrent projections are packed by head of keys."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from services.common.model.checkpoint import TensorSource
+from services.common.model.experts import read_experts
 from services.common.model.fields import Fields
 from services.common.model.hybrid import read_hybrid
 from services.common.model.reading import read_causal
@@ -14,26 +16,16 @@ from services.common.model.spec import Delta, ModelSpec
 from services.common.model.weights import ModelWeights, read_model
 
 ARCHITECTURE = "Qwen3NextForCausalLM"
-_EXPERTS = 512
-"""Where a file does not say."""
-_OF_EXPERTS = (
-    "decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob", "num_experts_per_tok",
-    "output_router_logits", "router_aux_loss_coef", "shared_expert_intermediate_size",
-)  # fmt: skip
 
 
 def read_spec(fields: Fields, folder: Path) -> ModelSpec:
     """Read config.json.
 
     Raises:
-        ModelError: it has experts, a value is inconsistent, or a key asks for what is not implemented.
+        ModelError: a value is inconsistent, or a key asks for what is not implemented.
     """
-    experts = fields.take("num_experts", (int,), default=_EXPERTS)
-    if experts != 0:
-        raise fields.error("num_experts", f"a mixture of {experts} experts is not supported, only 0")
-    for name in _OF_EXPERTS:
-        fields.take(name, (int, float, bool, list, type(None)), default=None)
-    return read_causal(fields, folder, read_hybrid(fields))
+    experts = partial(read_experts, renorm=(True, False), shared=True)
+    return read_causal(fields, folder, read_hybrid(fields, experts))
 
 
 def read_weights(spec: ModelSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ModelWeights:

@@ -131,7 +131,9 @@ def test_numbers_are_those_of_transformers(layout: str, tmp_path: Path) -> None:
         assert torch.equal(theirs[: codes_FD.shape[0], : codes_FD.shape[1]], value_FD), name
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next"])
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen2", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_next", "qwen3_moe", "qwen3_5_moe"]
+)
 def test_every_family_scores_as_its_twin(family: str, tmp_path: Path) -> None:
     folder, twin, _ = made(tmp_path, "fp8-bf16", family)
     (packed, plain) = (load_target(one, torch.float32) for one in (folder, twin))

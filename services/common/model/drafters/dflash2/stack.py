@@ -18,7 +18,8 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm import rms_norm
 from services.common.kernels.rms_norm.reference import rms_norm as host_norm
 from services.common.kernels.rope import Rotation
-from services.common.model.cpu import HostBlockAttention, HostStack, HostSwiGlu, Places
+from services.common.model.cpu import HostBlockAttention, HostStack, Places
+from services.common.model.cpu_ffn import HostSwiGlu
 from services.common.model.drafters.spec import LayerTensors
 from services.common.model.layers import BlockAttention
 from services.common.model.rows import Rows
@@ -94,7 +95,7 @@ class HostConvLayer(nn.Module):
         spec: StackSpec,
     ) -> None:
         super().__init__()
-        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), HostSwiGlu(layer.ffn)
+        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), HostSwiGlu(layer.dense)
         self.around_mixer, self.around_ffn = HostConv(convs[0]), HostConv(convs[1])
         self.post_norm_D, self.next_norm_D = layer.post_norm_D, next_norm_D
         self.eps, self.offset = spec.norm_eps, spec.norm_offset
@@ -135,8 +136,8 @@ class ConvStack:
             mixed_TF = attention(Normed(entering_TD), rows, rotation, state, plans)
             stream_TD = _behind(linear(mixed_TF, layer.mixer.o_DF), delta, convs[0], stream_TD)
             entering_TD, delta = self._entering(stream_TD, layer.post_norm_D, convs[1], batch)
-            inner_TI = linear_gated(Normed(entering_TD), layer.ffn.gate_up_FD, eps)
-            stream_TD = _behind(linear(inner_TI, layer.ffn.down_DF), delta, convs[1], stream_TD)
+            inner_TI = linear_gated(Normed(entering_TD), layer.dense.gate_up_FD, eps)
+            stream_TD = _behind(linear(inner_TI, layer.dense.down_DF), delta, convs[1], stream_TD)
         hidden_ED = self._norm(rows.last(stream_TD), self._norm_D)
         return hidden_ED, hidden_ED.new_empty((len(ids_T), 0))
 

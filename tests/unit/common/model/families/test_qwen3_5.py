@@ -36,14 +36,6 @@ SIZES = {
     "9B": (32, 4096, 12288, 16, 4, 32, False, 8_953_803_264),
     "27B": (64, 5120, 17408, 24, 4, 48, False, 26_895_998_464),
 }
-NEXT = {name: value for name, value in TEXT.items() if not name.startswith(("mtp", "rope", "mamba", "attn_output"))} | {
-    "architectures": ["Qwen3NextForCausalLM"], "eos_token_id": 151645, "decoder_sparse_step": 1, "hidden_size": 2048,
-    "intermediate_size": 5120, "linear_num_value_heads": 32, "model_type": "qwen3_next", "moe_intermediate_size": 512,
-    "norm_topk_prob": True, "num_attention_heads": 16, "num_experts": 512, "num_experts_per_tok": 10,
-    "num_hidden_layers": 48, "num_key_value_heads": 2, "output_router_logits": False, "partial_rotary_factor": 0.25,
-    "rope_scaling": None, "rope_theta": 10000000, "router_aux_loss_coef": 0.001,
-    "shared_expert_intermediate_size": 512, "tie_word_embeddings": False, "vocab_size": 151936,
-}  # fmt: skip
 
 
 def published(size: str) -> dict[str, Any]:
@@ -94,29 +86,6 @@ def test_layers_follow_the_interval_where_they_are_not_listed(tmp_path: Path) ->
     listed = read(tmp_path, config)
     del config["text_config"]["layer_types"]
     assert read(tmp_path, config) == listed
-
-
-@pytest.mark.parametrize(
-    "architecture", ["Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"], ids=["as published", "text"]
-)
-@pytest.mark.parametrize(("layers", "width", "experts"), [(40, 2048, 256), (48, 3072, 256), (60, 4096, 512)])
-def test_mixtures_of_experts_are_refused_by_name(
-    architecture: str, layers: int, width: int, experts: int, tmp_path: Path
-) -> None:
-    """35B-A3B, 122B-A10B and 397B-A17B."""
-    config = published("4B") | {"architectures": [architecture], "model_type": "qwen3_5_moe"}
-    config["text_config"] |= {"num_hidden_layers": layers, "hidden_size": width, "num_experts": experts}
-    with pytest.raises(ModelError, match=rf"architectures: \['{architecture}'\] is not supported"):
-        read(tmp_path, config)
-
-
-def test_experts_of_qwen3_next_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"num_experts: a mixture of 512 experts is not supported"):
-        read(tmp_path, NEXT)
-    absent = {name: value for name, value in NEXT.items() if name != "num_experts"}
-    with pytest.raises(ModelError, match=r"num_experts: a mixture of 512 experts"):
-        read(tmp_path, absent)
-    assert read(tmp_path, NEXT | {"num_experts": 0}).count(Delta) == 36
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""A mixture of experts on the GPU: route, sort, two grouped products, combine.
+
+Bytes for T rows that choose A experts: 3 A I D e, each expert's weights once. Grids and memory follow T alone, so steps
+are captured; nothing is read by the host. The router's product is one of those in `linear`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from services.common.kernels.experts.program import combine_kernel, expert_kernel, route_kernel, sort_kernel
+from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
+from services.common.kernels.linear.normed import Normed
+from services.common.kernels.pdl import LAUNCH, PDL
+
+_LARGEST_CHUNK = 1024
+"""Pairs of row and rank that a program sorts at a time."""
+
+
+@dataclass(frozen=True)
+class ExpertStack:
+    """The weights of all experts: gate and up [E, 2 I, D], the gate's lines first, and down [E, D, I]."""
+
+    gate_up_EFD: Tensor
+    down_EDF: Tensor
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Of each row the experts by rank, int32, and their weights, float32; the number `count` stands for none."""
+
+    ids_TK: Tensor
+    weights_TK: Tensor
+    count: int
+
+
+def route(gates_TF: Tensor, live_T: Tensor | None, count: int, top_k: int, renorm: bool) -> Routes:
+    """Choose experts by the first `count` columns of the router's product; rows that are not live get none."""
+    rows = len(gates_TF)
+    ids_TK = torch.empty((rows, top_k), dtype=torch.int32, device=gates_TF.device)
+    weights_TK = torch.empty((rows, top_k), dtype=torch.float32, device=gates_TF.device)
+    assert gates_TF.stride(1) == 1, "gates of a row lie side by side"
+    route_kernel[(rows,)](
+        gates_TF, live_T, ids_TK, weights_TK, gates_TF.stride(0), COUNT=count,
+        COUNT_PAD=triton.next_power_of_2(count), TOP_K=top_k, TOP_PAD=triton.next_power_of_2(top_k), RENORM=renorm,
+        PDL=PDL, num_warps=1 if count <= 256 else 4, **LAUNCH,
+    )  # fmt: skip
+    return Routes(ids_TK, weights_TK, count)
+
+
+def multiply_experts(
+    normed: Normed, routes: Routes, stack: ExpertStack, eps: float, cut: Tiling | None = None
+) -> Tensor:
+    """Return what its experts make of each row [T, K, D]; those of no expert are not written."""
+    x_TD, pairs = normed.rows_TD.contiguous(), routes.ids_TK.numel()
+    hidden, inner = stack.down_EDF.shape[1:]
+    cut = cut or tiling(pairs, routes.count)
+    places = _sorted(routes, cut)
+    inner_PI = x_TD.new_empty((pairs, inner))
+    _multiply(x_TD, stack.gate_up_EFD, routes, places, cut, inner_PI, normed.squares_T, eps)
+    parts_PD = x_TD.new_empty((pairs, hidden))
+    _multiply(inner_PI, stack.down_EDF, routes, places, cut, parts_PD)
+    return parts_PD.view(*routes.ids_TK.shape, hidden)
+
+
+def combine(
+    parts_TKD: Tensor,
+    routes: Routes,
+    shared_TD: Tensor | None,
+    gate_T: Tensor | None,
+    stream_TD: Tensor,
+    norm_D: Tensor,
+    squares_T: Tensor,
+    eps: float,
+    offset: float = 0.0,
+) -> tuple[Normed, Tensor]:
+    """Return the norm of `stream + parts`, and that sum, which overwrites the stream.
+
+    `shared_TD` is what all rows take, times the sigmoid of `gate_T`. The norm is as `linear_added` begins it.
+    """
+    rows, top_k, width = parts_TKD.shape
+    assert stream_TD.is_contiguous(), "rows must be contiguous"
+    scaled_TD = torch.empty_like(stream_TD)
+    combine_kernel[(rows,)](
+        parts_TKD, routes.ids_TK, routes.weights_TK, shared_TD, gate_T, 0 if gate_T is None else gate_T.stride(0),
+        stream_TD, norm_D, scaled_TD, squares_T, width, COUNT=routes.count, TOP_K=top_k,
+        WIDTH_PAD=triton.next_power_of_2(width), OFFSET=offset, PDL=PDL, num_warps=8, **LAUNCH,
+    )  # fmt: skip
+    return Normed(scaled_TD, squares_T), stream_TD
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Pairs of row and rank by expert, and tiles of them: expert, first place, and end of the expert's places."""
+
+    order_P: Tensor
+    tiles_3N: Tensor
+    count_1: Tensor
+
+
+def _sorted(routes: Routes, cut: Tiling) -> _Places:
+    ids_P = routes.ids_TK.flatten()
+    pairs = len(ids_P)
+    most = most_tiles(pairs, routes.count, cut)
+    places = _Places(torch.empty_like(ids_P), ids_P.new_empty((3, most)), ids_P.new_empty(1))
+    sort_kernel[(routes.count,)](
+        ids_P, places.order_P, places.tiles_3N, places.count_1, pairs, most, COUNT=routes.count,
+        COUNT_PAD=triton.next_power_of_2(routes.count + 1),
+        CHUNK=min(_LARGEST_CHUNK, max(16, triton.next_power_of_2(pairs))), ROWS=cut.rows, PDL=PDL, num_warps=4,
+        **LAUNCH,
+    )  # fmt: skip
+    return places
+
+
+def _multiply(
+    x: Tensor, weight_EFD: Tensor, routes: Routes, places: _Places, cut: Tiling, out_PF: Tensor,
+    squares_T: Tensor | None = None, eps: float = 0.0,
+) -> None:  # fmt: skip
+    """Multiply rows [T, D] as the gate and what it gates, or places [P, I] as the product behind them."""
+    (_, lines, depth), outputs = weight_EFD.shape, out_PF.shape[1]
+    gated, tiles = lines != outputs, places.tiles_3N.shape[1]
+    assert weight_EFD.is_contiguous(), "experts lie one behind the other"
+    band_outputs = cut.band // 2 if gated else cut.band
+    expert_kernel[(tiles, triton.cdiv(outputs, band_outputs))](
+        x, weight_EFD, places.order_P, places.tiles_3N, places.count_1, squares_T, out_PF,
+        outputs, depth, tiles, 1.0 / depth, eps, TOP_K=routes.ids_TK.shape[1], ROWS=cut.rows, BAND=cut.band,
+        DEPTH=cut.depth, EVEN=depth % cut.depth == 0 and outputs % band_outputs == 0, GATED=gated, PDL=PDL,
+        num_warps=cut.warps, num_stages=cut.stages, **LAUNCH,
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""The programs of a mixture of experts.
+
+A row's bits follow from the row alone. Its gates are its own; an expert's product adds the whole depth in order, in one
+accumulator, whatever the tile; parts are added by rank.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
+
+import triton
+import triton.language as tl
+
+from services.common.kernels.pdl import allow_next, await_previous
+from services.common.kernels.rms_norm.kernel import norm_weight
+from services.common.kernels.sums import root_scale, squares
+
+
+@triton.jit
+def route_kernel(
+    gates_ptr, live_ptr, ids_ptr, weights_ptr, stride,
+    COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, TOP_K: tl.constexpr, TOP_PAD: tl.constexpr, RENORM: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """Choose a row's experts, the lowest of equal ones first; a row that is padding gets the number COUNT, for none."""
+    allow_next(PDL)
+    await_previous(PDL)
+    row, expert, rank = tl.program_id(0), tl.arange(0, COUNT_PAD), tl.arange(0, TOP_PAD)
+    inside = expert < COUNT
+    logit = tl.load(gates_ptr + row.to(tl.int64) * stride + expert, mask=inside, other=float("-inf")).to(tl.float32)
+    power = tl.exp(logit - tl.max(logit, 0))
+    share = power / tl.sum(power, 0)
+    # A row of NaN gets experts, too: its sums are NaN, and no place is beyond the end.
+    rating = tl.where(share == share, share, -1.0)
+    free = inside
+    chosen, weights, total = tl.full((TOP_PAD,), COUNT, tl.int32), tl.zeros((TOP_PAD,), tl.float32), 0.0
+    for place in tl.static_range(TOP_K):
+        best = tl.max(tl.where(free, rating, -2.0), 0)
+        one = tl.min(tl.where(free & (rating == best), expert, COUNT_PAD), 0)
+        weight = tl.sum(tl.where(expert == one, share, 0.0), 0)
+        chosen, weights = tl.where(rank == place, one, chosen), tl.where(rank == place, weight, weights)
+        free, total = free & (expert != one), total + weight
+    if RENORM:
+        weights = weights / total
+    if live_ptr is not None:
+        chosen = tl.where(tl.load(live_ptr + row) != 0, chosen, COUNT)
+    at = row * TOP_K + rank
+    tl.store(ids_ptr + at, chosen, mask=rank < TOP_K)
+    tl.store(weights_ptr + at, weights, mask=rank < TOP_K)
+
+
+@triton.jit
+def sort_kernel(
+    ids_ptr, order_ptr, tiles_ptr, count_ptr, pairs, most_tiles,
+    COUNT: tl.constexpr, COUNT_PAD: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Give an expert its places: `order` lists pairs of row and rank by expert, `tiles` cut each expert's into tiles.
+
+    A tile is its expert, its first place and the end of its expert's places, in three lists. Each program counts all.
+    """
+    allow_next(PDL)
+    await_previous(PDL)
+    mine, expert, lane = tl.program_id(0), tl.arange(0, COUNT_PAD), tl.arange(0, CHUNK)
+    counts = tl.zeros((COUNT_PAD,), tl.int32)
+    for first in range(0, pairs, CHUNK):
+        ids = tl.load(ids_ptr + first + lane, mask=first + lane < pairs, other=COUNT)
+        counts += tl.histogram(ids, COUNT_PAD)
+    counts = tl.where(expert < COUNT, counts, 0)
+    tiles = (counts + (ROWS - 1)) // ROWS
+    place = tl.sum(tl.where(expert < mine, counts, 0), 0)
+    tile = tl.sum(tl.where(expert < mine, tiles, 0), 0)
+    own = tl.sum(tl.where(expert == mine, counts, 0), 0)
+    if mine == 0:
+        tl.store(count_ptr, tl.sum(tiles, 0))
+    for first in range(0, (own + ROWS - 1) // ROWS, CHUNK):
+        at = first + lane
+        there = at < (own + ROWS - 1) // ROWS
+        tl.store(tiles_ptr + tile + at, mine + 0 * at, mask=there)
+        tl.store(tiles_ptr + most_tiles + tile + at, place + at * ROWS, mask=there)
+        tl.store(tiles_ptr + 2 * most_tiles + tile + at, place + own + 0 * at, mask=there)
+    if own > 0:
+        for first in range(0, pairs, CHUNK):
+            ids = tl.load(ids_ptr + first + lane, mask=first + lane < pairs, other=COUNT)
+            hit = (ids == mine).to(tl.int32)
+            tl.store(order_ptr + place + tl.cumsum(hit, 0) - 1, first + lane, mask=hit != 0)
+            place += tl.sum(hit, 0)
+
+
+@triton.jit
+def expert_kernel(
+    x_ptr, weight_ptr, order_ptr, tiles_ptr, count_ptr, squares_ptr, out_ptr,
+    outputs, depth, most_tiles, inverse_depth, eps,
+    TOP_K: tl.constexpr, ROWS: tl.constexpr, BAND: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
+    GATED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Multiply the rows of a tile by a band of their expert's lines; programs beyond the tiles that there are return.
+
+    GATED: half of a band's lines are the gate's, half those `outputs` further, SwiGLU joins them, and results lie in
+    the order of places. Otherwise x lies so, and results lie by row and rank.
+    """
+    LINES: tl.constexpr = BAND // 2 if GATED else BAND
+    tile, band = tl.program_id(0), tl.program_id(1)
+    allow_next(PDL)
+    await_previous(PDL)
+    if tile < tl.load(count_ptr):
+        expert = tl.load(tiles_ptr + tile).to(tl.int64)
+        place = tl.load(tiles_ptr + most_tiles + tile) + tl.arange(0, ROWS)
+        used = place < tl.load(tiles_ptr + 2 * most_tiles + tile)
+        pair = tl.load(order_ptr + place, mask=used, other=0)
+        lane = tl.arange(0, BAND)
+        if GATED:
+            source, target = pair // TOP_K, place
+            line = band * LINES + lane % LINES + lane // LINES * outputs
+            weight_ptr += expert * 2 * outputs * depth
+            fitting = band * LINES + lane % LINES < outputs
+        else:
+            source, target = place, pair
+            line = band * LINES + lane
+            weight_ptr += expert * outputs * depth
+            fitting = line < outputs
+        total = tl.zeros((BAND, ROWS), dtype=tl.float32)
+        for first in range(0, depth, DEPTH):
+            column = first + tl.arange(0, DEPTH)
+            x_at = x_ptr + source.to(tl.int64)[:, None] * depth + column[None, :]
+            weight_at = weight_ptr + line.to(tl.int64)[:, None] * depth + column[None, :]
+            if EVEN:
+                x = tl.load(x_at, mask=used[:, None], other=0.0)
+                weight = tl.load(weight_at)
+            else:
+                within = (column < depth)[None, :]
+                x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
+                weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
+            total = tl.dot(weight, x.T, total, input_precision="ieee")
+        kind = out_ptr.dtype.element_ty
+        result = total.to(kind).to(tl.float32)
+        if GATED:
+            if squares_ptr is not None:
+                result *= root_scale(tl.load(squares_ptr + source, mask=used, other=0), inverse_depth, eps)[None, :]
+            gate, up = tl.split(tl.permute(tl.reshape(result, (2, LINES, ROWS)), (1, 2, 0)))
+            result = gate / (1.0 + tl.exp(-gate)) * up
+        output = band * LINES + tl.arange(0, LINES)
+        at = target.to(tl.int64)[None, :] * outputs + output[:, None]
+        tl.store(out_ptr + at, result.to(kind), mask=used[None, :] & (output < outputs)[:, None])
+
+
+@triton.jit
+def combine_kernel(
+    parts_ptr, ids_ptr, weights_ptr, shared_ptr, gate_ptr, gate_stride, stream_ptr, norm_ptr, scaled_ptr, squares_ptr,
+    width, COUNT: tl.constexpr, TOP_K: tl.constexpr, WIDTH_PAD: tl.constexpr, OFFSET: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Add a row's parts by rank, what all rows take, and the stream, in place; round once, and begin the sum's norm."""
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
+    inside, at = column < width, row * width + column
+    allow_next(PDL)
+    norm = norm_weight(tl.load(norm_ptr + column, mask=inside, other=0.0).to(tl.float32), OFFSET)
+    await_previous(PDL)
+    total = tl.zeros((WIDTH_PAD,), tl.float32)
+    for rank in tl.static_range(TOP_K):
+        pair = row * TOP_K + rank
+        there = inside & (tl.load(ids_ptr + pair) < COUNT)
+        part = tl.load(parts_ptr + pair * width + column, mask=there, other=0.0).to(tl.float32)
+        total = total + part * tl.load(weights_ptr + pair)
+    if shared_ptr is not None:
+        gate = tl.load(gate_ptr + row * gate_stride).to(tl.float32)
+        shared = tl.load(shared_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        total = total + shared / (1.0 + tl.exp(-gate))
+    stream = tl.load(stream_ptr + at, mask=inside, other=0.0)
+    rounded = (total + stream.to(tl.float32)).to(stream.dtype)
+    tl.store(stream_ptr + at, rounded, mask=inside)
+    wide = rounded.to(tl.float32)
+    tl.store(scaled_ptr + at, (wide * norm).to(stream.dtype), mask=inside)
+    tl.store(squares_ptr + row, tl.sum(squares(wide), 0))

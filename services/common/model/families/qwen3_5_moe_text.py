@@ -1,0 +1,34 @@
+"""Text models of Qwen3.5, Qwen3.6 and later, with experts: three layers of Gated DeltaNet to one of gated attention."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from services.common.model.checkpoint import TensorSource
+from services.common.model.experts import read_experts
+from services.common.model.fields import Fields
+from services.common.model.hybrid import read_hybrid
+from services.common.model.reading import read_causal
+from services.common.model.spec import ModelSpec
+from services.common.model.weights import ModelWeights, read_model
+
+ARCHITECTURE = "Qwen3_5MoeForCausalLM"
+
+
+def read_spec(fields: Fields, folder: Path) -> ModelSpec:
+    """Read config.json.
+
+    Raises:
+        ModelError: a value is inconsistent, or a key asks for what is not implemented.
+    """
+    return read_causal(fields, folder, read_hybrid(fields, partial(read_experts, renorm=(True,), shared=True)))
+
+
+def read_weights(spec: ModelSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ModelWeights:
+    """Read the tensors, which have the common names; those of the drafting head (`mtp.`) are not served.
+
+    Raises:
+        ModelError: a tensor is missing, foreign, mis-shaped or not finite.
+    """
+    return read_model(spec, checkpoint, dtype, device, skipped=("mtp.",))

@@ -1,0 +1,113 @@
+"""Weights of feed-forward parts as blocks take them, and how they are read in Hugging Face's common layouts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from services.common.kernels.linear.int8_weight import Weight
+from services.common.model.spec import Dense, Experts
+
+STACKED = "mlp.experts.gate_up_proj"
+"""In a block that has it, the experts of each product are one tensor; otherwise each has tensors of its own."""
+_DOWN_STACKED = "mlp.experts.down_proj"
+_ROUTER_ROWS = 16
+"""A router's are a multiple of it."""
+
+
+@dataclass(frozen=True)
+class DenseWeights:
+    """The gate's rows come before those of the product that it gates."""
+
+    gate_up_FD: Weight
+    down_DF: Weight
+
+    @property
+    def products(self) -> tuple[Weight, ...]:
+        """The weights that all rows are multiplied by."""
+        return self.gate_up_FD, self.down_DF
+
+
+@dataclass(frozen=True)
+class ExpertWeights:
+    """Experts are stacked; of each, the gate's rows come before those of the product that it gates.
+
+    `router_FD` has a row for each expert, and behind them that of the gate of the part that all rows take, `shared`;
+    zeros fill it up to a number of rows that kernels like.
+    """
+
+    router_FD: Tensor
+    gate_up_EFD: Tensor
+    down_EDF: Tensor
+    shared: DenseWeights | None = None
+
+    @property
+    def products(self) -> tuple[Weight, ...]:
+        """The weights that all rows are multiplied by; those of experts multiply the rows that chose them."""
+        return self.router_FD, *(self.shared.products if self.shared else ())
+
+
+def ffn_shapes(ffn: Dense | Experts, hidden: int, stacked: bool) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every tensor of a feed-forward part."""
+    if isinstance(ffn, Dense):
+        return _dense_shapes(ffn.inner, hidden)
+    shapes: dict[str, tuple[int, ...]] = {"gate.weight": (ffn.count, hidden)}
+    if stacked:
+        shapes["experts.gate_up_proj"] = (ffn.count, 2 * ffn.inner, hidden)
+        shapes["experts.down_proj"] = (ffn.count, hidden, ffn.inner)
+    else:
+        one = _dense_shapes(ffn.inner, hidden)
+        shapes |= {f"experts.{index}.{name}": shape for index in range(ffn.count) for name, shape in one.items()}
+    if ffn.shared:
+        shapes |= {f"shared_expert.{name}": shape for name, shape in _dense_shapes(ffn.shared, hidden).items()}
+        shapes["shared_expert_gate.weight"] = (1, hidden)
+    return shapes
+
+
+def read_ffn(ffn: Dense | Experts, read: Callable[..., Tensor], stacked: bool) -> DenseWeights | ExpertWeights:
+    """Read a feed-forward part by `read`, which takes names in a block and concatenates their tensors.
+
+    Raises:
+        ModelError: a tensor is missing, mis-shaped or not finite.
+    """
+    if isinstance(ffn, Dense):
+        return _read_dense("mlp", read)
+    gates = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
+    router_FD = _filled(read(*gates) if ffn.shared else read(gates[0]))
+    gate_up_EFD, down_EDF = (read(STACKED), read(_DOWN_STACKED)) if stacked else _read_experts(ffn, read, router_FD)
+    return ExpertWeights(
+        router_FD=router_FD,
+        gate_up_EFD=gate_up_EFD,
+        down_EDF=down_EDF,
+        shared=_read_dense("mlp.shared_expert", read) if ffn.shared else None,
+    )
+
+
+def _filled(router_FD: Tensor) -> Tensor:
+    beyond = -len(router_FD) % _ROUTER_ROWS
+    return torch.cat((router_FD, router_FD.new_zeros((beyond, router_FD.shape[1])))) if beyond else router_FD
+
+
+def _read_experts(ffn: Experts, read: Callable[..., Tensor], like_FD: Tensor) -> tuple[Tensor, Tensor]:
+    """Read experts one by one into their places: of a layer's gigabytes there is never a second copy."""
+    hidden, inner = like_FD.shape[1], ffn.inner
+    gate_up_EFD = like_FD.new_empty((ffn.count, 2 * inner, hidden))
+    down_EDF = like_FD.new_empty((ffn.count, hidden, inner))
+    for index in range(ffn.count):
+        prefix = f"mlp.experts.{index}"
+        gate_up_EFD[index, :inner].copy_(read(f"{prefix}.gate_proj.weight"))
+        gate_up_EFD[index, inner:].copy_(read(f"{prefix}.up_proj.weight"))
+        down_EDF[index].copy_(read(f"{prefix}.down_proj.weight"))
+    return gate_up_EFD, down_EDF
+
+
+def _read_dense(prefix: str, read: Callable[..., Tensor]) -> DenseWeights:
+    return DenseWeights(
+        gate_up_FD=read(f"{prefix}.gate_proj.weight", f"{prefix}.up_proj.weight"),
+        down_DF=read(f"{prefix}.down_proj.weight"),
+    )
+
+
+def _dense_shapes(inner: int, hidden: int) -> dict[str, tuple[int, ...]]:
+    return {"gate_proj.weight": (inner, hidden), "up_proj.weight": (inner, hidden), "down_proj.weight": (hidden, inner)}

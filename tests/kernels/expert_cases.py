@@ -1,0 +1,49 @@
+"""Kernels of a mixture of experts as `test_compiled.py` compiles them: function, constants, and types of arguments."""
+
+from typing import Any
+
+from services.common.kernels.experts import program
+from services.common.kernels.experts.tiling import tiling
+
+_WORDS = {"ids_ptr": "*i32", "order_ptr": "*i32", "tiles_ptr": "*i32", "count_ptr": "*i32"}
+_GATES = {"gates_ptr": "*bf16", "live_ptr": "*i1"}
+_SHARED = {"shared_ptr": "*bf16", "gate_ptr": "*bf16", "parts_ptr": "*bf16"}
+_CUTS = [tiling(pairs, 128) for pairs in (8, 4096, 8192, 32768)]
+EXPERT_CASES: list[tuple[Any, dict[str, Any], dict[str, str]]] = [
+    *(
+        (
+            program.route_kernel,
+            {"COUNT": count, "COUNT_PAD": padded, "TOP_K": 10, "TOP_PAD": 16, "RENORM": renorm, "PDL": True, **more},
+            _WORDS | _GATES,
+        )
+        for count, padded, renorm, more in ((128, 128, True, {}), (512, 512, False, {"live_ptr": None}))
+    ),
+    *(
+        (
+            program.sort_kernel,
+            {"COUNT": count, "COUNT_PAD": padded, "CHUNK": chunk, "ROWS": 16, "PDL": True},
+            _WORDS,
+        )
+        for count, padded, chunk in ((128, 256, 16), (512, 1024, 1024))
+    ),
+    *(
+        (
+            program.expert_kernel,
+            {
+                "TOP_K": 8, "ROWS": cut.rows, "BAND": cut.band, "DEPTH": cut.depth, "EVEN": even, "GATED": gated,
+                "PDL": True, **({} if gated else {"squares_ptr": None}),
+            },
+            _WORDS,
+        )
+        for cut in _CUTS
+        for even, gated in ((True, True), (cut.rows > 16, False))
+    ),
+    *(
+        (
+            program.combine_kernel,
+            {"COUNT": 128, "TOP_K": 8, "WIDTH_PAD": 2048, "OFFSET": offset, "PDL": True, **more},
+            _WORDS | _SHARED,
+        )
+        for offset, more in ((0.0, {"shared_ptr": None, "gate_ptr": None}), (1.0, {}))
+    ),
+]  # fmt: skip

@@ -1,0 +1,154 @@
+"""A mixture of experts: the kernels against their reference, and a row's bits in any company."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from services.common.kernels.experts.kernel import ExpertStack, Routes, combine, multiply_experts, route
+from services.common.kernels.experts.reference import combined, routed, taken
+from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
+from services.common.kernels.linear import Normed
+from services.common.kernels.rms_norm.reference import add_rms_norm
+from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
+
+EPS, COUNT, TOP_K = 1e-6, 6, 3
+SHAPES = ((48, 32), (64, 24))
+"""Hidden and inner columns: whole tiles of none, and of both."""
+SMALL = Tiling(16, band=64, depth=32)
+
+
+def stack(hidden: int, inner: int, dtype: torch.dtype, count: int = COUNT) -> ExpertStack:
+    return ExpertStack(
+        randn(count, 2 * inner, hidden, seed=3, dtype=dtype) * 0.2,
+        randn(count, hidden, inner, seed=4, dtype=dtype) * 0.2,
+    )
+
+
+def rows_of(count: int, hidden: int, dtype: torch.dtype) -> Normed:
+    """Rows that wait for their norm."""
+    x_TD = randn(count, hidden, seed=5, dtype=dtype)
+    return Normed(x_TD, (x_TD.double().square().sum(1) * 2.0**24).round().long())
+
+
+def divided(normed: Normed) -> Tensor:
+    assert normed.squares_T is not None
+    mean_T1 = normed.squares_T[:, None] * (2.0**-24 / normed.width)
+    return normed.rows_TD.float() * (mean_T1 + EPS).rsqrt()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("count", "features"), [(6, 16), (130, 144)])
+@pytest.mark.parametrize("renorm", [False, True])
+def test_rows_choose_as_the_reference(dtype: torch.dtype, count: int, features: int, renorm: bool) -> None:
+    gates_TF = randn(5, features, dtype=dtype)
+    gates_TF[1, :count] = gates_TF[1, 0]
+    gates_TF[2, 1:4] = 9.0
+    got = route(gates_TF, None, count, TOP_K, renorm)
+    ids_TK, weights_TK = routed(gates_TF[:, :count], TOP_K, renorm)
+    assert got.ids_TK.tolist() == ids_TK.tolist()
+    assert got.ids_TK[1].tolist() == [0, 1, 2]
+    close(got.weights_TK, weights_TK)
+
+
+def test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list() -> None:
+    gates_TF, live_T = randn(4, 16), torch.tensor([True, False, True, True], device=DEVICE)
+    gates_TF[2] = float("nan")
+    got = route(gates_TF, live_T, COUNT, TOP_K, renorm=True)
+    assert got.ids_TK[1].tolist() == [COUNT] * TOP_K
+    assert got.ids_TK[2].tolist() == [0, 1, 2]
+    assert got.weights_TK.isnan().any(1).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("hidden", "inner"), SHAPES)
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_parts_are_those_of_the_reference(dtype: torch.dtype, hidden: int, inner: int, rows: int) -> None:
+    normed, weights = rows_of(rows, hidden, dtype), stack(hidden, inner, dtype)
+    routes = route(randn(rows, 16, seed=9), None, COUNT, TOP_K, renorm=True)
+    got_TKD = multiply_experts(normed, routes, weights, EPS, SMALL)
+    wide = [part.float() for part in (weights.gate_up_EFD, weights.down_EDF)]
+    close(got_TKD.float(), taken(divided(normed), routes.ids_TK.long(), *wide).to(dtype).float())
+
+
+def test_all_rows_may_choose_one_expert_and_most_experts_none() -> None:
+    """Forty rows in tiles of sixteen; the other experts have no tile."""
+    normed, weights = rows_of(40, 48, torch.float32), stack(48, 32, torch.float32, 20)
+    ids_TK = torch.tensor([[7, 19]], dtype=torch.int32, device=DEVICE).repeat(40, 1)
+    routes = Routes(ids_TK, torch.ones(40, 2, device=DEVICE), 20)
+    got_TKD = multiply_experts(normed, routes, weights, EPS, SMALL)
+    close(got_TKD, taken(divided(normed), ids_TK.long(), weights.gate_up_EFD, weights.down_EDF))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@pytest.mark.parametrize("shared", [False, True])
+def test_parts_are_added_to_the_stream(dtype: torch.dtype, offset: float, shared: bool) -> None:
+    parts_TKD, stream_TD, norm_D = randn(4, 3, 48, dtype=dtype), randn(4, 48, seed=1, dtype=dtype), randn(48, seed=2)
+    routes = Routes(torch.zeros(4, 3, dtype=torch.int32, device=DEVICE), randn(4, 3, seed=6), COUNT)
+    routes.ids_TK[1] = COUNT
+    parts_TKD[1] = float("nan")
+    shared_TD, gates_TF = randn(4, 48, seed=7, dtype=dtype), randn(4, 16, seed=8, dtype=dtype)
+    plain_TKD = parts_TKD.clone().float()
+    plain_TKD[1] = 0.0
+    added_TD = combined(plain_TKD, routes.weights_TK)
+    if shared:
+        added_TD = added_TD + shared_TD.float() * gates_TF[:, 5:6].float().sigmoid()
+    expected_TD, total_TD = add_rms_norm(added_TD, stream_TD.float(), norm_D, EPS, offset)
+    squares_T = torch.zeros(4, dtype=torch.int64, device=DEVICE)
+    gate_T = gates_TF[:, 5] if shared else None
+    normed, got_TD = combine(
+        parts_TKD, routes, shared_TD if shared else None, gate_T, stream_TD, norm_D.to(dtype), squares_T, EPS, offset
+    )
+    close(got_TD.float(), total_TD.to(dtype).float())
+    close(divided(normed).to(dtype).float(), expected_TD.to(dtype).float())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_has_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
+    """Alone, in tiles of other sizes, among others that choose as it does, beside padding and beside NaN."""
+    hidden, inner, looked_at = 48, 32, (0, 9, 19)
+    normed, weights, gates_TF = rows_of(20, hidden, dtype), stack(hidden, inner, dtype), randn(20, 16, seed=9)
+    gates_TF[8:16] = gates_TF[0]
+
+    def run(
+        chosen: list[int], live: list[bool] | None = None, poison: int | None = None, cut: Tiling = SMALL
+    ) -> tuple[Tensor, Tensor]:
+        assert normed.squares_T is not None
+        rows_TD = normed.rows_TD[chosen].clone()
+        if poison is not None:
+            rows_TD[poison] = float("nan")
+        live_T = None if live is None else torch.tensor(live, device=DEVICE)
+        routes = route(gates_TF[chosen], live_T, COUNT, TOP_K, renorm=True)
+        parts_TKD = multiply_experts(Normed(rows_TD, normed.squares_T[chosen]), routes, weights, EPS, cut)
+        squares_T = torch.zeros(len(chosen), dtype=torch.int64, device=DEVICE)
+        stream_TD, norm_D = torch.zeros_like(rows_TD), torch.ones(hidden, dtype=dtype, device=DEVICE)
+        return parts_TKD, combine(parts_TKD, routes, None, None, stream_TD, norm_D, squares_T, EPS)[1]
+
+    every = list(range(20))
+    parts_TKD, total_TD = run(every)
+    assert torch.equal(run(every, cut=Tiling(32, band=32, depth=32))[0], parts_TKD)
+    for row in looked_at:
+        alone_1KD, alone_1D = run([row])
+        assert torch.equal(alone_1KD[0], parts_TKD[row])
+        assert torch.equal(alone_1D[0], total_TD[row])
+    padded_TKD, padded_TD = run(every, [row % 3 != 2 for row in every])
+    for row in looked_at:
+        assert torch.equal(padded_TKD[row], parts_TKD[row])
+        assert torch.equal(padded_TD[row], total_TD[row])
+    assert not padded_TD[2].any()
+    _, poisoned_TD = run(every, poison=8)
+    assert torch.equal(poisoned_TD[9:], total_TD[9:])
+    assert torch.equal(poisoned_TD[:8], total_TD[:8])
+
+
+@pytest.mark.parametrize("pairs", [1, 8, 300, 4096])
+@pytest.mark.parametrize("experts", [6, 128])
+def test_the_grid_has_room_for_every_tile(pairs: int, experts: int) -> None:
+    """However pairs lie: evenly, all with one expert, or one with each and the rest with one."""
+    cut = tiling(pairs, experts)
+    even = torch.arange(pairs, dtype=torch.int32) % experts
+    one_each = torch.where(torch.arange(pairs) < experts, even, 0).int()
+    for ids_P in (even, torch.zeros_like(even), one_each):
+        counts = torch.bincount(ids_P, minlength=experts)
+        needed = int((-(-counts // cut.rows)).sum())
+        assert needed <= most_tiles(pairs, experts, cut)
