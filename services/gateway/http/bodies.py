@@ -17,6 +17,7 @@ from pydantic import (
     PrivateAttr,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from services.common.request.limits import LIMITS
@@ -46,6 +47,11 @@ class _Unread:
 Ignored = Annotated[Any, _Unread, Field(description="Accepted for compatibility and ignored.")]
 
 
+def is_ignored(field: FieldInfo) -> bool:
+    """Whether a field takes every value and means nothing."""
+    return _Unread in field.metadata
+
+
 class Body(BaseModel):
     """Unknown names are refused, and so are values of another type; null is as good as absent."""
 
@@ -62,7 +68,7 @@ class Extension(Body):
     )
     drafts: bool | None = Field(default=None, description="Chunks tell of their draft tokens.")
     reasoning: bool | None = Field(
-        default=None, description="False leaves <think> blocks in the content. Default true."
+        default=None, description="False leaves `<think>` blocks in the content. Default true."
     )
 
 
@@ -105,6 +111,11 @@ class Common(Body):
     prompt_cache_key: Ignored = None
     prompt_cache_retention: Ignored = None
     safety_identifier: Ignored = None
+    request_id: Ignored = None
+    cache_salt: Ignored = None
+    cache_prompt: Ignored = None
+    keep_alive: Ignored = None
+    kv_transfer_params: Ignored = None
 
 
 class TextPart(Body):

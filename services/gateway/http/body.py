@@ -18,6 +18,7 @@ from services.gateway.http.bodies import Body
 from services.gateway.http.errors import NamedError, no_json, too_large, too_slow
 from services.gateway.http.exchange import Exchange
 from services.gateway.http.inflate import Inflater, Plain, reader
+from services.gateway.http.options import REFUSED
 from services.gateway.inlet import Gates
 from services.gateway.shape import Shape
 
@@ -110,7 +111,9 @@ def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
         raise malformed(f"the body is not a JSON object: {first['msg'][:MOST_CHARACTERS]}")
     name = _name(first["loc"])
     if first["type"] == "extra_forbidden":
-        raise NamedError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, f"{name}: is not an option of this API", field=name)
+        instead = f"; {REFUSED[name]}" if name in REFUSED else ""
+        text = f"{name}: is not an option of this API{instead}"
+        raise NamedError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, text, field=name)
     text = f"{name}: {_words(first)}"
     raise NamedError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
 

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from services.common.request.errors import invalid_field
 from services.gateway.admission import Room
+from services.gateway.auth import current_tenant
 from services.gateway.choices import Choices
 from services.gateway.http.answer import Answer
 from services.gateway.http.bodies import Common
@@ -13,6 +14,7 @@ from services.gateway.http.body import Bodies, parsed
 from services.gateway.http.convert import Headers
 from services.gateway.http.exchange import Exchange
 from services.gateway.http.keep_alive import KeepAlive
+from services.gateway.http.options import IgnoredLog
 from services.gateway.http.rate_limits import rate_limits
 from services.gateway.query import Query
 
@@ -41,6 +43,7 @@ class Generate(Generic[Body]):
         self._make = make
         self._choices = choices
         self._bodies = bodies
+        self._ignored = IgnoredLog()
 
     async def __call__(self, exchange: Exchange) -> None:
         """Serves one request.
@@ -60,6 +63,7 @@ class Generate(Generic[Body]):
                 return body, self._convert(body, headers)
 
             body, query = await self._bodies.read(exchange, read)
+            self._ignored.tell(current_tenant().name, exchange.headers.get("user-agent", ""), body)
             bodies.append(body)
             return query
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import formats
+from deploy import formats, options
 from deploy.settings import PAGE, SERVICES, page
 from deploy.stack import StackSettings
 from services.common.serving.settings import help_text, own
@@ -77,6 +77,10 @@ def test_what_a_stack_is_given_is_described() -> None:
 
 def test_the_page_of_settings_is_current() -> None:
     assert PAGE.read_text() == page(), "run python -m deploy.settings"
+
+
+def test_the_table_of_options_is_current() -> None:
+    assert options.PAGE.read_text() == options.page(), "run python -m deploy.options"
 
 
 def test_the_table_of_packed_weights_is_current() -> None:

@@ -165,7 +165,7 @@ def test_an_answer_may_be_sent_back_with_what_clients_add_to_it() -> None:
     )
     assert plain == more
     for name in ("parsed", "parsed_arguments", "provider_specific_fields"):
-        assert f"`{name}`" in PAGE
+        assert f".{name}`" in PAGE
     unknown = answer | {"tool_calls": [call | {"function": {**function, "foo": 1}}]}
     found = refused(ChatBody, chat_query, CHAT | {"messages": [USER, unknown]})
     assert found == "messages[1].tool_calls[0].function.foo"
