@@ -178,13 +178,13 @@ def test_contributing_tells_which_modules_use_the_environment() -> None:
     assert using == told
 
 
-def test_every_public_model_has_the_line_that_fetches_it_and_its_drafter() -> None:
-    section = (ROOT / "README.md").read_text().partition("## Public models")[2].partition("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| [")]
-    assert len(rows) >= 3
+def test_every_public_model_has_the_line_that_serves_it() -> None:
+    rows = [line for line in (ROOT / "docs/models.md").read_text().splitlines() if line.startswith("| [")]
+    assert len(rows) >= 10
     for row in rows:
         named_here = re.findall(r"https://huggingface\.co/([\w.-]+/[\w.-]+)\)", row)
-        assert named_here == re.findall(r"hf download ([\w.-]+/[\w.-]+)", row)
+        assert named_here == re.findall(r"paceline serve ([\w.-]+/[\w.-]+)", row)
+        assert row.count(" yes ") + row.count(" no ") == 4
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
