@@ -58,6 +58,7 @@ class HttpApp:
             await self._refuse(connection, exchange, known(error))
 
     async def _answer(self, connection: Connection, exchange: Exchange) -> None:
+        exchange.words = self._routes.words(exchange.path)
         self._hosts.check(exchange.headers.get("host"))
         origin = exchange.headers.get("origin")
         if exchange.method == "OPTIONS":
@@ -79,7 +80,9 @@ class HttpApp:
         if self._find is None:
             return ANYBODY
         scheme, _, key = exchange.headers.get("authorization", "").partition(" ")
-        tenant = self._find(key) if scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer":
+            key = exchange.headers.get("x-api-key", "")  # as Anthropic's clients send it
+        tenant = self._find(key) if key else None
         if tenant is None:
             raise PacelineError(Code.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "a valid API key is needed")
         return tenant

@@ -31,6 +31,12 @@ SMALL_THREADS = 4
 
 NAME = re.compile(r"[A-Za-z_]\w*")
 MOST_CHARACTERS = 200
+TAGS = frozenset(
+    {"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "message", "reasoning", "function_call"}
+    | {"function_call_output", "input_text", "output_text", "refusal"}
+)
+"""Types of entries of lists, between the number of an entry and a field of it."""
+
 UNION_TAGS = frozenset({"str", "int", "float", "bool"})
 
 
@@ -136,7 +142,9 @@ def _clearest(faults: list[ErrorDetails]) -> ErrorDetails:
 def _name(location: tuple[int | str, ...]) -> str:
     """Where the fault is, as clients write it; the branches of unions are left out."""
     name = ""
-    for part in location:
+    for before, part, behind in zip((None, *location), location, (*location[1:], None), strict=False):
+        if isinstance(before, int) and part in TAGS and isinstance(behind, str):
+            continue  # which form an entry has, by its type
         if isinstance(part, int):
             name += f"[{part}]"
         elif part in UNION_TAGS or "[" in part or part.endswith("Part"):

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from services.gateway.http.errors import Headers
 
-ALLOWED_HEADERS = b"authorization, content-type, idempotency-key, x-request-id, x-request-timeout"
+ALLOWED_HEADERS = b"authorization, x-api-key, content-type, idempotency-key, x-request-id, x-request-timeout"
 EXPOSED_HEADERS = b"x-request-id, retry-after"
 MAX_AGE_S = b"600"
 

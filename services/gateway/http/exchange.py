@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
@@ -36,6 +37,17 @@ def event(value: object) -> bytes:
     return b"data: " + encoded(value) + b"\n\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How an API says that a request failed: the body of the answer, and such a body as an event of a stream."""
+
+    refusal: Callable[[PacelineError], object]
+    event: Callable[[Any], bytes]
+
+
+OPENAI = Words(error_reply, event)
+
+
 class Exchange:
     """One request; an answer is either one `reply` or any number of `write` and an `end`."""
 
@@ -47,6 +59,7 @@ class Exchange:
         self.request_id = request_id.made()
         self.created = int(time.time())
         self.extra: Headers = []
+        self.words = OPENAI
         self.begun = False
         self._writes = asyncio.Lock()
         self._last = time.monotonic()
@@ -115,9 +128,9 @@ class Exchange:
 
     async def refuse(self, error: PacelineError) -> None:
         """The answer that is an error; in a stream that has begun it is the last event."""
-        reply = error_reply(error)
+        reply = self.words.refusal(error)
         if self.begun:
-            await self.write(event(reply))
+            await self.write(self.words.event(reply))
             await self.end()
         else:
             await self.reply(encoded(reply), status_of(error), error_headers(error))

@@ -10,7 +10,7 @@ from services.gateway.auth import current_tenant
 from services.gateway.choices import Choices
 from services.gateway.http.answer import Answer
 from services.gateway.http.bodies import Common
-from services.gateway.http.body import Bodies, parsed
+from services.gateway.http.body import Bodies
 from services.gateway.http.convert import Headers
 from services.gateway.http.exchange import Exchange
 from services.gateway.http.keep_alive import KeepAlive
@@ -29,16 +29,16 @@ class Generate(Generic[Body]):
 
     def __init__(
         self,
-        kind: type[Body],
+        read: Callable[[bytearray], Body],
         convert: Callable[[Body, Headers], Query],
         make: Callable[[Body, Exchange], Answer],
         choices: Choices,
         bodies: Bodies,
         room: Callable[[], Room],
     ) -> None:
-        """Takes the form of its bodies and what becomes of one; `room` tells what the present tenant has left."""
+        """Takes what reads its bodies and what becomes of one; `room` tells what the present tenant has left."""
         self._room = room
-        self._kind = kind
+        self._read = read
         self._convert = convert
         self._make = make
         self._choices = choices
@@ -59,7 +59,7 @@ class Generate(Generic[Body]):
             headers = stated(exchange)
 
             def read(raw: bytearray) -> tuple[Body, Query]:
-                body = parsed(self._kind, raw)
+                body = self._read(raw)
                 return body, self._convert(body, headers)
 
             body, query = await self._bodies.read(exchange, read)

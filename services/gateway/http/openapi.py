@@ -6,6 +6,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from services.common.metrics.version import VERSION
+from services.gateway.http.apis.message_bodies import CountBody, MessagesBody
+from services.gateway.http.apis.messages import CountReply, MessageRefusal, MessageReply
 from services.gateway.http.bodies import ChatBody, CompletionBody
 from services.gateway.http.replies import (
     ChatChunk,
@@ -21,7 +23,7 @@ from services.gateway.http.replies import (
 )
 from services.gateway.http.tokens import DetokenizeBody, TokenizeBody
 
-BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
+BODIES = (ChatBody, CompletionBody, MessagesBody, CountBody, TokenizeBody, DetokenizeBody)
 REPLIES = (
     ChatReply,
     ChatChunk,
@@ -32,6 +34,9 @@ REPLIES = (
     TokenizeReply,
     DetokenizeReply,
     VersionReply,
+    MessageReply,
+    CountReply,
+    MessageRefusal,
     ErrorReply,
 )
 REFERENCE = "#/components/schemas/{model}"
@@ -72,6 +77,17 @@ def document() -> dict[str, Any]:
             "/health": {"get": _probe("getHealth")},
             "/ping": {"get": _probe("getPing"), "post": _probe("postPing")},
             "/version": {"get": _open("getVersion", "The version of the server.", "VersionReply")},
+            "/v1/messages": {
+                "post": _as_refused(
+                    _post("createMessage", "Anthropic's Messages.", MessagesBody, "MessageReply", "MessageReply"),
+                    "MessageRefusal",
+                )
+            },
+            "/v1/messages/count_tokens": {
+                "post": _as_refused(
+                    _whole("countTokens", "Tokens of a message's prompt.", CountBody, "CountReply"), "MessageRefusal"
+                )
+            },
             "/tokenize": {
                 "post": _whole("tokenize", "Token ids of a prompt or a chat.", TokenizeBody, "TokenizeReply")
             },
@@ -107,6 +123,12 @@ def _get(name: str, summary: str, reply: str) -> dict[str, Any]:
         "parameters": [_parameter("header", *HEADERS[0])],
         "responses": {"200": _content(summary, reply), **_refusals(("400", "401", "404", "405", "421", "431", "503"))},
     }
+
+
+def _as_refused(operation: dict[str, Any], form: str) -> dict[str, Any]:
+    """An operation whose refusals have another form."""
+    told = {status: _content(REFUSALS[status], form) for status in operation["responses"] if status in REFUSALS}
+    return operation | {"responses": operation["responses"] | told}
 
 
 def _probe(name: str) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """Which path is served by what."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from services.gateway.choices import Choices
+from services.gateway.http.apis import messages as anthropic
+from services.gateway.http.apis.messages import CountTokens, MessageAnswer, read_message
 from services.gateway.http.bodies import ChatBody, CompletionBody
-from services.gateway.http.body import Bodies
+from services.gateway.http.body import Bodies, parsed
 from services.gateway.http.chat import ChatAnswer
 from services.gateway.http.completions import CompletionAnswer
 from services.gateway.http.convert import chat_query, completion_query
 from services.gateway.http.errors import unknown_path, wrong_method
-from services.gateway.http.exchange import Exchange, encoded
+from services.gateway.http.exchange import OPENAI, Exchange, Words, encoded
 from services.gateway.http.generate import Generate
 from services.gateway.http.models import PREFIX, Models
 from services.gateway.http.openapi import document
@@ -22,6 +25,9 @@ from services.gateway.status import StatusBoard
 from services.gateway.streams import Streams
 
 Handler = Callable[[Exchange], Awaitable[None]]
+
+WORDS = {"/v1/messages": anthropic.WORDS}
+"""Words of other APIs by the beginning of their paths."""
 
 
 class Routes:
@@ -40,7 +46,7 @@ class Routes:
         choices = Choices(streams)
         models = Models(front)
         chat = Generate(
-            ChatBody,
+            partial(parsed, ChatBody),
             by_default(recommended, chat_query),
             lambda body, exchange: ChatAnswer(body, exchange, front.token, forms),
             choices,
@@ -48,9 +54,17 @@ class Routes:
             streams.room,
         )
         completions = Generate(
-            CompletionBody,
+            partial(parsed, CompletionBody),
             by_default(recommended, completion_query),
             lambda body, exchange: CompletionAnswer(body, exchange, front.token),
+            choices,
+            bodies,
+            streams.room,
+        )
+        messages = Generate(
+            read_message,
+            by_default(recommended, chat_query),
+            lambda body, exchange: MessageAnswer(body, exchange, front.token, forms),
             choices,
             bodies,
             streams.room,
@@ -66,11 +80,18 @@ class Routes:
             "/v1/models": ("GET", models.list),
             "/v1/chat/completions": ("POST", chat),
             "/v1/completions": ("POST", completions),
+            "/v1/messages": ("POST", messages),
+            "/v1/messages/count_tokens": ("POST", CountTokens(front, streams, bodies)),
             "/tokenize": ("POST", tokens.tokenize),
             "/detokenize": ("POST", tokens.detokenize),
             "/v1/paceline/status": ("GET", StatusPage(front, board)),
             "/openapi.json": ("GET", openapi),
         }
+
+    @staticmethod
+    def words(path: str) -> Words:
+        """How refusals at a path are told."""
+        return next((words for prefix, words in WORDS.items() if path.startswith(prefix)), OPENAI)
 
     def find(self, exchange: Exchange) -> Handler:
         """What serves a request.

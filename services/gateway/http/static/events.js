@@ -1,4 +1,4 @@
-// Server-sent events as the gateway writes them: one line of data each, the last one [DONE].
+// Server-sent events as the gateway writes them: one line of data each, the last one [DONE]; lines with a colon are comments.
 
 /** The events of a body, parsed; throws when it ends before [DONE]. */
 export async function* events(body) {
@@ -11,6 +11,7 @@ export async function* events(body) {
       const whole = (rest + value).split("\n\n");
       rest = whole.pop();
       for (const one of whole) {
+        if (one.startsWith(":")) continue;
         const data = one.slice("data: ".length);
         if (data === "[DONE]") return;
         yield JSON.parse(data);
