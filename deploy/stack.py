@@ -22,10 +22,12 @@ from deploy.cluster.settings import ClusterSettings
 from deploy.fleet import Fleet
 from deploy.starting import Starting
 from services.common.pb.paceline.v1 import fleet_pb2, target_pb2, target_pb2_grpc
+from services.common.request.errors import invalid_field
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving import settings
 from services.common.serving.process import end_session
 from services.gateway.settings import GatewaySettings
+from services.gateway.tenants import TenantsFile, digest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EMBEDDED = REPOSITORY / "models" / "embedded"
@@ -65,6 +67,8 @@ class StackSettings:
     """Further flags of the controller."""
     gateway_flags: Sequence[str] = ()
     """Further flags of every gateway."""
+    api_keys: Sequence[str] = field(default=(), repr=False)
+    """Keys of which clients must send one; gateways read a file of their digests."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of all processes, beside those of this one."""
 
@@ -241,8 +245,20 @@ class Stack:
         address = s.gateway_address if index == 0 else "127.0.0.1:0"
         flags = ["--watch", self.fleet_address, "--tokenizer", s.model, "--grpc", address]
         flags += ["--model", s.model_name, *s.gateway_flags]
+        flags += ["--tenants", str(self._tenants())] if s.api_keys else []
         foreign = self._foreign(GatewaySettings, ClusterSettings)
         return self._launch(f"gateway-{index}", ["services.gateway", *flags], foreign)
+
+    def _tenants(self) -> Path:
+        """The file of tenants that the keys make, readable by this user alone; it goes with the run folder."""
+        path = self.run_dir / "tenants.toml"
+        tenants = (
+            f"[[tenant]]\nname = 'key-{number}'\nkey_sha256 = ['{digest(key)}']\n"
+            for number, key in enumerate(self.settings.api_keys, 1)
+        )
+        path.touch(0o600)
+        path.write_text("".join(tenants))
+        return path
 
     def pairs(self) -> tuple[fleet_pb2.Pair, ...]:
         """The pairs as the controller announced them last."""
@@ -323,10 +339,27 @@ def judged(chosen: StackSettings) -> ClusterSettings:
     environ = {**os.environ, **chosen.environment}
     others = foreign(chosen, GatewaySettings, ClusterSettings)
     flags = ["--watch", "127.0.0.1:0", "--tokenizer", chosen.model, *chosen.gateway_flags]
-    settings.load(GatewaySettings, flags, {name: value for name, value in environ.items() if name not in others})
+    known = {name: value for name, value in environ.items() if name not in others}
+    settings.load(GatewaySettings, flags, known, _files_are_there)
     others = foreign(chosen, ClusterSettings, GatewaySettings)
     known = {name: value for name, value in environ.items() if name not in others}
     return settings.load(ClusterSettings, cluster_flags(chosen), known, derived.check)
+
+
+def _files_are_there(gateway: GatewaySettings) -> None:
+    """Refuses files of a gateway's settings that it could not read.
+
+    Raises:
+        PacelineError, TenantsError: one of them; the setting or the file is named.
+    """
+    for name in ("tls_cert", "tls_key", "tls_ca", "tenants"):
+        path = getattr(gateway, name)
+        if "\n" in path:
+            raise invalid_field(name, "is the text of a file where its path is wanted")
+        if path and not os.access(path, os.R_OK):
+            raise invalid_field(name, f"{path}: no such file, or not readable")
+    if gateway.tenants:
+        TenantsFile(Path(gateway.tenants))
 
 
 def foreign(

@@ -93,6 +93,14 @@ def template_problem(source: Source) -> Problem | None:
     )
 
 
+def has_template(source: Source) -> bool:
+    """Whether chats can be asked for; a file that cannot be read has none."""
+    try:
+        return _template(source) is not None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
 def _template(source: Source) -> tuple[str, str] | None:
     """The file that holds the default template, and the template."""
     folder = source.folder(*FILES)

@@ -126,17 +126,17 @@ def usage(cls: "type[DataclassInstance]", own: Collection[str], passed_on: Mappi
         its flag; the last one counts. --SETTING-file PATH takes the value from a file. --print-config shows all that
         was chosen, as JSON. Defaults are in brackets.
     """
-    parts = [inspect.cleandoc(head), *_listed(settings_of(cls, own), "")]
+    parts = [inspect.cleandoc(head), *listed(settings_of(cls, own), "")]
     for prefix, settings in passed_on.items():
         parts.append(
             f"Passed on to every {prefix} (PACELINE_{prefix.upper()}__SETTING, or the table [{prefix}] of FILE)"
         )
-        parts += _listed(settings, f"{prefix}.")
+        parts += listed(settings, f"{prefix}.")
     return "\n\n".join(parts) + "\n"
 
 
-def _listed(settings: Iterable[Setting], prefix: str) -> list[str]:
-    """A block of text for each group."""
+def listed(settings: Iterable[Setting], prefix: str) -> list[str]:
+    """A block of text for each group; `prefix` stands before the names."""
     blocks: dict[str, list[str]] = {}
     for one in settings:
         default = f"[{one.default}]" if one.default else "(needed)"

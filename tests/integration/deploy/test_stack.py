@@ -21,8 +21,10 @@ import grpc
 import pytest
 
 from deploy.demo import read_prompts
+from deploy.hints import Served, to_try
 from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, describe_target
-from deploy.up import follow, to_try
+from deploy.starting import Screen
+from deploy.up import follow
 from paceline import Client, Message, Options, RefusedError
 from tests.integration.http_stack import COMPLETIONS
 from tests.support import http_client
@@ -132,7 +134,7 @@ def test_clients_over_http_that_go_at_any_moment_leave_no_slot_and_no_block(
 
 
 def test_what_make_up_prints_to_be_pasted_is_answered(stack: Stack) -> None:
-    *_, line = to_try(stack.gateway_address, stack.gateway_http[0], stack.settings.model_name)
+    *_, line = to_try(Served(stack.gateway_address, stack.gateway_http[0], stack.settings.model_name))
     _, url, _, header, _, body = shlex.split(line)
     name, _, value = header.partition(": ")
     with urllib.request.urlopen(urllib.request.Request(url, body.encode(), {name: value}), timeout=60.0) as reply:
@@ -259,7 +261,7 @@ def test_a_target_that_dies_and_comes_back_is_told_on_the_terminal(
 ) -> None:
     (target,) = (pid for pid in members(stack.processes[0].process.pid) if name_of(pid).startswith("ray::TargetHos"))
     stopped = threading.Event()
-    following = threading.Thread(target=follow, args=(stack, stopped))
+    following = threading.Thread(target=follow, args=(stack, stopped, Screen().step))
     following.start()
     os.kill(target, signal.SIGKILL)
     told, end = "", time.monotonic() + 60.0

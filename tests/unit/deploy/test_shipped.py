@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy import shipped, up
+from deploy import flags as command
+from deploy import shipped
 from deploy.shipped import shipped_pair, usual_pair
 from deploy.stack import EMBEDDED
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[str, str, str, str]:
     monkeypatch.setattr(sys, "argv", ["up", *flags])
-    chosen = up.arguments()
+    chosen = command.arguments()
     return chosen.model, chosen.drafter, chosen.proposer, chosen.name
 
 
@@ -30,6 +31,7 @@ def test_the_public_model_is_served_with_what_drafts_it(
 ) -> None:
     assert asked(monkeypatch, *flags) == ("smollm2", "", "ngram", "SmolLM2-135M-requantised")
     here.mkdir()
+    (here / "config.json").touch()
     assert asked(monkeypatch, *flags) == ("smollm2", str(here), "dflash", "SmolLM2-135M-requantised")
     assert asked(monkeypatch, *flags, "--proposer", "ngram")[1:3] == ("", "ngram")
     assert asked(monkeypatch, *flags, "--drafter", "d", "--name", "n")[1:] == ("d", "dflash", "n")

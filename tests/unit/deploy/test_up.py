@@ -2,58 +2,78 @@
 
 import dataclasses
 import json
+import os
 import shlex
 import socket
+from pathlib import Path
 
 import pytest
 
+from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.settings import ClusterSettings
-from deploy.stack import StackError
-from deploy.up import (
-    ALIASES,
-    GATEWAYS,
-    arguments,
-    check_ports,
-    gateways_own,
-    in_our_words,
-    open_to_all,
-    to_try,
-)
+from deploy.flags import ALIASES, DECIDED, GATEWAYS, arguments, gateways_own, in_our_words, keys, parser, with_dtype
+from deploy.hints import Served, to_try
+from deploy.stack import Stack, StackError, StackSettings, judged
+from deploy.up import check_ports, open_to_all
 from paceline import bundle
+from services.common.serving.settings import own
 from services.gateway.settings import GatewaySettings
+from services.gateway.tenants import TenantsFile
 
 
-def test_the_usual_address_is_not_named_and_http_is_a_line_to_paste() -> None:
-    chat, generate, curl = to_try("127.0.0.1:50051", "127.0.0.1:8000", "it's")
-    assert (chat, generate) == ("make chat", 'make generate PROMPT="def main():"')
+def test_a_chat_model_is_asked_and_another_one_continued() -> None:
+    chat, generate, curl = to_try(Served("127.0.0.1:50051", "127.0.0.1:8000", "it's"))
+    assert (chat, generate) == ("make chat", "make generate PROMPT='The capital of France is'")
     program, url, _, header, _, body = shlex.split(curl)
-    assert (program, url) == ("curl", "http://127.0.0.1:8000/v1/completions")
+    assert (program, url) == ("curl", "http://127.0.0.1:8000/v1/chat/completions")
     assert header == "Content-Type: application/json", "--json is not known to every curl"
-    assert json.loads(body) == {"model": "it's", "prompt": "def main():", "max_tokens": 32}
+    asked = json.loads(body)
+    assert (asked["model"], asked["messages"][0]["role"], asked["max_tokens"]) == ("it's", "user", 32)
+    generate, curl = to_try(Served("127.0.0.1:50051", "127.0.0.1:8000", "base", chats=False))
+    assert generate.startswith("make generate") and "/v1/completions" in curl and '"prompt"' in curl
+    _, generate, curl = to_try(Served("127.0.0.1:50051", "127.0.0.1:8000", "paceline-embedded"))
+    assert "def main():" in generate and "/v1/completions" in curl
 
 
 @pytest.mark.parametrize(
-    ("start", "chat", "generate", "status"),
+    ("start", "lines"),
     [
         (
             "make up",
-            "make chat ADDRESS=h:1",
-            'make generate PROMPT="def main():" ADDRESS=h:1',
-            "make status ADDRESS=h:1",
+            [
+                "make chat ADDRESS=h:1",
+                "make generate PROMPT='The capital of France is' ADDRESS=h:1",
+                "make status ADDRESS=h:1",
+            ],
         ),
         (
             "paceline serve",
-            "paceline chat --address h:1",
-            'paceline generate "def main():" --address h:1',
-            "paceline status --address h:1",
+            [
+                "paceline chat --address h:1",
+                "paceline generate 'The capital of France is' --address h:1",
+                "paceline status --address h:1",
+            ],
         ),
     ],
 )
 def test_another_address_is_named_as_the_command_wants_it(
-    monkeypatch: pytest.MonkeyPatch, start: str, chat: str, generate: str, status: str
+    monkeypatch: pytest.MonkeyPatch, start: str, lines: list[str]
 ) -> None:
     monkeypatch.setattr(bundle, "start", lambda: start)
-    assert to_try("h:1", "", "m") == (chat, generate, status)
+    assert to_try(Served("h:1", "", "m")) == lines
+
+
+def test_certificates_and_keys_are_in_what_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served("h:1", "h:2", "m", tls_cert="my cert.pem", keyed=True, key_file="key file")
+    assert shlex.split(to_try(served)[1])[2:] == ["ADDRESS=h:1", "ARGS=--ca my cert.pem"]
+    monkeypatch.setattr(bundle, "start", lambda: "paceline serve")
+    key, chat, _, curl = to_try(served)
+    assert key == "export PACELINE_API_KEY=$(head -1 'key file')"
+    assert chat == "paceline chat --address h:1 --ca 'my cert.pem'"
+    words = shlex.split(curl)
+    assert words[1].startswith("https://h:2/") and words[words.index("--cacert") + 1] == "my cert.pem"
+    assert "Authorization: Bearer $PACELINE_API_KEY" in words
+    assert "--cert-key" in to_try(Served("h:1", "", "m", tls_cert="c", tls_ca="a"))[0]
 
 
 @pytest.mark.parametrize("flag", ["--grpc", "--http"])
@@ -118,6 +138,98 @@ def test_host_and_port_are_those_of_openais_api(words: list[str], http: str, mon
 
 
 def test_a_listener_that_others_reach_without_a_key_is_told() -> None:
-    assert "0.0.0.0:8000" in open_to_all(("127.0.0.1:1", "0.0.0.0:8000"), [])
-    assert open_to_all(("127.0.0.1:1", "0.0.0.0:8000"), ["--tenants", "t"]) == ""
-    assert open_to_all(("127.0.0.1:1", ""), []) == ""
+    assert "0.0.0.0:8000" in open_to_all(("127.0.0.1:1", "0.0.0.0:8000"), keyed=False)
+    assert open_to_all(("127.0.0.1:1", "0.0.0.0:8000"), keyed=True) == ""
+    assert open_to_all(("127.0.0.1:1", ""), keyed=False) == ""
+
+
+def test_keys_come_from_flags_a_file_or_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("one\n\n two \n")
+    environ = {"PACELINE_API_KEY": "env"}
+    assert keys([], "", {}) == ()
+    assert keys(["a", "a"], str(file), environ) == ("a", "one", "two")
+    assert keys([], "", environ) == ("env",)
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="holds no key"):
+        keys([], str(file), environ)
+
+
+@pytest.mark.parametrize("key", ["", "a b", "é", "a\x07"])
+def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="visible ASCII"):
+        keys([key], "", {})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--dtype", "float16"], "--dtype: float16 is not served: take bfloat16"),
+        (["--dtype=half"], "--dtype: half is not served"),
+        (["--api-key", "k", "--tenants", "t"], "--tenants names all keys"),
+        (["--api-key-file", "/nowhere/key"], "/nowhere/key"),
+        (["--pairs", "many"], "invalid int value: 'many'"),
+    ],
+)
+def test_a_refused_flag_is_one_line(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["up", "--model", "m", *words])
+    with pytest.raises(SystemExit) as ended:
+        arguments()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and said in told and told.count("\n") == 1
+
+
+def test_types_of_numbers_have_other_servers_names() -> None:
+    assert with_dtype(["--dtype", "auto"]) == ["--dtype", "auto", "--dtype", ""]
+    assert with_dtype(["--dtype=float", "--seed", "1"])[-2:] == ["--dtype", "float32"]
+    assert with_dtype(["--dtype", "bfloat16"]) == ["--dtype", "bfloat16"]
+
+
+def test_a_key_of_the_environment_is_taken_and_handed_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_API_KEY", "secret")
+    monkeypatch.setattr("sys.argv", ["up", "--model", "m"])
+    assert arguments().api_keys == ("secret",) and "PACELINE_API_KEY" not in os.environ
+
+
+def test_help_tells_every_flag_in_groups() -> None:
+    told = parser().format_help()
+    names = [*GATEWAYS, *(own(ClusterSettings) - DECIDED)]
+    names += [f"{group.prefix}.{name}" for group in (TARGET, DRAFTER) for name in group.free]
+    assert all(f"  --{name.replace('_', '-')} " in told for name in names)
+    assert all(f"  {theirs} is {ours}" in told for theirs, ours in ALIASES.items())
+    assert all(heading in told for heading in ("Model:", "Addresses:", "Access:", "The gateway:", "Every drafter:"))
+
+
+def test_the_file_of_keys_is_readable_by_its_user_alone_and_goes_with_the_stack() -> None:
+    stack = Stack(StackSettings(api_keys=("secret",)))
+    path = stack._tenants()
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = TenantsFile(path)
+    assert found.find("secret") is not None and found.find("other") is None
+    assert "secret" not in path.read_text() and "secret" not in repr(stack.settings)
+    stack.stop()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--tls-cert", "/nowhere/c.pem", "--tls-key", "/nowhere/k"], "tls_cert: /nowhere/c.pem: no such file"),
+        (["--tenants", "/nowhere/t.toml"], "tenants: /nowhere/t.toml: no such file"),
+        (["--tls-cert", "KEY", "--tls-key-file", "KEY"], "tls_key: is the text of a file"),
+        (["--tenants", "KEY"], "KEY"),
+    ],
+)
+def test_a_file_that_a_gateway_cannot_use_is_refused_before_anything_starts(
+    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("-----BEGIN PRIVATE KEY-----\nMC4CAQA\n")
+    given = [str(file) if word == "KEY" else word for word in flags]
+    with pytest.raises(SystemExit) as ended:
+        judged(StackSettings(gateway_flags=given))
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and said.replace("KEY", str(file)) in told and told.count("\n") == 1
+    assert "MC4CAQA" not in told

@@ -1,0 +1,212 @@
+"""The command line of `paceline serve`: its own flags, those of the services, and the names that other servers use."""
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from deploy.cluster.settings import ClusterSettings
+from deploy.shipped import shipped_pair, usual_pair
+from paceline import bundle
+from paceline.commands.connection import ADDRESS, API_KEY
+from services.common.serving import settings, settings_help
+from services.gateway.settings import GatewaySettings
+
+HTTP = "127.0.0.1:8000"
+ALIASES = {
+    "--max-model-len": "--context-limit",
+    "--max-num-seqs": "--slots",
+    "--served-model-name": "--name",
+    "--gpu-memory-utilization": "--memory-fraction",
+    "--ssl-certfile": "--tls-cert",
+    "--ssl-keyfile": "--tls-key",
+    "--ssl-ca-certs": "--tls-ca",
+    "--allowed-origins": "--http-cors-origins",
+    "--tool-call-parser": "--tool-parser",
+}
+"""What other servers call settings of ours."""
+DTYPES = {"auto": "", "float": "float32"}
+"""What other servers call our types of numbers."""
+HALF = ("half", "float16", "fp16")
+NO_HALF = "is not served: take bfloat16 on a GPU, which is as fast and has the range of float32, or float32"
+GATEWAYS = frozenset({
+    "attempts", "default_max_tokens", "generation_config", "http_cors_origins", "http_hosts", "http_page",
+    "max_queued_tokens", "max_request_s", "max_requests", "outbox_tokens", "report_cached_tokens", "tenants", "tls_ca",
+    "tls_cert", "tls_key", "tool_parser", "vllm_engine", "wait_target_s",
+})  # fmt: skip
+"""Settings of the gateway that this command takes."""
+DECIDED = frozenset({
+    "model", "drafter", "proposer", "model_name", "pairs", "slots", "host", "run_dir", "tls_ca", "tls_cert", "tls_key",
+})  # fmt: skip
+"""Settings of the controller that flags of this command, of the same name or another, stand for."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """One whose refusals are one line, and whose help tells the settings of the services too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with code 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+    def format_help(self) -> str:
+        """Its own flags, those of the gateway, and those of the controller and its pairs, in groups."""
+        passed_on = {
+            prefix: settings_help.settings_of(group.of, group.free)
+            for prefix, (_, group) in settings.groups(ClusterSettings).items()
+        }
+        cluster = settings.own(ClusterSettings) - DECIDED
+        parts = [super().format_help().rstrip(), "The gateway:"]
+        parts += settings_help.listed(settings_help.settings_of(GatewaySettings, GATEWAYS), "")
+        parts += ["The controller and its pairs:"]
+        parts += settings_help.listed(settings_help.settings_of(ClusterSettings, cluster), "")
+        for prefix, its in passed_on.items():
+            parts += [f"Every {prefix}:", *settings_help.listed(its, f"{prefix}.")]
+        names = [f"  {theirs} is {ours}" for theirs, ours in ALIASES.items()]
+        return "\n\n".join([*parts, "\n".join(["Names that other servers use are taken, too:", *names])]) + "\n"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of the command itself."""
+    start = bundle.start()
+    made = _Parser(
+        prog=start,
+        usage=f"{start} {'[MODEL] [--FLAG VALUE]...' if start != 'make up' else '[ARGS=--FLAG VALUE]...'}",
+        description="Serves a model on this machine until Ctrl-C: gateway, target and drafter. Settings of the gateway "
+        "and of the controller may stand in the environment: PACELINE_DTYPE for --dtype. Defaults are in brackets.",
+        allow_abbrev=False,
+    )
+    model = made.add_argument_group("Model")
+    model.add_argument(
+        "--model",
+        default="",
+        help="folder, GGUF file or hub id of a checkpoint, smollm2 or embedded; "
+        "default: smollm2 where it is installed, else embedded",
+    )
+    model.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; default: n-gram drafts")
+    model.add_argument(
+        "--proposer",
+        default="",
+        choices=["", "dflash", "ngram", "none"],
+        metavar="dflash|ngram|none",
+        help="what drafts; default: dflash with a drafter, else ngram",
+    )
+    model.add_argument("--name", default="", help="public name of the model; default: that of its folder")
+    model.add_argument("--pairs", type=int, default=1, help="pairs of target and drafter; default: %(default)s")
+    model.add_argument("--slots", type=int, default=16, help="requests that a pair runs at once; default: %(default)s")
+    listening = made.add_argument_group("Addresses")
+    listening.add_argument(
+        "--grpc", "--address", dest="address", default=ADDRESS, help="address of the gateway; default: %(default)s"
+    )
+    listening.add_argument("--http", default=HTTP, help="address of OpenAI's API, empty for none; default: %(default)s")
+    listening.add_argument("--host", default="", help="host of OpenAI's API; default: that of --http")
+    listening.add_argument("--port", default="", help="port of OpenAI's API; default: that of --http")
+    access = made.add_argument_group("Access")
+    access.add_argument(
+        "--api-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help=f"key that callers must send, which others see among the processes; better in {API_KEY}, or:",
+    )
+    access.add_argument("--api-key-file", default="", metavar="FILE", help="file with such keys, one a line")
+    return made
+
+
+def arguments() -> argparse.Namespace:
+    """The command line; without a model it is that of the usual pair. Ends this process for one that is refused."""
+    made = parser()
+    parsed, rest = made.parse_known_args(in_our_words(sys.argv[1:]))
+    if parsed.host or parsed.port:
+        host, _, port = (parsed.http or HTTP).rpartition(":")
+        parsed.http = f"{parsed.host or host}:{parsed.port or port}"
+    parsed.gateway_flags, others = gateways_own(rest)
+    try:
+        parsed.api_keys = keys(parsed.api_key, parsed.api_key_file, os.environ)
+        if parsed.api_keys and flag_given(parsed.gateway_flags, "--tenants"):
+            raise ValueError("--tenants names all keys: leave out --api-key, or add its digest to that file")
+        parsed.cluster_flags = ["--slots", str(parsed.slots), *with_dtype(others)]
+    except (ValueError, OSError) as error:
+        made.error(str(error))
+    # Nothing that is started needs it: gateways get a file of digests.
+    os.environ.pop(API_KEY, None)
+    pair = shipped_pair(parsed.model) if parsed.model else usual_pair()
+    parsed.title = pair.title if pair else ""
+    if pair:
+        parsed.model, parsed.name = pair.model, parsed.name or pair.name
+        if parsed.proposer in ("", "dflash"):
+            parsed.drafter = parsed.drafter or pair.drafter
+    parsed.name = parsed.name or parsed.model.rstrip("/").rsplit("/", 1)[-1]
+    parsed.proposer = parsed.proposer or ("dflash" if parsed.drafter else "ngram")
+    return parsed
+
+
+def keys(given: Sequence[str], file: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that callers may send: those of flags, else of the environment.
+
+    Raises:
+        ValueError: one cannot be sent in a header.
+        OSError: the file cannot be read.
+    """
+    found = [*given, *(Path(file).read_text(encoding="utf-8").splitlines() if file else ())]
+    if not found and API_KEY in environ:
+        found = [environ[API_KEY]]
+    if file and not any(line.strip() for line in found):
+        raise ValueError(f"--api-key-file: {file} holds no key")
+    found = [key.strip() for key in found if key.strip() or key in given]
+    if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in found):
+        raise ValueError("--api-key: a key is made of visible ASCII characters; paceline key makes one")
+    return tuple(dict.fromkeys(found))
+
+
+def flag_given(words: Sequence[str], flag: str) -> bool:
+    """Whether a flag, or the one of its file, is among words."""
+    return any(word.partition("=")[0] in (flag, f"{flag}-file") for word in words)
+
+
+def value_of(words: Sequence[str], flag: str) -> str:
+    """The value of a flag among words, the last one; empty without."""
+    found = ""
+    for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            found = value if equals else after
+    return found
+
+
+def in_our_words(words: Sequence[str]) -> list[str]:
+    """Flags as other servers name them, by the names that they have here."""
+    found = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        found.append(ALIASES.get(name, name) + equals + value)
+    return found
+
+
+def with_dtype(words: Sequence[str]) -> list[str]:
+    """The words with our name of the type of numbers.
+
+    Raises:
+        ValueError: it is float16.
+    """
+    asked = value_of(words, "--dtype")
+    if asked in HALF:
+        raise ValueError(f"--dtype: {asked} {NO_HALF}")
+    return [*words, "--dtype", DTYPES[asked]] if asked in DTYPES else [*words]
+
+
+def gateways_own(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The flags that are a gateway's settings, and all others: clients meet the gateway's TLS and limits alone."""
+    mine: list[str] = []
+    others: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, equals, _ = word.partition("=")
+        setting = name.removeprefix("--").replace("-", "_")
+        kept = mine if setting.removesuffix("_file") in GATEWAYS else others
+        kept.append(word)
+        if name.startswith("--") and not equals:
+            kept.extend(itertools.islice(left, 1))
+    return mine, others
