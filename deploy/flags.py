@@ -122,6 +122,13 @@ def arguments() -> argparse.Namespace:
     if parsed.host or parsed.port:
         host, _, port = (parsed.http or HTTP).rpartition(":")
         parsed.http = f"{parsed.host or host}:{parsed.port or port}"
+    _take_settings(made, parsed, rest)
+    _take_pair(parsed)
+    return parsed
+
+
+def _take_settings(made: argparse.ArgumentParser, parsed: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Adds the keys, and the flags of gateway and controller."""
     parsed.gateway_flags, others = gateways_own(rest)
     try:
         parsed.api_keys = keys(parsed.api_key, parsed.api_key_file, os.environ)
@@ -132,6 +139,10 @@ def arguments() -> argparse.Namespace:
         made.error(str(error))
     # Nothing that is started needs it: gateways get a file of digests.
     os.environ.pop(API_KEY, None)
+
+
+def _take_pair(parsed: argparse.Namespace) -> None:
+    """Fills in what the model that is named, or the usual one, brings with it."""
     pair = shipped_pair(parsed.model) if parsed.model else usual_pair()
     parsed.title = pair.title if pair else ""
     if pair:
@@ -140,7 +151,6 @@ def arguments() -> argparse.Namespace:
             parsed.drafter = parsed.drafter or pair.drafter
     parsed.name = parsed.name or parsed.model.rstrip("/").rsplit("/", 1)[-1]
     parsed.proposer = parsed.proposer or ("dflash" if parsed.drafter else "ngram")
-    return parsed
 
 
 def keys(given: Sequence[str], file: str, environ: Mapping[str, str]) -> tuple[str, ...]:
