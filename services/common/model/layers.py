@@ -19,7 +19,7 @@ from services.common.model.delta_mixer import DeltaMixer
 from services.common.model.delta_weights import DeltaWeights
 from services.common.model.ffn import kernel_ffn
 from services.common.model.rows import Rows
-from services.common.model.spec import Experts, StackSpec
+from services.common.model.spec import StackSpec
 from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import AttentionWeights, LayerWeights
 
@@ -145,7 +145,7 @@ class KernelStack:
             Layer(mixer, layer.mixer.o_DF, layer.post_norm_D, kernel_ffn(layer.ffn, record.ffn, spec))
             for mixer, layer, record in zip(mixers, layers, spec.layers, strict=True)
         ]
-        self._routes = any(isinstance(layer.ffn, Experts) for layer in spec.layers)
+        self._routes = spec.routes
         self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
 
     def __call__(

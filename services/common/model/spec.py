@@ -133,6 +133,11 @@ class StackSpec:
             raise ModelError(f"recurrent layers of different shapes are not supported: {kinds[0]} and {kinds[1]}")
         return kinds[0] if kinds else None
 
+    @property
+    def routes(self) -> bool:
+        """Whether what a row reads of the weights follows from the row: some layer has experts."""
+        return any(isinstance(layer.ffn, Experts) for layer in self.layers)
+
     def count(self, kind: type[Attention | Delta]) -> int:
         """How many layers mix rows by `kind`."""
         return sum(isinstance(layer.mixer, kind) for layer in self.layers)

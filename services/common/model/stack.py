@@ -13,7 +13,7 @@ from services.common.model.cpu_hybrid import host_mixer
 from services.common.model.errors import ModelError
 from services.common.model.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.rows import Rows
-from services.common.model.spec import Experts, StackSpec
+from services.common.model.spec import StackSpec
 from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import LayerWeights
 
@@ -51,7 +51,7 @@ def refuse_without_kernels(spec: StackSpec, dtype: torch.dtype) -> None:
     Raises:
         ModelError: they do not.
     """
-    if dtype == torch.float64 and any(isinstance(layer.ffn, Experts) for layer in spec.layers):
+    if dtype == torch.float64 and spec.routes:
         raise ModelError("mixtures of experts in float64 run on a CPU only: take float32 or bfloat16 on a GPU")
     delta = spec.delta
     if delta is None:

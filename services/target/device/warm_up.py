@@ -1,6 +1,7 @@
 """Captures every step, checks that rows are equal in all of them, and measures what a verify costs."""
 
 import time
+from contextlib import nullcontext
 from itertools import product
 
 from services.common.serving.progress import MEASURED, Progress
@@ -8,6 +9,7 @@ from services.target.device.context import Pool
 from services.target.device.exact.check import ExactCheck
 from services.target.device.exact.subject import CapturedSteps
 from services.target.device.packing import Pack
+from services.target.device.random_rows import random_rows
 from services.target.device.steps import Steps, synchronise
 
 REPEATS = 3
@@ -16,8 +18,8 @@ REPEATS = 3
 def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[tuple[int, int], int]:
     """Captures all steps; returns microseconds by (bucket, width) of a greedy verify of pad rows.
 
-    Pad rows run every product that real rows run. Attention over a long context is missing; live rounds correct the
-    table.
+    Pad rows run every product that real rows run, but get no expert: where there are experts, rows are those of
+    sequences of random tokens. Attention over a long context is missing; live rounds correct the table.
 
     Raises:
         PacelineError: By the check, rows differ between shapes, and that is not allowed.
@@ -31,9 +33,11 @@ def warm_up(pool: Pool, steps: Steps, check: ExactCheck | None = None) -> dict[t
     shapes = tuple(product(pool.settings.buckets, pool.settings.widths))
     progress = Progress(MEASURED, len(shapes))
     costs = {}
-    for shape in shapes:
-        costs[shape] = _measure(pool, steps, *shape)
-        progress.add()
+    with random_rows(pool, steps) if pool.model.spec.routes else nullcontext(()) as slots:
+        for bucket, width in shapes:
+            steps.round.set_rows(slots[:bucket], pool.settings.pad_slot)
+            costs[bucket, width] = _measure(pool, steps, bucket, width)
+            progress.add()
     for pack in pool.settings.every_pack:
         steps.run_prefill(Pack(pack, []))
     synchronise(pool.device)
