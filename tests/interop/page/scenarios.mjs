@@ -138,7 +138,7 @@ export async function axe(page, given) {
 /** One turn as a picture, with the status that tells of it. */
 export async function picture(page, given) {
   const seen = await answer(page, given);
-  await page.waitForFunction(() => /checked per round\s+\d/.test(document.getElementById("status-total").innerText));
+  await page.waitForFunction(() => /checked per round\s*\d/.test(document.getElementById("status-total").textContent));
   await page.screenshot({ path: given.path });
   return seen;
 }
