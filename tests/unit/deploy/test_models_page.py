@@ -6,7 +6,12 @@ import pytest
 
 from deploy.models_page import PAGE, kv, need, page, published, row
 
-NUMBERS = {"Qwen/Qwen3-0.6B": 0.596, "Qwen/Qwen3-8B": 8.19, "Qwen/Qwen2.5-7B-Instruct": 7.62}
+NUMBERS = {
+    "Qwen/Qwen3-0.6B": 0.596,
+    "Qwen/Qwen3-8B": 8.19,
+    "Qwen/Qwen2.5-7B-Instruct": 7.62,
+    "Qwen/Qwen3-30B-A3B": 30.5,
+}
 NUMBERS |= {"meta-llama/Llama-3.1-8B-Instruct": 8.03, "meta-llama/Llama-3.3-70B-Instruct": 70.6}
 """Parameters in billions, as the models' cards tell them."""
 
