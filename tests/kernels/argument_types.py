@@ -53,12 +53,13 @@ WORDS = frozenset(
         "mapped_length_ptr",
         "mapped_anchor_ptr",
         "mapped_end_ptr",
+        "walked_ptr",
     ]
 )
 HALF_WORDS = frozenset(
-    ["table_ptr", "tables_ptr", "rows_ptr", "mapped_rows_ptr", "counts_ptr", "choices_ptr", "history_ptr"]
+    ["table_ptr", "tables_ptr", "rows_ptr", "mapped_rows_ptr", "counts_ptr", "choices_ptr", "history_ptr", "masks_ptr"]
 )
-BYTES = frozenset(["penalised_ptr", "biased_ptr", "seen_ptr", "active_ptr"])
+BYTES = frozenset(["penalised_ptr", "biased_ptr", "masked_ptr", "seen_ptr", "active_ptr"])
 
 
 def type_of(name: str) -> str:

@@ -1,7 +1,7 @@
 """The oracle of sampling and commit: one token at a time in plain Python."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,14 +16,15 @@ def single(value: float) -> float:
 
 @dataclass
 class Plain:
-    """One request that is decoded a token at a time."""
+    """One request that is decoded a token at a time; `allowed` says which tokens a grammar allows after an output."""
 
     params: SlotParams
     prompt: list[int]
     output: list[int] = field(default_factory=list)
+    allowed: Callable[[Sequence[int]], frozenset[int]] | None = None
 
     def processed(self, logits: Sequence[float]) -> list[float]:
-        """Return the logits after penalties, bias and the minimum length."""
+        """Return the logits after penalties, bias, the minimum length and the grammar."""
         p, scores = self.params, list(logits)
         for token in range(len(scores)):
             count = self.output.count(token)
@@ -37,6 +38,9 @@ class Plain:
         if len(self.output) < p.min_tokens:
             for token in p.stop_ids:
                 scores[token] = -math.inf
+        if self.allowed is not None:
+            allowed = self.allowed(self.output)
+            scores = [score if token in allowed else -math.inf for token, score in enumerate(scores)]
         return scores
 
     def law(self, logits: Sequence[float]) -> list[float]:

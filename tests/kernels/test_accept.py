@@ -1,6 +1,8 @@
 """Sample, accept, commit: against plain decoding over many random rounds, and in the known hard cases."""
 
+import dataclasses
 import random
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,7 +39,31 @@ def random_params(rng: random.Random) -> SlotParams:
         frequency_penalty=maybe(rng.uniform(-1, 1), 0.0),
         logit_bias=biased if rng.random() < 0.3 else (),
         draft_limit=rng.choice((None, None, 0, 2)),
+        masked=rng.random() < 0.4,
     )
+
+
+def some_grammar(salt: int) -> Callable[[Sequence[int]], frozenset[int]]:
+    """A rule that says what may follow an output, and leaves a choice wherever stop tokens are masked."""
+
+    def allowed(output: Sequence[int]) -> frozenset[int]:
+        return frozenset(random.Random(f"{salt} {list(output)}").sample(range(VOCAB), VOCAB // 2))
+
+    return allowed
+
+
+def write_masks(state: SlotState, slot: int, plain: Plain, drafts: Sequence[int]) -> None:
+    """Walk the drafts as far as the rule allows them; what lies behind must not matter."""
+    assert plain.allowed is not None
+    state.walked_SK[slot], output = -1, list(plain.output)
+    state.mask_SWN[slot] = random.Random(str(output)).getrandbits(31)
+    for offset in range(len(drafts) + 1):
+        bits = sum(1 << token for token in plain.allowed(output))
+        state.mask_SWN[slot, offset, 0] = bits
+        if offset == len(drafts) or drafts[offset] not in plain.allowed(output):
+            return
+        state.walked_SK[slot, offset] = drafts[offset]
+        output.append(drafts[offset])
 
 
 def random_logits(rng: np.random.Generator, rows: int, width: int) -> np.ndarray:
@@ -47,7 +73,7 @@ def random_logits(rng: np.random.Generator, rows: int, width: int) -> np.ndarray
 
 def guided_drafts(rng: random.Random, plain: Plain, logits: np.ndarray, noise: np.ndarray) -> list[int]:
     """Return drafts that are right for a while: random ones are never accepted twice in a row."""
-    twin, drafts = Plain(plain.params, plain.prompt, list(plain.output)), []
+    twin, drafts = Plain(plain.params, plain.prompt, list(plain.output), plain.allowed), []
     for row, row_noise in zip(logits[:-1], noise[:-1], strict=True):
         token = twin.choose(row, row_noise)
         twin.output.append(token)
@@ -71,10 +97,14 @@ def assert_state(state: SlotState, slot: int, plain: Plain) -> None:
 
 
 def one_case(rng: random.Random, generator: np.random.Generator) -> int:
-    state = SlotState.allocate(SLOTS, VOCAB, CONTEXT)
+    state = SlotState.allocate(SLOTS, VOCAB, CONTEXT, width=8)
     requests: dict[int, Plain] = {}
     for slot in rng.sample(range(SLOTS), 4):
         plain = Plain(random_params(rng), [rng.randrange(VOCAB) for _ in range(rng.randint(1, 8))])
+        if plain.params.masked:
+            # Only a mask's owner knows the stop tokens that come too early: it leaves a choice.
+            plain.params = dataclasses.replace(plain.params, min_tokens=0)
+            plain.allowed = some_grammar(rng.getrandbits(32))
         state.admit(Entrant(slot, plain.params, plain.prompt))
         requests[slot] = plain
     rounds = 0
@@ -88,6 +118,8 @@ def one_case(rng: random.Random, generator: np.random.Generator) -> int:
             plain = requests[slot]
             noise = noise_of(plain.params, len(plain.prompt) + len(plain.output), width)
             drafts[index] = guided_drafts(rng, plain, logits[index], noise)
+            if plain.allowed is not None:
+                write_masks(state, slot, plain, drafts[index].tolist())
             start, limit = len(plain.prompt) + len(plain.output), plain.params.draft_limit
             expected.append(plain.round(logits[index], noise, start, drafts[index][:limit]))
         result = RoundResult.allocate(len(rows), width)
@@ -192,6 +224,20 @@ def test_admitting_a_slot_again_forgets_the_last_request() -> None:
     fresh.admit(Entrant(0, SlotParams(max_tokens=5, context_limit=CONTEXT), [7], [8]))
     for name in ("bias_SV", "stop_ids_SM", "counts_SV", "prompt_seen_SV", "draft_limit_S", "penalised_S", "biased_S"):
         assert torch.equal(getattr(state, name)[0], getattr(fresh, name)[0]), name
+
+
+def test_a_draft_that_the_masks_were_not_made_for_is_not_accepted() -> None:
+    """A drafter may write its mailbox between the walk and the verify: the text must not follow it."""
+    state = SlotState.allocate(2, VOCAB, CONTEXT, width=3)
+    state.admit(Entrant(0, SlotParams(max_tokens=50, context_limit=CONTEXT, masked=True), [1, 2, 3]))
+    state.mask_SWN[0] = 0b110000
+    state.walked_SK[0] = torch.tensor([4, 5])
+    logits = torch.zeros(1, 3, VOCAB)
+    logits[0, 0, 5], logits[0, 0, 7], logits[0, 1:, 4] = 1.0, 9.0, 1.0
+    result = RoundResult.allocate(1, 3)
+    accept(logits, torch.tensor([[5, 4]]), torch.zeros(1, dtype=torch.int32), state, result)
+    assert result.tokens_BW.tolist() == [[5, -1, -1]]
+    assert result.drafted_B.tolist() == [2]
 
 
 def test_too_many_stop_ids_are_refused() -> None:

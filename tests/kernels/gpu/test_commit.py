@@ -31,6 +31,7 @@ def params_of(rng: random.Random, greedy: bool) -> SlotParams:
         top_p=rng.choice((1.0, 0.7)), min_p=rng.choice((0.0, 0.05)), seed=rng.getrandbits(64),
         repetition_penalty=rng.choice((1.0, 1.3)), presence_penalty=rng.choice((0.0, 0.4)),
         frequency_penalty=rng.choice((0.0, -0.3)), logit_bias=rng.choice(((), ((3, 2.0), (7, -5.0)))),
+        masked=rng.random() < 0.5,
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def test_rounds_equal_the_reference(mode: str, together: int, width: int, monkey
     monkeypatch.setattr(kernel, "SCORED_ROWS", together)
     rng, generator = random.Random(SEED), torch.Generator().manual_seed(SEED)
     for _ in range(1 if DEVICE == "cpu" else 100):
-        state = SlotState.allocate(SLOTS, VOCAB, CONTEXT, stop_ids=4)
+        state = SlotState.allocate(SLOTS, VOCAB, CONTEXT, stop_ids=4, width=4)
         for slot in (0, 1, 3):
             state.admit(
                 Entrant(slot, params_of(rng, mode == "greedy"), [rng.randrange(VOCAB) for _ in range(5)], [9, 9])
@@ -64,6 +65,9 @@ def test_rounds_equal_the_reference(mode: str, together: int, width: int, monkey
         logits[3] = float("nan")
         drafts = logits.argmax(-1)[:, : width - 1].clone()
         drafts[1, 1:] = -1
+        state.mask_SWN.random_(-(1 << 31), 1 << 31, generator=generator)
+        state.walked_SK[rows[:3].long(), : width - 1] = drafts[:3]
+        state.walked_SK[1, 1:] = 7
         twin, result = on_device(state), RoundResult.allocate(len(rows), width)
         got = RoundResult.allocate(len(rows), width, DEVICE)
         reference.accept(logits, drafts, rows, state, result, None, mode)  # type: ignore[arg-type]

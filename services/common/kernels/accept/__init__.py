@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import reference
-from services.common.kernels.accept.state import End, Entrant, RoundResult, SlotParams, SlotState, flat_cells
+from services.common.kernels.accept.state import End, Entrant, RoundResult, SlotParams, SlotState, flat_cells, mask_words
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest
 
-__all__ = ["End", "Entrant", "RoundResult", "SlotParams", "SlotState", "accept", "flat_cells", "logprobs"]
+__all__ = ["End", "Entrant", "RoundResult", "SlotParams", "SlotState", "accept", "flat_cells", "logprobs", "mask_words"]
 
 Mode = Literal["greedy", "full"]
 
@@ -42,7 +42,7 @@ def accept(
         result: receives what was committed, row by row.
         noise_BWV: Gumbel noise, for the CPU path only; made from state's seeds when None and some row samples. The
             GPU path makes its own, in float32.
-        mode: "greedy" when every row is plainly greedy (no temperature, no processor); "full" is always right.
+        mode: "greedy" when every row is plainly greedy (no temperature, no processor, no mask); "full" is always right.
         best: the best of each tile of the logits, where their product left it. On a GPU greedy rows read it instead.
     """
     if on_kernel(logits_BWV):

@@ -83,8 +83,8 @@ def _choices(
 def commit_kernel(
     values_ptr, choices_ptr, drafts_ptr, rows_ptr,
     length_ptr, anchor_ptr, active_ptr, generated_ptr, max_tokens_ptr, limit_ptr, draft_limit_ptr, counts_ptr,
-    stops_ptr, history_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
-    vocab, context, tiles, stop_count,
+    stops_ptr, history_ptr, masked_ptr, walked_ptr, tokens_ptr, count_ptr, accepted_ptr, drafted_ptr, end_ptr,
+    vocab, context, tiles, stop_count, walked,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILES_PAD: tl.constexpr, STOPS_PAD: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
@@ -101,6 +101,9 @@ def commit_kernel(
     draft = tl.load(drafts_ptr + row * (WIDTH - 1) + offset, mask=offset < WIDTH - 1, other=-1)
     offered = (draft >= 0) & (offset < draft_limit)
     right = offered & (draft == token)
+    if tl.load(masked_ptr + slot) != 0:
+        # Masks hold for the drafts that they were made for.
+        right = right & (draft == tl.load(walked_ptr + slot * walked + offset, mask=offset < WIDTH - 1, other=-1))
     stop = tl.arange(0, STOPS_PAD)
     stops = tl.load(stops_ptr + slot * stop_count + stop, mask=stop < stop_count, other=-1)
     stopped = tl.sum((stops[None, :] == token[:, None]).to(tl.int32), 1) > 0

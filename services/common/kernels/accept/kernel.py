@@ -52,8 +52,8 @@ def accept(
     commit_kernel[(batch,)](
         values, choices, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
         state.generated_S, state.max_tokens_S, state.limit_S, state.draft_limit_S, state.counts_SV, state.stop_ids_SM,
-        state.history_SC, result.tokens_BW, result.count_B, result.accepted_B, result.drafted_B, result.end_B,
-        vocab, state.history_SC.shape[1], tiles, stop_count, WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
+        state.history_SC, state.masked_S.view(torch.uint8), state.walked_SK, result.tokens_BW, result.count_B, result.accepted_B, result.drafted_B, result.end_B,
+        vocab, state.history_SC.shape[1], tiles, stop_count, state.walked_SK.shape[1], WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
         TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count), PDL=PDL, **LAUNCH,
     )  # fmt: skip
 
@@ -93,7 +93,8 @@ def _best_of_scores(
     peaks = torch.empty_like(values)
     score_kernel[values.shape](
         logits_BWV, drafts_BK, rows_B, scores, peaks, state.bias_SV, state.prompt_seen_SV.view(torch.uint8),
-        state.counts_SV, state.stop_ids_SM, vocab, state.stop_ids_SM.shape[1], **state.columns(score_kernel),
+        state.counts_SV, state.stop_ids_SM, state.mask_SWN, vocab, state.stop_ids_SM.shape[1], state.mask_SWN.shape[2],
+        state.mask_SWN.shape[1], **state.columns(score_kernel),
         WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width), TILE=PEAK_TILE, num_warps=_SCORE_WARPS, **UNFUSED,
     )  # fmt: skip
     floors_R = floors(scores.view(-1, vocab), peaks, rows_B, state, width)

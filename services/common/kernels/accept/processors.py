@@ -1,4 +1,4 @@
-"""Logit processors: penalties, bias, minimum length; then top-k, top-p, min-p on the scaled scores.
+"""Logit processors: penalties, bias, minimum length, mask; then top-k, top-p, min-p on the scaled scores.
 
 Truncation keeps ties, so it does not depend on the order in which a sort meets equal scores: top-k keeps every score
 not below the k-th largest; top-p keeps a score while the probability of all strictly larger ones is below p; min-p
@@ -16,11 +16,12 @@ Array = NDArray[Any]
 
 
 def process(logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
-    """Return z': the logits after penalties, bias and the minimum length, given the drafts before each row."""
+    """Return z': the logits after penalties, bias, minimum length and mask, given the drafts before each row."""
     scores_BWV = logits_BWV
     penalised_B, biased_B = state.penalised_S.numpy()[rows_B], state.biased_S.numpy()[rows_B]
     early_B = state.generated_S.numpy()[rows_B] < state.min_tokens_S.numpy()[rows_B]
-    if penalised_B.any() or biased_B.any() or early_B.any():
+    masked_B = state.masked_S.numpy()[rows_B]
+    if penalised_B.any() or biased_B.any() or early_B.any() or masked_B.any():
         scores_BWV = logits_BWV.copy()
     if penalised_B.any():
         scores_BWV[penalised_B] = _penalised(
@@ -33,7 +34,16 @@ def process(logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState
         missing = int(state.min_tokens_S.numpy()[slot] - state.generated_S.numpy()[slot])
         stops = state.stop_ids_SM.numpy()[slot]
         scores_BWV[index][:missing, stops[stops >= 0]] = -np.inf
+    for index in np.flatnonzero(masked_B):
+        _mask(scores_BWV[index], state.mask_SWN.numpy()[rows_B[index]])
     return scores_BWV
+
+
+def _mask(scores_WV: Array, mask_WN: Array) -> None:
+    """Set to -inf, in place, what the masks do not allow."""
+    width, vocab = scores_WV.shape
+    bits_WV = np.unpackbits(mask_WN[:width].view(np.uint8), axis=1, count=vocab, bitorder="little")
+    scores_WV[bits_WV == 0] = -np.inf
 
 
 def _penalised(scores_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:

@@ -37,6 +37,14 @@ def accept(
     _commit(chosen_BW, sane_BW, drafts, rows, state, result)
 
 
+def _right(chosen_BW: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
+    """Return which drafts are what their rows chose [B, K]; of a masked row only those that its masks were made for."""
+    right_BK = drafts_BK == chosen_BW[:, : drafts_BK.shape[1]]
+    for index in np.flatnonzero(state.masked_S.numpy()[rows_B]):
+        right_BK[index] &= drafts_BK[index] == state.walked_SK.numpy()[rows_B[index], : drafts_BK.shape[1]]
+    return right_BK
+
+
 def _choose(
     logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState, noise_BWV: Array | None
 ) -> tuple[Array, Array]:
@@ -63,7 +71,7 @@ def _commit(
 ) -> None:
     width = chosen_BW.shape[1]
     offsets_W = np.arange(width)
-    accepted_B = np.logical_and.accumulate(drafts_BK == chosen_BW[:, : width - 1], axis=1).sum(1)
+    accepted_B = np.logical_and.accumulate(_right(chosen_BW, drafts_BK, rows_B, state), axis=1).sum(1)
     reached_BW = offsets_W <= accepted_B[:, None]
     length_B, generated_B = state.length_S.numpy()[rows_B], state.generated_S.numpy()[rows_B]
     code_BW = _end_codes(chosen_BW, sane_BW, rows_B, state, offsets_W, length_B, generated_B)

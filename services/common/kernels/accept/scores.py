@@ -27,8 +27,8 @@ def _with_drafts(count, token, drafts_ptr, offset, limit, WIDTH: tl.constexpr):
 
 @triton.jit
 def score_kernel(
-    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, vocab,
-    stop_count, generated_ptr, min_tokens_ptr, draft_limit_ptr, penalised_ptr, biased_ptr, temperature_ptr,
+    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, masks_ptr, vocab,
+    stop_count, words, mask_rows, generated_ptr, min_tokens_ptr, draft_limit_ptr, penalised_ptr, biased_ptr, masked_ptr, temperature_ptr,
     repetition_penalty_ptr, presence_penalty_ptr, frequency_penalty_ptr,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -64,6 +64,9 @@ def score_kernel(
     if tl.load(generated_ptr + slot) + offset < tl.load(min_tokens_ptr + slot):
         for index in range(stop_count):
             score = tl.where(token == tl.load(stops_ptr + slot * stop_count + index), float("-inf"), score)
+    if tl.load(masked_ptr + slot) != 0:
+        word = tl.load(masks_ptr + (slot * mask_rows + offset) * words + token // 32, mask=inside, other=0)
+        score = tl.where((word >> (token % 32)) & 1 != 0, score, float("-inf"))
     temperature = tl.load(temperature_ptr + slot)
     if temperature > 0:
         score = score / temperature

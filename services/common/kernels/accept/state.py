@@ -20,7 +20,7 @@ _KINDS: dict[torch.dtype, tuple[str, ...]] = {
         *(name for name, kind in _PARAMETERS.items() if kind is int),
     ),
     torch.float32: tuple(name for name, kind in _PARAMETERS.items() if kind is float),
-    torch.bool: ("active", "penalised", "biased"),
+    torch.bool: ("active", "penalised", "biased", "masked"),
 }
 """The columns of each type."""
 _NO_LIMIT = 1 << 40
@@ -38,13 +38,17 @@ class End(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SlotParams(SamplingParams):
-    """What a request asks of sampling and stopping. `context_limit` bounds prompt and output together, in tokens."""
+    """What a request asks of sampling and stopping. `context_limit` bounds prompt and output together, in tokens.
+
+    A `masked` request chooses among the tokens that its masks allow.
+    """
 
     max_tokens: int
     context_limit: int
     min_tokens: int = 0
     stop_ids: tuple[int, ...] = ()
     draft_limit: int | None = None
+    masked: bool = False
 
 
 class Entrant(NamedTuple):
@@ -70,7 +74,13 @@ class Entrant(NamedTuple):
             "active": True,
             "penalised": params.penalised,
             "biased": bool(params.logit_bias),
+            "masked": params.masked,
         }
+
+
+def mask_words(vocab: int) -> int:
+    """Words of 32 bits in the mask of one row."""
+    return -(-vocab // 32)
 
 
 def _signed(value: float) -> float:
@@ -82,7 +92,9 @@ def _signed(value: float) -> float:
 class SlotState:
     """The state of every slot. `length` counts tokens in K/V; the anchor has that position and is not in K/V yet.
 
-    Each sampling parameter that is a number has a column of its name.
+    Each sampling parameter that is a number has a column of its name. Of a masked slot, row j of a span may choose the
+    tokens whose bits are set in `mask_SWN[slot, j]`, token t in bit t % 32 of word t // 32. The masks hold for the
+    drafts `walked_SK` alone: another draft is not accepted.
     """
 
     length_S: Tensor
@@ -103,11 +115,14 @@ class SlotState:
     frequency_penalty_S: Tensor
     penalised_S: Tensor
     biased_S: Tensor
+    masked_S: Tensor
     bias_SV: Tensor
     prompt_seen_SV: Tensor
     counts_SV: Tensor
     stop_ids_SM: Tensor
     history_SC: Tensor
+    mask_SWN: Tensor
+    walked_SK: Tensor
     host: dict[int, SlotParams] = field(default_factory=dict)
 
     @classmethod
@@ -118,10 +133,11 @@ class SlotState:
         context: int,
         *,
         stop_ids: int = 32,
+        width: int = 1,
         device: torch.device | str = "cpu",
         history_SC: Tensor | None = None,
     ) -> "SlotState":
-        """Return inactive slots plus the pad slot; `history_SC` may live in shared memory."""
+        """Return inactive slots plus the pad slot; `history_SC` may live in shared memory, `width` is the widest span."""
         count = slots + 1
 
         def make(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -135,6 +151,8 @@ class SlotState:
             counts_SV=make(torch.int32, vocab),
             stop_ids_SM=make(torch.int64, stop_ids).fill_(-1),
             history_SC=make(torch.int32, context) if history_SC is None else history_SC,
+            mask_SWN=make(torch.int32, width, mask_words(vocab)),
+            walked_SK=make(torch.int64, width - 1).fill_(-1),
         )
 
     def admit(self, *entrants: Entrant) -> None:
