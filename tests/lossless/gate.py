@@ -11,7 +11,7 @@ from itertools import product
 import torch
 
 from services.common.model.families import read_target_spec
-from services.common.request.sampling import SamplingParams, StopParams
+from services.common.request.sampling import FinishReason, SamplingParams, StopParams
 from services.target.core.request import RequestSpec
 from tests.lossless.oracle import Oracle
 from tests.lossless.pairs import Pair, made_up_pair
@@ -39,6 +39,8 @@ STRAINS = ("preempted", "moved", "hit")
 
 The same one goes on from what it has cached.
 """
+EOS = (0,)
+"""Of the made-up pairs; requests without a grammar ignore it."""
 Truth = Mapping[str, Sequence[int]]
 """Prompt and plain output of each request, by its id."""
 Run = Callable[[Sequence[RequestSpec]], list[Done]]
@@ -172,8 +174,15 @@ def _run_in_two_parts(specs: Sequence[RequestSpec], first: Run, second: Run) -> 
     """Begins requests in one place, and continues them in another or there again."""
     stopped = [replace(spec, stopping=replace(spec.stopping, max_tokens=_cut(spec))) for spec in specs]
     before = first(stopped)
-    rest = [replace(spec, token_ids=(*spec.token_ids, *done.tokens)) for spec, done in zip(specs, before, strict=True)]
-    return [replace(last, tokens=begun.tokens + last.tokens) for begun, last in zip(before, second(rest), strict=True)]
+    cut = [(spec, done) for spec, done in zip(specs, before, strict=True) if done.end is FinishReason.LENGTH]
+    rest = second([replace(spec, token_ids=(*spec.token_ids, *done.tokens)) for spec, done in cut])
+    last = {spec.request_id: done for (spec, _), done in zip(cut, rest, strict=True)}
+    return [
+        replace(last[spec.request_id], tokens=begun.tokens + last[spec.request_id].tokens)
+        if spec.request_id in last
+        else begun
+        for spec, begun in zip(specs, before, strict=True)
+    ]
 
 
 def _cut(spec: RequestSpec) -> int:
@@ -190,6 +199,7 @@ def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
         dtype=DTYPES[case.dtype],
         buckets=buckets,
         drafter_memory=MEMORY.get(case.proposer, ""),
+        eos_ids=EOS,
     )
     if case.strain == "preempted":
         settings = replace(settings, blocks=TIGHT, preemption=True)

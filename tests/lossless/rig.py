@@ -158,6 +158,8 @@ class Rig:
 
     def step(self) -> bool:
         """Launches a round, and reads the oldest one when enough are in flight; False when there was nothing to do."""
+        if self._flights and self._flights[-1][1].ruled:
+            self._land(*self._flights.popleft())
         plan = self.scheduler.plan(0.0, speculate=self.proposer is not None)
         if not plan.empty:
             self._flights.append((plan, self._launch(plan)))

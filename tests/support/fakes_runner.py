@@ -25,6 +25,7 @@ class FakeOutput:
     prefill_us: int = 0
     verify_us: int = 10
     host_us: int = 1
+    ruled: bool = False
 
     def land(self) -> tuple[Outcome, ...]:
         """What the round committed."""

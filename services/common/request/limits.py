@@ -23,6 +23,8 @@ class RequestLimits:
     chat_tool_calls: int = 128
     template_arguments: int = 16
     template_argument_bytes: int = 1024
+    constraint_bytes: int = 1 << 17
+    constraint_choices: int = 1024
 
     def as_mapping(self) -> dict[str, int]:
         """The caps by name with the prefix max_, as ModelInfo.limits carries them."""

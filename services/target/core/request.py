@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from services.common.request.grammar import Grammar
 from services.common.request.sampling import FinishReason, SamplingParams, SpeculationParams, StopParams
 
 
@@ -12,7 +13,7 @@ class RequestSpec:
 
     `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position. `owner` is the
     client's request, by a name that is the same on every target. `resumed` says that it has output already. Both serve
-    its idempotency `key`.
+    its idempotency `key`. `grammar` is what the output must be like.
     """
 
     request_id: str
@@ -30,6 +31,7 @@ class RequestSpec:
     owner: str = ""
     resumed: bool = False
     traceparent: str = ""
+    grammar: Grammar | None = None
 
 
 class State(Enum):

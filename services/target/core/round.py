@@ -20,6 +20,8 @@ class RoundOutput(Protocol):
     """The verify forward."""
     host_us: int
     """Reading the outcomes."""
+    ruled: bool
+    """Whether the next round can be launched only when this one has landed: a grammar rules rows of it."""
 
     def land(self) -> tuple[Outcome, ...]:
         """Waits for the round and returns what it committed; called once, in the order of the launches."""

@@ -52,6 +52,8 @@ class RoundOutput:
         self._fetched = False
         self.decodes = False
         """Whether rows decode in the round, beside prompts or behind them."""
+        self.ruled = False
+        """Whether a grammar rules rows of it, whose next masks need what it commits."""
         self.done: torch.cuda.Event | None = None
         """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
         self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0
@@ -113,8 +115,7 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
-        seat.length += count
-        seat.generated += count
+        seat.commit(tokens[row][:count])
         outcome = Outcome(
             slot=slot,
             epoch=seat.epoch,

@@ -21,6 +21,7 @@ from services.target.core.plan import Admission, Plan, Save
 from services.target.device.context import Pool
 from services.target.device.context_cost import context_micros
 from services.target.device.exact.check import ExactCheck
+from services.target.device.masks import Masks, held_rows, no_drafts
 from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring_shape
 from services.target.device.outputs import RoundOutput, Rows, micros
 from services.target.device.packing import mixed, packed
@@ -52,6 +53,7 @@ class Runner:
         self.pool = Pool.build(model, context, self._state, arena, handoff.mailbox, settings)
         self._ring = _ring(model, settings, arena)
         self.steps = Steps(self.pool, self._ring, handoff.gate)
+        self._masks = Masks(self.pool, self.steps.round)
         self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device
         self._drafts: Drafts = NoDrafts()
@@ -171,8 +173,22 @@ class Runner:
             self._ring.point(step.noise_index_T, _heads(seated), width)
         if drafted:
             self._drafts.hold(plan)
+        if mode == "full":
+            self._rule(plan, seated, bucket, width)
         self.steps.run_verify(bucket, width, mode, kind)
         self._next.leave(seated, step.result, step.logits_BWV)
+
+    def _rule(self, plan: Plan, seated: Rows, bucket: int, width: int) -> None:
+        """Fills the masks of rows that a grammar rules, behind the wait for their drafts."""
+        held = held_rows(seated)
+        if not held:
+            return
+        self._next.ruled = True
+        drafts: Sequence[Sequence[int]] = no_drafts(seated)
+        if width > 1:
+            drafts = self._masks.drafts(bucket, width, partial(self._drafts.watch, plan))
+        offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.walker is not None]
+        self._masks.fill(held, offered, width)
 
     def _kind(self, bucket: int, width: int, seated: Rows) -> str:
         """The kind of round for the longest context that it can reach; the host has not read rounds in flight."""
@@ -211,6 +227,9 @@ class Runner:
         self.steps.pack.set_first(slots)
         if mode == "full":
             self._ring.point(self.steps.first(bucket, mode).noise_index_T, _heads(seated), 1)
+            if held := held_rows(seated):
+                self._next.ruled = True
+                self._masks.fill(held, no_drafts(held), 1)
         step = self.steps.run_first(bucket, mode)
         self._next.copy(seated, step.result, step.logits_BWV)
 

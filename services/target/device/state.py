@@ -14,19 +14,39 @@ from services.common.kernels.accept import Entrant, SlotParams, SlotState, flat_
 from services.target.core.plan import Admission, Growth, Plan
 from services.target.core.request import RequestSpec
 from services.target.device.shapes import RunnerSettings
+from services.target.device.walker import Walker
 
 STOP_IDS = 64
 
 
 @dataclass(slots=True)
 class HostSlot:
-    """The host's mirror of one occupied slot; `length` follows the commits and equals the device's."""
+    """The host's mirror of one occupied slot; `length` follows the commits and equals the device's.
+
+    So does `walker`, the request's way through its grammar; None where it has none.
+    """
 
     epoch: int
     spec: RequestSpec
     length: int
     generated: int
     blocks: int
+    walker: Walker | None = None
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Moves behind tokens that the device has committed."""
+        self.length += len(tokens)
+        self.generated += len(tokens)
+        if self.walker is not None:
+            self.walker.commit(tokens)
+
+    @property
+    def most_drafts(self) -> int:
+        """The longest draft that the request takes."""
+        speculation = self.spec.speculation
+        if speculation.off or speculation.max_draft is None:
+            return 0 if speculation.off else 1 << 40
+        return speculation.max_draft
 
     @property
     def sampled(self) -> bool:
@@ -36,7 +56,8 @@ class HostSlot:
     @property
     def plain(self) -> bool:
         """True when the next tokens are the argmax of raw logits: no noise, no processor, no mask."""
-        return self.spec.sampling.plain_greedy and self.generated >= self.spec.stopping.min_tokens
+        early = self.generated < self.spec.stopping.min_tokens
+        return self.spec.sampling.plain_greedy and not early and self.walker is None
 
 
 class DeviceState:
@@ -45,9 +66,15 @@ class DeviceState:
     def __init__(self, settings: RunnerSettings, vocab: int, history_SC: torch.Tensor, device: torch.device) -> None:
         rows = settings.slots + 1
         self._settings = settings
-        stop_ids = STOP_IDS + len(settings.eos_ids)
+        most_stops = STOP_IDS + len(settings.eos_ids)
         self.slots = SlotState.allocate(
-            settings.slots, vocab, settings.context_limit, stop_ids=stop_ids, device=device, history_SC=history_SC
+            settings.slots,
+            vocab,
+            settings.context_limit,
+            stop_ids=most_stops,
+            width=settings.widths[-1],
+            device=device,
+            history_SC=history_SC,
         )
         self.epoch_S = torch.zeros(rows, dtype=torch.int64, device=device)
         self.block_table_SN = torch.zeros(rows, settings.max_blocks, dtype=torch.int32, device=device)
@@ -100,7 +127,8 @@ class DeviceState:
     def _seated(self, admission: Admission) -> Entrant:
         spec = admission.spec
         prompt, output = spec.token_ids[: spec.prompt_length], spec.token_ids[spec.prompt_length :]
-        self._seats[admission.slot] = HostSlot(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0)
+        walker = None if spec.grammar is None else Walker(spec.grammar, output)
+        self._seats[admission.slot] = HostSlot(admission.epoch, spec, len(spec.token_ids) - 1, len(output), 0, walker)
         return Entrant(admission.slot, slot_params(spec, self._settings), prompt, output)
 
     def _append(self, grown: Sequence[Admission | Growth]) -> None:
@@ -119,14 +147,23 @@ class DeviceState:
 
 
 def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
-    """What accept needs of a request; end-of-sequence ids are stop ids unless the request ignores them."""
+    """What accept needs of a request.
+
+    The masks of a request with a grammar know which stop tokens come too early: all others end it.
+    """
     sampling, stopping, speculation = spec.sampling, spec.stopping, spec.speculation
-    eos = () if stopping.ignore_eos else settings.eos_ids
     return SlotParams(
         max_tokens=stopping.max_tokens,
         context_limit=settings.context_limit,
-        min_tokens=stopping.min_tokens,
-        stop_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *eos))),
+        min_tokens=0 if spec.grammar else stopping.min_tokens,
+        stop_ids=stop_ids(spec, settings),
         **{field.name: getattr(sampling, field.name) for field in fields(sampling)},
         draft_limit=0 if speculation.off else speculation.max_draft,
+        masked=spec.grammar is not None,
     )
+
+
+def stop_ids(spec: RequestSpec, settings: RunnerSettings) -> tuple[int, ...]:
+    """Token ids that end a request: its own, and a text's end unless it ignores that and has no grammar that ends."""
+    eos = () if spec.stopping.ignore_eos and spec.grammar is None else settings.eos_ids
+    return tuple(dict.fromkeys((*spec.stopping.stop_token_ids, *eos)))

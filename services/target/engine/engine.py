@@ -101,8 +101,14 @@ class Engine:
         return not round_.plan.empty
 
     def _look_ahead(self) -> bool:
-        """Launches a round behind the one in flight, then commits and emits the earlier one while the device works."""
-        busy, round_ = not self._in_flight.over, self._plan()
+        """Launches a round behind the one in flight, then commits and emits the earlier one while the device works.
+
+        One that a grammar rules is committed first, because the next masks need its tokens.
+        """
+        busy = not self._in_flight.over
+        if busy and self._in_flight.output.ruled:
+            self.land()
+        round_ = self._plan()
         self._draft(round_)
         self._verify(round_)
         self._parts.launching.end()

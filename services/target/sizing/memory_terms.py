@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from services.common.kernels.accept import mask_words
 from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.argmax_token import columns_at_once
 from services.common.kernels.linear.int8_weight import SCALE_BYTES
@@ -135,7 +136,7 @@ def _target_terms(
         "context_weights": size * context.elements,
     }
     per_slot = {
-        "state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit,
+        "state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit + 4 * widths[-1] * mask_words(spec.vocab_size),
         _STATES: states.per_slot,
     }
     per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1))}

@@ -12,7 +12,15 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.accept import reference
-from services.common.kernels.accept.state import End, Entrant, RoundResult, SlotParams, SlotState, flat_cells, mask_words
+from services.common.kernels.accept.state import (
+    End,
+    Entrant,
+    RoundResult,
+    SlotParams,
+    SlotState,
+    flat_cells,
+    mask_words,
+)
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest
 

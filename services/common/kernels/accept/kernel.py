@@ -52,8 +52,9 @@ def accept(
     commit_kernel[(batch,)](
         values, choices, drafts_BK, rows_B, state.length_S, state.anchor_S, state.active_S.view(torch.uint8),
         state.generated_S, state.max_tokens_S, state.limit_S, state.draft_limit_S, state.counts_SV, state.stop_ids_SM,
-        state.history_SC, state.masked_S.view(torch.uint8), state.walked_SK, result.tokens_BW, result.count_B, result.accepted_B, result.drafted_B, result.end_B,
-        vocab, state.history_SC.shape[1], tiles, stop_count, state.walked_SK.shape[1], WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
+        state.history_SC, state.masked_S.view(torch.uint8), state.walked_SK, result.tokens_BW, result.count_B,
+        result.accepted_B, result.drafted_B, result.end_B, vocab, state.history_SC.shape[1], tiles, stop_count,
+        state.walked_SK.shape[1], WIDTH=width, WIDTH_PAD=triton.next_power_of_2(width),
         TILES_PAD=triton.next_power_of_2(tiles), STOPS_PAD=triton.next_power_of_2(stop_count), PDL=PDL, **LAUNCH,
     )  # fmt: skip
 

@@ -39,7 +39,7 @@ def accept(
 
 def _right(chosen_BW: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
     """Return which drafts are what their rows chose [B, K]; of a masked row only those that its masks were made for."""
-    right_BK = drafts_BK == chosen_BW[:, : drafts_BK.shape[1]]
+    right_BK: Array = drafts_BK == chosen_BW[:, : drafts_BK.shape[1]]
     for index in np.flatnonzero(state.masked_S.numpy()[rows_B]):
         right_BK[index] &= drafts_BK[index] == state.walked_SK.numpy()[rows_B[index], : drafts_BK.shape[1]]
     return right_BK

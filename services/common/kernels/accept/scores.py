@@ -27,9 +27,9 @@ def _with_drafts(count, token, drafts_ptr, offset, limit, WIDTH: tl.constexpr):
 
 @triton.jit
 def score_kernel(
-    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, masks_ptr, vocab,
-    stop_count, words, mask_rows, generated_ptr, min_tokens_ptr, draft_limit_ptr, penalised_ptr, biased_ptr, masked_ptr, temperature_ptr,
-    repetition_penalty_ptr, presence_penalty_ptr, frequency_penalty_ptr,
+    logits_ptr, drafts_ptr, rows_ptr, scores_ptr, peaks_ptr, bias_ptr, seen_ptr, counts_ptr, stops_ptr, masks_ptr,
+    vocab, stop_count, words, mask_rows, generated_ptr, min_tokens_ptr, draft_limit_ptr, penalised_ptr, biased_ptr,
+    masked_ptr, temperature_ptr, repetition_penalty_ptr, presence_penalty_ptr, frequency_penalty_ptr,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write z', or z' / T where a request samples, and a tile's highest.

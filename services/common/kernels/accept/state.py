@@ -137,7 +137,7 @@ class SlotState:
         device: torch.device | str = "cpu",
         history_SC: Tensor | None = None,
     ) -> "SlotState":
-        """Return inactive slots plus the pad slot; `history_SC` may live in shared memory, `width` is the widest span."""
+        """Return inactive slots plus the pad slot, for spans of `width`; `history_SC` may live in shared memory."""
         count = slots + 1
 
         def make(dtype: torch.dtype, *shape: int) -> Tensor:

@@ -1,0 +1,136 @@
+"""Compiles constraints by llguidance: for the gateway, which refuses bad ones, and for the target, which masks by them.
+
+The library has no thread that it waits for, and stops at its own limits of items, states and steps. So a grammar that
+would take too long is refused in bounded time. It lets go of Python's lock while it compiles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.gbnf_to_lark import any_to_lark
+
+from services.common.request.constraint import Constraint, Form, Rule
+from services.common.request.errors import PacelineError, invalid_field
+from services.common.request.limits import LIMITS
+from services.common.request.schema_check import culprit, parsed
+
+if TYPE_CHECKING:  # a name of its stub alone
+    from llguidance._lib import JsonCompileOptions
+
+WHITESPACE: JsonCompileOptions = {"whitespace_pattern": r"[ \n\t]{0,40}"}
+"""Between the parts of a JSON text: bounded, for some models write blanks without end where they may."""
+KEPT = 128
+"""Grammars that stay compiled."""
+_CHARACTERS = 300
+"""Of what the library says."""
+
+
+class Grammar:
+    """A compiled rule; matchers of it are copies."""
+
+    def __init__(self, rule: Rule, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
+        """Takes a matcher that has seen nothing."""
+        self.rule = rule
+        self.eos_ids = eos_ids
+        self._matcher = matcher
+
+    def matcher(self) -> LLMatcher:
+        """A matcher that has seen nothing."""
+        return self._matcher.deep_copy()
+
+
+class Grammars:
+    """Compiles rules for one tokenizer; safe to use from several threads."""
+
+    def __init__(self, tokenizer_json: str, vocab_size: int, eos_ids: Sequence[int]) -> None:
+        """Takes the text of tokenizer.json, and the model's own number of token ids and ends of a text.
+
+        Raises:
+            ValueError: the library cannot read the tokenizer.
+        """
+        self._tokenizer = LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=list(eos_ids))
+        self._bytes = -(-vocab_size // 32) * 4
+        self._eos_ids = frozenset(eos_ids)
+        self._limits = LLParserLimits(verbose_errors=False)
+        self._lock = Lock()
+        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
+
+    def grammar(self, rule: Rule, field: str = "grammar") -> Grammar:
+        """The compiled rule.
+
+        Raises:
+            PacelineError: INVALID_FIELD, it is no grammar, or takes too many steps.
+        """
+        with self._lock:
+            matcher = self._kept.get(rule.grammar)
+        if matcher is None:
+            matcher = self._compiled(rule.grammar)
+            if fault := _fault_of(matcher):
+                raise invalid_field(field, fault)
+            self._keep(rule.grammar, matcher)
+        return Grammar(rule, matcher, self._eos_ids)
+
+    def rule(self, constraint: Constraint) -> Rule:
+        """Checks a client's constraint and makes the rule of it.
+
+        Raises:
+            PacelineError: INVALID_FIELD; the field ends with a pointer into a schema that is at fault.
+        """
+        size = len(constraint.text.encode(errors="surrogatepass"))
+        if size > LIMITS.constraint_bytes:
+            raise invalid_field(constraint.field, f"{size} bytes, at most {LIMITS.constraint_bytes} are allowed")
+        if constraint.form is Form.JSON:
+            return self._schema_rule(constraint)
+        rule = Rule(_source(constraint))
+        self.grammar(rule, constraint.field)
+        return rule
+
+    def _schema_rule(self, constraint: Constraint) -> Rule:
+        schema = parsed(constraint.text, constraint.field)
+        rule = Rule(_of_schema(schema))
+        try:
+            self.grammar(rule, constraint.field)
+        except PacelineError:
+            pointer, fault = culprit(schema, lambda part: _fault_of(self._compiled(_of_schema(part))))
+            raise invalid_field(f"{constraint.field}#{pointer}", fault) from None
+        return rule
+
+    def _compiled(self, source: str) -> LLMatcher:
+        """A matcher that has computed its first mask, which is where a grammar's size shows."""
+        matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=self._limits)
+        if not matcher.is_error():
+            matcher.compute_bitmask()
+        return matcher
+
+    def _keep(self, source: str, matcher: LLMatcher) -> None:
+        with self._lock:
+            self._kept[source] = matcher
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+
+
+def _source(constraint: Constraint) -> str:
+    if constraint.form is Form.REGEX:
+        return LLMatcher.grammar_from_regex(constraint.text)
+    try:
+        if constraint.form is Form.CHOICE:
+            options = " | ".join(json.dumps(text, ensure_ascii=False) for text in json.loads(constraint.text))
+            return LLMatcher.grammar_from_lark(f"start: {options}\n")
+        return LLMatcher.grammar_from_lark(any_to_lark(constraint.text))
+    except Exception as error:  # the converter of GBNF raises whatever its syntax made of the text
+        raise invalid_field(constraint.field, f"is not a grammar: {str(error)[:_CHARACTERS]}") from None
+
+
+def _of_schema(schema: Any) -> str:
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=WHITESPACE)
+
+
+def _fault_of(matcher: LLMatcher) -> str:
+    """What the library says is wrong; empty when nothing is."""
+    return matcher.get_error().partition("<state>")[0].strip()[:_CHARACTERS] if matcher.is_error() else ""

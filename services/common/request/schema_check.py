@@ -1,0 +1,117 @@
+"""Bounds of a JSON Schema that a client sends, and where in it a fault lies."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from services.common.request.errors import invalid_field
+
+DEEPEST = 64
+"""Levels of a schema."""
+MOST_PROPERTIES = 1000
+"""Of one object: the time that a grammar of optional properties takes grows with their square."""
+MOST_MULTIPLE = 10_000
+"""Steps of the largest `multipleOf`: an automaton has a state for each remainder."""
+MOST_LOOKS = 100
+"""Parts of a schema that are compiled to find a fault."""
+
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_SINGLE = ("items", "additionalProperties", "additionalItems", "contains", "not", "if", "then", "else", "propertyNames")
+
+
+def parsed(text: str, field: str) -> Any:
+    """The schema that a text holds, within its bounds.
+
+    Raises:
+        PacelineError: INVALID_FIELD; the field ends with a pointer into the schema.
+    """
+    try:
+        schema = json.loads(text)
+        json.dumps(schema, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        raise invalid_field(field, "is not JSON, or is nested too deeply") from None
+    if not isinstance(schema, dict | bool):
+        raise invalid_field(field, "a JSON Schema is an object")
+    for pointer, part, depth in _values(schema):
+        if (fault := _fault(part, depth)) is not None:
+            raise invalid_field(f"{field}#{pointer}", fault)
+    return schema
+
+
+def culprit(schema: Any, fault: Callable[[Any], str]) -> tuple[str, str]:
+    """A pointer to the smallest part of a schema that has a fault itself, and the fault.
+
+    `fault` tells what is wrong with a whole schema; empty when nothing is.
+    """
+    pointer, found, root, looks = "", fault(schema), _moved(schema), 0
+    left = [*_parts(schema)]
+    while left and looks < MOST_LOOKS:
+        (step, below), *left = left
+        looks += 1
+        if said := fault({"$ref": f"#/$defs/root{pointer}{step}", "$defs": {"root": root}}):
+            pointer, found, left = pointer + step, said, [*_parts(below)]
+    return pointer, found
+
+
+def _fault(part: Any, depth: int) -> str | None:
+    if depth > DEEPEST:
+        return f"is nested deeper than {DEEPEST} levels"
+    if not isinstance(part, dict):
+        return None
+    if len(part) > MOST_PROPERTIES:
+        return f"{len(part)} entries, at most {MOST_PROPERTIES} are allowed"
+    step = part.get("multipleOf")
+    if isinstance(step, int | float) and not isinstance(step, bool) and not _is_quick(step):
+        return f"multipleOf {step} has more than {MOST_MULTIPLE} remainders"
+    return None
+
+
+def _is_quick(step: float) -> bool:
+    """Whether the remainders by a step, counted in its last decimal, are few."""
+    digits = f"{step:f}".rstrip("0").rstrip(".").replace(".", "").lstrip("-0") if isinstance(step, float) else str(step)
+    return len(digits) < 10 and abs(int(digits or 0)) <= MOST_MULTIPLE
+
+
+def _values(schema: Any) -> Iterator[tuple[str, Any, int]]:
+    """Every value in a schema with its pointer and level; a loop, for values may be nested deeper than calls."""
+    left: list[tuple[str, Any, int]] = [("", schema, 1)]
+    while left:
+        pointer, value, depth = left.pop()
+        yield pointer, value, depth
+        if isinstance(value, dict):
+            left += [(f"{pointer}/{_escaped(name)}", below, depth + 1) for name, below in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{pointer}/{index}", below, depth + 1) for index, below in enumerate(value)]
+
+
+def _parts(schema: Any) -> Iterator[tuple[str, Any]]:
+    """The schemas that a schema holds, with the steps to them."""
+    if not isinstance(schema, dict):
+        return
+    for key in _NAMED:
+        if isinstance(named := schema.get(key), dict):
+            yield from ((f"/{_escaped(key)}/{_escaped(name)}", below) for name, below in named.items())
+    for key in _LISTED:
+        if isinstance(listed := schema.get(key), list):
+            yield from ((f"/{key}/{index}", below) for index, below in enumerate(listed))
+    for key in _SINGLE:
+        if isinstance(below := schema.get(key), dict | bool):
+            yield f"/{key}", below
+
+
+def _moved(value: Any) -> Any:
+    """A schema whose references still hold when it lies below another one."""
+    if isinstance(value, list):
+        return [_moved(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    reference = value.get("$ref")
+    inside = {name: _moved(below) for name, below in value.items()}
+    if isinstance(reference, str) and reference.startswith("#"):
+        inside["$ref"] = f"#/$defs/root{reference[1:]}"
+    return inside
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

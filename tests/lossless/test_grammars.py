@@ -1,0 +1,92 @@
+"""Outputs that grammars rule are lossless too: speculation, neighbours, preemption, moves and hits change nothing."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import jsonschema
+import pytest
+from tokenizers import Tokenizer
+
+from services.common.request.constraint import Constraint, Form
+from services.common.request.grammar import Grammars
+from services.common.request.sampling import FinishReason
+from services.target.core.request import RequestSpec
+from tests.lossless.gate import EOS, Case, hybrid_arms, make_specs, run_case, run_gate
+from tests.lossless.pairs import Pair, made_up_pair
+from tests.support.schemas import schema
+
+SEED, VOCAB, TOKENS = 20262, 320, 96
+FEW, MANY = 10, 1000
+FORMATS = ("date", "uuid", "ipv4")
+"""Those that jsonschema judges as the standards do: RFC 3339's z of a time may be small."""
+SHAPES = (("perfect", 4, ""), ("adversarial", 8, ""), ("ngram", 8, ""), ("perfect", 8, "moved"), ("perfect", 4, "hit"))
+
+
+@cache
+def grammars() -> Grammars:
+    return Grammars((made_up_pair().target / "tokenizer.json").read_text("utf-8"), VOCAB, EOS)
+
+
+def ruled(temperature: float, count: int) -> list[RequestSpec]:
+    """Requests of which every fifth has no grammar: a neighbour."""
+    plain = make_specs(VOCAB, count, TOKENS, temperature, SEED)
+    return [spec if index % 5 == 4 else with_schema(spec, index) for index, spec in enumerate(plain)]
+
+
+def with_schema(spec: RequestSpec, seed: int) -> RequestSpec:
+    rule = grammars().rule(Constraint(Form.JSON, json.dumps(schema(seed)), "schema"))
+    stopping = replace(spec.stopping, ignore_eos=False)
+    return replace(spec, grammar=grammars().grammar(rule), stopping=stopping)
+
+
+def check_answers(pair: Pair, specs: list[RequestSpec], seed: int) -> Counter[FinishReason | None]:
+    """Every answer that ends by itself validates; others were cut by their limit."""
+    tokenizer = Tokenizer.from_file(str(pair.target / "tokenizer.json"))
+    ends: Counter[FinishReason | None] = Counter()
+    for index, (spec, done) in enumerate(
+        zip(specs, run_case(pair, Case("float64", 0.0, 1, "none", 4), specs, {}, seed), strict=True)
+    ):
+        if spec.grammar is None:
+            continue
+        ends[done.end] += 1
+        if done.end is FinishReason.STOP_TOKEN:
+            answer = json.loads(tokenizer.decode(done.tokens, skip_special_tokens=True))
+            validator = jsonschema.Draft202012Validator(schema(index), format_checker=jsonschema.FormatChecker(FORMATS))
+            validator.validate(answer)
+    return ends
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_answers_that_end_by_themselves_validate(
+    temperature: float, full: bool, report_counts: Callable[[str, int], None]
+) -> None:
+    specs = ruled(temperature, MANY if full else 5 * FEW)
+    ends = check_answers(made_up_pair(), specs, SEED)
+    assert set(ends) <= {FinishReason.STOP_TOKEN, FinishReason.LENGTH}
+    assert ends[FinishReason.STOP_TOKEN] > len(specs) // 4
+    report_counts("schemas_answered", ends[FinishReason.STOP_TOKEN])
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_text_is_that_of_plain_decoding(temperature: float, full: bool) -> None:
+    specs = ruled(temperature, MANY if full else FEW)
+    cases = [Case("float64", temperature, width, proposer, 4, strain) for proposer, width, strain in SHAPES]
+    cases.append(Case("float64", temperature, 1, "none", 4, "preempted"))
+    cases.append(Case("float64", temperature, 4, "perfect", 4, "preempted"))
+    tally = run_gate(made_up_pair(), cases, lambda _: specs, SEED)
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.accepted > tally.tokens // 5
+
+
+@pytest.mark.timeout(7200)
+def test_text_of_a_hybrid_is_that_of_plain_decoding(full: bool) -> None:
+    pair = made_up_pair(family="qwen3_5")
+    cases = [*hybrid_arms("qwen3_5", "float64", 0.8)] if full else [Case("float64", 0.8, 8, "perfect", 4, "moved")]
+    tally = run_gate(pair, cases, lambda heat: ruled(heat, MANY if full else 5), SEED)
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.accepted > 0
