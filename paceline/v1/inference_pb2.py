@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from paceline.v1 import types_pb2 as paceline_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpaceline/v1/inference.proto\x12\x0bpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17paceline/v1/types.proto\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"=\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"`\n\x10TemplateArgument\x12\x0e\n\x04\x66lag\x18\x01 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x02 \x01(\x03H\x00\x12\x10\n\x06number\x18\x03 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x04 \x01(\tH\x00\x42\x07\n\x05value\"\x96\x01\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12)\n\ntool_calls\x18\x03 \x03(\x0b\x32\x15.paceline.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x19\n\x11reasoning_content\x18\x06 \x01(\t\"\xf3\x01\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.paceline.v1.ChatMessage\x12 \n\x05tools\x18\x02 \x03(\x0b\x32\x11.paceline.v1.Tool\x12\x44\n\x12template_arguments\x18\x03 \x03(\x0b\x32(.paceline.v1.Chat.TemplateArgumentsEntry\x1aW\n\x16TemplateArgumentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.paceline.v1.TemplateArgument:\x02\x38\x01\"l\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\'\n\x06tokens\x18\x02 \x01(\x0b\x32\x15.paceline.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.paceline.v1.ChatH\x00\x42\x06\n\x04\x66orm\"\xa9\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\x12\'\n\x08sampling\x18\x03 \x01(\x0b\x32\x15.paceline.v1.Sampling\x12\'\n\x08stopping\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Stopping\x12-\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x15\n\x08logprobs\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x07 \x01(\x05\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12\x16\n\tmigration\x18\n \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nconstraint\x18\x0b \x01(\t\x12,\n\rforced_tokens\x18\x0c \x01(\x0b\x32\x15.paceline.v1.TokenIdsB\x0b\n\t_logprobsB\x0c\n\n_migration\"\x8e\x01\n\x05\x44\x65lta\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12/\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1d.paceline.v1.PositionLogprobs\x12\x0f\n\x07\x64rafted\x18\x05 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x06 \x01(\r\"\xd0\x01\n\x05\x46inal\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.paceline.v1.Usage\x12\x16\n\x0emodel_revision\x18\x03 \x01(\t\x12\x32\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1d.paceline.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x18\n\x10numerics_changed\x18\x06 \x01(\x08\"y\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.paceline.v1.DeltaH\x00\x12#\n\x05\x66inal\x18\x03 \x01(\x0b\x32\x12.paceline.v1.FinalH\x00\x42\x07\n\x05\x65vent\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"9\n\x10GetModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\"E\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\"9\n\x10TokenizeResponse\x12%\n\x06tokens\x18\x01 \x01(\x0b\x32\x15.paceline.v1.TokenIds\"\x12\n\x10GetStatusRequest\"\xab\x02\n\x08\x41\x63tivity\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x15\n\rqueued_tokens\x18\x04 \x01(\x04\x12\x13\n\x0b\x66ree_blocks\x18\x05 \x01(\x04\x12\x14\n\x0ctotal_blocks\x18\x06 \x01(\x04\x12\x19\n\x11tokens_per_second\x18\x07 \x01(\x01\x12\x18\n\x10tokens_per_round\x18\x08 \x01(\x01\x12\x41\n\x0frounds_by_width\x18\t \x03(\x0b\x32(.paceline.v1.Activity.RoundsByWidthEntry\x1a\x34\n\x12RoundsByWidthEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x8e\x01\n\nPairStatus\x12\x0f\n\x07pair_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x13\n\x0bspeculating\x18\x03 \x01(\x08\x12\x10\n\x08proposer\x18\x04 \x01(\t\x12\'\n\x08\x61\x63tivity\x18\x05 \x01(\x0b\x32\x15.paceline.v1.Activity\x12\x10\n\x08numerics\x18\x06 \x01(\t\"\x93\x01\n\x11GetStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05pairs\x18\x02 \x01(\r\x12\x13\n\x0bready_pairs\x18\x03 \x01(\r\x12$\n\x05total\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Activity\x12%\n\x04\x65\x61\x63h\x18\x05 \x03(\x0b\x32\x17.paceline.v1.PairStatus2\xbb\x02\n\x10InferenceService\x12I\n\x08Generate\x12\x1c.paceline.v1.GenerateRequest\x1a\x1d.paceline.v1.GenerateResponse0\x01\x12G\n\x08GetModel\x12\x1c.paceline.v1.GetModelRequest\x1a\x1d.paceline.v1.GetModelResponse\x12G\n\x08Tokenize\x12\x1c.paceline.v1.TokenizeRequest\x1a\x1d.paceline.v1.TokenizeResponse\x12J\n\tGetStatus\x12\x1d.paceline.v1.GetStatusRequest\x1a\x1e.paceline.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpaceline/v1/inference.proto\x12\x0bpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17paceline/v1/types.proto\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"=\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"`\n\x10TemplateArgument\x12\x0e\n\x04\x66lag\x18\x01 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x02 \x01(\x03H\x00\x12\x10\n\x06number\x18\x03 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x04 \x01(\tH\x00\x42\x07\n\x05value\"\x96\x01\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12)\n\ntool_calls\x18\x03 \x03(\x0b\x32\x15.paceline.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x19\n\x11reasoning_content\x18\x06 \x01(\t\"\xf3\x01\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.paceline.v1.ChatMessage\x12 \n\x05tools\x18\x02 \x03(\x0b\x32\x11.paceline.v1.Tool\x12\x44\n\x12template_arguments\x18\x03 \x03(\x0b\x32(.paceline.v1.Chat.TemplateArgumentsEntry\x1aW\n\x16TemplateArgumentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.paceline.v1.TemplateArgument:\x02\x38\x01\"l\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\'\n\x06tokens\x18\x02 \x01(\x0b\x32\x15.paceline.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.paceline.v1.ChatH\x00\x42\x06\n\x04\x66orm\"x\n\nConstraint\x12\x15\n\x0bjson_schema\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12\'\n\x07\x63hoices\x18\x03 \x01(\x0b\x32\x14.paceline.v1.ChoicesH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x42\x06\n\x04\x66orm\"\x18\n\x07\x43hoices\x12\r\n\x05texts\x18\x01 \x03(\t\"\xdd\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\x12\'\n\x08sampling\x18\x03 \x01(\x0b\x32\x15.paceline.v1.Sampling\x12\'\n\x08stopping\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Stopping\x12-\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x15\n\x08logprobs\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x07 \x01(\x05\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12\x16\n\tmigration\x18\n \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nconstraint\x18\x0b \x01(\t\x12,\n\rforced_tokens\x18\x0c \x01(\x0b\x32\x15.paceline.v1.TokenIds\x12\x32\n\x11structured_output\x18\r \x01(\x0b\x32\x17.paceline.v1.ConstraintB\x0b\n\t_logprobsB\x0c\n\n_migration\"\x8e\x01\n\x05\x44\x65lta\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12/\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1d.paceline.v1.PositionLogprobs\x12\x0f\n\x07\x64rafted\x18\x05 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x06 \x01(\r\"\xd0\x01\n\x05\x46inal\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12!\n\x05usage\x18\x02 \x01(\x0b\x32\x12.paceline.v1.Usage\x12\x16\n\x0emodel_revision\x18\x03 \x01(\t\x12\x32\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1d.paceline.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x18\n\x10numerics_changed\x18\x06 \x01(\x08\"y\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.paceline.v1.DeltaH\x00\x12#\n\x05\x66inal\x18\x03 \x01(\x0b\x32\x12.paceline.v1.FinalH\x00\x42\x07\n\x05\x65vent\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"9\n\x10GetModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.paceline.v1.ModelInfo\"E\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12#\n\x06prompt\x18\x02 \x01(\x0b\x32\x13.paceline.v1.Prompt\"9\n\x10TokenizeResponse\x12%\n\x06tokens\x18\x01 \x01(\x0b\x32\x15.paceline.v1.TokenIds\"\x12\n\x10GetStatusRequest\"\xab\x02\n\x08\x41\x63tivity\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x15\n\rqueued_tokens\x18\x04 \x01(\x04\x12\x13\n\x0b\x66ree_blocks\x18\x05 \x01(\x04\x12\x14\n\x0ctotal_blocks\x18\x06 \x01(\x04\x12\x19\n\x11tokens_per_second\x18\x07 \x01(\x01\x12\x18\n\x10tokens_per_round\x18\x08 \x01(\x01\x12\x41\n\x0frounds_by_width\x18\t \x03(\x0b\x32(.paceline.v1.Activity.RoundsByWidthEntry\x1a\x34\n\x12RoundsByWidthEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x8e\x01\n\nPairStatus\x12\x0f\n\x07pair_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x13\n\x0bspeculating\x18\x03 \x01(\x08\x12\x10\n\x08proposer\x18\x04 \x01(\t\x12\'\n\x08\x61\x63tivity\x18\x05 \x01(\x0b\x32\x15.paceline.v1.Activity\x12\x10\n\x08numerics\x18\x06 \x01(\t\"\x93\x01\n\x11GetStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05pairs\x18\x02 \x01(\r\x12\x13\n\x0bready_pairs\x18\x03 \x01(\r\x12$\n\x05total\x18\x04 \x01(\x0b\x32\x15.paceline.v1.Activity\x12%\n\x04\x65\x61\x63h\x18\x05 \x03(\x0b\x32\x17.paceline.v1.PairStatus2\xbb\x02\n\x10InferenceService\x12I\n\x08Generate\x12\x1c.paceline.v1.GenerateRequest\x1a\x1d.paceline.v1.GenerateResponse0\x01\x12G\n\x08GetModel\x12\x1c.paceline.v1.GetModelRequest\x1a\x1d.paceline.v1.GetModelResponse\x12G\n\x08Tokenize\x12\x1c.paceline.v1.TokenizeRequest\x1a\x1d.paceline.v1.TokenizeResponse\x12J\n\tGetStatus\x12\x1d.paceline.v1.GetStatusRequest\x1a\x1e.paceline.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,32 +51,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHAT_TEMPLATEARGUMENTSENTRY']._serialized_end=716
   _globals['_PROMPT']._serialized_start=718
   _globals['_PROMPT']._serialized_end=826
-  _globals['_GENERATEREQUEST']._serialized_start=829
-  _globals['_GENERATEREQUEST']._serialized_end=1254
-  _globals['_DELTA']._serialized_start=1257
-  _globals['_DELTA']._serialized_end=1399
-  _globals['_FINAL']._serialized_start=1402
-  _globals['_FINAL']._serialized_end=1610
-  _globals['_GENERATERESPONSE']._serialized_start=1612
-  _globals['_GENERATERESPONSE']._serialized_end=1733
-  _globals['_GETMODELREQUEST']._serialized_start=1735
-  _globals['_GETMODELREQUEST']._serialized_end=1767
-  _globals['_GETMODELRESPONSE']._serialized_start=1769
-  _globals['_GETMODELRESPONSE']._serialized_end=1826
-  _globals['_TOKENIZEREQUEST']._serialized_start=1828
-  _globals['_TOKENIZEREQUEST']._serialized_end=1897
-  _globals['_TOKENIZERESPONSE']._serialized_start=1899
-  _globals['_TOKENIZERESPONSE']._serialized_end=1956
-  _globals['_GETSTATUSREQUEST']._serialized_start=1958
-  _globals['_GETSTATUSREQUEST']._serialized_end=1976
-  _globals['_ACTIVITY']._serialized_start=1979
-  _globals['_ACTIVITY']._serialized_end=2278
-  _globals['_ACTIVITY_ROUNDSBYWIDTHENTRY']._serialized_start=2226
-  _globals['_ACTIVITY_ROUNDSBYWIDTHENTRY']._serialized_end=2278
-  _globals['_PAIRSTATUS']._serialized_start=2281
-  _globals['_PAIRSTATUS']._serialized_end=2423
-  _globals['_GETSTATUSRESPONSE']._serialized_start=2426
-  _globals['_GETSTATUSRESPONSE']._serialized_end=2573
-  _globals['_INFERENCESERVICE']._serialized_start=2576
-  _globals['_INFERENCESERVICE']._serialized_end=2891
+  _globals['_CONSTRAINT']._serialized_start=828
+  _globals['_CONSTRAINT']._serialized_end=948
+  _globals['_CHOICES']._serialized_start=950
+  _globals['_CHOICES']._serialized_end=974
+  _globals['_GENERATEREQUEST']._serialized_start=977
+  _globals['_GENERATEREQUEST']._serialized_end=1454
+  _globals['_DELTA']._serialized_start=1457
+  _globals['_DELTA']._serialized_end=1599
+  _globals['_FINAL']._serialized_start=1602
+  _globals['_FINAL']._serialized_end=1810
+  _globals['_GENERATERESPONSE']._serialized_start=1812
+  _globals['_GENERATERESPONSE']._serialized_end=1933
+  _globals['_GETMODELREQUEST']._serialized_start=1935
+  _globals['_GETMODELREQUEST']._serialized_end=1967
+  _globals['_GETMODELRESPONSE']._serialized_start=1969
+  _globals['_GETMODELRESPONSE']._serialized_end=2026
+  _globals['_TOKENIZEREQUEST']._serialized_start=2028
+  _globals['_TOKENIZEREQUEST']._serialized_end=2097
+  _globals['_TOKENIZERESPONSE']._serialized_start=2099
+  _globals['_TOKENIZERESPONSE']._serialized_end=2156
+  _globals['_GETSTATUSREQUEST']._serialized_start=2158
+  _globals['_GETSTATUSREQUEST']._serialized_end=2176
+  _globals['_ACTIVITY']._serialized_start=2179
+  _globals['_ACTIVITY']._serialized_end=2478
+  _globals['_ACTIVITY_ROUNDSBYWIDTHENTRY']._serialized_start=2426
+  _globals['_ACTIVITY_ROUNDSBYWIDTHENTRY']._serialized_end=2478
+  _globals['_PAIRSTATUS']._serialized_start=2481
+  _globals['_PAIRSTATUS']._serialized_end=2623
+  _globals['_GETSTATUSRESPONSE']._serialized_start=2626
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2773
+  _globals['_INFERENCESERVICE']._serialized_start=2776
+  _globals['_INFERENCESERVICE']._serialized_end=3091
 # @@protoc_insertion_point(module_scope)

@@ -221,6 +221,62 @@ class Prompt(google.protobuf.message.Message):
 global___Prompt = Prompt
 
 @typing.final
+class Constraint(google.protobuf.message.Message):
+    """What an output must be like. The text is that of the model's best tokens among those that are allowed; the output ends
+    where nothing more is allowed. Each form holds at most ModelInfo.limits.max_constraint_bytes.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JSON_SCHEMA_FIELD_NUMBER: builtins.int
+    REGEX_FIELD_NUMBER: builtins.int
+    CHOICES_FIELD_NUMBER: builtins.int
+    GRAMMAR_FIELD_NUMBER: builtins.int
+    json_schema: builtins.str
+    """JSON that a JSON Schema describes, itself a JSON object."""
+    regex: builtins.str
+    """A regular expression that the whole output matches."""
+    grammar: builtins.str
+    """A grammar in Lark's or GBNF's syntax, whose rule start (GBNF: root) is the output."""
+    @property
+    def choices(self) -> global___Choices:
+        """One of some texts."""
+
+    def __init__(
+        self,
+        *,
+        json_schema: builtins.str = ...,
+        regex: builtins.str = ...,
+        choices: global___Choices | None = ...,
+        grammar: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["choices", b"choices", "form", b"form", "grammar", b"grammar", "json_schema", b"json_schema", "regex", b"regex"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["choices", b"choices", "form", b"form", "grammar", b"grammar", "json_schema", b"json_schema", "regex", b"regex"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["form", b"form"]) -> typing.Literal["json_schema", "regex", "choices", "grammar"] | None: ...
+
+global___Constraint = Constraint
+
+@typing.final
+class Choices(google.protobuf.message.Message):
+    """Texts to choose from."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: builtins.int
+    @property
+    def texts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """At least one, at most 1,024."""
+
+    def __init__(
+        self,
+        *,
+        texts: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["texts", b"texts"]) -> None: ...
+
+global___Choices = Choices
+
+@typing.final
 class GenerateRequest(google.protobuf.message.Message):
     """Asks for text."""
 
@@ -238,6 +294,7 @@ class GenerateRequest(google.protobuf.message.Message):
     MIGRATION_FIELD_NUMBER: builtins.int
     CONSTRAINT_FIELD_NUMBER: builtins.int
     FORCED_TOKENS_FIELD_NUMBER: builtins.int
+    STRUCTURED_OUTPUT_FIELD_NUMBER: builtins.int
     model: builtins.str
     """Model name; empty takes the only one served."""
     logprobs: builtins.int
@@ -249,7 +306,7 @@ class GenerateRequest(google.protobuf.message.Message):
     migration: builtins.bool
     """The request may continue on another target. Default true."""
     constraint: builtins.str
-    """Reserved for grammars: refused until built."""
+    """Never used: refused. structured_output says what the output must be like."""
     @property
     def prompt(self) -> global___Prompt:
         """The prompt."""
@@ -274,6 +331,10 @@ class GenerateRequest(google.protobuf.message.Message):
     def forced_tokens(self) -> paceline.v1.types_pb2.TokenIds:
         """Reserved for forced output: refused until built."""
 
+    @property
+    def structured_output(self) -> global___Constraint:
+        """What the output must be like; absent: anything."""
+
     def __init__(
         self,
         *,
@@ -289,9 +350,10 @@ class GenerateRequest(google.protobuf.message.Message):
         migration: builtins.bool | None = ...,
         constraint: builtins.str = ...,
         forced_tokens: paceline.v1.types_pb2.TokenIds | None = ...,
+        structured_output: global___Constraint | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "forced_tokens", b"forced_tokens", "logprobs", b"logprobs", "migration", b"migration", "prompt", b"prompt", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "constraint", b"constraint", "forced_tokens", b"forced_tokens", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "migration", b"migration", "model", b"model", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "timeout", b"timeout"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "forced_tokens", b"forced_tokens", "logprobs", b"logprobs", "migration", b"migration", "prompt", b"prompt", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "constraint", b"constraint", "forced_tokens", b"forced_tokens", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "migration", b"migration", "model", b"model", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_logprobs", b"_logprobs"]) -> typing.Literal["logprobs"] | None: ...
     @typing.overload

@@ -102,6 +102,7 @@ class Start(google.protobuf.message.Message):
     TRACEPARENT_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
     RESUMED_FIELD_NUMBER: builtins.int
+    RULE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The gateway's id, unique within the session."""
     prompt_length: builtins.int
@@ -142,6 +143,10 @@ class Start(google.protobuf.message.Message):
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Time left; absent: none."""
 
+    @property
+    def rule(self) -> global___Rule:
+        """What the output must be like; only sent to targets whose Welcome names the feature "rules"."""
+
     def __init__(
         self,
         *,
@@ -160,12 +165,64 @@ class Start(google.protobuf.message.Message):
         traceparent: builtins.str = ...,
         owner: builtins.str = ...,
         resumed: builtins.bool = ...,
+        rule: global___Rule | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "owner", b"owner", "priority", b"priority", "prompt_length", b"prompt_length", "request_id", b"request_id", "resumed", b"resumed", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "tenant", b"tenant", "tenant_salt", b"tenant_salt", "timeout", b"timeout", "token_ids", b"token_ids", "traceparent", b"traceparent"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs", "rule", b"rule", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "owner", b"owner", "priority", b"priority", "prompt_length", b"prompt_length", "request_id", b"request_id", "resumed", b"resumed", "rule", b"rule", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "tenant", b"tenant", "tenant_salt", b"tenant_salt", "timeout", b"timeout", "token_ids", b"token_ids", "traceparent", b"traceparent"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_logprobs", b"_logprobs"]) -> typing.Literal["logprobs"] | None: ...
 
 global___Start = Start
+
+@typing.final
+class Rule(google.protobuf.message.Message):
+    """A grammar that the output, those tokens committed elsewhere included, must follow."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GRAMMAR_FIELD_NUMBER: builtins.int
+    THOUGHT_FIELD_NUMBER: builtins.int
+    grammar: builtins.str
+    """The grammar as llguidance reads it."""
+    @property
+    def thought(self) -> global___Thought:
+        """A thought may come before what the grammar describes; absent: none."""
+
+    def __init__(
+        self,
+        *,
+        grammar: builtins.str = ...,
+        thought: global___Thought | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["thought", b"thought"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["grammar", b"grammar", "thought", b"thought"]) -> None: ...
+
+global___Rule = Rule
+
+@typing.final
+class Thought(google.protobuf.message.Message):
+    """Where a thought begins and ends."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OPENING_FIELD_NUMBER: builtins.int
+    CLOSING_FIELD_NUMBER: builtins.int
+    BEGUN_FIELD_NUMBER: builtins.int
+    opening: builtins.int
+    """Token that opens it."""
+    closing: builtins.int
+    """Token that closes it."""
+    begun: builtins.bool
+    """The prompt opens it, so that the output begins within it."""
+    def __init__(
+        self,
+        *,
+        opening: builtins.int = ...,
+        closing: builtins.int = ...,
+        begun: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["begun", b"begun", "closing", b"closing", "opening", b"opening"]) -> None: ...
+
+global___Thought = Thought
 
 @typing.final
 class Ask(google.protobuf.message.Message):
