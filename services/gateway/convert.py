@@ -1,8 +1,10 @@
 """The clients' protobuf to and from plain values; sizes are checked before contents are read."""
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+from services.common.request.constraint import Constraint, Form
 from services.common.request.error_convert import duration
 from services.common.request.errors import invalid_field, unsupported
+from services.common.request.grammar import choice_constraint
 from services.common.request.limits import LIMITS
 from services.common.request.sampling_convert import (
     finish_to_pb,
@@ -18,6 +20,7 @@ from services.gateway.query import Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.status import Pace, PairState, Status
 from services.gateway.targets.messages import Load, Model, PositionLogprobs, ScoredToken, Speculation
 
+STRUCTURED = "structured_output"
 MOST_SECONDS = 315_576_000_000
 """The longest time that a Duration may state, some 10,000 years."""
 
@@ -41,6 +44,7 @@ def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Qu
         timeout_s=_timeout(request),
         key=request.idempotency_key,
         migration=request.migration if request.HasField("migration") else True,
+        constraint=_constraint(request.structured_output) if request.HasField("structured_output") else None,
     )
 
 
@@ -131,9 +135,20 @@ def model_info(model: Model, limits: dict[str, int]) -> types_pb2.ModelInfo:
 
 def _check_reserved(request: inference_pb2.GenerateRequest) -> None:
     if request.constraint:
-        raise unsupported("constraint", "grammars are not built yet")
+        raise unsupported("constraint", "is not used: structured_output says what the output must be like")
     if request.HasField("forced_tokens"):
         raise unsupported("forced_tokens", "forced output is not built yet")
+
+
+def _constraint(message: inference_pb2.Constraint) -> Constraint:
+    form = message.WhichOneof("form")
+    if form is None:
+        raise invalid_field(STRUCTURED, "one of json_schema, regex, choices and grammar is needed")
+    field = f"{STRUCTURED}.{form}"
+    if form == "choices":
+        return choice_constraint(message.choices.texts, f"{field}.texts")
+    kind = {"json_schema": Form.JSON, "regex": Form.REGEX, "grammar": Form.GRAMMAR}[form]
+    return Constraint(kind, getattr(message, form), field)
 
 
 def _timeout(request: inference_pb2.GenerateRequest) -> float | None:

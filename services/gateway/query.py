@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.common.request.constraint import Constraint
 from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import estimated_tokens
 
@@ -47,7 +48,8 @@ class Query:
     """One call; `seed_given` tells a seed of 0 from none, `timeout_s` is None without one.
 
     `choices` are answers to the same prompt, each with noise of its own. `shows` are special tokens that stand in the
-    text by their names, where others are no part of it.
+    text by their names, where others are no part of it. `constraint` is what the output must be like, but for a thought
+    before it where the chat `thinks`.
     """
 
     model: str
@@ -63,6 +65,8 @@ class Query:
     migration: bool
     choices: int = 1
     shows: frozenset[str] = frozenset()
+    constraint: Constraint | None = None
+    thinks: bool = False
 
 
 def prompt_cost(prompt: Prompt) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from services.common.metrics.catalogue import GatewayMetrics
-from services.common.request.errors import Code, PacelineError, Reason
+from services.common.request.constraint import Constraint, Form, Rule
+from services.common.request.errors import Code, PacelineError, Reason, unsupported
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import StopParams
 from services.common.request.validation import Bounds, check_options, check_priority, check_prompt
@@ -30,18 +31,22 @@ THREADS = 4
 CHAT_THREADS = 2
 """Tenants whose short chats are rendered and tokenised at the same time; they wait for no long prompt."""
 
+GRAMMAR_THREADS = 2
+"""Tenants whose grammars are compiled at the same time."""
+
 
 class RequestFactory:
     """Makes generations; shared by every interface that the gateway offers."""
 
     def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: GatewayMetrics) -> None:
-        """Long prompts have threads of their own, and so have short chats."""
+        """Long prompts have threads of their own, and so have short chats and grammars."""
         self._settings = settings
         self._tokenizer = tokenizer
         self._pool = pool
         self._metrics = metrics
         self._long = FairThreads(THREADS, "tokenise")
         self._chats = FairThreads(CHAT_THREADS, "chat")
+        self._grammars = FairThreads(GRAMMAR_THREADS, "grammar")
         self._report_cached = bool(settings.tenants) or settings.report_cached_tokens
         self._journey = JourneySettings(settings.attempts, settings.wait_target_s, settings.outbox_tokens)
 
@@ -79,6 +84,7 @@ class RequestFactory:
         stopping = self._by_id(stopping)
         ids = await self.tokens(query.prompt, model, tenant)
         ticket.settle(len(ids))
+        rule = None if query.constraint is None else await self._rule(query.constraint, tenant, ids, query.thinks)
         seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
         job = RoutedRequest(
             request_id=request_id,
@@ -93,6 +99,7 @@ class RequestFactory:
             key=query.key,
             migration=query.migration,
             traceparent=traceparent,
+            rule=rule,
         )
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics, on_overflow)
         text = TextStream(self._tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
@@ -148,6 +155,20 @@ class RequestFactory:
         check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
         return ids
 
+    async def _rule(self, constraint: Constraint, tenant: Tenant, prompt: tuple[int, ...], thinks: bool) -> Rule:
+        """Compiles in a thread; tenants take turns.
+
+        Raises:
+            PacelineError: INVALID_FIELD, it cannot be compiled; UNSUPPORTED, this tokenizer rules no output.
+        """
+        grammars = self._tokenizer.grammars
+        if grammars is None:
+            raise unsupported(constraint.field, "the tokenizer of this model cannot be used for that")
+        if constraint.form is Form.GRAMMAR and not self._settings.free_grammars:
+            raise unsupported(constraint.field, "grammars are taken where the gateway's setting free_grammars is on")
+        rule = await self._grammars.run(tenant.name, grammars.rule, constraint)
+        return replace(rule, thought=self._tokenizer.thought(prompt)) if thinks else rule
+
     def token(self, token_id: int) -> tuple[str, bytes]:
         """A token as text and as bytes; special ones by their names, which are no part of any output."""
         return self._tokenizer.token(token_id)
@@ -164,6 +185,7 @@ class RequestFactory:
         """Ends the threads and the chat template's processes."""
         self._long.close()
         self._chats.close()
+        self._grammars.close()
         self._tokenizer.close()
 
     def _encode(self, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from services.common.request.constraint import Rule
 from services.common.request.sampling import SamplingParams, SpeculationParams, StopParams
 from services.gateway.admission import Tenant
 
@@ -22,6 +23,7 @@ class RoutedRequest:
     key: str
     migration: bool
     traceparent: str
+    rule: Rule | None = None
 
 
 def key_of(job: RoutedRequest) -> str:

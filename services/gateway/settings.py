@@ -79,6 +79,8 @@ class GatewaySettings:
     """Tokens generated for a request that names no limit."""
     wait_target_s: float = 30.0
     """Seconds that a request waits for a target that takes work."""
+    free_grammars: bool = False
+    """Takes grammars in Lark's or GBNF's syntax. Some would keep a target busy for ever: for trusted clients."""
     attempts: int = 8
     """Targets that one request is given to, one after the other, before it fails; those that drain do not count."""
     outbox_tokens: int = 4096

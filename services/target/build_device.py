@@ -13,6 +13,7 @@ from services.common.device.graph import CaptureCost, Counters
 from services.common.device.numerics import Numerics, numerics_of
 from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
+from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters.context import load_context
 from services.common.model.states import SequenceStates
 from services.common.pair import attach
@@ -21,6 +22,8 @@ from services.common.pair.handoff import HandoffMode
 from services.common.pair.mps import Sharing, sharing
 from services.common.preflight.checks import refuse
 from services.common.request.errors import invalid_field
+from services.common.request.grammar import Grammars
+from services.common.serving.files import read_regular
 from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
@@ -266,7 +269,18 @@ def _served(settings: TargetSettings, model: Target, limit: int, widths: tuple[i
         dtype=settings.dtype,
         max_draft=widths[-1] - 1,
         recommended_sampling=model.spec.recommended_sampling,
+        grammars=_grammars(settings, model),
     )
+
+
+def _grammars(settings: TargetSettings, model: Target) -> Grammars | None:
+    """What compiles rules of outputs; None, and a warning, where the checkpoint's tokenizer cannot be used."""
+    path = resolve_folder(settings.model) / "tokenizer.json"
+    try:
+        return Grammars(read_regular(path).decode(), model.spec.vocab_size, model.spec.eos_token_ids)
+    except (OSError, ValueError) as error:
+        _LOG.warning("outputs cannot be ruled by grammars", extra={"error": str(error)[:300]})
+        return None
 
 
 def _terms(

@@ -16,7 +16,7 @@ from services.target.drafting.attacher import Attacher
 from services.target.engine.engine import Engine
 from services.target.engine.recorder import FlightRecorder, RoundEntry
 from services.target.sessions.convert import load_to_pb, numerics_to_pb
-from services.target.sessions.served_model import FEATURES, ServedModel
+from services.target.sessions.served_model import ServedModel
 from services.target.sizing.budget import MemoryBudget
 
 
@@ -64,7 +64,7 @@ class Describer:
                 held_bytes=cost.held_bytes,
             ),
             synthetic_acceptance=self.worker.synthetic_acceptance,
-            features=FEATURES,
+            features=self.worker.model.features,
             drafter=None if attacher is None or attacher.info is None else info_to_pb(attacher.info),
             recommended_sampling=_sampling_to_pb(self.worker.model),
             numerics=numerics_to_pb(self.worker.numerics),

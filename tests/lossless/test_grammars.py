@@ -8,6 +8,7 @@ from functools import cache
 
 import jsonschema
 import pytest
+import torch
 from tokenizers import Tokenizer
 
 from services.common.request.constraint import Constraint, Form
@@ -16,6 +17,8 @@ from services.common.request.sampling import FinishReason
 from services.target.core.request import RequestSpec
 from tests.lossless.gate import EOS, Case, hybrid_arms, make_specs, run_case, run_gate
 from tests.lossless.pairs import Pair, made_up_pair
+from tests.lossless.proposers import adversarial
+from tests.lossless.rig import Rig, RigSettings
 from tests.support.schemas import schema
 
 SEED, VOCAB, TOKENS = 20262, 320, 96
@@ -90,3 +93,15 @@ def test_text_of_a_hybrid_is_that_of_plain_decoding(full: bool) -> None:
     tally = run_gate(pair, cases, lambda heat: ruled(heat, MANY if full else 5), SEED)
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.accepted > 0
+
+
+def test_rounds_that_are_launched_ahead_wait_for_those_that_grammars_rule() -> None:
+    """As on a GPU, where neighbours alone look ahead."""
+    pair, specs = made_up_pair(), ruled(0.0, 2 * FEW)
+    settings = RigSettings(dtype=torch.float64, eos_ids=EOS)
+    with Rig(pair.target, pair.drafter, settings) as rig:
+        wanted = rig.run(specs)
+    truth = {spec.request_id: [*spec.token_ids, *done.tokens] for spec, done in zip(specs, wanted, strict=True)}
+    ahead = replace(settings, width=4, look_ahead=1)
+    with Rig(pair.target, pair.drafter, ahead, adversarial(truth, seed=5)) as rig:
+        assert [(one.tokens, one.end) for one in rig.run(specs)] == [(one.tokens, one.end) for one in wanted]

@@ -61,7 +61,7 @@ class _Seat:
 class FakeRunner:
     """Runs plans on lists. ``accept(slot, round)`` says how many drafts of a row are right; default: all.
 
-    In the rounds of ``undrafted`` the device waits for drafts in vain.
+    In the rounds of ``undrafted`` the device waits for drafts in vain; grammars rule those of ``ruled``.
     """
 
     vocab: int = 97
@@ -75,6 +75,7 @@ class FakeRunner:
     look_ahead: int = 0
     sound: bool = True
     undrafted: frozenset[int] = frozenset()
+    ruled: frozenset[int] = frozenset()
     in_flight: list[int] = field(default_factory=list)
 
     def use(self, drafts: Drafts) -> None:
@@ -107,7 +108,7 @@ class FakeRunner:
             self.before_land(plan)
             return outcomes
 
-        return FakeOutput(land)
+        return FakeOutput(land, ruled=plan.number in self.ruled)
 
     def _execute(self, plan: Plan, drafted: bool) -> tuple[Outcome, ...]:
         """Prefills, then commits one token and the drafts that are right for each row."""

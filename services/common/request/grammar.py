@@ -1,7 +1,8 @@
 """Compiles constraints by llguidance: for the gateway, which refuses bad ones, and for the target, which masks by them.
 
-The library has no thread that it waits for, and stops at its own limits of items, states and steps. So a grammar that
-would take too long is refused in bounded time. It lets go of Python's lock while it compiles.
+The library stops at its own limits of items, states and steps, so a schema or a regular expression that would take too
+long is refused in bounded time. That does not hold for every free grammar: where it is ambiguous within a recursion
+where tokens end, a mask may take for ever. It lets go of Python's lock while it compiles.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from services.common.request.constraint import Constraint, Form, Rule
 from services.common.request.errors import PacelineError, invalid_field
 from services.common.request.limits import LIMITS
 from services.common.request.schema_check import culprit, parsed
+from services.common.request.validation import check_count
 
 if TYPE_CHECKING:  # a name of its stub alone
     from llguidance._lib import JsonCompileOptions
@@ -54,7 +56,7 @@ class Grammars:
         Raises:
             ValueError: the library cannot read the tokenizer.
         """
-        self._tokenizer = LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=list(eos_ids))
+        self._tokenizer = _tokenizer(tokenizer_json, vocab_size, eos_ids)
         self._bytes = -(-vocab_size // 32) * 4
         self._eos_ids = frozenset(eos_ids)
         self._limits = LLParserLimits(verbose_errors=False)
@@ -115,6 +117,27 @@ class Grammars:
                 self._kept.popitem(last=False)
 
 
+def choice_constraint(texts: Sequence[str], field: str) -> Constraint:
+    """One of some texts.
+
+    Raises:
+        PacelineError: INVALID_FIELD, there are none or too many, or one is empty.
+    """
+    check_count(field, len(texts), LIMITS.constraint_choices)
+    if not texts or not all(texts):
+        raise invalid_field(field, "texts to choose from are needed, none of them empty")
+    return Constraint(Form.CHOICE, json.dumps([*texts]), field)
+
+
+def _tokenizer(tokenizer_json: str, vocab_size: int, eos_ids: Sequence[int]) -> LLTokenizer:
+    try:
+        return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=list(eos_ids))
+    except BaseException as error:  # its panics are no Exceptions
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise ValueError(str(error)[:_CHARACTERS]) from None
+
+
 def _source(constraint: Constraint) -> str:
     if constraint.form is Form.REGEX:
         return LLMatcher.grammar_from_regex(constraint.text)
@@ -128,6 +151,9 @@ def _source(constraint: Constraint) -> str:
 
 
 def _of_schema(schema: Any) -> str:
+    """The library's own options, which a schema may hold, are not a client's to set."""
+    if isinstance(schema, dict):
+        schema = {name: value for name, value in schema.items() if name != "x-guidance"}
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=WHITESPACE)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 from services.common.request.errors import invalid_field
 
@@ -49,7 +50,8 @@ def culprit(schema: Any, fault: Callable[[Any], str]) -> tuple[str, str]:
     while left and looks < MOST_LOOKS:
         (step, below), *left = left
         looks += 1
-        if said := fault({"$ref": f"#/$defs/root{pointer}{step}", "$defs": {"root": root}}):
+        place = quote(f"/$defs/root{pointer}{step}", safe="/~$")
+        if said := fault({"$ref": f"#{place}", "$defs": {"root": root}}):
             pointer, found, left = pointer + step, said, [*_parts(below)]
     return pointer, found
 

@@ -80,6 +80,36 @@ class StreamOptions(Body):
     include_obfuscation: Ignored = None
 
 
+class NamedSchema(Body):
+    """A JSON Schema with a name."""
+
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, JsonValue] | None = Field(default=None, alias="schema", description="JSON Schema of the answer.")
+    strict: bool | None = Field(default=None, description="Taken: the answer follows the schema in any case.")
+
+
+class ResponseFormat(Body):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: dict[str, JsonValue] | None = Field(default=None, alias="schema", description="With json_object.")
+
+
+class StructuredOutputs(Body):
+    """What the answer must be like, by vLLM's names; one of them."""
+
+    json_: dict[str, JsonValue] | str | None = Field(default=None, alias="json", description="A JSON Schema.")
+    regex: str | None = None
+    choice: Texts | None = None
+    grammar: str | None = Field(default=None, description="In Lark's or GBNF's syntax.")
+    json_object: bool | None = None
+    disable_fallback: Ignored = None
+    disable_any_whitespace: Ignored = None
+    disable_additional_properties: Ignored = None
+
+
 class Common(Body):
     """Fields of both endpoints; ranges and defaults are in docs/use.md."""
 
@@ -103,6 +133,13 @@ class Common(Body):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=10)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, JsonValue] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: Texts | None = None
+    guided_grammar: str | None = None
+    guided_decoding_backend: Ignored = None
     paceline: Extension | None = None
     user: Ignored = None
     store: Ignored = None
@@ -198,12 +235,6 @@ SHOWN = ("type", "function")
 """Fields of a tool that templates read."""
 
 
-class ResponseFormat(Body):
-    """The form of the answer."""
-
-    type: Literal["text"]
-
-
 class ChatBody(Common):
     """The body of POST /v1/chat/completions."""
 
@@ -224,7 +255,6 @@ class ChatBody(Common):
     continue_final_message: bool | None = Field(
         default=None, description="The answer goes on with the last message, which must be the assistant's."
     )
-    response_format: ResponseFormat | None = None
     chat_template_kwargs: dict[str, JsonValue] | None = Field(
         default=None, fail_fast=True, max_length=LIMITS.template_arguments
     )

@@ -40,11 +40,9 @@ from services.gateway.http.thoughts import ThoughtTokens
 from services.gateway.http.tools.calls import CallSplitter
 from services.gateway.http.tools.form import Form
 from services.gateway.targets.messages import PositionLogprobs
+from services.gateway.tokenizer import PROMPT_END
 
 ENDINGS = {FinishReason.STOP_TOKEN: Ending.ITSELF, FinishReason.STOP_STRING: Ending.STOPPED}
-
-PROMPT_END = 8
-"""Tokens at the end of a prompt that may open a <think> block."""
 
 
 class ChatAnswer(Answer):

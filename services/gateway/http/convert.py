@@ -10,9 +10,10 @@ from services.common.request.sampling import LOWEST_TEMPERATURE, RANGES, Samplin
 from services.common.request.validation import MAX_TOKENS, check_count
 from services.gateway.chat_check import check_size, checked_chat
 from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Extension, MessageBody, ToolBody
-from services.gateway.http.reasoning import CLOSE, OPEN
+from services.gateway.http.structured import constraint_of
 from services.gateway.http.tools.form import tags
 from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.tokenizer import CLOSE, OPEN
 
 COMPLETION_TOKENS = 16
 """Most tokens of a completion when its client states none, as in OpenAI's API."""
@@ -68,7 +69,7 @@ def chat_query(body: ChatBody, headers: Headers) -> Query:
     most = next(iter(limits)) or MAX_TOKENS if limits else MAX_TOKENS
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     shows = THOUGHTS | tags() if tools_of(body) else THOUGHTS
-    return replace(_query(body, _chat(body), most, logprobs, headers), shows=shows)
+    return replace(_query(body, _chat(body), most, logprobs, headers), shows=shows, thinks=True)
 
 
 def completion_query(body: CompletionBody, headers: Headers) -> Query:
@@ -103,6 +104,7 @@ def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, 
         key=headers.key,
         migration=True,
         choices=body.n or 1,
+        constraint=constraint_of(body),
     )
 
 

@@ -15,8 +15,8 @@ from services.gateway.http.output import (
     held_of,
 )
 from services.gateway.http.tools.calls import CallSplitter
+from services.gateway.tokenizer import CLOSE, OPEN
 
-OPEN, CLOSE = "<think>", "</think>"
 BETWEEN = "\n\n"
 """Stands between the thoughts of two blocks."""
 

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 
 from services.gateway.http.logprobs import Spell
-from services.gateway.http.reasoning import CLOSE, OPEN
+from services.gateway.tokenizer import CLOSE, OPEN
 
 
 class ThoughtTokens:

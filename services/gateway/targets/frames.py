@@ -3,6 +3,7 @@
 from google.protobuf import duration_pb2
 
 from services.common.pb.paceline.v1 import target_pb2, types_pb2
+from services.common.request.constraint import Rule
 from services.common.request.error_convert import from_pb
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import PROTOCOL_VERSION
@@ -50,6 +51,7 @@ def start(name: str, job: RoutedRequest, committed: list[int], timeout_s: float)
             traceparent=job.traceparent,
             owner=job.request_id,
             resumed=bool(committed),
+            rule=None if job.rule is None else _rule(job.rule),
         )
     )
 
@@ -70,6 +72,12 @@ def update(message: target_pb2.RequestUpdate) -> Update:
     logprobs = tuple(_position(one) for one in message.logprobs) if message.logprobs else ()
     end = _end(message.end) if message.HasField("end") else None
     return Update(message.position, tuple(message.token_ids), logprobs, end, message.drafted, message.accepted)
+
+
+def unruled(position: int) -> Update:
+    """The refusal of a target that cannot rule outputs: another one may."""
+    why = "this target cannot rule outputs by grammars"
+    return Update(position, (), (), Refused(PacelineError(Code.UNAVAILABLE, Reason.NO_TARGET, why)), 0, 0)
 
 
 def load(message: target_pb2.Load) -> Load:
@@ -99,6 +107,14 @@ def model(welcome: target_pb2.Welcome) -> Model:
         proposer=message.proposer,
         numerics=welcome.numerics.digest,
     )
+
+
+def _rule(rule: Rule) -> target_pb2.Rule:
+    thought = rule.thought
+    if thought is None:
+        return target_pb2.Rule(grammar=rule.grammar)
+    around = target_pb2.Thought(opening=thought.opening, closing=thought.closing, begun=thought.begun)
+    return target_pb2.Rule(grammar=rule.grammar, thought=around)
 
 
 def _position(message: types_pb2.PositionLogprobs) -> PositionLogprobs:

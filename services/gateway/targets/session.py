@@ -89,8 +89,12 @@ class Session:
         return why
 
     def start(self, job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
-        """Sends a request."""
+        """Sends a request; one with a rule to a target that knows rules, which others would not hear of."""
         attempt = self._attempt(job, len(committed), outbox)
+        if job.rule is not None and "rules" not in self.features:
+            del self._attempts[attempt.name]
+            attempt.deliver(0, frames.unruled(len(committed)))
+            return attempt
         self.candidate.dispatched += 1
         self._outgoing.put_nowait(frames.start(attempt.name, job, committed, timeout_s))
         return attempt

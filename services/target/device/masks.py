@@ -1,6 +1,6 @@
 """Fills the masks of the rows that a grammar rules, before the step that chooses their tokens.
 
-The host does it between two steps: it needs the drafts, and what the round before committed (ADR 0026).
+The host does it between two steps: it needs the drafts, and what the round before committed (ADR 0027).
 """
 
 from collections.abc import Callable, Sequence

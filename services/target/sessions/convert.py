@@ -5,14 +5,18 @@ from __future__ import annotations
 from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
+from services.common.request.constraint import Rule, Thought
 from services.common.request.error_convert import duration, to_pb
+from services.common.request.errors import invalid_field
+from services.common.request.grammar import Grammar
+from services.common.request.limits import LIMITS
 from services.common.request.sampling_convert import (
     finish_to_pb,
     sampling_from_pb,
     speculation_from_pb,
     stopping_from_pb,
 )
-from services.common.request.validation import Bounds, check_options, check_prompt
+from services.common.request.validation import Bounds, check_options, check_prompt, check_token_ids
 from services.target.core.load import Load
 from services.target.core.messages import End, Totals, Update
 from services.target.core.plan import PositionLogprobs
@@ -20,9 +24,18 @@ from services.target.core.request import RequestSpec
 from services.target.sessions.session import Frame, RoundFrame
 
 MAX_REQUEST_ID_BYTES = 128
+MOST_GROWTH = 8
+"""How much longer than a client's constraint the grammar that a gateway makes of it may be: letters are escaped."""
 
 
-def start_from_pb(message: pb.Start, bounds: Bounds, default_max_tokens: int, latest: float, now: float) -> RequestSpec:
+def start_from_pb(
+    message: pb.Start,
+    bounds: Bounds,
+    default_max_tokens: int,
+    latest: float,
+    now: float,
+    grammar: Grammar | None = None,
+) -> RequestSpec:
     """Checks a Start frame as if no gateway had checked it, and makes a request of it.
 
     Args:
@@ -31,6 +44,7 @@ def start_from_pb(message: pb.Start, bounds: Bounds, default_max_tokens: int, la
         default_max_tokens: Used when the frame sets none.
         latest: Seconds a request may take at most.
         now: Monotonic seconds; the deadline counts from it.
+        grammar: The frame's rule, compiled.
 
     Raises:
         PacelineError: A field is invalid; it is named.
@@ -59,7 +73,24 @@ def start_from_pb(message: pb.Start, bounds: Bounds, default_max_tokens: int, la
         owner=message.owner,
         resumed=message.resumed,
         traceparent=message.traceparent,
+        grammar=grammar,
     )
+
+
+def rule_from_pb(message: pb.Rule, bounds: Bounds) -> Rule:
+    """Checks what a rule states before it is compiled.
+
+    Raises:
+        PacelineError: It is too long, or names tokens that there are not.
+    """
+    most = MOST_GROWTH * LIMITS.constraint_bytes
+    if len(message.grammar) > most:
+        raise invalid_field("rule.grammar", f"{len(message.grammar)} characters, at most {most} are allowed")
+    if not message.HasField("thought"):
+        return Rule(message.grammar)
+    thought = message.thought
+    check_token_ids((thought.opening, thought.closing), bounds.vocab_size, "rule.thought")
+    return Rule(message.grammar, Thought(thought.opening, thought.closing, thought.begun))
 
 
 def frame_to_pb(frame: Frame) -> pb.SessionResponse:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.common.pb.paceline.v1 import types_pb2 as types
+from services.common.request.grammar import Grammars
 from services.common.request.limits import LIMITS
 from services.common.request.validation import Bounds
 
 FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration", "ask")
 """Capabilities of this build by name, told in Welcome and Describe."""
+RULES = "rules"
+"""That of a target whose checkpoint has a tokenizer: outputs may be ruled by grammars."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """The model; ``max_draft`` is 0 and ``proposer`` none without a drafter.
 
-    ``recommended_sampling`` is reported, not applied.
+    ``recommended_sampling`` is reported, not applied. ``grammars`` compiles what outputs must be like; None where the
+    checkpoint has no tokenizer.
     """
 
     name: str
@@ -27,6 +31,12 @@ class ServedModel:
     dtype: str
     max_draft: int
     recommended_sampling: tuple[tuple[str, float], ...] = ()
+    grammars: Grammars | None = field(default=None, compare=False)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Capabilities by name."""
+        return FEATURES if self.grammars is None else (*FEATURES, RULES)
 
     @property
     def bounds(self) -> Bounds:

@@ -14,14 +14,29 @@ import grpc
 from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
-from services.common.request.errors import Code, PacelineError, Reason, invalid_field, protocol, unavailable
+from services.common.request.errors import (
+    Code,
+    PacelineError,
+    Reason,
+    invalid_field,
+    protocol,
+    unavailable,
+    unsupported,
+)
+from services.common.request.grammar import Grammar
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.callers import Callers
 from services.target.core.commands import Cancel, CheckKey, Command, Refuse, Start
 from services.target.core.launching import Launching
-from services.target.sessions.convert import MAX_REQUEST_ID_BYTES, frame_to_pb, numerics_to_pb, start_from_pb
+from services.target.sessions.convert import (
+    MAX_REQUEST_ID_BYTES,
+    frame_to_pb,
+    numerics_to_pb,
+    rule_from_pb,
+    start_from_pb,
+)
 from services.target.sessions.launched import launched
-from services.target.sessions.served_model import FEATURES, ServedModel
+from services.target.sessions.served_model import ServedModel
 from services.target.sessions.session import GatewaySession, SlowGatewayError
 from services.target.sessions.sessions import Sessions
 
@@ -119,7 +134,7 @@ class TargetService(rpc.TargetServiceServicer):
             pair_id=parts.pair_id,
             model=parts.model.to_pb(parts.proposer()),
             load=parts.load(),
-            features=FEATURES,
+            features=parts.model.features,
             numerics=numerics_to_pb(parts.numerics),
         )
         return pb.SessionResponse(welcome=welcome)
@@ -131,14 +146,14 @@ class TargetService(rpc.TargetServiceServicer):
             async for frame in frames:
                 if launching.begun:
                     await launched(launching)
-                self._take(session, frame)
+                await self._take(session, frame)
         finally:
             session.close()
 
-    def _take(self, session: GatewaySession, frame: pb.SessionRequest) -> None:
+    async def _take(self, session: GatewaySession, frame: pb.SessionRequest) -> None:
         kind = frame.WhichOneof("frame")
         if kind == "start":
-            self._start(session, frame.start)
+            await self._start(session, frame.start)
         elif kind == "cancel":
             cancel = frame.cancel
             self._parts.submit(Cancel(session.number, cancel.request_id, cancel.tokens_kept, cancel.reason))
@@ -149,17 +164,28 @@ class TargetService(rpc.TargetServiceServicer):
         else:
             raise invalid_field("frame", "must be start, cancel or ask after hello")
 
-    def _start(self, session: GatewaySession, start: pb.Start) -> None:
-        """Submits a request, or refuses it alone: other requests of the session go on."""
+    async def _start(self, session: GatewaySession, start: pb.Start) -> None:
+        """Submits a request, or refuses it alone: other requests of the session go on.
+
+        Frames behind one whose grammar is compiled wait for it, so that a cancellation never comes too early.
+        """
         _check_id(start.request_id)
         parts = self._parts
         now = time.monotonic()
         try:
-            spec = start_from_pb(start, parts.model.bounds, parts.default_max_tokens, parts.max_request_s, now)
+            grammar = await self._grammar(start) if start.HasField("rule") else None
+            spec = start_from_pb(start, parts.model.bounds, parts.default_max_tokens, parts.max_request_s, now, grammar)
         except PacelineError as error:
             parts.submit(Refuse(session.number, start.request_id, error))
             return
         parts.submit(Start(session.number, spec))
+
+    async def _grammar(self, start: pb.Start) -> Grammar:
+        """Compiles in a thread, although the gateway has done it too: one validator for both (I8)."""
+        grammars = self._parts.model.grammars
+        if grammars is None:
+            raise unsupported("rule", "the checkpoint of this target has no tokenizer that grammars can use")
+        return await asyncio.to_thread(grammars.grammar, rule_from_pb(start.rule, self._parts.model.bounds))
 
 
 def _check_id(request_id: str) -> None:

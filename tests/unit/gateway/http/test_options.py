@@ -44,8 +44,11 @@ def refused(kind: Any, convert: Any, body: dict[str, Any]) -> str | None:
     [
         ("foo", 1, "foo"),
         ("functions", [], "functions"),
-        ("response_format", {"type": "json_object"}, "response_format.type"),
-        ("response_format", {"type": "json_schema", "json_schema": {}}, "response_format.type"),
+        ("response_format", {"type": "yaml"}, "response_format.type"),
+        ("response_format", {"type": "json_schema", "json_schema": {}}, "response_format.json_schema.schema"),
+        ("structured_outputs", {"regex": "a", "choice": ["a"]}, "structured_outputs.choice"),
+        ("structured_outputs", {"choice": []}, "structured_outputs.choice"),
+        ("guided_choice", ["a", ""], "guided_choice"),
         ("tool_choice", "required", "tool_choice"),
         ("tool_choice", {"type": "function", "function": {"name": "f"}}, "tool_choice"),
         ("tools", [{"type": "web_search"}], "tools[0].type"),

@@ -37,6 +37,18 @@ def test_a_round_lands_while_the_next_one_runs() -> None:
     assert it.reconciles()
 
 
+def test_a_round_that_a_grammar_rules_lands_before_the_next_one_is_planned() -> None:
+    it, log = ahead()
+    it.runner.ruled = frozenset({2, 3})
+    one = request("a", prompt(1, 9, VOCAB), 12)
+    it.run(Attach(ScriptedDrafts()), it.start(one))
+    order = [log.index(f"{verb} {number}") for number in (2, 3) for verb in ("launch", "land")]
+    assert order == sorted(order), "landed one by one"
+    assert log.index("launch 5") < log.index("land 4"), "the next ones look ahead again"
+    assert it.tokens[1, "a"] == expected_output(one, VOCAB, 12)
+    assert it.reconciles()
+
+
 def test_a_launch_lasts_until_the_round_is_launched_and_not_while_one_lands() -> None:
     launching, seen = Launching(), list[tuple[str, bool]]()
     runner = FakeRunner(

@@ -1,0 +1,148 @@
+"""Masks follow the committed output and the drafts before a row, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from services.common.request.constraint import Constraint, Form, Rule, Thought
+from services.common.request.grammar import Grammar, Grammars
+from services.target.device.walker import Walker, without
+from tests.support.schemas import schema
+
+TOKENIZER = Path(__file__).parents[4] / "models" / "embedded" / "target" / "tokenizer.json"
+VOCAB, WIDTH, EOS = 1024, 8, 0
+OPENING, CLOSING = 1000, 1001
+
+
+@cache
+def grammars() -> Grammars:
+    return Grammars(TOKENIZER.read_text("utf-8"), VOCAB, (EOS,))
+
+
+def grammar(seed: int, thought: Thought | None = None) -> Grammar:
+    rule = grammars().rule(Constraint(Form.JSON, json.dumps(schema(seed)), "it"))
+    return grammars().grammar(Rule(rule.grammar, thought))
+
+
+def allowed(mask_N: np.ndarray) -> list[int]:
+    return [int(token) for token in np.flatnonzero(np.unpackbits(mask_N.view(np.uint8), bitorder="little"))]
+
+
+def filled(walker: Walker, drafts: Sequence[int], width: int = WIDTH) -> tuple[list[list[int]], int]:
+    """The tokens that each row allows, and how many drafts."""
+    masks_WN = np.full((width, VOCAB // 32), 0x55555555, dtype=np.int32)
+    walked = walker.fill(masks_WN, drafts)
+    return [allowed(mask_N) for mask_N in masks_WN[: walked + 1]], walked
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_equal_those_of_an_output_that_was_committed(seed: int) -> None:
+    source, walker, output = random.Random(seed), Walker(grammar(seed)), list[int]()
+    for _ in range(12):
+        drafts, twin = list[int](), Walker(grammar(seed), output)
+        expected = [filled(twin, (), 1)[0][0]]
+        while len(drafts) < WIDTH - 1:
+            wrong = source.random() < 0.15
+            token = source.randrange(VOCAB) if wrong else source.choice(expected[-1])
+            drafts.append(token)
+            if token == EOS or token not in expected[-1]:
+                break
+            twin.commit([token])
+            expected.append(filled(twin, (), 1)[0][0])
+        drafts += [source.randrange(VOCAB) for _ in range(WIDTH - 1 - len(drafts))]
+        for _ in range(2):
+            rows, walked = filled(walker, drafts)
+            assert rows == expected, "twice the same: a walk leaves nothing behind"
+            assert walked == len(expected) - 1
+        kept = drafts[: source.randint(0, walked)]
+        kept.append(source.choice(rows[len(kept)]))
+        walker.commit(kept)
+        output += kept
+        if kept[-1] == EOS:
+            break
+
+
+def test_drafts_beyond_the_rows_are_not_walked() -> None:
+    walker = Walker(grammar(7))
+    token = filled(walker, (), 1)[0][0][0]
+    assert filled(walker, [token, token], 1)[1] == 0
+
+
+def test_a_thought_that_the_prompt_has_begun_is_free_until_it_closes() -> None:
+    walker = Walker(grammar(1, Thought(OPENING, CLOSING, begun=True)))
+    first = filled(Walker(grammar(1)), (), 1)[0][0]
+    rows, walked = filled(walker, [5, CLOSING, first[0], EOS])
+    assert walked >= 3
+    assert rows[0] == rows[1] == [token for token in range(VOCAB) if token != EOS], "no text ends within a thought"
+    assert rows[2] == first
+    walker.commit([5, 6, CLOSING])
+    assert filled(walker, (), 1)[0][0] == first
+
+
+def test_a_thought_may_begin_but_need_not() -> None:
+    walker, first = Walker(grammar(1, Thought(OPENING, CLOSING, begun=False))), filled(Walker(grammar(1)), (), 1)[0][0]
+    assert filled(walker, (), 1)[0][0] == sorted({*first, OPENING})
+    rows, walked = filled(walker, [OPENING, 9, CLOSING, first[0]])
+    assert (rows[0], rows[3], walked) == (sorted({*first, OPENING}), first, 4)
+    rows, _ = filled(walker, [first[0]])
+    assert OPENING not in rows[1], "only at the beginning"
+    thinking = Walker(walker._grammar, [OPENING])
+    assert len(filled(thinking, (), 1)[0][0]) == VOCAB - 1
+    answering = Walker(walker._grammar, [OPENING, 4, CLOSING, first[0]])
+    assert filled(answering, ())[0] == filled(Walker(grammar(1), [first[0]]), ())[0]
+
+
+class FailingMatcher:
+    """Gives up for good when it has seen so many tokens."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._seen, self._failed = most, list[int](), False
+
+    def deep_copy(self) -> FailingMatcher:
+        return FailingMatcher(self._most)
+
+    def unsafe_compute_mask_ptr(self, place: int, size: int) -> None:
+        self._failed |= len(self._seen) >= self._most
+
+    def is_error(self) -> bool:
+        return self._failed
+
+    def try_consume_tokens(self, tokens: list[int]) -> int:
+        self._seen += tokens
+        return len(tokens)
+
+    def consume_tokens(self, tokens: list[int]) -> bool:
+        self._seen += tokens
+        return True
+
+    def consume_token(self, token: int) -> bool:
+        return self.consume_tokens([token])
+
+    def rollback(self, count: int) -> None:
+        del self._seen[-count:]
+
+
+def test_a_library_that_gives_up_behind_drafts_does_not_end_the_request() -> None:
+    walker = Walker(Grammar(Rule("x"), cast(Any, FailingMatcher(3)), frozenset({EOS})), [7])
+    assert filled(walker, [1, 2, 3, 4])[1] == 1, "the draft before the row that cannot be masked is not accepted"
+    walker.commit([1])
+    assert filled(walker, [2, 3])[1] == 0
+    walker.commit([2])
+    assert filled(walker, [3])[0] == [[]], "now it is the request's own: a row without a choice ends it"
+
+
+def test_stop_tokens_that_come_too_early_are_taken_out_unless_nothing_else_is_left() -> None:
+    mask_N = np.zeros(2, dtype=np.int32)
+    mask_N[:] = (0b1011, -(1 << 31))
+    without(mask_N, (0, 63))
+    assert allowed(mask_N) == [1, 3]
+    without(mask_N, (1, 3))
+    assert allowed(mask_N) == [1, 3]
