@@ -93,7 +93,7 @@ class ResponseFormat(Body):
     """The form of the answer."""
 
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: NamedSchema | None = None
+    json_schema: NamedSchema | None = Field(default=None, description="Needed with json_schema.")
     schema_: dict[str, JsonValue] | None = Field(default=None, alias="schema", description="With json_object.")
 
 
@@ -101,10 +101,10 @@ class StructuredOutputs(Body):
     """What the answer must be like, by vLLM's names; one of them."""
 
     json_: dict[str, JsonValue] | str | None = Field(default=None, alias="json", description="A JSON Schema.")
-    regex: str | None = None
-    choice: Texts | None = None
+    regex: str | None = Field(default=None, description="The whole answer matches it.")
+    choice: Texts | None = Field(default=None, description="The answer is one of them.")
     grammar: str | None = Field(default=None, description="In Lark's or GBNF's syntax.")
-    json_object: bool | None = None
+    json_object: bool | None = Field(default=None, description="True: the answer is a JSON object.")
     disable_fallback: Ignored = None
     disable_any_whitespace: Ignored = None
     disable_additional_properties: Ignored = None
@@ -133,12 +133,12 @@ class Common(Body):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=10)
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
-    guided_json: dict[str, JsonValue] | str | None = None
-    guided_regex: str | None = None
-    guided_choice: Texts | None = None
-    guided_grammar: str | None = None
+    response_format: ResponseFormat | None = Field(default=None, description="The form of the answer.")
+    structured_outputs: StructuredOutputs | None = Field(default=None, description="The form of the answer.")
+    guided_json: dict[str, JsonValue] | str | None = Field(default=None, description="As structured_outputs.json.")
+    guided_regex: str | None = Field(default=None, description="As structured_outputs.regex.")
+    guided_choice: Texts | None = Field(default=None, description="As structured_outputs.choice.")
+    guided_grammar: str | None = Field(default=None, description="As structured_outputs.grammar.")
     guided_decoding_backend: Ignored = None
     paceline: Extension | None = None
     user: Ignored = None

@@ -73,7 +73,8 @@ def options() -> list[Option]:
 
 def _fields(model: type[Body], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Names and fields of a body, those of the bodies in it too."""
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         yield prefix + name, field
         for inner, several in _bodies(field.annotation, False):
             yield from _fields(inner, f"{prefix}{name}{'[]' if several else ''}.")
