@@ -2,6 +2,7 @@
 
 from tests.mutants.arithmetic import ARITHMETIC
 from tests.mutants.hybrids import HYBRIDS
+from tests.mutants.masks import MASKS
 from tests.mutants.mutation import Mutant
 from tests.mutants.scheduling import SCHEDULING
 from tests.mutants.snapshots import SNAPSHOTS
@@ -220,8 +221,8 @@ ACCEPTANCE = (
     Mutant(
         "drafts-accepted-after-a-rejected-one",
         ACCEPT,
-        "np.logical_and.accumulate(drafts_BK == chosen_BW[:, : width - 1], axis=1).sum(1)",
-        "(drafts_BK == chosen_BW[:, : width - 1]).sum(1)",
+        "np.logical_and.accumulate(_right(chosen_BW, drafts_BK, rows_B, state), axis=1).sum(1)",
+        "_right(chosen_BW, drafts_BK, rows_B, state).sum(1)",
         ACCEPTED,
     ),
     Mutant(
@@ -319,4 +320,14 @@ ENDS = (
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip
 
-MUTANTS: tuple[Mutant, ...] = (*FORWARD, *ACCEPTANCE, *SAMPLING, *ENDS, *ARITHMETIC, *SCHEDULING, *HYBRIDS, *SNAPSHOTS)
+MUTANTS: tuple[Mutant, ...] = (
+    *FORWARD,
+    *ACCEPTANCE,
+    *SAMPLING,
+    *ENDS,
+    *ARITHMETIC,
+    *SCHEDULING,
+    *HYBRIDS,
+    *MASKS,
+    *SNAPSHOTS,
+)
