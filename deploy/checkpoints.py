@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatch
+from functools import partial
 
 from deploy.cluster.settings import ClusterSettings
 from deploy.stack import StackError, StackSettings
 from services.common.preflight.checks import Asked, problems, tensors
-from services.common.serving.hub import FolderError, local_folder
+from services.common.preflight.memory import gb
+from services.common.preflight.source import Source
+from services.common.serving.hub import CHECKPOINT_FILES, FolderError, local_folder
 
 
 def resolved(
@@ -35,12 +39,24 @@ def resolved(
         if found.fatal:
             raise StackError(found.line)
         tell(found.line)
+    for source in asked.sources:
+        if source.remote:
+            tell(f"{source.name} has {gb(fetched_bytes(source))}; what of them is not in the cache is fetched now")
     folders = replace(asked, model=_folder(settings.model), drafter=_folder(asked.drafter))
     if any(source.remote for source in asked.sources):
         # What was fetched since then has been judged by its names alone.
         for found in problems(folders, () if asked.weightless else (tensors,)):
             raise StackError(found.line)
     return replace(settings, model=folders.model, drafter=folders.drafter if drafted else settings.drafter)
+
+
+def fetched_bytes(source: Source) -> int:
+    """How much the files of a hub id are that a checkpoint is read from.
+
+    Raises:
+        FolderError: the hub does not tell them.
+    """
+    return sum(size for name, size in source.files.items() if any(map(partial(fnmatch, name), CHECKPOINT_FILES)))
 
 
 def _folder(name: str) -> str:

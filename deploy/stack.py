@@ -174,7 +174,7 @@ class Stack:
         chosen: StackSettings,
         progress: Callable[[str], None] = lambda line: None,
         stopped: threading.Event | None = None,
-        waiting: Callable[[str, str], None] = lambda head, text: None,
+        waiting: Callable[[Sequence[str], str], None] = lambda heads, text: None,
     ) -> None:
         """`progress` gets each step of the start; `waiting`, again and again, what is waited for and how far it is."""
         self.settings = chosen
@@ -291,8 +291,8 @@ class Stack:
         """Says where the workers are, if they have said so."""
         if stages := starting.stages():
             seconds = f"{time.monotonic() - self._begun_s:.0f} s"
-            heads, texts = zip(*((stage.head, stage.text) for stage in stages), strict=True)
-            self._waiting(", ".join(heads), f"{', '.join(texts)}; {seconds}")
+            texts = ", ".join(stage.text for stage in stages)
+            self._waiting([stage.head for stage in stages], f"{texts}; {seconds}")
 
     def check(self) -> None:
         """Raises StackError when a process has ended; a pair that failed knows better why than its log."""

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -70,7 +70,8 @@ class Starting:
         for line in lines:
             if (stage := _stage(line)) is not None:
                 self._stages.pop(stage.worker, None)
-                self._stages[stage.worker] = stage
+                if stage.of:
+                    self._stages[stage.worker] = stage
 
 
 def _stage(line: bytes) -> Stage | None:
@@ -89,18 +90,20 @@ class Screen:
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream or sys.stdout, clock
         self._terminal = self._stream.isatty()
-        self._open, self._head, self._told_s = "", "", float("-inf")
+        self._open, self._told_s = "", float("-inf")
+        self._heads: set[str] = set()
 
     def step(self, line: str) -> None:
         """Prints a line with the time of day; one that was being renewed is gone."""
         self.clear()
         print(f"[{time.strftime('%H:%M:%S')}] {line}", file=self._stream, flush=True)
 
-    def renew(self, head: str, text: str) -> None:
-        """Shows what is being waited for; elsewhere a line for each new head, and one each SPARSE_S."""
+    def renew(self, heads: Collection[str], text: str) -> None:
+        """Shows what is being waited for; elsewhere a line when one of the heads is new, and one each SPARSE_S."""
         if not self._terminal:
-            if head != self._head or self._clock() - self._told_s >= SPARSE_S:
-                self._head, self._told_s = head, self._clock()
+            if not self._heads.issuperset(heads) or self._clock() - self._told_s >= SPARSE_S:
+                self._heads.update(heads)
+                self._told_s = self._clock()
                 self.step(text)
         elif text != self._open:
             self._open = text

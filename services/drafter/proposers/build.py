@@ -6,6 +6,7 @@ import torch
 
 from services.common.model import load_block
 from services.common.preflight.checks import refuse
+from services.common.serving.progress import WEIGHTS, ended
 from services.drafter.proposers import Proposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
@@ -31,6 +32,7 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     int8 = settings.weights == "int8"
     logger.info("drafter loads", extra={"weights": settings.weights, "dtype": settings.dtype})
     block = load_block(settings.model, dtype, settings.device, settings.random_weights, int8)
+    ended(WEIGHTS)
     spec = block.spec
     told = {"kind": spec.kind, "drafts": spec.most_drafts, "anchor_predicts": spec.anchor_predicts}
     logger.info("drafter is read", extra=told | {"tokens_scored": spec.scored})

@@ -35,8 +35,11 @@ def test_hub_ids_are_resolved_from_the_cache(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     target, drafter = (cached(tmp_path, f"acme/{kind}", EMBEDDED / kind) for kind in ("target", "drafter"))
-    found = resolved(StackSettings(model="acme/target", drafter="acme/drafter"))
+    (target / "other.bin").write_bytes(bytes(200_000_000))
+    asked, told = StackSettings(model="acme/target", drafter="acme/drafter"), list[str]()
+    found = checkpoints.resolved(asked, judged(asked), told.append)
     assert (found.model, found.drafter) == (str(target), str(drafter))
+    assert [line.partition(";")[0] for line in told] == ["acme/target has 0.0 GB", "acme/drafter has 0.0 GB"]
 
 
 def test_a_drafter_is_looked_at_only_when_it_is_used(model: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deploy.cluster.output import as_json
 from deploy.starting import Screen, Stage, Starting
 from services.common.serving.logs import JsonFormatter
-from services.common.serving.progress import GAP_S, WEIGHTS, Progress
+from services.common.serving.progress import GAP_S, WEIGHTS, Progress, ended
 
 
 class Clock:
@@ -70,13 +70,15 @@ def test_the_stage_of_each_worker_is_followed(written: Path) -> None:
         assert [stage.worker for stage in starting.stages()] == ["pair-0 target"], "a line is read when it is whole"
         file.write(half[20:] + "\n")
     assert starting.stages() == (Stage("pair-0 drafter", "steps", 1, 9),), "finished ones are told no more"
+    ended(WEIGHTS)
+    assert {stage.worker for stage in starting.stages()} == {"pair-0 drafter"}
 
 
 def test_a_terminal_has_one_line_renewed() -> None:
     screen = Screen(terminal := Terminal())
-    screen.renew("a", "a: 1 of 2; 3 s")
-    screen.renew("a", "a: 1 of 2; 3 s")
-    screen.renew("a", "a: 2 of 2; " + "x" * 500)
+    screen.renew(["a"], "a: 1 of 2; 3 s")
+    screen.renew(["a"], "a: 1 of 2; 3 s")
+    screen.renew(["a"], "a: 2 of 2; " + "x" * 500)
     assert terminal.getvalue().count("\r\x1b[K") == 2 and "\n" not in terminal.getvalue()
     assert len(terminal.getvalue()) < 300, "a line that wraps could not be renewed"
     screen.step("ready")
@@ -89,8 +91,8 @@ def test_a_file_has_a_line_for_each_stage_and_few_more() -> None:
     screen = Screen(stream := io.StringIO(), clock := Clock())
     for second in range(40):
         clock.now = second
-        screen.renew("reads" if second < 20 else "captures", f"at {second} s")
+        screen.renew(["other"] * (second % 2) + ["reads" if second < 20 else "captures"], f"at {second} s")
     assert [line.partition("] ")[2] for line in stream.getvalue().splitlines()] == [
-        "at 0 s", "at 15 s", "at 20 s", "at 35 s",
+        "at 0 s", "at 1 s", "at 16 s", "at 20 s", "at 35 s",
     ]  # fmt: skip
     assert "\x1b" not in stream.getvalue()
