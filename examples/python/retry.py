@@ -1,7 +1,8 @@
 """Retries what may be retried: python -m examples.python.retry [ADDRESS].
 
-Safe to repeat are UNAVAILABLE and RESOURCE_EXHAUSTED before the first token; an idempotency key keeps a repeat from
-running twice. A stream that has begun needs no retry: the gateway itself moves it to another target.
+Safe to repeat before the first token are UNAVAILABLE, RESOURCE_EXHAUSTED and a gateway that does not answer; an
+idempotency key keeps a repeat from running twice. A stream that has begun needs no retry: the gateway itself moves it
+to another target.
 """
 
 import random
@@ -10,29 +11,34 @@ import time
 import uuid
 
 from examples.python.gateway import ADDRESS, connected
-from paceline import Client, Options, RefusedError
+from paceline import Client, NoGatewayError, Options, PacelineError, RefusedError
 
 AGAIN = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
 ATTEMPTS = 6
+
+
+def may_repeat(error: PacelineError) -> bool:
+    """Whether the same call may succeed later: a gateway that starts anew answers nobody for a while."""
+    return isinstance(error, NoGatewayError) or (isinstance(error, RefusedError) and error.code in AGAIN)
 
 
 def generate(client: Client, prompt: str, options: Options) -> str:
     """The whole text.
 
     Raises:
-        RefusedError: it failed for good, or after some text had come.
+        PacelineError: it failed for good, or after some text had come.
     """
     for attempt in range(ATTEMPTS):
-        stream = client.stream(prompt, options)
+        text = ""
         try:
-            for _ in stream:
-                pass
-            return stream.answer.text
-        except RefusedError as error:
-            if stream.answer.text or error.code not in AGAIN or attempt == ATTEMPTS - 1:
+            for piece in client.stream(prompt, options):
+                text += piece.text
+            return text
+        except PacelineError as error:
+            if text or not may_repeat(error) or attempt == ATTEMPTS - 1:
                 raise
-            pause_s = error.retry_after_s or 0.2 * 2**attempt
-            print(f"{error.code} {error.reason}: again in {pause_s:.1f} s", file=sys.stderr)
+            pause_s = getattr(error, "retry_after_s", None) or 0.2 * 2**attempt
+            print(f"{error}: again in {pause_s:.1f} s", file=sys.stderr)
             time.sleep(pause_s * random.uniform(1.0, 1.5))
     raise AssertionError("the last attempt returns or raises")
 
