@@ -11,15 +11,14 @@ import struct
 import sys
 from typing import Any
 
-from services.common.request.limits import LIMITS
 from services.common.serving.process import die_with_parent
 from services.gateway.chat_template import ChatTemplate
 
 LENGTH = struct.Struct("<I")
 RENDERED, REFUSED = b"+", b"-"
 MEMORY_BYTES = 512 << 20
-MOST_BYTES = 2 * LIMITS.prompt_bytes
-"""What a template may make of the largest chat."""
+GROWTH, LEAST_BYTES = 2, 1 << 21
+"""What a template may make of a chat: so many times its size, or so many bytes of a small one."""
 
 REASON_CHARACTERS = 300
 
@@ -33,18 +32,17 @@ def send(connection: socket.socket, content: bytes) -> None:
     connection.sendall(LENGTH.pack(len(content)) + content)
 
 
-def answer(template: ChatTemplate, chat: dict[str, Any]) -> bytes:
-    """The rendered chat, or why there is none: whatever a template raises is its answer."""
+def answer(template: ChatTemplate, frame: bytes) -> bytes:
+    """The rendered chat of a frame, or why there is none: whatever a template raises is its answer."""
+    chat: dict[str, Any] = json.loads(frame)
+    most = max(GROWTH * len(frame), LEAST_BYTES)
     try:
         text = template.render(**chat).encode()
     except Exception as error:
         reason = str(error) or type(error).__name__
         return REFUSED + f"the chat template refuses this chat: {reason[:REASON_CHARACTERS]}".encode(errors="replace")
-    if len(text) > MOST_BYTES:
-        return (
-            REFUSED
-            + f"the chat template makes {len(text)} bytes of this chat, at most {MOST_BYTES} are allowed".encode()
-        )
+    if len(text) > most:
+        return REFUSED + f"the chat template makes {len(text)} bytes of this chat, at most {most} are allowed".encode()
     return RENDERED + text
 
 
@@ -63,7 +61,7 @@ def main() -> int:
     template = ChatTemplate(**json.loads(frame()))
     send(connection, b"")
     while chat := frame():
-        send(connection, answer(template, json.loads(chat)))
+        send(connection, answer(template, chat))
     return 0
 
 

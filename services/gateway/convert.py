@@ -58,7 +58,7 @@ def prompt(message: inference_pb2.Prompt) -> Prompt:
     if form == "text":
         return text_prompt(message.text)
     if form == "tokens":
-        check_count("prompt.tokens", len(message.tokens.ids), LIMITS.prompt_bytes)
+        check_count("prompt.tokens", len(message.tokens.ids), LIMITS.prompt_ids)
         return TokenPrompt(tuple(message.tokens.ids))
     if form == "chat":
         return chat_prompt(message.chat)

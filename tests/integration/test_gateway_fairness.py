@@ -11,7 +11,6 @@ import pytest
 
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.errors import Code, Reason
-from services.common.request.limits import LIMITS
 from services.gateway.tenants import digest
 from services.gateway.tokenizer import Tokenizer
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
@@ -20,7 +19,8 @@ from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
 
 SENTENCE = "the quick brown fox jumps over the lazy dog. "
-LONGEST = (SENTENCE * (LIMITS.prompt_bytes // len(SENTENCE) + 1))[: LIMITS.prompt_bytes]
+LONGEST_BYTES = 1 << 20
+LONGEST = (SENTENCE * (LONGEST_BYTES // len(SENTENCE) + 1))[:LONGEST_BYTES]
 TENANTS = f"""
 [[tenant]]
 name = "a"

@@ -8,7 +8,10 @@ PROTOCOL_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Caps of one request; numbers of entries unless the name says bytes."""
+    """Caps of one request; numbers of entries unless the name says bytes.
+
+    `prompt_bytes` is as much as a message holds: what fits a context is told by its tokens.
+    """
 
     stop_strings: int = 16
     stop_string_bytes: int = 256
@@ -17,7 +20,8 @@ class RequestLimits:
     logprobs: int = 20
     priority: int = 100
     idempotency_key_bytes: int = 128
-    prompt_bytes: int = 1 << 20
+    prompt_bytes: int = 1 << 22
+    prompt_ids: int = 1 << 20
     chat_messages: int = 1024
     chat_tools: int = 128
     chat_tool_calls: int = 128

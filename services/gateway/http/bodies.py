@@ -27,7 +27,7 @@ MOST_PARTS = 1024
 """Parts of one message."""
 
 Texts = Annotated[list[str], Field(fail_fast=True)]
-Ids = Annotated[list[int], Field(fail_fast=True, max_length=LIMITS.prompt_bytes)]
+Ids = Annotated[list[int], Field(fail_fast=True, max_length=LIMITS.prompt_ids)]
 
 
 class _Unread:

@@ -137,7 +137,7 @@ def _prompt(body: CompletionBody) -> Prompt:
     if isinstance(prompt, str):
         return TextPrompt(prompt, check_size(prompt))
     if prompt and all(isinstance(one, int) for one in prompt):
-        check_count("prompt", len(prompt), LIMITS.prompt_bytes)
+        check_count("prompt", len(prompt), LIMITS.prompt_ids)
         return TokenPrompt(tuple(one for one in prompt if isinstance(one, int)))
     if len(prompt) != 1:
         raise _one_prompt(len(prompt))

@@ -144,7 +144,7 @@ def _prompt(request: Any) -> Prompt:
     if form == "text":
         return text_prompt(request.text)
     if form == "tokenized":
-        check_count("tokenized.input_ids", len(request.tokenized.input_ids), LIMITS.prompt_bytes)
+        check_count("tokenized.input_ids", len(request.tokenized.input_ids), LIMITS.prompt_ids)
         return TokenPrompt(tuple(request.tokenized.input_ids))
     raise invalid_field("input", "one of tokenized and text is needed")
 

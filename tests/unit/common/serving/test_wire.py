@@ -83,9 +83,9 @@ def test_the_largest_legal_requests_pass() -> None:
     request.stopping.stop.extend(["a"] * LIMITS.stop_strings)
     check_fields(request.SerializeToString(), shape_of(request.DESCRIPTOR))
     ids = inference_pb2.GenerateRequest()
-    ids.prompt.tokens.ids.extend(range(LIMITS.prompt_bytes))
+    ids.prompt.tokens.ids.extend(range(LIMITS.prompt_ids))
     check_fields(ids.SerializeToString(), shape_of(ids.DESCRIPTOR))
-    unpacked = b"".join(number(1 << 3) + number(each) for each in range(0, LIMITS.prompt_bytes, 7))
+    unpacked = b"".join(number(1 << 3) + number(each) for each in range(0, LIMITS.prompt_ids, 7))
     check_fields(sized(2, sized(2, unpacked)), shape_of(ids.DESCRIPTOR))
 
 

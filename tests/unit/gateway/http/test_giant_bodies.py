@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from services.common.request.errors import PacelineError
-from services.common.request.limits import LIMITS
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
 from services.gateway.http.bodies import ChatBody, CompletionBody
 from services.gateway.http.body import parsed
@@ -47,7 +46,7 @@ def read(kind: Any, body: bytes) -> str:
 @pytest.mark.parametrize("kind", ENDPOINTS)
 def test_no_body_becomes_many_objects(kind: Any, full: bool, report_counts: Callable[[str, int], None]) -> None:
     read(kind, b"{}")
-    sizes = (MAX_CLIENT_MESSAGE_BYTES, LIMITS.prompt_bytes) if full else (LIMITS.prompt_bytes // 2,)
+    sizes = (MAX_CLIENT_MESSAGE_BYTES, 1 << 20) if full else (1 << 19,)
     for name, body in chain.from_iterable(GiantBodies(kind, size, 1 if full else 4) for size in sizes):
         forget_peak()
         before, began = peak_kib(), time.thread_time()
