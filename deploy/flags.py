@@ -1,8 +1,10 @@
 """The command line of `paceline serve`: its own flags, those of the services, and the names that other servers use."""
 
 import argparse
+import difflib
 import itertools
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ ALIASES = {
     "--max-model-len": "--context-limit",
     "--max-num-seqs": "--slots",
     "--served-model-name": "--name",
+    "--model-name": "--name",
     "--gpu-memory-utilization": "--memory-fraction",
     "--ssl-certfile": "--tls-cert",
     "--ssl-keyfile": "--tls-key",
@@ -134,6 +137,7 @@ def _take_settings(made: argparse.ArgumentParser, parsed: argparse.Namespace, re
         parsed.api_keys = keys(parsed.api_key, parsed.api_key_file, os.environ)
         if parsed.api_keys and flag_given(parsed.gateway_flags, "--tenants"):
             raise ValueError("--tenants names all keys: leave out --api-key, or add its digest to that file")
+        refuse_unknown(others, made.format_help() if others else "")
         parsed.cluster_flags = ["--slots", str(parsed.slots), *with_dtype(others)]
     except (ValueError, OSError) as error:
         made.error(str(error))
@@ -169,6 +173,26 @@ def keys(given: Sequence[str], file: str, environ: Mapping[str, str]) -> tuple[s
     if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in found):
         raise ValueError("--api-key: a key is made of visible ASCII characters; paceline key makes one")
     return tuple(dict.fromkeys(found))
+
+
+def refuse_unknown(words: Sequence[str], told: str) -> None:
+    """Looks for flags that the help does not know; those that are passed on to a pair are their reader's to refuse.
+
+    Raises:
+        ValueError: names the first one, and the flag that is most alike.
+    """
+    known = {*re.findall(r"--[a-z][\w.-]*", told), "--config", "--print-config"}
+    left = iter(words)
+    for word in left:
+        name, equals, _ = word.partition("=")
+        if not name.startswith("--"):
+            raise ValueError(f"{word}: flags start with --")
+        flag = name.replace("_", "-")
+        if "." not in flag and flag not in known and flag.removesuffix("-file") not in known:
+            near = difflib.get_close_matches(flag, sorted(known), n=1)
+            raise ValueError(f"{name}: there is no such flag; {f'did you mean {near[0]}?' if near else 'see --help'}")
+        if not equals and flag != "--print-config":
+            next(left, "")
 
 
 def flag_given(words: Sequence[str], flag: str) -> bool:

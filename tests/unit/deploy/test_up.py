@@ -11,7 +11,18 @@ import pytest
 
 from deploy.cluster.groups import DRAFTER, TARGET
 from deploy.cluster.settings import ClusterSettings
-from deploy.flags import ALIASES, DECIDED, GATEWAYS, arguments, gateways_own, in_our_words, keys, parser, with_dtype
+from deploy.flags import (
+    ALIASES,
+    DECIDED,
+    GATEWAYS,
+    arguments,
+    gateways_own,
+    in_our_words,
+    keys,
+    parser,
+    refuse_unknown,
+    with_dtype,
+)
 from deploy.hints import Served, to_try
 from deploy.stack import Stack, StackError, StackSettings, judged
 from deploy.up import check_ports, open_to_all
@@ -169,6 +180,11 @@ def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
         (["--api-key", "k", "--tenants", "t"], "--tenants names all keys"),
         (["--api-key-file", "/nowhere/key"], "/nowhere/key"),
         (["--pairs", "many"], "invalid int value: 'many'"),
+        (["--tenant", "t.toml"], "--tenant: there is no such flag; did you mean --tenants?"),
+        (["--api-keys", "k"], "did you mean --api-key?"),
+        (["--max-modellen", "9"], "did you mean --max-model-len?"),
+        (["--qqqqq", "4"], "--qqqqq: there is no such flag; see --help"),
+        (["--dtype", "float32", "stray"], "stray: flags start with --"),
     ],
 )
 def test_a_refused_flag_is_one_line(
@@ -179,6 +195,13 @@ def test_a_refused_flag_is_one_line(
         arguments()
     told = capsys.readouterr().err
     assert ended.value.code == 2 and said in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["--target.dtype", "--x"], ["--session-secret-file", "f"], ["--context_limit=9"], []]
+)
+def test_what_the_services_know_is_not_refused_here(words: list[str]) -> None:
+    refuse_unknown(words, parser().format_help())
 
 
 def test_types_of_numbers_have_other_servers_names() -> None:
