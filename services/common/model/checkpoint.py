@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -75,6 +75,9 @@ class Checkpoint:
     Raises:
         ModelError: the manifest, the index or a shard is damaged or they disagree.
     """
+
+    _latest: tuple[Path, Any] | None = None
+    """The file that was read last, open: each opening reads the table of all its tensors."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -158,8 +161,9 @@ class Checkpoint:
         if path is None:
             raise ModelError(f"{self.folder}: tensor {name} is missing")
         try:
-            with safe_open(path, framework="pt") as file:
-                value: Tensor = file.get_tensor(name)
+            if self._latest is None or self._latest[0] != path:
+                self._latest = path, safe_open(path, framework="pt")
+            value: Tensor = self._latest[1].get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise ModelError(f"{path}: tensor {name} cannot be read: {error}") from error
         self._progress.add(value.nbytes)

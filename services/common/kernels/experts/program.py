@@ -98,7 +98,6 @@ def expert_kernel(
     """
     LINES: tl.constexpr = BAND // 2 if GATED else BAND
     tile, band = tl.program_id(0), tl.program_id(1)
-    allow_next(PDL)
     await_previous(PDL)
     if tile < tl.load(count_ptr):
         expert = tl.load(tiles_ptr + tile).to(tl.int64)
@@ -129,6 +128,7 @@ def expert_kernel(
                 x = tl.load(x_at, mask=used[:, None] & within, other=0.0)
                 weight = tl.load(weight_at, mask=fitting[:, None] & within, other=0.0)
             total = tl.dot(weight, x.T, total, input_precision="ieee")
+        allow_next(PDL)
         kind = out_ptr.dtype.element_ty
         result = total.to(kind).to(tl.float32)
         if GATED:
