@@ -8,6 +8,8 @@ from pydantic.json_schema import models_json_schema
 from services.common.metrics.version import VERSION
 from services.gateway.http.apis.message_bodies import CountBody, MessagesBody
 from services.gateway.http.apis.messages import CountReply, MessageRefusal, MessageReply
+from services.gateway.http.apis.response_bodies import ResponsesBody
+from services.gateway.http.apis.responses import ResponseReply
 from services.gateway.http.bodies import ChatBody, CompletionBody
 from services.gateway.http.replies import (
     ChatChunk,
@@ -23,7 +25,7 @@ from services.gateway.http.replies import (
 )
 from services.gateway.http.tokens import DetokenizeBody, TokenizeBody
 
-BODIES = (ChatBody, CompletionBody, MessagesBody, CountBody, TokenizeBody, DetokenizeBody)
+BODIES = (ChatBody, CompletionBody, MessagesBody, CountBody, ResponsesBody, TokenizeBody, DetokenizeBody)
 REPLIES = (
     ChatReply,
     ChatChunk,
@@ -34,6 +36,7 @@ REPLIES = (
     TokenizeReply,
     DetokenizeReply,
     VersionReply,
+    ResponseReply,
     MessageReply,
     CountReply,
     MessageRefusal,
@@ -77,6 +80,9 @@ def document() -> dict[str, Any]:
             "/health": {"get": _probe("getHealth")},
             "/ping": {"get": _probe("getPing"), "post": _probe("postPing")},
             "/version": {"get": _open("getVersion", "The version of the server.", "VersionReply")},
+            "/v1/responses": {
+                "post": _post("createResponse", "A response.", ResponsesBody, "ResponseReply", "ResponseReply")
+            },
             "/v1/messages": {
                 "post": _as_refused(
                     _post("createMessage", "Anthropic's Messages.", MessagesBody, "MessageReply", "MessageReply"),

@@ -2,15 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 from services.gateway.choices import Choices
+from services.gateway.http.answer import Answer
 from services.gateway.http.apis import messages as anthropic
+from services.gateway.http.apis import responses as openai
 from services.gateway.http.apis.messages import CountTokens, MessageAnswer, read_message
+from services.gateway.http.apis.response_bodies import read_response
+from services.gateway.http.apis.responses import ResponseAnswer
 from services.gateway.http.bodies import ChatBody, CompletionBody
 from services.gateway.http.body import Bodies, parsed
 from services.gateway.http.chat import ChatAnswer
 from services.gateway.http.completions import CompletionAnswer
-from services.gateway.http.convert import chat_query, completion_query
+from services.gateway.http.convert import Headers, chat_query, completion_query
 from services.gateway.http.errors import unknown_path, wrong_method
 from services.gateway.http.exchange import OPENAI, Exchange, Words, encoded
 from services.gateway.http.generate import Generate
@@ -20,13 +25,17 @@ from services.gateway.http.recommended import Recommended, by_default
 from services.gateway.http.status import StatusPage
 from services.gateway.http.tokens import Tokens
 from services.gateway.http.tools.form import Form
+from services.gateway.query import Query
 from services.gateway.request_factory import RequestFactory
 from services.gateway.status import StatusBoard
 from services.gateway.streams import Streams
 
 Handler = Callable[[Exchange], Awaitable[None]]
+Read = Callable[[bytearray], Any]
+Convert = Callable[[Any, Headers], Query]
+Make = Callable[[Any, Exchange], Answer]
 
-WORDS = {"/v1/messages": anthropic.WORDS}
+WORDS = {"/v1/messages": anthropic.WORDS, "/v1/responses": openai.WORDS}
 """Words of other APIs by the beginning of their paths."""
 
 
@@ -45,29 +54,23 @@ class Routes:
         """Makes the handlers; the OpenAPI document is written once."""
         choices = Choices(streams)
         models = Models(front)
-        chat = Generate(
-            partial(parsed, ChatBody),
-            by_default(recommended, chat_query),
-            lambda body, exchange: ChatAnswer(body, exchange, front.token, forms),
-            choices,
-            bodies,
-            streams.room,
+
+        def generate(read: Read, convert: Convert, make: Make) -> Generate[Any]:
+            return Generate(read, by_default(recommended, convert), make, choices, bodies, streams.room)
+
+        chat = generate(
+            partial(parsed, ChatBody), chat_query, lambda body, exchange: ChatAnswer(body, exchange, front.token, forms)
         )
-        completions = Generate(
+        completions = generate(
             partial(parsed, CompletionBody),
-            by_default(recommended, completion_query),
+            completion_query,
             lambda body, exchange: CompletionAnswer(body, exchange, front.token),
-            choices,
-            bodies,
-            streams.room,
         )
-        messages = Generate(
-            read_message,
-            by_default(recommended, chat_query),
-            lambda body, exchange: MessageAnswer(body, exchange, front.token, forms),
-            choices,
-            bodies,
-            streams.room,
+        messages = generate(
+            read_message, chat_query, lambda body, exchange: MessageAnswer(body, exchange, front.token, forms)
+        )
+        responses = generate(
+            read_response, chat_query, lambda body, exchange: ResponseAnswer(body, exchange, front.token, forms)
         )
         described = encoded(document())
 
@@ -80,6 +83,7 @@ class Routes:
             "/v1/models": ("GET", models.list),
             "/v1/chat/completions": ("POST", chat),
             "/v1/completions": ("POST", completions),
+            "/v1/responses": ("POST", responses),
             "/v1/messages": ("POST", messages),
             "/v1/messages/count_tokens": ("POST", CountTokens(front, streams, bodies)),
             "/tokenize": ("POST", tokens.tokenize),
