@@ -91,6 +91,7 @@ async def test_answers_have_the_form_that_was_asked_for() -> None:
     async with serving() as served:
         await the_schemas(served)
         await the_other_forms(served)
+        await required_calls(served)
         await over_grpc(served)
         await what_is_refused(served)
         await a_request_that_moves(served)
@@ -137,6 +138,38 @@ async def the_other_forms(served: Served) -> None:
     body = {"model": model, "prompt": "x", "guided_json": json.dumps(PERSON), "max_tokens": 120}
     reply = await served.http.post(COMPLETIONS, body)
     jsonschema.validate(json.loads(reply.json["choices"][0]["text"]), PERSON)
+
+
+async def required_calls(served: Served) -> None:
+    """A call is whole, its arguments follow their schema, and a broken one is pointed at."""
+    nothing = {"type": "object", "maxProperties": 0}
+    other: dict[str, Any] = {"type": "function", "function": {"name": 'odd "name"', "parameters": nothing}}
+    tools: list[dict[str, Any]] = [{"type": "function", "function": {"name": "keep", "parameters": PERSON}}, other]
+    tools[0]["function"]["strict"] = True
+    named = {"type": "function", "function": {"name": "keep"}}
+    for choice, temperature in (("required", 0.9), (named, 0.0), (named, 0.8)):
+        asked: dict[str, Any] = {
+            "tools": tools,
+            "tool_choice": choice,
+            "temperature": temperature,
+            "parallel_tool_calls": False,
+        }
+        reply = await served.chat(**asked)
+        assert reply.status == 200, reply.body
+        (said,) = reply.json["choices"]
+        (call,) = said["message"]["tool_calls"]
+        assert (said["finish_reason"], said["message"]["content"]) == ("tool_calls", None)
+        assert choice == "required" or call["function"]["name"] == "keep"
+        schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+        jsonschema.validate(json.loads(call["function"]["arguments"]), schemas[call["function"]["name"]])
+    broken = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": "foo"}}}}}
+    for fields, param in (
+        ({"tools": [*tools, broken], "tool_choice": "required"}, "tools[2].function.parameters#/properties/a"),
+        ({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+        ({"tools": tools, "tool_choice": "required", "guided_regex": "a"}, "guided_regex"),
+    ):
+        reply = await served.chat(**cast(dict[str, Any], fields))
+        assert (reply.status, reply.error["param"]) == (400, param), reply.body
 
 
 async def over_grpc(served: Served) -> None:

@@ -56,7 +56,6 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "errors": {
             "key": ["InstructorRetryException", "AuthenticationError", None],
             "model": ["InstructorRetryException", "NotFoundError", "model"],
-            "option": ["InstructorRetryException", "BadRequestError", "tool_choice"],
         },
     },
     "node_openai": {**TEXTS, **COUNTED, **CALLED, "run": SAID[RESULT], "errors": OPENAI_ERRORS},

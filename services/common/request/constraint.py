@@ -11,6 +11,7 @@ class Form(StrEnum):
     REGEX = "regex"
     CHOICE = "choice"
     GRAMMAR = "grammar"
+    CALLS = "calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +19,14 @@ class Constraint:
     """What a client asks for, under the name `field` in its own words.
 
     `text` is a JSON Schema, a regular expression of the whole output, a JSON list of the texts to choose from, or a
-    grammar in Lark's or GBNF's syntax.
+    grammar in Lark's or GBNF's syntax. That of calls is a grammar that the gateway itself has made, with the client's
+    schemas in it, which are its `parts`.
     """
 
     form: Form
     text: str
     field: str
+    parts: tuple["Constraint", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ class Grammars:
             raise invalid_field(constraint.field, f"{size} bytes, at most {LIMITS.constraint_bytes} are allowed")
         if constraint.form is Form.JSON:
             return self._schema_rule(constraint)
+        for part in constraint.parts:
+            self._schema_rule(part)
         rule = Rule(_source(constraint))
         self.grammar(rule, constraint.field)
         return rule
@@ -115,6 +117,11 @@ class Grammars:
             self._kept[source] = matcher
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
+
+
+def inline(schema: dict[str, Any]) -> str:
+    """A JSON Schema as a part of a grammar in Lark's syntax."""
+    return f"%json {json.dumps(_without_options(schema) | {'x-guidance': WHITESPACE})}"
 
 
 def choice_constraint(texts: Sequence[str], field: str) -> Constraint:
@@ -150,10 +157,14 @@ def _source(constraint: Constraint) -> str:
         raise invalid_field(constraint.field, f"is not a grammar: {str(error)[:_CHARACTERS]}") from None
 
 
-def _of_schema(schema: Any) -> str:
+def _without_options(schema: dict[str, Any]) -> dict[str, Any]:
     """The library's own options, which a schema may hold, are not a client's to set."""
+    return {name: value for name, value in schema.items() if name != "x-guidance"}
+
+
+def _of_schema(schema: Any) -> str:
     if isinstance(schema, dict):
-        schema = {name: value for name, value in schema.items() if name != "x-guidance"}
+        schema = _without_options(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=WHITESPACE)
 
 

@@ -231,6 +231,19 @@ class ToolBody(Body):
         return {name: function if name == "function" else self._given[name] for name in self._given if name in SHOWN}
 
 
+class NamedFunction(Body):
+    """The function of a choice."""
+
+    name: str
+
+
+class NamedChoice(Body):
+    """The one tool that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
 SHOWN = ("type", "function")
 """Fields of a tool that templates read."""
 
@@ -243,7 +256,9 @@ class ChatBody(Common):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     tools: list[ToolBody] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedChoice | None = Field(
+        default=None, description="required, or one tool: the answer is calls. Default auto."
+    )
     parallel_tool_calls: bool | None = Field(default=None, description="False: at most one call. Default true.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         default=None, description="none and minimal switch thinking off, where the template can; it may read the word."

@@ -1,9 +1,11 @@
 """Bodies to queries: the same plain values that the gRPC contract becomes, with the defaults of OpenAI's API."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from services.common.request.constraint import Constraint
 from services.common.request.errors import PacelineError, invalid_field, unsupported
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import LOWEST_TEMPERATURE, RANGES, SamplingParams, SpeculationParams, StopParams
@@ -11,7 +13,8 @@ from services.common.request.validation import MAX_TOKENS, check_count
 from services.gateway.chat_check import check_size, checked_chat
 from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Extension, MessageBody, ToolBody
 from services.gateway.http.structured import constraint_of
-from services.gateway.http.tools.form import tags
+from services.gateway.http.tools.form import Form, tags
+from services.gateway.http.tools.wanted import required_calls
 from services.gateway.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.tokenizer import CLOSE, OPEN
 
@@ -55,8 +58,8 @@ class _Tool:
     parameters: str
 
 
-def chat_query(body: ChatBody, headers: Headers) -> Query:
-    """A chat; without max_tokens it may go on to the end of the context.
+def chat_query(body: ChatBody, headers: Headers, forms: Sequence[Form] = ()) -> Query:
+    """A chat; without max_tokens it may go on to the end of the context. `forms` are those of the model's calls.
 
     Raises:
         PacelineError: a field is too large or contradicts another one.
@@ -69,7 +72,17 @@ def chat_query(body: ChatBody, headers: Headers) -> Query:
     most = next(iter(limits)) or MAX_TOKENS if limits else MAX_TOKENS
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     shows = THOUGHTS | tags() if tools_of(body) else THOUGHTS
-    return replace(_query(body, _chat(body), most, logprobs, headers), shows=shows, thinks=True)
+    query = _query(body, _chat(body), most, logprobs, headers)
+    return replace(query, shows=shows, thinks=True, constraint=_form_of(body, forms))
+
+
+def _form_of(body: ChatBody, forms: Sequence[Form]) -> Constraint | None:
+    """What the answer must be like: calls that are required, or a form of its own."""
+    stated, several = constraint_of(body), body.parallel_tool_calls is not False
+    calls = required_calls(body.tool_choice, tools_of(body), forms, several)
+    if calls is not None and stated is not None:
+        raise invalid_field(stated.field, "stands beside tool_choice, which requires calls")
+    return calls or stated
 
 
 def completion_query(body: CompletionBody, headers: Headers) -> Query:

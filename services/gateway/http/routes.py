@@ -58,8 +58,9 @@ class Routes:
         def generate(read: Read, convert: Convert, make: Make) -> Generate[Any]:
             return Generate(read, by_default(recommended, convert), make, choices, bodies, streams.room)
 
+        query = partial(chat_query, forms=forms)
         chat = generate(
-            partial(parsed, ChatBody), chat_query, lambda body, exchange: ChatAnswer(body, exchange, front.token, forms)
+            partial(parsed, ChatBody), query, lambda body, exchange: ChatAnswer(body, exchange, front.token, forms)
         )
         completions = generate(
             partial(parsed, CompletionBody),
@@ -67,10 +68,10 @@ class Routes:
             lambda body, exchange: CompletionAnswer(body, exchange, front.token),
         )
         messages = generate(
-            read_message, chat_query, lambda body, exchange: MessageAnswer(body, exchange, front.token, forms)
+            read_message, query, lambda body, exchange: MessageAnswer(body, exchange, front.token, forms)
         )
         responses = generate(
-            read_response, chat_query, lambda body, exchange: ResponseAnswer(body, exchange, front.token, forms)
+            read_response, query, lambda body, exchange: ResponseAnswer(body, exchange, front.token, forms)
         )
         described = encoded(document())
 

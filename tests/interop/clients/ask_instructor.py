@@ -39,7 +39,6 @@ def errors(given: dict[str, str], model: str) -> dict[str, Any]:
     for name, access, served, mode, form in (
         ("key", {**given, "api_key": "wrong"}, model, instructor.Mode.PARALLEL_TOOLS, Iterable[Weather]),
         ("model", given, "other", instructor.Mode.PARALLEL_TOOLS, Iterable[Weather]),
-        ("option", given, model, instructor.Mode.TOOLS, Weather),
     ):
         client = instructor.from_openai(OpenAI(**access), mode=mode)
         try:

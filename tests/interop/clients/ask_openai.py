@@ -44,6 +44,9 @@ def sync(given: dict[str, str], model: str) -> dict[str, Any]:
     }
 
 
+OTHER_TOOL = {"type": "function", "function": {"name": "other"}}
+
+
 def errors(given: dict[str, str], model: str) -> dict[str, Any]:
     """The client's own exceptions."""
     found = {}
@@ -51,7 +54,7 @@ def errors(given: dict[str, str], model: str) -> dict[str, Any]:
     for name, one, wish in (
         ("key", stranger, {"model": model}),
         ("model", client, {"model": "other"}),
-        ("option", client, {"model": model, "tools": TOOLS, "tool_choice": "required"}),
+        ("option", client, {"model": model, "tools": TOOLS, "tool_choice": OTHER_TOOL}),
     ):
         try:
             one.chat.completions.create(messages=HELLO, **wish)

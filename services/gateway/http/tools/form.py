@@ -37,12 +37,26 @@ class Body(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """How a call is written: text before its name as JSON, between that and its arguments, behind them, between calls.
+
+    Without text `between` calls there is one call at most.
+    """
+
+    before: str
+    middle: str
+    after: str
+    between: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """How calls of a form begin and end.
 
     `opening` and `closing` are the tags around calls, empty without. `bodies` are how a call itself begins, and what
     reads it, given the schemas and whether the call is loose: `loose` forms may stand without their tags where they
-    name a function that was offered. `fits` judges a chat template.
+    name a function that was offered. `fits` judges a chat template. `written` is how a call can be required, None where
+    it cannot.
     """
 
     name: str
@@ -51,6 +65,7 @@ class Form:
     bodies: tuple[tuple[str, Callable[[Schemas, bool], Body]], ...]
     loose: bool
     fits: Callable[[str], bool]
+    written: Written | None = None
 
 
 def tags() -> frozenset[str]:

@@ -56,7 +56,7 @@ console.log(
     errors: Object.fromEntries([
       await refused("key", () => stranger.chat.completions.create({ model, messages })),
       await refused("model", () => chats.create({ model: "other", messages })),
-      await refused("option", () => chats.create({ model, messages, tools, tool_choice: "required" })),
+      await refused("option", () => chats.create({ model, messages, tools, tool_choice: { type: "function", function: { name: "other" } } })),
     ]),
   }),
 );

@@ -50,6 +50,7 @@ def refused(kind: Any, convert: Any, body: dict[str, Any]) -> str | None:
         ("structured_outputs", {"choice": []}, "structured_outputs.choice"),
         ("guided_choice", ["a", ""], "guided_choice"),
         ("tool_choice", "required", "tool_choice"),
+        ("tool_choice", "any", "tool_choice"),
         ("tool_choice", {"type": "function", "function": {"name": "f"}}, "tool_choice"),
         ("tools", [{"type": "web_search"}], "tools[0].type"),
         ("tools", [{"type": "function", "function": {"name": ""}}], "tools[0].function.name"),

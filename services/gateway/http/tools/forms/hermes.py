@@ -1,6 +1,6 @@
 """Hermes, Qwen3 and their kin: JSON between tags."""
 
-from services.gateway.http.tools.form import Form, Schemas
+from services.gateway.http.tools.form import Form, Schemas, Written
 from services.gateway.http.tools.json_call import JsonCall
 
 CLOSING = "</tool_call>"
@@ -10,4 +10,7 @@ def _begin(schemas: Schemas, loose: bool) -> JsonCall:
     return JsonCall(schemas, loose, CLOSING)
 
 
-FORM = Form("hermes", "<tool_call>", CLOSING, (("{", _begin),), True, lambda template: "<tool_call>" in template)
+WRITTEN = Written('<tool_call>\n{"name": ', ', "arguments": ', "}\n</tool_call>", "\n")
+FORM = Form(
+    "hermes", "<tool_call>", CLOSING, (("{", _begin),), True, lambda template: "<tool_call>" in template, WRITTEN
+)

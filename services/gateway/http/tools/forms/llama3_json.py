@@ -1,6 +1,6 @@
 """Llama 3.x: JSON that stands alone."""
 
-from services.gateway.http.tools.form import Form
+from services.gateway.http.tools.form import Form, Written
 from services.gateway.http.tools.json_call import JsonCall
 
 
@@ -9,4 +9,5 @@ def shown(template: str) -> bool:
     return "<|python_tag|>" in template or ("<|start_header_id|>" in template and '"parameters"' in template)
 
 
-FORM = Form("llama3_json", "", "", (("{", JsonCall),), True, shown)
+WRITTEN = Written('{"name": ', ', "parameters": ', "}")
+FORM = Form("llama3_json", "", "", (("{", JsonCall),), True, shown, WRITTEN)
