@@ -40,6 +40,7 @@ _OTHER_TYPES = {
 }  # fmt: skip
 SUPPORTED_TYPES = tuple(sorted(name for name, _, _ in _TYPES.values()))
 _MOST_DIMENSIONS = 4
+_MOST_NAME = 256
 _DEFAULT_ALIGNMENT = 32
 
 
@@ -153,8 +154,10 @@ def _row(head: _Head) -> tuple[str, tuple[int, ...], int, int]:
     """Name, shape with the lines first, type and offset of one tensor."""
     name, dimensions = head.string(), head.number("I")
     if not 0 < dimensions <= _MOST_DIMENSIONS:
-        raise ValueError(f"tensor {name} has {dimensions} dimensions")
+        raise ValueError(f"tensor {name[:_MOST_NAME]!r} has {dimensions} dimensions")
     shape = tuple(head.number("Q") for _ in range(dimensions))[::-1]
+    if not name.isprintable() or len(name) > _MOST_NAME or 0 in shape:
+        raise ValueError(f"tensor {name[:_MOST_NAME]!r} has no name or no numbers")
     return name, shape, head.number("I"), head.number("Q")
 
 
