@@ -1,16 +1,20 @@
 """The contract vllm.grpc.engine over a gateway and a fake target, asked directly."""
 
 import asyncio
+import hashlib
+import io
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from services.common.request.errors import PacelineError, Reason
 from services.common.serving.channel import connect
-from services.gateway.vllm import vllm_pb2
+from services.gateway.vllm import vllm_pb2, vllm_service
 from services.gateway.vllm.convert import query
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
@@ -134,3 +138,21 @@ async def test_model_server_and_load_are_told(one: Harness) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as missing:
         await call(one, "Embed", pb2.EmbedRequest(), pb2.EmbedResponse)
     assert missing.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_the_tokenizer_comes_as_an_archive_and_its_folder_by_an_absolute_path(
+    one: Harness, tmp_path: Path
+) -> None:
+    method = vllm_service().methods_by_name["GetTokenizer"]
+    request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    async with connect(one.bound.grpc) as channel:
+        ask: Any = channel.unary_stream(f"/{SERVICE}/GetTokenizer", request.SerializeToString, answer.FromString)
+        found: list[Any] = [chunk async for chunk in ask(request(), timeout=WAIT_S)]
+    data = b"".join(chunk.data for chunk in found)
+    assert [bool(chunk.sha256) for chunk in found] == [False] * (len(found) - 1) + [True]
+    assert found[-1].sha256 == hashlib.sha256(data).hexdigest()
+    with zipfile.ZipFile(io.BytesIO(data)) as files:
+        assert {*files.namelist()} == {"tokenizer.json", "tokenizer_config.json"}
+        assert files.read("tokenizer.json") == (tmp_path / "tokenizer.json").read_bytes()
+    info = await call(one, "GetModelInfo", pb2.GetModelInfoRequest(), pb2.GetModelInfoResponse)
+    assert info.tokenizer_path == str(tmp_path.absolute())

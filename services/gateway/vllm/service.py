@@ -4,6 +4,9 @@ import asyncio
 import time
 from typing import Any
 
+from google.protobuf.message_factory import GetMessageClass
+
+from services.common.serving.hub import TOKENIZER_FILES, local_folder
 from services.gateway.auth import current_tenant
 from services.gateway.inlet import Messages
 from services.gateway.query import Query
@@ -11,8 +14,9 @@ from services.gateway.request_factory import RequestFactory
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams import Context, Streams
 from services.gateway.targets.pool import Pool
-from services.gateway.vllm import vllm_pb2
+from services.gateway.vllm import vllm_pb2, vllm_service
 from services.gateway.vllm.convert import Encoder, query
+from services.gateway.vllm.tokenizer_files import archive, chunks
 
 
 class VllmEngine:
@@ -25,6 +29,7 @@ class VllmEngine:
         self._streams = streams
         self._pool = pool
         self._settings = settings
+        self._folder = local_folder(settings.tokenizer, TOKENIZER_FILES).absolute()
         self._began = time.monotonic()
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
@@ -70,8 +75,8 @@ class VllmEngine:
         await messages.only()
         model = await self._front.model("")
         return self._pb2.GetModelInfoResponse(
-            model_path=self._settings.tokenizer,
-            tokenizer_path=self._settings.tokenizer,
+            model_path=str(self._folder),
+            tokenizer_path=str(self._folder),
             is_generation=True,
             max_context_length=model.context_limit,
             max_req_input_len=model.context_limit - 1,
@@ -79,6 +84,13 @@ class VllmEngine:
             served_model_name=model.name,
             eos_token_ids=model.eos_token_ids,
         )
+
+    async def GetTokenizer(self, messages: Messages[Any], context: Context) -> None:
+        """The files of the tokenizer and of the chat template, as a zip in chunks."""
+        await messages.only()
+        chunk = GetMessageClass(vllm_service().methods_by_name["GetTokenizer"].output_type)
+        for data, sha256 in chunks(await asyncio.to_thread(archive, self._folder)):
+            await context.write(chunk(data=data, sha256=sha256))
 
     async def GetServerInfo(self, messages: Messages[Any], context: Context) -> Any:
         """That this is a server of this contract."""
