@@ -35,7 +35,7 @@ GATED = [
     *[(*weight, rows) for weight, rows in product([(19456, 2560), (18432, 2560), (34816, 5120), (32, 64)], FEW + SOME)],
     *[(*weight, rows) for weight, rows in product([(19456, 2560), (18432, 2560)], [65, 96])],
     *[(19456, 2560, rows) for rows in (113, 128, 161, 230, 256, 290, 370, 455, 512)],
-    *[(*weight, rows) for weight, rows in product([(24576, 4096), (34816, 5120), (32, 64)], [*RULED, 161, 256])],
+    *[(*weight, rows) for weight, rows in product([(24576, 4096), (34816, 5120), (32, 64)], [*RULED, 161, 192])],
 ]
 GATES = [(*weight, rows) for weight, rows in product([(4096, 2560), (6144, 5120), (132, 64)], FEW)]
 ADDED = [

@@ -23,3 +23,13 @@ def close(got: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(
         got.cpu(), expected.cpu(), atol=3e-2 if loose else 2e-5, rtol=2e-2 if loose else 1e-4, equal_nan=True
     )
+
+
+def near(got: Tensor, expected: Tensor) -> None:
+    """Compare with a wider reference: in float32 number by number, in bfloat16, which rounds in between, as a whole."""
+    if got.dtype == torch.float32:
+        close(got, expected.float())
+        return
+    wide, true = got.double().cpu(), expected.double().cpu()
+    error = float((wide - true).norm() / true.norm())
+    assert error < 1e-2, f"{error} of the norm"

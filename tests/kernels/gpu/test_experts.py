@@ -9,7 +9,7 @@ from services.common.kernels.experts.reference import combined, routed, taken
 from services.common.kernels.experts.tiling import Tiling, most_tiles, tiling
 from services.common.kernels.linear import Normed
 from services.common.kernels.rms_norm.reference import add_rms_norm
-from tests.kernels.gpu.devices import DEVICE, DTYPES, close, randn
+from tests.kernels.gpu.devices import DEVICE, DTYPES, close, near, randn
 
 EPS, COUNT, TOP_K = 1e-6, 6, 3
 SHAPES = ((48, 32), (64, 24))
@@ -67,7 +67,7 @@ def test_parts_are_those_of_the_reference(dtype: torch.dtype, hidden: int, inner
     routes = route(randn(rows, 16, seed=9), None, COUNT, TOP_K, renorm=True)
     got_TKD = multiply_experts(normed, routes, weights, EPS, SMALL)
     wide = [part.float() for part in (weights.gate_up_EFD, weights.down_EDF)]
-    close(got_TKD.float(), taken(divided(normed), routes.ids_TK.long(), *wide).to(dtype).float())
+    near(got_TKD, taken(divided(normed), routes.ids_TK.long(), *wide))
 
 
 def test_all_rows_may_choose_one_expert_and_most_experts_none() -> None:
@@ -99,8 +99,8 @@ def test_parts_are_added_to_the_stream(dtype: torch.dtype, offset: float, shared
     normed, got_TD = combine(
         parts_TKD, routes, shared_TD if shared else None, gate_T, stream_TD, norm_D.to(dtype), squares_T, EPS, offset
     )
-    close(got_TD.float(), total_TD.to(dtype).float())
-    close(divided(normed).to(dtype).float(), expected_TD.to(dtype).float())
+    near(got_TD, total_TD)
+    near(divided(normed).to(dtype), expected_TD)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
