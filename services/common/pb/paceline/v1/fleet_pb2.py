@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17paceline/v1/fleet.proto\x12\x0bpaceline.v1\"(\n\x0cWatchRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"\\\n\rWatchResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12 \n\x05pairs\x18\x03 \x03(\x0b\x32\x11.paceline.v1.Pair\"\xea\x01\n\x04Pair\x12\x0f\n\x07pair_id\x18\x01 \x01(\t\x12\x16\n\x0etarget_address\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.paceline.v1.PairState\x12\x11\n\tgpu_uuids\x18\x05 \x03(\t\x12\x17\n\x0ftarget_restarts\x18\x06 \x01(\r\x12\x18\n\x10\x64rafter_restarts\x18\x07 \x01(\r\x12\x17\n\x0fmetrics_address\x18\x08 \x01(\t\x12\x13\n\x0bgpu_sharing\x18\t \x01(\t\x12\x0f\n\x07message\x18\n \x01(\t*\x9b\x01\n\tPairState\x12\x1a\n\x16PAIR_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PAIR_STATE_STARTING\x10\x01\x12\x14\n\x10PAIR_STATE_READY\x10\x02\x12\x17\n\x13PAIR_STATE_DRAINING\x10\x03\x12\x13\n\x0fPAIR_STATE_DOWN\x10\x04\x12\x15\n\x11PAIR_STATE_FAILED\x10\x05\x32P\n\x0c\x46leetService\x12@\n\x05Watch\x12\x19.paceline.v1.WatchRequest\x1a\x1a.paceline.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17paceline/v1/fleet.proto\x12\x0bpaceline.v1\"(\n\x0cWatchRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"\\\n\rWatchResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12 \n\x05pairs\x18\x03 \x03(\x0b\x32\x11.paceline.v1.Pair\"\xea\x01\n\x04Pair\x12\x0f\n\x07pair_id\x18\x01 \x01(\t\x12\x16\n\x0etarget_address\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.paceline.v1.PairState\x12\x11\n\tgpu_uuids\x18\x05 \x03(\t\x12\x17\n\x0ftarget_restarts\x18\x06 \x01(\r\x12\x18\n\x10\x64rafter_restarts\x18\x07 \x01(\r\x12\x17\n\x0fmetrics_address\x18\x08 \x01(\t\x12\x13\n\x0bgpu_sharing\x18\t \x01(\t\x12\x0f\n\x07message\x18\n \x01(\t*\x9b\x01\n\tPairState\x12\x1a\n\x16PAIR_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PAIR_STATE_STARTING\x10\x01\x12\x14\n\x10PAIR_STATE_READY\x10\x02\x12\x17\n\x13PAIR_STATE_DRAINING\x10\x03\x12\x13\n\x0fPAIR_STATE_DOWN\x10\x04\x12\x15\n\x11PAIR_STATE_FAILED\x10\x05\x32P\n\x0c\x46leetService\x12@\n\x05Watch\x12\x19.paceline.v1.WatchRequest\x1a\x1a.paceline.v1.WatchResponse0\x01\x42\x35\n\x0bpaceline.v1P\x01Z\x16paceline/v1;pacelinev1\xaa\x02\x0bPaceline.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'services.common.pb.paceline.v1.fleet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\013paceline.v1P\001Z\026paceline/v1;pacelinev1\252\002\013Paceline.V1'
   _globals['_PAIRSTATE']._serialized_start=414
   _globals['_PAIRSTATE']._serialized_end=569
   _globals['_WATCHREQUEST']._serialized_start=40
