@@ -33,6 +33,6 @@ def test_experts_say_nothing_else_than_plain_decoding(family: str, full: bool) -
     specs = {heat: make_specs(320, prompts, 64, heat, SEED) for heat in (0.0, 0.8)}
     tally = run_gate(made_up_pair(family=family), cases, specs.__getitem__, SEED)
     assert tally.tokens == len(cases) * prompts * 64
-    assert tally.accepted > tally.tokens // 5
+    assert tally.accepted > tally.tokens // (10 if full else 5)  # all cases include plain ones
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.cached > 16 * prompts

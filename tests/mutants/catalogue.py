@@ -1,6 +1,7 @@
 """The seeded bugs: each has been a real defect of some speculative or continuous-batching engine."""
 
 from tests.mutants.arithmetic import ARITHMETIC
+from tests.mutants.experts import EXPERTS
 from tests.mutants.hybrids import HYBRIDS
 from tests.mutants.masks import MASKS
 from tests.mutants.mutation import Mutant
@@ -328,6 +329,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ARITHMETIC,
     *SCHEDULING,
     *HYBRIDS,
+    *EXPERTS,
     *MASKS,
     *SNAPSHOTS,
 )

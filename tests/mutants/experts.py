@@ -1,0 +1,48 @@
+"""Seeded bugs of mixtures of experts: which experts a row gets, and whose rows an expert's product takes."""
+
+from tests.mutants.mutation import Mutant
+
+PROGRAM = "services.common.kernels.experts.program"
+REFERENCE = "services.common.kernels.experts.reference"
+WARM_UP = "services.target.device.warm_up"
+
+_KERNELS = "tests/kernels/gpu/test_experts.py::"
+_FAMILIES = "tests/unit/common/model/families/test_experts.py::"
+
+EXPERTS = (
+    Mutant(
+        "padding-takes-experts",
+        PROGRAM,
+        "chosen = tl.where(tl.load(live_ptr + row) != 0, chosen, COUNT)",
+        "chosen = tl.where(tl.load(live_ptr + row) != 2, chosen, COUNT)",
+        f"{_KERNELS}test_padding_gets_no_expert_and_a_row_of_nan_stays_within_the_list",
+    ),
+    Mutant(
+        "equal-gates-go-to-the-last-expert",
+        PROGRAM,
+        "one = tl.min(tl.where(free & (rating == best), expert, COUNT_PAD), 0)",
+        "one = tl.max(tl.where(free & (rating == best), expert, -1), 0)",
+        f"{_KERNELS}test_rows_choose_as_the_reference",
+    ),
+    Mutant(
+        "weights-of-another-expert",
+        PROGRAM,
+        "weight_ptr += expert * outputs * depth",
+        "weight_ptr += expert // 2 * outputs * depth",
+        f"{_KERNELS}test_parts_are_those_of_the_reference",
+    ),
+    Mutant(
+        "weights-of-another-rank",
+        REFERENCE,
+        "* weights_TK[:, rank : rank + 1]",
+        "* weights_TK[:, rank - 1 : rank]",
+        f"{_FAMILIES}test_logits_are_those_of_transformers",
+    ),
+    Mutant(
+        "rounds-measured-with-padding",
+        WARM_UP,
+        "steps.round.set_rows(slots[:bucket], pool.settings.pad_slot)",
+        "steps.round.set_rows((), pool.settings.pad_slot)",
+        "tests/unit/target/device/test_warm_up.py::test_rows_differ_where_there_are_experts",
+    ),
+)
