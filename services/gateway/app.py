@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
-from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
+from services.common.metrics.named import NamedRegistry
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.serving import tracing
 from services.common.serving.certificates import follow_certificates
@@ -25,6 +25,8 @@ from services.common.serving.server import BindError, Bound, Listeners, Server
 from services.common.serving.tls import Peers, TlsFiles
 from services.gateway import admission
 from services.gateway.auth import AuthInterceptor
+from services.gateway.call_interceptor import CallInterceptor
+from services.gateway.calls import Calls, TenantLabels
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
@@ -52,6 +54,9 @@ class GatewayBound(Bound):
     http: str = ""
 
 
+MOST_TENANTS = 100
+"""That have series of their own where the settings name none."""
+
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
 
 UNUSABLE = (FolderError, TokenizerError, TenantsError, OSError)
@@ -68,8 +73,8 @@ class GatewayApp:
     def __init__(self, settings: GatewaySettings) -> None:
         """Reads the files; nothing runs before `start`."""
         self._settings = settings
-        registry = CollectorRegistry()
-        self.metrics = GatewayMetrics(registry, settings.model)
+        registry = NamedRegistry(lambda: settings.model or self._pool.served)
+        self.metrics = GatewayMetrics(registry, "")
         tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         outgoing = TlsFiles(settings.target_tls_cert, settings.target_tls_key, settings.target_tls_ca)
         self._peers = Peers(outgoing, settings.target_tls_name)
@@ -85,6 +90,8 @@ class GatewayApp:
         self._tenants = TenantsFile(Path(settings.tenants)) if settings.tenants else None
         self._gates = Gates()
         self._inlet = InletInterceptor(self._gates)
+        self._tracer = tracing.tracer("gateway")
+        self._calls = self._recorder()
         keys = [AuthInterceptor(self._tenants.find)] if self._tenants else []
         self._server = Server(
             "gateway",
@@ -92,14 +99,17 @@ class GatewayApp:
             self._register,
             (SERVICE.full_name,),
             registry,
-            Front(self._tenant if self._tenants else None, RotatingContext.of(tls, "h2") if tls else None),
-            [*keys, self._inlet],
+            Front(
+                self._tenant if self._tenants else None,
+                RotatingContext.of(tls, "h2") if tls else None,
+                dropped=self._calls.dropped,
+            ),
+            [CallInterceptor(self._calls), *keys, self._inlet],
             EDGE_OPTIONS,
         )
-        self._tracer = tracing.tracer("gateway")
         bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
         admitting = admission.Admission(bound, time.monotonic)
-        self._streams = Streams(self._front, admitting, settings, self.metrics, self._tracer)
+        self._streams = Streams(self._front, admitting, settings, self.metrics, self._calls)
         self._board = StatusBoard(lambda: self._pool.links, time.monotonic)
         self._http = self._http_edge() if settings.http else None
         self._tasks: list[asyncio.Task[None]] = []
@@ -162,6 +172,12 @@ class GatewayApp:
         add_service(server, SERVICE, service)
         if settings.vllm_engine:
             add_service(server, vllm_service(), VllmEngine(self._front, streams, self._pool, settings))
+
+    def _recorder(self) -> Calls:
+        settings, tenants = self._settings, self._tenants
+        labels = TenantLabels(settings.metrics_tenants, (lambda: tenants.names) if tenants else None, MOST_TENANTS)
+        lines, refused = settings.access_log, settings.access_log_refused
+        return Calls(self.metrics, self._tracer, labels, lambda: self._pool.served, lines, refused)
 
     def _http_edge(self) -> HttpEdge:
         return HttpEdge(

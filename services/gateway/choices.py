@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from services.gateway.admission import Ticket
+from services.gateway.calls import Call
 from services.gateway.generation import Delta, Final, Generation
 from services.gateway.query import DRAWN_SEED_BITS, Query, TokenPrompt
 from services.gateway.streams import Context, Encode, Streams
@@ -55,12 +56,13 @@ class Choices:
             PacelineError: a choice was refused or failed; the others have ended.
         """
         streams = self._streams
-        with streams.counted() as began, streams.admitted() as ticket:
+        present = streams.begin()
+        with streams.admitted() as ticket:
             query = await ask()
             with streams.claimed(query), ExitStack() as places:
                 streams.queue(ticket, query.prompt)
                 tickets = [ticket, *(places.enter_context(streams.admitted()) for _ in range(1, query.choices))]
-                call = _Call(streams, context, make(query), began)
+                call = _Call(streams, context, make(query), present)
                 if len(tickets) == 1:
                     await call.run(0, query, ticket)
                 else:
@@ -70,20 +72,20 @@ class Choices:
 class _Call:
     """One call; `first_token` is done when the first choice has one, with the prompt's token ids."""
 
-    def __init__(self, streams: Streams, context: Context, answer: Answer, began: float) -> None:
+    def __init__(self, streams: Streams, context: Context, answer: Answer, call: Call) -> None:
         self.first_token: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()
         self._streams = streams
         self._context = context
         self._answer = answer
-        self._began = began
+        self._call = call
         self._prompt: tuple[int, ...] = ()
 
     async def run(self, choice: int, query: Query, ticket: Ticket) -> None:
         """One choice in the present task."""
-        stream = self._streams.stream(self._context, ticket, self._began, self._encode(choice))
+        stream = self._streams.stream(self._context, ticket, self._call, self._encode(choice))
         if not choice:
             stream.begun = self._begin
-        await self._streams.run(query, stream, self._began)
+        await self._streams.run(query, stream)
 
     def _begin(self, generation: Generation) -> None:
         self._prompt = generation.prompt

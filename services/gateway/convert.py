@@ -87,7 +87,7 @@ def delta(request_id: str, event: Delta) -> inference_pb2.GenerateResponse:
             position=event.position,
             token_ids=event.token_ids,
             text=event.text,
-            logprobs=[_position(one) for one in event.logprobs],
+            logprobs=[_position(one) for one in event.logprobs] if event.logprobs else (),
             drafted=event.drafted,
             accepted=event.accepted,
         ),

@@ -66,6 +66,16 @@ class Generation:
         """A target has the request, or had it."""
         return self._journey.placed
 
+    @property
+    def pair_id(self) -> str:
+        """The pair that serves it, or did last; empty before any."""
+        return self._journey.pair_id
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the targets that it has left."""
+        return self._journey.totals
+
     async def next(self) -> Delta | Final:
         """The next event; the call also says that the event before was delivered.
 
@@ -92,7 +102,7 @@ class Generation:
         self._finish = FinishReason.DEADLINE
 
     def close(self, reason: str) -> None:
-        """Cancels what still runs on a target; tokens not delivered count as discarded."""
+        """Tells the target what was delivered: the rest counts as discarded, and what still runs is cancelled."""
         self._journey.abandon(self.delivered, reason)
 
     async def _advance(self) -> Delta:

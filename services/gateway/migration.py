@@ -32,6 +32,9 @@ from services.gateway.targets.pool import Pool
 
 log = logging.getLogger(__name__)
 TRY_ELSEWHERE = frozenset({Reason.OVERLOADED, Reason.DRAINING, Reason.NO_TARGET})
+DELIVERED = "delivered"
+"""What a target is told of a request that has ended, for a reason, when its client has all of it."""
+
 LAST_WORD_S = 1.0
 """Longest wait for the statistics that answer a cancellation."""
 
@@ -91,7 +94,7 @@ class MigratingRequest:
         self._origin: Arithmetic | None = None
         self._attempt: Attempt | None = None
         self._ended: Attempt | None = None
-        self._pair_id = ""
+        self.pair_id = ""
         self._tries = 0
         self._failed = False
 
@@ -110,7 +113,9 @@ class MigratingRequest:
             attempt = self._attempt or await self._place()
             update = await attempt.next()
             if update.token_ids:
-                self._commit(update.token_ids)
+                if self._origin is not self._present:
+                    self._compare()
+                self._committed += update.token_ids
             if update.end is None:
                 return update
             self._attempt, self._ended = None, attempt
@@ -122,8 +127,7 @@ class MigratingRequest:
 
     async def stop(self, tokens_kept: int, reason: str) -> None:
         """Cancels on the target and waits a moment for its statistics; tokens beyond those kept are discarded."""
-        attempt = self._attempt
-        self.abandon(tokens_kept, reason)
+        attempt = self._release(tokens_kept, reason)
         if attempt is None:
             return
         try:
@@ -137,14 +141,21 @@ class MigratingRequest:
     def abandon(self, tokens_kept: int, reason: str) -> None:
         """Cancels on the target without waiting.
 
-        A target whose request has ended is told too if the client did not get all tokens, so that it settles the rest.
+        A target whose request has ended is told too, so that it settles its tokens at once.
         """
+        attempt = self._release(tokens_kept, reason)
+        if attempt is not None:
+            self.totals.add(Usage(), attempt.observed)
+
+    def _release(self, tokens_kept: int, reason: str) -> Attempt | None:
+        """Says how much was kept to the last target; gives its request if that runs."""
         running, self._attempt = self._attempt, None
         ended, self._ended = self._ended, None
         if running is not None:
             running.cancel(tokens_kept, reason)
-        elif ended is not None and tokens_kept < len(self._committed):
-            ended.cancel(tokens_kept, reason)
+        elif ended is not None:
+            ended.cancel(tokens_kept, reason if tokens_kept < len(self._committed) else DELIVERED)
+        return running
 
     async def _place(self) -> Attempt:
         """Finds a target and starts there."""
@@ -152,7 +163,7 @@ class MigratingRequest:
         key = key_of(job)
         while True:
             left_s = max(job.deadline - time.monotonic(), 0.0)
-            avoid = {self._pair_id} if self._pair_id else ()
+            avoid = {self.pair_id} if self.pair_id else ()
             # A little longer than the deadline: past it the stream reports the deadline itself, not a lack of targets.
             wait_s = min(left_s + 1.0, self._settings.wait_target_s)
             link = await self._pool.place(self._digests, key, avoid, self._origin, wait_s)
@@ -163,16 +174,15 @@ class MigratingRequest:
             attempt = link.start(job, self._committed, left_s, outbox)
             if attempt is None or link.model is None:
                 continue
-            self._pair_id, self._present = link.pair_id, link.model.arithmetic
+            self.pair_id, self._present = link.pair_id, link.model.arithmetic
             self.revision = link.model.revision
             self._tries += 1
             self._attempt = attempt
             return attempt
 
-    def _commit(self, token_ids: tuple[int, ...]) -> None:
-        """Adds tokens of the present target, and notes whether it computes otherwise than the one before."""
+    def _compare(self) -> None:
+        """Notes whether the target whose tokens come computes otherwise than the one before."""
         before, self._origin = self._origin, self._present
-        self._committed += token_ids
         if before is not None and self._present is not None and before.numerics != self._present.numerics:
             self.totals.numerics_changed = True
             self._metrics.gateway_numerics_changes.inc()

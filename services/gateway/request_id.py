@@ -15,8 +15,8 @@ def made() -> str:
     return secrets.token_hex(8)
 
 
-def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
-    """The one that a call states, or a new one.
+def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None, otherwise: str = "") -> str:
+    """The one that a call states, else the one that it has otherwise, or a new one.
 
     Raises:
         PacelineError: INVALID_FIELD, what it states is too long or cannot be printed.
@@ -24,7 +24,13 @@ def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     for name, value in metadata or ():
         if name == HEADER:
             return checked(value if isinstance(value, str) else value.decode("latin-1"))
-    return made()
+    return otherwise or made()
+
+
+def offered(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The one that a call states if it may, else a new one; for calls that may be refused."""
+    given = next((value for name, value in metadata if name == HEADER), None)
+    return given if isinstance(given, str) and FORM.fullmatch(given) else made()
 
 
 def checked(given: str) -> str:

@@ -115,6 +115,12 @@ class GatewaySettings:
     """Seconds between NOT_SERVING and the refusal of new requests, for watchers to notice."""
     log_level: str = "info"
     """Lowest level that is logged."""
+    access_log: bool = True
+    """Logs one line for each call that has ended."""
+    access_log_refused: float = 1.0
+    """Share of refused calls that have such a line."""
+    metrics_tenants: tuple[str, ...] = ()
+    """Tenants that metrics name, others are one; empty names the first hundred of the tenants file."""
 
     def __post_init__(self) -> None:
         """Refuses values that no gateway can run with."""
@@ -128,14 +134,9 @@ class GatewaySettings:
         self._check_words()
         self._check_listeners()
         _ = self.revision_weights
+        self._check_numbers()
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise invalid_field("tls_cert", "needs tls_key beside, and tls_ca needs both")
-        for name in POSITIVE:
-            if not (getattr(self, name) > 0):
-                raise invalid_field(name, "must be positive")
-        for name in ("wait_target_s", "drain_grace_s", "propagation_s"):
-            if not (getattr(self, name) >= 0):
-                raise invalid_field(name, "must not be negative")
 
     @property
     def revision_weights(self) -> dict[str, float]:
@@ -156,6 +157,16 @@ class GatewaySettings:
         chosen("", self.tool_parser)
         if self.generation_config not in GENERATION_CONFIGS:
             raise invalid_field("generation_config", f"must be one of {', '.join(GENERATION_CONFIGS)}")
+
+    def _check_numbers(self) -> None:
+        for name in POSITIVE:
+            if not (getattr(self, name) > 0):
+                raise invalid_field(name, "must be positive")
+        for name in ("wait_target_s", "drain_grace_s", "propagation_s"):
+            if not (getattr(self, name) >= 0):
+                raise invalid_field(name, "must not be negative")
+        if not 0.0 <= self.access_log_refused <= 1.0:
+            raise invalid_field("access_log_refused", "must be in [0, 1]")
 
     def _check_listeners(self) -> None:
         if not (self.grpc or self.http):

@@ -12,11 +12,10 @@ import grpc
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Code, PacelineError, Reason, deadline
 from services.common.request.sampling import FinishReason
-from services.common.serving import logs
-from services.common.serving.tracing import Tracer, from_metadata
 from services.gateway import request_id
 from services.gateway.admission import Admission, Room, Ticket
 from services.gateway.auth import current_tenant
+from services.gateway.calls import Call, Calls, current_call
 from services.gateway.generation import Delta, Final, Generation
 from services.gateway.keys import RunningKeys
 from services.gateway.migration import slow_client
@@ -58,14 +57,14 @@ class Streams:
         admission: Admission,
         settings: GatewaySettings,
         metrics: GatewayMetrics,
-        tracer: Tracer,
+        calls: Calls,
     ) -> None:
         """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
         self._front = front
-        self._tracer = tracer
         self._admission = admission
         self._settings = settings
         self._metrics = metrics
+        self.calls = calls
         self._keys = RunningKeys()
 
     async def serve(self, ask: Callable[[], Awaitable[Query]], context: Context, encode: Encode) -> None:
@@ -79,29 +78,19 @@ class Streams:
         Raises:
             PacelineError: the request was refused or failed.
         """
-        with self.counted() as began, self.admitted() as ticket:
+        call = self.begin()
+        with self.admitted() as ticket:
             query = await ask()
             with self.claimed(query):
                 self.queue(ticket, query.prompt)
-                await self.run(query, self.stream(context, ticket, began, encode), began)
+                await self.run(query, self.stream(context, ticket, call, encode))
 
-    @contextmanager
-    def counted(self) -> Iterator[float]:
-        """Counts the call that the block serves by how it ends; yields when it began, by the monotonic clock."""
-        code = Code.INTERNAL
-        began = time.monotonic()
-        try:
-            yield began
-            code = Code.OK
-        except PacelineError as error:
-            code = error.code
-            raise
-        except asyncio.CancelledError:
-            code = Code.CANCELLED
-            raise
-        finally:
-            self._metrics.gateway_requests[code.name].inc()
-            self._metrics.request_seconds.observe(time.monotonic() - began)
+    @staticmethod
+    def begin() -> Call:
+        """The present call, which is one for text from here on."""
+        call = current_call()
+        call.generates = True
+        return call
 
     @contextmanager
     def admitted(self) -> Iterator[Ticket]:
@@ -110,8 +99,7 @@ class Streams:
         Raises:
             PacelineError: OVERLOADED or TENANT_LIMIT.
         """
-        with self._rejects():
-            ticket = self._admission.enter(current_tenant())
+        ticket = self._admission.enter(current_tenant())
         self._metrics.gateway_inflight_requests.set(self._admission.requests)
         try:
             yield ticket
@@ -129,16 +117,7 @@ class Streams:
         Raises:
             PacelineError: OVERLOADED or TENANT_LIMIT.
         """
-        with self._rejects():
-            ticket.queue(prompt_cost(prompt))
-
-    @contextmanager
-    def _rejects(self) -> Iterator[None]:
-        try:
-            yield
-        except PacelineError as error:
-            self._metrics.gateway_rejects[error.reason.value].inc()
-            raise
+        ticket.queue(prompt_cost(prompt))
 
     def claimed(self, query: Query) -> AbstractContextManager[None]:
         """Holds the query's idempotency key while the block runs.
@@ -148,40 +127,38 @@ class Streams:
         """
         return self._keys.held(current_tenant().name, query.key)
 
-    def stream(self, context: Context, ticket: Ticket, began: float, encode: Encode) -> "Stream":
+    def stream(self, context: Context, ticket: Ticket, call: Call, encode: Encode) -> "Stream":
         """A stream of the present task.
 
         Raises:
             PacelineError: the id that the client gives its request is none.
         """
-        return Stream(context, ticket, self._metrics, began, encode)
+        return Stream(context, ticket, self._metrics, call, encode)
 
-    async def run(self, query: Query, stream: "Stream", began: float) -> None:
+    async def run(self, query: Query, stream: "Stream") -> None:
         """Generates, writes and ends one stream.
 
         Raises:
             PacelineError: the request was refused or failed.
         """
-        until = began + min(query.timeout_s or self._settings.max_request_s, self._settings.max_request_s)
+        until = stream.call.began + min(query.timeout_s or self._settings.max_request_s, self._settings.max_request_s)
         left_s = stream.context.time_remaining()
         if left_s is not None:
             until = min(until, time.monotonic() + left_s)
-        parent = from_metadata(stream.context.invocation_metadata())
         try:
             async with asyncio.timeout(until + DEADLINE_GRACE_S - time.monotonic()):
-                with self._tracer.span("paceline.generate", parent, {"request_id": stream.request_id}) as traceparent:
-                    # Keys are owned by a name that no client can choose.
-                    stream.generation = await self._front.generation(
-                        secrets.token_hex(8),
-                        query,
-                        current_tenant(),
-                        stream.ticket,
-                        until,
-                        traceparent,
-                        stream.overflow,
-                    )
-                    stream.begun(stream.generation)
-                    await stream.pump()
+                # Keys are owned by a name that no client can choose.
+                stream.generation = await self._front.generation(
+                    secrets.token_hex(8),
+                    query,
+                    current_tenant(),
+                    stream.ticket,
+                    until,
+                    stream.call.span.traceparent,
+                    stream.overflow,
+                )
+                stream.begun(stream.generation)
+                await stream.pump()
         except TimeoutError:
             await stream.expire()
         except asyncio.CancelledError:
@@ -196,10 +173,10 @@ class Streams:
 class Stream:
     """One client's stream while it runs."""
 
-    def __init__(self, context: Context, ticket: Ticket, metrics: GatewayMetrics, began: float, encode: Encode) -> None:
-        """Belongs to the present task."""
-        self.request_id = request_id.from_metadata(context.invocation_metadata())
-        logs.request_id.set(self.request_id)
+    def __init__(self, context: Context, ticket: Ticket, metrics: GatewayMetrics, call: Call, encode: Encode) -> None:
+        """Belongs to the present task and tells the record of its call what becomes of it."""
+        self.request_id = request_id.from_metadata(context.invocation_metadata(), call.request_id)
+        self.call = call
         self.generation: Generation | None = None
         self.begun: Callable[[Generation], None] = lambda generation: None
         self.overflowed = False
@@ -207,7 +184,7 @@ class Stream:
         self.ticket = ticket
         self._encode = encode
         self._metrics = metrics
-        self._last = began
+        self._last = call.began
         self._begun = self._ended = self._told = False
         self._task = asyncio.current_task()
 
@@ -230,6 +207,7 @@ class Stream:
                 raise deadline("the deadline passed before the first token")
             self._ended = True
             await self._write(event)
+            self.call.finish_reasons.append(event.reason.value)
             return
 
     async def expire(self) -> None:
@@ -247,8 +225,10 @@ class Stream:
 
     def close(self) -> None:
         """Frees whatever a target still holds for this client."""
-        if self.generation is not None:
-            self.generation.close("slow_client" if self.overflowed else "cancel")
+        generation = self.generation
+        if generation is not None:
+            generation.close("slow_client" if self.overflowed else "cancel")
+            self.call.ran(generation.pair_id, generation.totals, len(generation.prompt))
             self.generation = None  # it knows the stream: together they would keep the call until a collection
 
     async def _write(self, event: Delta | Final) -> None:
@@ -259,7 +239,8 @@ class Stream:
         """
         for message in self._encode(self.request_id, event):
             try:
-                await self._tell()
+                if not self._told:
+                    await self._tell()
                 await self.context.write(message)
             except grpc.aio.InternalError as error:
                 raise asyncio.CancelledError from error
@@ -269,9 +250,8 @@ class Stream:
 
         Sent earlier, it would keep clients from repeating a refused call.
         """
-        if not self._told:
-            self._told = True
-            await self.context.send_initial_metadata(((request_id.HEADER, self.request_id),))
+        self._told = True
+        await self.context.send_initial_metadata(((request_id.HEADER, self.request_id),))
 
     def _running(self) -> Generation:
         if self.generation is None:
@@ -279,12 +259,18 @@ class Stream:
         return self.generation
 
     def _observe(self, tokens: int) -> None:
-        now = time.monotonic()
-        self._metrics.gateway_delivered_tokens.inc(tokens)
+        """A delta was sent; its tokens came as one, so each has an equal part of the time since the last one."""
+        if not tokens:
+            return
+        now, metrics, call = time.monotonic(), self._metrics, self.call
+        metrics.gateway_delivered_tokens.inc(tokens)
+        call.completion_tokens += tokens
         if self._begun:
-            self._metrics.inter_token_seconds.observe((now - self._last) / max(tokens, 1))
+            metrics.inter_token_seconds.observe_each((now - self._last) / tokens, tokens)
         else:
             self._begun = True
             self.ticket.started()
-            self._metrics.time_to_first_token_seconds.observe(now - self._last)
+            metrics.time_to_first_token_seconds[call.label].observe(now - self._last)
+            metrics.inter_token_seconds.observe_each(0.0, tokens - 1)
+            call.first_token_s = call.first_token_s or now - call.began
         self._last = now

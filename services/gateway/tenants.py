@@ -41,6 +41,11 @@ class Tenants:
         """Takes hexadecimal SHA-256 digests."""
         self._digests = digests
 
+    @property
+    def names(self) -> list[str]:
+        """Names of all, as they stand in the file."""
+        return list(dict.fromkeys(tenant.name for tenant in self._digests.values()))
+
     def find(self, key: str) -> Tenant | None:
         """The tenant of a key; takes the same time for every key of a length."""
         offered, found = digest(key), None
@@ -67,6 +72,11 @@ class TenantsFile:
     def find(self, key: str) -> Tenant | None:
         """As Tenants.find."""
         return self._tenants.find(key)
+
+    @property
+    def names(self) -> list[str]:
+        """As Tenants.names."""
+        return self._tenants.names
 
     async def follow(self) -> None:
         """Looks at the file every second."""

@@ -87,9 +87,11 @@ def build_services(
     inbox = Inbox()
     sessions = Sessions(inbox.put, settings.outbox_frames)
     recorder = FlightRecorder()
-    tracer = tracing.tracer("target")
+    tracer = tracing.tracer("target", pair=settings.pair_id)
     launching = Launching()
-    engine = _engine(worker, metrics, recorder, on_loop(sessions.deliver), Spans(tracer), launching)
+    engine = _engine(
+        worker, metrics, recorder, on_loop(sessions.deliver), Spans(tracer, settings.trace_rounds), launching
+    )
     offers, attacher = _attacher(settings, worker, folder, inbox.put, metrics.handoff_seconds.observe, failed)
     describer = Describer(pair_id=settings.pair_id, worker=worker, engine=engine, recorder=recorder, attacher=attacher)
     service = ServiceParts(

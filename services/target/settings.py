@@ -161,6 +161,8 @@ class TargetSettings:
     """Seconds without a step, while there is work, after which the target is not live."""
     log_level: str = "info"
     """Lowest level that is logged."""
+    trace_rounds: float = 0.0
+    """Share of traced requests of which each round is a span of its own, for debugging; of others it is an event."""
 
     def __post_init__(self) -> None:
         """Refuses values that no target can run with."""
@@ -195,6 +197,7 @@ class TargetSettings:
         ascending = all(low < high for low, high in zip(self.widths, self.widths[1:], strict=False))
         _require(not self.widths or (self.widths[0] == 1 and ascending), "widths", "must ascend from 1")
         _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "must be in (0, 1]")
+        _require(0.0 <= self.trace_rounds <= 1.0, "trace_rounds", "must be in [0, 1]")
         _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_cert", "needs tls_key beside")
         _require(self.tls_cert != "" or not self.tls_ca, "tls_ca", "needs tls_cert and tls_key")

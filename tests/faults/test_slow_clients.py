@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
+from services.common.metrics.catalogue import GENERATING
 from services.common.pb.paceline.v1 import inference_pb2_grpc
 from services.common.request.errors import Reason
 from services.common.serving.channel import connect
@@ -146,7 +147,7 @@ async def test_f9_a_client_that_leaves_while_it_is_written_to_is_no_defect(tmp_p
     async with harness(tmp_path, [target], client_options=NARROW, outbox_tokens=1 << 20) as one:
         stalled = Slow(one.stub, 0.0)
         assert await stalled.take()
-        requests = one.app.metrics.gateway_requests
+        requests, endpoint = one.app.metrics.gateway_requests, GENERATING[0]
         delivered = one.app.metrics.gateway_delivered_tokens
         before = -1.0
         async with asyncio.timeout(60):
@@ -155,6 +156,6 @@ async def test_f9_a_client_that_leaves_while_it_is_written_to_is_no_defect(tmp_p
                 await asyncio.sleep(0.5)
         stalled.leave()
         async with asyncio.timeout(30):
-            while not value_of(requests["CANCELLED"]):
+            while not value_of(requests[endpoint, "CANCELLED"]):
                 await asyncio.sleep(0.05)
-        assert value_of(requests["INTERNAL"]) == 0
+        assert value_of(requests[endpoint, "INTERNAL"]) == 0

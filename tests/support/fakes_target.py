@@ -13,6 +13,7 @@ from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc, types_pb
 from services.common.request.error_convert import to_pb
 from services.common.request.errors import PacelineError
 from services.common.serving.channel import SERVER_OPTIONS
+from services.gateway.migration import DELIVERED
 from services.target.engine.idempotency import Claim, KeyStore
 from tests.support.fakes_target_request import FakeRequest
 
@@ -42,6 +43,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.secrets: set[str] = set()
         self.starts: list[target_pb2.Start] = []
         self.cancels: list[target_pb2.Cancel] = []
+        self.settled: list[target_pb2.Cancel] = []
         self.cancel_rounds: list[int] = []
         self.refuse: PacelineError | None = None
         self.rounds = 0
@@ -210,7 +212,7 @@ class FakeSession:
             self._target.keys.release(_claim(start), time.monotonic())
 
     def _cancel(self, cancel: target_pb2.Cancel) -> None:
-        self._target.cancels.append(cancel)
+        (self._target.settled if cancel.reason == DELIVERED else self._target.cancels).append(cancel)
         self._target.cancel_rounds.append(self._target.rounds)
         request = self.requests.get(cancel.request_id)
         if request is not None:

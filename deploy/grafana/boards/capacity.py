@@ -92,8 +92,8 @@ CAPACITY = Board(
             "s",
             "From arrival at the target to admission.",
             (
-                (quantile(0.5, "paceline_queue_seconds"), "p50"),
-                (quantile(0.95, "paceline_queue_seconds"), "p95"),
+                (quantile(0.5, "paceline_queue_seconds"), "{{model_name}} p50"),
+                (quantile(0.95, "paceline_queue_seconds"), "{{model_name}} p95"),
             ),
         ),
         Panel(
@@ -108,8 +108,8 @@ CAPACITY = Board(
             "s",
             "From admission to the first token.",
             (
-                (quantile(0.5, "paceline_prefill_seconds"), "p50"),
-                (quantile(0.95, "paceline_prefill_seconds"), "p95"),
+                (quantile(0.5, "paceline_prefill_seconds"), "{{model_name}} p50"),
+                (quantile(0.95, "paceline_prefill_seconds"), "{{model_name}} p95"),
             ),
         ),
         Panel(

@@ -16,6 +16,8 @@ def dcgm(field: str) -> str:
     return f'{theirs} or {name}{{{NAMESPACE},exported_namespace=""}}'
 
 
+OURS = f'{NAMESPACE},deployment=~".+-(gateway|worker)"'
+
 FLEET = Board(
     "paceline-fleet",
     "paceline / Fleet",
@@ -183,6 +185,34 @@ FLEET = Board(
                     "{{Hostname}} {{gpu}}",
                 ),
             ),
+        ),
+        Panel(
+            "Starts of processes in 30 minutes",
+            "short",
+            "At one address: a container that starts again and again, no rollout.",
+            (
+                (
+                    f"max by (cluster, namespace, instance) (changes(process_start_time_seconds{{{NAMESPACE}}}[30m])"
+                    f" and on (cluster, namespace, instance) paceline_build_info{{{MODEL}}})",
+                    "{{namespace}} {{instance}}",
+                ),
+            ),
+            runbook="crash-loop",
+            steps=((3, WARN),),
+        ),
+        Panel(
+            "Pods that are wanted and not ready",
+            "short",
+            "Where kube-state-metrics is scraped.",
+            (
+                (
+                    f"kube_deployment_spec_replicas{{{OURS}}}"
+                    f" - on (cluster, namespace, deployment) kube_deployment_status_replicas_ready{{{OURS}}}",
+                    "{{namespace}} {{deployment}}",
+                ),
+            ),
+            runbook="fewer-than-wanted",
+            steps=((1, WARN),),
         ),
     ),
 )

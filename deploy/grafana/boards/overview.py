@@ -5,10 +5,11 @@ from deploy.grafana.promql import BY, MODEL, NAMED, SELECT, buckets, quantile, r
 
 REQUESTS = "paceline_gateway_requests_total"
 FIRST = "paceline_time_to_first_token_seconds"
+ASKED = f'{MODEL},endpoint=~".*(Generate|completions|responses|messages)"'
 SOON = f'{MODEL},le="2.5"'
-MISSED = f'{MODEL},code="DEADLINE_EXCEEDED"'
-OURS = f'{MODEL},code!~"CANCELLED|INVALID_ARGUMENT|UNAUTHENTICATED|NOT_FOUND|ALREADY_EXISTS"'
-FAILED = f'{MODEL},code=~"INTERNAL|UNKNOWN|UNAVAILABLE"'
+MISSED = f'{ASKED},code="DEADLINE_EXCEEDED"'
+OURS = f'{ASKED},code!~"CANCELLED|INVALID_ARGUMENT|UNAUTHENTICATED|NOT_FOUND|ALREADY_EXISTS"'
+FAILED = f'{ASKED},code=~"INTERNAL|UNKNOWN|UNAVAILABLE"'
 INTERNAL = f'{MODEL},code="INTERNAL"'
 
 
@@ -77,7 +78,7 @@ OVERVIEW = Board(
             "Of 0.1 % in 30 days, or in as long as there are data; below 0 it is overspent.",
             (
                 (
-                    f"1 - {month(FAILED)} / ({month(MODEL)} > 0) / 0.001",
+                    f"1 - {month(FAILED)} / ({month(ASKED)} > 0) / 0.001",
                     NAMED,
                 ),
             ),
@@ -88,15 +89,15 @@ OVERVIEW = Board(
         Panel(
             "Requests by status",
             "reqps",
-            "Ended requests per second by gRPC status.",
-            ((rate(REQUESTS, MODEL, "code"), "{{code}}"),),
+            "Ended calls for text per second by gRPC status.",
+            ((rate(REQUESTS, ASKED, f"{BY}, code"), "{{model_name}} {{code}}"),),
             runbook="error-budget-burn",
         ),
         Panel(
             "Deadline misses",
             "percentunit",
             "Share of requests that end with DEADLINE_EXCEEDED.",
-            ((f"{rate(REQUESTS, MISSED)} / ({rate(REQUESTS, MODEL)} > 0)", NAMED),),
+            ((f"{rate(REQUESTS, MISSED)} / ({rate(REQUESTS, ASKED)} > 0)", NAMED),),
             runbook="deadline-misses",
             steps=((0.25, BAD),),
         ),
@@ -119,9 +120,9 @@ OVERVIEW = Board(
             "s",
             "From the call to the first delta, at the gateway.",
             (
-                (quantile(0.5, FIRST, MODEL), "p50"),
-                (quantile(0.95, FIRST, MODEL), "p95"),
-                (quantile(0.99, FIRST, MODEL), "p99"),
+                (quantile(0.5, FIRST, MODEL), "{{model_name}} p50"),
+                (quantile(0.95, FIRST, MODEL), "{{model_name}} p95"),
+                (quantile(0.99, FIRST, MODEL), "{{model_name}} p99"),
             ),
             runbook="slow-first-token",
             steps=((2, WARN),),
@@ -136,17 +137,19 @@ OVERVIEW = Board(
         Panel(
             "Inter-token latency",
             "s",
-            "Between deltas, per token, at the gateway.",
+            "Time of a token after the first, at the gateway; tokens that come together share it equally.",
             (
-                (quantile(0.5, "paceline_inter_token_seconds", MODEL), "p50"),
-                (quantile(0.95, "paceline_inter_token_seconds", MODEL), "p95"),
-                (quantile(0.99, "paceline_inter_token_seconds", MODEL), "p99"),
+                (quantile(0.5, "paceline_inter_token_seconds", MODEL), "{{model_name}} p50"),
+                (quantile(0.95, "paceline_inter_token_seconds", MODEL), "{{model_name}} p95"),
+                (quantile(0.99, "paceline_inter_token_seconds", MODEL), "{{model_name}} p99"),
             ),
+            runbook="token-gaps",
+            steps=((0.5, WARN),),
         ),
         Panel(
             "Tokens by latency",
             "s",
-            "How many deltas came after how long, per token.",
+            "How many tokens after the first took how long.",
             ((buckets("paceline_inter_token_seconds", MODEL), "{{le}}"),),
             heatmap=True,
         ),
@@ -155,8 +158,8 @@ OVERVIEW = Board(
             "s",
             "From the call to its end.",
             (
-                (quantile(0.5, "paceline_request_seconds", MODEL), "p50"),
-                (quantile(0.95, "paceline_request_seconds", MODEL), "p95"),
+                (quantile(0.5, "paceline_request_seconds", MODEL), "{{model_name}} p50"),
+                (quantile(0.95, "paceline_request_seconds", MODEL), "{{model_name}} p95"),
             ),
         ),
         Panel(
@@ -170,7 +173,7 @@ OVERVIEW = Board(
             "reqps",
             "Requests refused, by reason: before they reached a target, and by targets.",
             (
-                (rate("paceline_gateway_rejects_total", MODEL, "reason"), "gateway {{reason}}"),
+                (rate("paceline_gateway_rejects_total", MODEL, f"{BY}, reason"), "{{model_name}} gateway {{reason}}"),
                 (rate("paceline_rejects_total", SELECT, "reason"), "target {{reason}}"),
             ),
             runbook="queue-saturated",

@@ -86,10 +86,10 @@ SPECULATION = Board(
             "s",
             "Quantiles of a round's parts.",
             (
-                (quantile(0.5, "paceline_verify_seconds"), "verify p50"),
-                (quantile(0.95, "paceline_verify_seconds"), "verify p95"),
-                (quantile(0.5, "paceline_draft_wait_seconds"), "wait p50"),
-                (quantile(0.95, "paceline_draft_wait_seconds"), "wait p95"),
+                (quantile(0.5, "paceline_verify_seconds"), "{{model_name}} verify p50"),
+                (quantile(0.95, "paceline_verify_seconds"), "{{model_name}} verify p95"),
+                (quantile(0.5, "paceline_draft_wait_seconds"), "{{model_name}} wait p50"),
+                (quantile(0.95, "paceline_draft_wait_seconds"), "{{model_name}} wait p95"),
             ),
         ),
         Panel(
@@ -125,7 +125,7 @@ SPECULATION = Board(
                 (f"{rate(PLAIN, by=PAIR)} / ({rate(SPENT, by=PAIR)} > 0)", "{{pair}}"),
                 (f"{rate(PLAIN)} / ({rate(SPENT)} > 0)", f"all of {NAMED}"),
             ),
-            "acceptance-collapse",
+            "speculation-loses",
             steps=((1, OK),),
         ),
         Panel(

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from services.common.metrics.declare import ROUND, Declared, MetricSet, counter, gauge, histogram
+from services.common.metrics.declare import LENGTH, ROUND, Declared, MetricSet, counter, gauge, histogram
 from services.common.metrics.version import VERSION
 
 DISCARDS = ("stop_string", "cancel", "epoch")
@@ -20,6 +20,19 @@ STATUSES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
     "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE", "UNAUTHENTICATED",
 )  # fmt: skip
+GENERATING = (
+    "/paceline.v1.InferenceService/Generate",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+)
+REFUSALS = (
+    "INVALID_FIELD", "MALFORMED", "CONTEXT_LIMIT", "UNKNOWN_MODEL", "UNSUPPORTED", "OVERLOADED", "TENANT_LIMIT",
+    "NO_TARGET", "TARGET_LOST", "DRAINING", "DEADLINE", "UNAUTHENTICATED", "DUPLICATE", "SLOW_CLIENT", "INTERNAL",
+)  # fmt: skip
+FINISHES = ("stop_token", "stop_string", "length", "context", "deadline")
+DROPS = ("protocol", "keys", "room")
 EXACT_STATES = ("equal", "mended", "differing")
 KV_STATES = ("free", "owned", "cached")
 SOURCE_STATES = ("live", "stale")
@@ -126,13 +139,25 @@ class DrafterMetrics(ServiceMetrics):
 class GatewayMetrics(ServiceMetrics):
     """The metrics of a gateway; its pair label is empty."""
 
-    gateway_requests = counter("Requests ended, by gRPC status.", label="code", values=STATUSES)
-    gateway_rejects = counter(
-        "Requests refused before they reached a target, by reason.",
-        label="reason",
-        values=("OVERLOADED", "TENANT_LIMIT"),
+    gateway_requests = counter(
+        "Calls ended, over gRPC and HTTP, by what was called and gRPC status; refused ones too, wherever that was.",
+        label=("endpoint", "code"),
+        values=[(endpoint, code) for endpoint in GENERATING for code in STATUSES],
     )
-    gateway_delivered_tokens = counter("Tokens sent to clients.")
+    gateway_tenant_requests = counter("Calls ended, by tenant and gRPC status.", label=("tenant", "code"))
+    gateway_rejects = counter("Calls that got an error and no token, by reason.", label="reason", values=REFUSALS)
+    gateway_dropped_connections = counter(
+        "Connections ended or turned away for what their client did or for lack of room, by reason.",
+        label="reason",
+        values=DROPS,
+    )
+    gateway_finishes = counter("Answers that came to their end, by reason.", label="finish_reason", values=FINISHES)
+    gateway_prompt_tokens = counter("Prompt tokens of requests that have ended, by tenant.", label="tenant")
+    gateway_cached_prompt_tokens = counter("Those of them found in a prefix cache, by tenant.", label="tenant")
+    gateway_generation_tokens = counter(
+        "Tokens that requests were sent, counted at their end, by tenant.", label="tenant"
+    )
+    gateway_delivered_tokens = counter("Tokens sent to clients, as they are sent.")
     gateway_migrations = counter(
         "Requests continued on another target, by cause.", label="cause", values=("lost", "drain", "failed")
     )
@@ -145,9 +170,11 @@ class GatewayMetrics(ServiceMetrics):
     gateway_ready_targets = gauge("Targets that take work.")
     gateway_known_pairs = gauge("Pairs announced by the fleet sources.")
     gateway_fleet_sources = gauge("Fleet sources by state.", label="state", values=SOURCE_STATES)
-    time_to_first_token_seconds = histogram("From the call to the first delta sent.")
-    inter_token_seconds = histogram("Between deltas of a stream, per token.")
-    request_seconds = histogram("From the call to its end.")
+    time_to_first_token_seconds = histogram("From the call to the first delta sent, by tenant.", label="tenant")
+    inter_token_seconds = histogram("Time of a token after the first: of a delta's tokens each has an equal part.")
+    request_seconds = histogram("From the call to its end, of calls for text.")
+    request_prompt_length = histogram("Prompt tokens of a request.", LENGTH)
+    request_generation_length = histogram("Tokens that a request was sent.", LENGTH)
 
 
 class PairMetrics(MetricSet):

@@ -13,7 +13,10 @@ HEAD = f"""# Metrics
 
 Made from `services/common/metrics/catalogue.py` by `python -m services.common.metrics.page`; edit the catalogue, not
 this page. Names are never renamed. Every metric carries the labels {LABELS}; no label
-holds anything a client chooses, so the number of series is bounded. Times are in seconds.
+holds anything a client chooses, so the number of series is bounded. Times are in seconds. `tenant` is a name of the
+tenants file: of those that `metrics_tenants` names, or else of the first hundred; every other one is `other`, a call
+without a known key `unknown`, and where nobody needs a key all are `anybody`. `model_name` is `unknown` until a gateway
+has met a target.
 
 Two laws hold at every scrape of an idle system: `committed_tokens = emitted_tokens + discarded_tokens` (I10), and the
 `spec_decode_num_*` counters equal the sums of what `Final.speculation` told clients.
@@ -32,13 +35,19 @@ def scraped_name(spec: Declared[Any]) -> str:
 def table(specs: Iterable[Declared[Any]]) -> str:
     """One row for each metric."""
     rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
-    rows += [f"| `{scraped_name(s)}` | {s.kind} | {f'`{s.label}`' if s.label else ''} | {meaning(s)} |" for s in specs]
+    rows += [f"| `{scraped_name(s)}` | {s.kind} | {labels(s)} | {meaning(s)} |" for s in specs]
     return "\n".join(rows)
+
+
+def labels(spec: Declared[Any]) -> str:
+    """The labels beside those of every metric."""
+    return ", ".join(f"`{label}`" for label in spec.labels)
 
 
 def meaning(spec: Declared[Any]) -> str:
     """What it counts, and the values of its label that are there from the start."""
-    return " ".join([spec.meaning, *([f"From the start: {', '.join(spec.values)}."] if spec.values else [])])
+    values = list(dict.fromkeys(str(value[-1] if isinstance(value, tuple) else value) for value in spec.values))
+    return " ".join([spec.meaning, *([f"From the start: {', '.join(values)}."] if values else [])])
 
 
 def buckets(specs: Iterable[Declared[Any]]) -> str:
@@ -51,7 +60,7 @@ def buckets(specs: Iterable[Declared[Any]]) -> str:
         f"| {', '.join(f'`{name}`' for name in names)} | {', '.join(f'{bound:g}' for bound in bounds)} |"
         for bounds, names in by_bounds.items()
     ]
-    return "\n".join(["| histograms | bounds, seconds |", "|---|---|", *rows])
+    return "\n".join(["| histograms | bounds, seconds or tokens |", "|---|---|", *rows])
 
 
 def page() -> str:

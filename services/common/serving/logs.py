@@ -1,4 +1,4 @@
-"""JSON logs, one object a line, with the id of the present request; prompt text is never logged."""
+"""JSON logs, one object a line, with the ids of the present request and its trace; prompt text is never logged."""
 
 import contextvars
 import json
@@ -8,12 +8,13 @@ import time
 from typing import Any, TextIO
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
+trace_id: contextvars.ContextVar[str] = contextvars.ContextVar("trace_id", default="")
 # Attributes that every record has; all others were given as `extra`.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record: time, level, service, logger, message, request_id, and every field given as extra.
+    """One JSON object per record: time, level, service, logger, message, ids of request and trace, and what is extra.
 
     pair is the id of the pair that the process serves; empty for a process that serves none. A field of extra whose
     name is taken gets "extra." before it. The fields of a dictionary given as extra["data"] stand beside the others.
@@ -30,6 +31,8 @@ class JsonFormatter(logging.Formatter):
         entry |= {"logger": record.name, "message": record.getMessage()}
         if request_id.get():
             entry["request_id"] = request_id.get()
+        if trace_id.get():
+            entry["trace_id"] = trace_id.get()
         for key, value in _given(record).items():
             entry[f"extra.{key}" if key in entry else key] = value
         if record.exc_info:

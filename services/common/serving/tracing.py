@@ -6,26 +6,50 @@ Start.traceparent from gateway to target.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol
+
+from services.common.metrics.version import VERSION
 
 HEADER = "traceparent"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _FORM = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-Attributes = Mapping[str, str | int | float | bool]
+Value = str | int | float | bool | tuple[str, ...]
+Attributes = Mapping[str, Value]
+Event = tuple[str, int, Attributes]
+"""Name, nanoseconds since the epoch, and what is known of it."""
+
+
+class Span(Protocol):
+    """A span that runs."""
+
+    @property
+    def traceparent(self) -> str:
+        """For its children."""
+
+    def end(self, attributes: Attributes, error: str = "") -> None:
+        """Ends it, as failed by an error of ours where one is named."""
 
 
 class Tracer(Protocol):
-    """Makes spans; a parent and what is yielded are traceparent texts, empty for none. Inactive: records nothing."""
+    """Makes spans; parents are traceparent texts, empty for none. Inactive: records nothing."""
 
     active: bool
 
-    def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> AbstractContextManager[str]:
-        """A span around a block; yields the traceparent for its children."""
+    def begin(self, name: str, parent: str) -> Span:
+        """The span of a call that is served, which ends later."""
 
-    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> str:
+    def record(
+        self,
+        name: str,
+        parent: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        events: Iterable[Event] = (),
+    ) -> str:
         """A span that has already happened, in nanoseconds since the epoch; gives the traceparent for its children."""
 
     def close(self) -> None:
@@ -50,22 +74,61 @@ def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     return ""
 
 
+def trace_of(traceparent: str) -> str:
+    """The id of the trace; empty without one."""
+    return traceparent.split("-")[1] if traceparent else ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoSpan:
+    """Hands its parent on."""
+
+    traceparent: str
+
+    def end(self, attributes: Attributes, error: str = "") -> None:
+        """Nothing."""
+
+
 class NoTracer:
     """Hands the caller's trace on and records nothing."""
 
     active = False
 
-    @contextmanager
-    def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> Iterator[str]:
-        """Yields the parent."""
-        yield parent
+    def begin(self, name: str, parent: str) -> Span:
+        """The parent."""
+        return NoSpan(parent)
 
-    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> str:
+    def record(
+        self,
+        name: str,
+        parent: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        events: Iterable[Event] = (),
+    ) -> str:
         """Gives the parent."""
         return parent
 
     def close(self) -> None:
         """Nothing."""
+
+
+class OtelSpan:
+    """A span of OpenTelemetry."""
+
+    def __init__(self, span: Any) -> None:
+        self._span = span
+        self.traceparent = _traceparent(span)
+
+    def end(self, attributes: Attributes, error: str = "") -> None:
+        """Ends it."""
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_attributes(dict(attributes))
+        if error:
+            self._span.set_status(StatusCode.ERROR, error)
+        self._span.end()
 
 
 class OtelTracer:
@@ -77,39 +140,50 @@ class OtelTracer:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
-        self._tracer = provider.get_tracer("paceline")
+        self._tracer = provider.get_tracer("paceline", VERSION)
         self._propagator = TraceContextTextMapPropagator()
 
-    @contextmanager
-    def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> Iterator[str]:
-        """A span that ends with the block; an exception marks it."""
-        from opentelemetry.trace import use_span
+    def begin(self, name: str, parent: str) -> Span:
+        """A span of kind SERVER."""
+        from opentelemetry.trace import SpanKind
 
-        span = self._tracer.start_span(name, context=self._context(parent), attributes=dict(attributes or {}))
-        with use_span(span, end_on_exit=True):
-            carrier: dict[str, str] = {}
-            self._propagator.inject(carrier)
-            yield carrier.get(HEADER, "")
+        return OtelSpan(self._tracer.start_span(name, context=self._context(parent), kind=SpanKind.SERVER))
 
-    def record(self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> str:
+    def record(
+        self,
+        name: str,
+        parent: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        events: Iterable[Event] = (),
+    ) -> str:
         """A finished span."""
         span = self._tracer.start_span(
             name, context=self._context(parent), start_time=start_ns, attributes=dict(attributes or {})
         )
+        for event, at_ns, facts in events:
+            span.add_event(event, dict(facts), at_ns)
         span.end(end_time=end_ns)
-        made = span.get_span_context()
-        return f"00-{made.trace_id:032x}-{made.span_id:016x}-{int(made.trace_flags):02x}"
+        return _traceparent(span)
 
     def close(self) -> None:
         """Flushes the exporter."""
         self._provider.shutdown()
 
     def _context(self, parent: str) -> Any:
-        return self._propagator.extract({HEADER: parent}) if parent else None
+        from opentelemetry.context import Context
+
+        return self._propagator.extract({HEADER: parent}) if parent else Context()
 
 
-def tracer(service: str, environ: Mapping[str, str] | None = None) -> Tracer:
-    """The tracer of a process: exports over OTLP when OTEL_EXPORTER_OTLP_ENDPOINT is set and the extra is installed.
+def _traceparent(span: Any) -> str:
+    made = span.get_span_context()
+    return f"00-{made.trace_id:032x}-{made.span_id:016x}-{int(made.trace_flags):02x}"
+
+
+def tracer(service: str, environ: Mapping[str, str] | None = None, pair: str = "") -> Tracer:
+    """The tracer of a process, which names its pair; exports over OTLP when OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
     Raises:
         RuntimeError: the endpoint is set and requirements/tracing.txt is not installed; traces are not lost silently.
@@ -122,16 +196,19 @@ def tracer(service: str, environ: Mapping[str, str] | None = None) -> Tracer:
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
-    return OtelTracer(provider(service, exporter))
+    return OtelTracer(provider(service, exporter, pair))
 
 
-def provider(service: str, exporter: Any) -> Any:
+def provider(service: str, exporter: Any, pair: str = "") -> Any:
     """A provider that sends finished spans in batches to an exporter."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    made = TracerProvider(resource=Resource.create({"service.name": f"paceline-{service}"}))
+    known = {"service.name": f"paceline-{service}", "service.version": VERSION, "service.namespace": "paceline"}
+    if pair:
+        known |= {"service.instance.id": pair, "paceline.pair": pair}
+    made = TracerProvider(resource=Resource.create(known))
     made.add_span_processor(BatchSpanProcessor(exporter))
     return made
 

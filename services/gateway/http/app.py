@@ -5,15 +5,19 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from services.common.request.errors import Code, PacelineError, Reason, unavailable
+from services.common.serving.tracing import HEADER, valid
 from services.gateway.admission import Tenant
 from services.gateway.auth import ANYBODY, set_tenant
+from services.gateway.calls import Call, Calls
 from services.gateway.http.connection import Connection, Receive, Scope, Send
 from services.gateway.http.cors import Origins
-from services.gateway.http.errors import known
+from services.gateway.http.errors import RefusedError, known
 from services.gateway.http.exchange import DisconnectedError, Exchange
 from services.gateway.http.hosts import Hosts
 from services.gateway.http.routes import Handler, Routes
+from services.gateway.request_id import made
 
+METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE"})
 LAST_WORD_S = 1.0
 """Time in which a client may still read why its request ended."""
 
@@ -28,6 +32,7 @@ class HttpApp:
         find: Callable[[str], Tenant | None] | None,
         origins: Origins,
         hosts: Hosts,
+        calls: Calls,
     ) -> None:
         """`public` are the paths that need no key; `find` gives the tenant of one, without it everybody may call."""
         self._public = public
@@ -35,29 +40,47 @@ class HttpApp:
         self._find = find
         self._origins = origins
         self._hosts = hosts
+        self._calls = calls
 
     async def serve(self, connection: Connection, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; nothing is raised but the end of the process."""
         exchange = Exchange(scope, receive, send)
         connection.serving(asyncio.current_task())
+        endpoint = exchange.path if exchange.path in self._public else self._routes.endpoint(exchange.path)
+        method = exchange.method if exchange.method in METHODS else "_OTHER"
+        trace = valid(exchange.headers.get(HEADER, ""))
         try:
-            await self._ended(connection, exchange)
+            with self._calls.of(endpoint, method, exchange.request_id, trace) as call:
+                try:
+                    await self._ended(call, connection, exchange)
+                finally:
+                    call.answered(exchange.status, exchange.status >= HTTPStatus.BAD_REQUEST)
         except asyncio.CancelledError:  # while it was told why its request ends
             connection.abort()
         finally:
             connection.serving(None)
 
-    async def _ended(self, connection: Connection, exchange: Exchange) -> None:
-        try:
-            await self._answer(connection, exchange)
-        except DisconnectedError:
-            return
-        except asyncio.CancelledError:
-            await self._leave(connection, exchange)
-        except Exception as error:
-            await self._refuse(connection, exchange, known(error))
+    def refused(self, error: RefusedError) -> None:
+        """A request could not even be read."""
+        self._calls.refuse("_OTHER", made(), int(error.status), error)
 
-    async def _answer(self, connection: Connection, exchange: Exchange) -> None:
+    async def _ended(self, call: Call, connection: Connection, exchange: Exchange) -> None:
+        try:
+            await self._answer(call, connection, exchange)
+        except DisconnectedError:
+            fault = connection.conn.fault
+            call.failed(fault or asyncio.CancelledError())
+            call.status = int(fault.status) if fault else 0
+        except asyncio.CancelledError as error:
+            going = unavailable(Reason.DRAINING, "the gateway is going away")
+            call.failed(error if connection.lost else going)
+            await self._leave(connection, exchange, going)
+        except Exception as error:
+            refusal = known(error)
+            call.failed(refusal)
+            await self._refuse(connection, exchange, refusal)
+
+    async def _answer(self, call: Call, connection: Connection, exchange: Exchange) -> None:
         exchange.words = self._routes.words(exchange.path)
         self._hosts.check(exchange.headers.get("host"))
         origin = exchange.headers.get("origin")
@@ -70,8 +93,10 @@ class HttpApp:
             await open_to_all(exchange)
             return
         exchange.name()
+        call.named(exchange.request_id)
         tenant = self._tenant(exchange)
         set_tenant(tenant)
+        self._calls.belongs(call, tenant.name)
         if tenant is not ANYBODY:
             connection.know()
         await self._routes.find(exchange)(exchange)
@@ -87,11 +112,11 @@ class HttpApp:
             raise PacelineError(Code.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "a valid API key is needed")
         return tenant
 
-    async def _leave(self, connection: Connection, exchange: Exchange) -> None:
+    async def _leave(self, connection: Connection, exchange: Exchange, going: PacelineError) -> None:
         """The client has gone, or the gateway goes."""
         try:
             async with asyncio.timeout(LAST_WORD_S):
-                await self._refuse(connection, exchange, unavailable(Reason.DRAINING, "the gateway is going away"))
+                await self._refuse(connection, exchange, going)
         except TimeoutError:
             connection.abort()
 

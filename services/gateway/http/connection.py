@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from services.gateway.http.connections import Seat
-from services.gateway.http.errors import encoded_refusal
+from services.gateway.http.errors import RefusedError, encoded_refusal
 from services.gateway.http.limits import BODY_LINGER_S, HEADERS_S, IDLE_S, UNREAD_S
 from services.gateway.http.wire import Wire
 
@@ -19,6 +19,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Serve = Callable[["Connection", Scope, Receive, Send], Awaitable[None]]
+Refused = Callable[[RefusedError], None]
 
 
 class Connection(H11Protocol):
@@ -26,12 +27,13 @@ class Connection(H11Protocol):
 
     conn: Wire
 
-    def __init__(self, serve: Serve, config: Config, state: ServerState, seat: Seat) -> None:
-        """`serve` handles each request, in a task of its own; `seat` is its place among others."""
+    def __init__(self, serve: Serve, refused: Refused, config: Config, state: ServerState, seat: Seat) -> None:
+        """`serve` handles each request, in a task of its own; `refused` hears of what is none."""
         super().__init__(config, state, {})
         self.conn = Wire()
         self.app = partial(serve, self)
         self.lost = False
+        self._refused = refused
         self._seat = seat
         self._leaving = False
         self._serving: asyncio.Task[Any] | None = None
@@ -85,6 +87,8 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # who waits for the rest of a body shall not answer too
             self.cycle.message_event.set()
+        else:
+            self._refused(self.conn.fault)
         status, headers, body = encoded_refusal(self.conn.fault)
         head = h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")], reason=status.phrase)
         for event in (head, h11.Data(data=body), h11.EndOfMessage()):

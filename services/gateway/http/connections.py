@@ -16,9 +16,12 @@ class Connections:
     A connection on which a key was shown is the last to go, and one whose request is served never goes.
     """
 
-    def __init__(self, most: int) -> None:
-        """`most` may be open at once, half of them from one address without a request and without a key."""
-        self._most = most
+    def __init__(self, most: int, dropped: Callable[[str], None] = lambda reason: None) -> None:
+        """`most` may be open at once, half of them from one address without a request and without a key.
+
+        `dropped` hears of each that ends for the sake of another, with the reason `room`.
+        """
+        self._most, self._dropped = most, dropped
         self._taken: set[Seat] = set()
         self._strangers: defaultdict[str, dict[Seat, None]] = defaultdict(dict)
         self._known: dict[Seat, None] = {}
@@ -71,6 +74,7 @@ class Connections:
         self._changed.set()
 
     def _end(self, seat: Seat) -> None:
+        self._dropped("room")
         self.busy(seat)
         seat.end()
 

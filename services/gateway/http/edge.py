@@ -54,8 +54,9 @@ class HttpEdge:
             tenants.find if tenants else None,
             Origins(settings.http_cors_origins),
             Hosts(settings.http, settings.http_hosts),
+            streams.calls,
         )
-        self._listener = Listener(settings.http, app.serve, tls)
+        self._listener = Listener(settings.http, app.serve, app.refused, streams.calls.dropped, tls)
 
     async def start(self) -> str:
         """Listens; returns the address as bound.

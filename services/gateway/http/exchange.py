@@ -63,6 +63,7 @@ class Exchange:
         self.begun = False
         self._writes = asyncio.Lock()
         self._last = time.monotonic()
+        self.status = 0
         self._receive = receive
         self._send = send
 
@@ -137,6 +138,7 @@ class Exchange:
 
     async def _begin(self, status: HTTPStatus, headers: Headers) -> None:
         self.begun = True
+        self.status = int(status)
         always = [
             (b"date", formatdate(usegmt=True).encode()),
             (request_id.HEADER.encode(), self.request_id.encode()),

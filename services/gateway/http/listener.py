@@ -5,7 +5,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import h11
@@ -16,7 +16,7 @@ from services.common.serving.addresses import address_of
 from services.common.serving.rotating_tls import RotatingContext
 from services.common.serving.server import BindError
 from services.common.serving.tls import TlsFiles
-from services.gateway.http.connection import Connection, Serve
+from services.gateway.http.connection import Connection, Refused, Serve
 from services.gateway.http.connections import Connections, most_connections
 from services.gateway.http.limits import BACKLOG, HANDSHAKE_S, HEADER_BYTES, IDLE_S, SEND_BUFFER_BYTES
 
@@ -34,17 +34,19 @@ QUIET_S = 60.0
 class Listener:
     """One address; connections are uvicorn's, accepting them, signals and the loop are the process's own."""
 
-    def __init__(self, address: str, serve: Serve, tls: TlsFiles) -> None:
-        """Binds nothing yet.
+    def __init__(
+        self, address: str, serve: Serve, refused: Refused, dropped: Callable[[str], None], tls: TlsFiles
+    ) -> None:
+        """Binds nothing yet; `refused` is told of requests that cannot even be read, `dropped` of connections.
 
         Raises:
             OSError: a file of `tls` cannot be used.
         """
         self._address = address
-        self._serve = serve
+        self._serve, self._refused = serve, refused
         self._context = RotatingContext.of(tls, "http/1.1") if tls else None
         self._state = ServerState()
-        self._open = Connections(most_connections())
+        self._open = Connections(most_connections(), dropped)
         self._config = Config(
             serve,
             http=Connection,
@@ -130,7 +132,7 @@ class Listener:
         seat = self._open.seat(address, task.cancel)
         try:
             await loop.connect_accepted_socket(
-                lambda: Connection(self._serve, self._config, self._state, seat),
+                lambda: Connection(self._serve, self._refused, self._config, self._state, seat),
                 arrived,
                 ssl=self._context,
                 ssl_handshake_timeout=HANDSHAKE_S if self._context else None,

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
+from services.gateway.calls import OTHER
 from services.gateway.choices import Choices
 from services.gateway.http.answer import Answer
 from services.gateway.http.apis import messages as anthropic
@@ -97,6 +98,12 @@ class Routes:
     def words(path: str) -> Words:
         """How refusals at a path are told."""
         return next((words for prefix, words in WORDS.items() if path.startswith(prefix)), OPENAI)
+
+    def endpoint(self, path: str) -> str:
+        """What a path is called where requests are counted: itself, but for names of models and what is not served."""
+        if path.startswith(PREFIX) and len(path) > len(PREFIX):
+            return f"{PREFIX}{{model}}"
+        return path if path in self._handlers else OTHER
 
     def find(self, exchange: Exchange) -> Handler:
         """What serves a request.

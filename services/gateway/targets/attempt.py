@@ -1,6 +1,6 @@
 """One request on one target."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from services.gateway.outbox import Outbox
 from services.gateway.targets.messages import Lost, Speculation, Update
@@ -26,9 +26,9 @@ class Attempt:
         self._outbox = outbox
         self._cancel = cancel
 
-    async def next(self) -> Update:
+    def next(self) -> Coroutine[None, None, Update]:
         """News since the last call as one update; waits for the first."""
-        return await self._outbox.take()
+        return self._outbox.take()
 
     def cancel(self, tokens_kept: int, reason: str) -> None:
         """Tells the target to stop; the end that it answers still comes through `next`."""
@@ -43,7 +43,13 @@ class Attempt:
             return False
         self._epoch = epoch
         if update.token_ids:
-            self._observe(len(update.token_ids))
+            if not self._first:
+                accepted, observed = len(update.token_ids) - 1, self.observed
+                observed.rounds += 1
+                observed.drafted += accepted
+                observed.accepted += accepted
+                observed.histogram[accepted] += 1
+            self._first = False
             if update.position != self._next_position:
                 self.cancel(self._next_position, "cancel")
                 self.lose(Lost(f"tokens from {update.position} came where {self._next_position} was next"))
@@ -57,12 +63,3 @@ class Attempt:
         """The target is gone."""
         self.ended = True
         self._outbox.end(lost)
-
-    def _observe(self, tokens: int) -> None:
-        if self._first:
-            self._first = False
-            return
-        self.observed.rounds += 1
-        self.observed.drafted += tokens - 1
-        self.observed.accepted += tokens - 1
-        self.observed.histogram[tokens - 1] += 1

@@ -144,11 +144,15 @@ def _update_to_pb(update: Update) -> pb.RequestUpdate:
         epoch=update.epoch,
         position=update.position,
         token_ids=update.tokens,
-        logprobs=[_logprobs_to_pb(*pair) for pair in zip(update.tokens, update.logprobs, strict=False)],
+        logprobs=_logprobs(update) if update.logprobs else (),
         end=None if update.end is None else _end_to_pb(update.end),
         drafted=update.drafted,
         accepted=update.accepted,
     )
+
+
+def _logprobs(update: Update) -> list[types.PositionLogprobs]:
+    return [_logprobs_to_pb(*pair) for pair in zip(update.tokens, update.logprobs, strict=False)]
 
 
 def _logprobs_to_pb(token: int, position: PositionLogprobs) -> types.PositionLogprobs:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from services.common.request.sampling import FinishReason
+from services.gateway.calls import Call
 from services.gateway.generation import Final, Generation
 from services.gateway.migration import Totals
 from services.gateway.streams import Stream
@@ -43,7 +44,7 @@ class SlowContext:
 
 async def test_a_deadline_while_the_final_event_is_written_does_not_send_it_twice() -> None:
     context = SlowContext()
-    stream = Stream(cast("Any", context), cast("Any", None), cast("Any", None), 0.0, lambda name, event: [event])
+    stream = Stream(cast("Any", context), cast("Any", None), cast("Any", None), Call(), lambda name, event: [event])
     stream.generation = cast("Generation", Ended())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):

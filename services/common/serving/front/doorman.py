@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Find = Callable[[str], str | None]
 """Gives the name of who has a key, or nothing for an unknown one."""
 
+Dropped = Callable[[str], None]
+
 CONNECTIONS = 2048
 """Open at once."""
 
@@ -50,9 +52,19 @@ STRANGE_CALLS_A_SECOND, STRANGE_CALLS_AT_ONCE = 50.0, 64.0
 class Doorman:
     """Knows every connection of one listener."""
 
-    def __init__(self, find: Find | None, clock: Callable[[], float], most: int = CONNECTIONS) -> None:
-        """Without `find` nobody needs a key, and calls count by address; at most `most` connections are open."""
+    def __init__(
+        self,
+        find: Find | None,
+        clock: Callable[[], float],
+        most: int = CONNECTIONS,
+        dropped: Dropped = lambda reason: None,
+    ) -> None:
+        """Without `find` nobody needs a key, and calls count by address; at most `most` connections are open.
+
+        `dropped` hears of each that ends, or is turned away, for `room`, its calls without known `keys`, or `protocol`.
+        """
         self._find = find
+        self._dropped = dropped
         self._most = most
         self._clock = clock
         self._calls = Allowances(CALLS_A_SECOND, CALLS_AT_ONCE, clock)
@@ -77,6 +89,8 @@ class Doorman:
         if room:
             self._strangers[relay.address].append(relay)
             self._all.add(relay)
+        else:
+            self._dropped("room")
         self._forget(relay.address)
         return room
 
@@ -86,12 +100,14 @@ class Doorman:
 
     def blame(self, relay: Relay) -> None:
         """A connection had to end for what it sent."""
+        self._dropped("keys" if relay.refusals > REFUSALS else "protocol")
         self._strange_calls.take(relay.address, AN_OFFENCE)
 
     def _evicted(self, strangers: Sequence[Relay]) -> bool:
         quietest = min(strangers, key=lambda each: each.heard, default=None)
         if quietest is None or self._clock() - quietest.heard < QUIET_S:
             return False
+        self._dropped("room")
         self.leave(quietest)
         quietest.abort()
         return True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from services.common.serving.addresses import address_of
 from services.common.serving.front.allowance import Allowance
-from services.common.serving.front.doorman import CONNECTIONS, Doorman, Find
+from services.common.serving.front.doorman import CONNECTIONS, Doorman, Dropped, Find
 from services.common.serving.front.relay import OPENING_S, Relay
 
 logger = logging.getLogger(__name__)
@@ -30,10 +30,17 @@ class Front:
     """One listener of clients, in plaintext or TLS."""
 
     def __init__(
-        self, find: Find | None = None, context: ssl.SSLContext | None = None, most: int = CONNECTIONS
+        self,
+        find: Find | None = None,
+        context: ssl.SSLContext | None = None,
+        most: int = CONNECTIONS,
+        dropped: Dropped = lambda reason: None,
     ) -> None:
-        """Binds nothing yet; `find` and `context` are None where no key is needed, and for plaintext."""
-        self._most = most
+        """Binds nothing yet; `find` and `context` are None where no key is needed, and for plaintext.
+
+        `dropped` hears why a connection had to end, as the doorman tells it.
+        """
+        self._most, self._dropped = most, dropped
         self._folder = Path(tempfile.mkdtemp(prefix="paceline-front-"))
         self.inner = f"unix:{self._folder / 'grpc'}"
         self._find, self._context = find, context
@@ -49,7 +56,7 @@ class Front:
             OSError: the address cannot be bound.
         """
         self._loop = asyncio.get_running_loop()
-        self._doorman = Doorman(self._find, self._loop.time, self._most)
+        self._doorman = Doorman(self._find, self._loop.time, self._most, self._dropped)
         self._pace = Allowance(ACCEPTS_A_SECOND, ACCEPTS_AT_ONCE, self._loop.time)
         host, _, port = address.rpartition(":")
         found = socket.getaddrinfo(

@@ -1,6 +1,7 @@
 """The catalogue of metrics: one page, bounded labels, the names the field knows (I10)."""
 
 import ast
+import random
 import re
 import tomllib
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import assert_type, get_args
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from deploy.cluster.registry import State
 from services.common.metrics.catalogue import (
@@ -29,7 +30,8 @@ from services.common.metrics.catalogue import (
     TargetMetrics,
     every_metric,
 )
-from services.common.metrics.declare import ByLabel
+from services.common.metrics.declare import ByLabel, Histogram
+from services.common.metrics.named import NamedRegistry
 from services.common.metrics.page import page, scraped_name
 from services.common.metrics.version import VERSION
 from services.common.pair.handoff import HandoffMode
@@ -57,6 +59,8 @@ BOUNDED = {
     "version",
     "service",
     "digest",
+    "endpoint",
+    "tenant",
 }
 
 
@@ -75,11 +79,11 @@ def test_names_are_unique_and_plain() -> None:
     assert len(names) == len(set(names))
     assert all(name.replace("_", "").isalnum() and name == name.lower() for name in names)
     assert all(not spec.name.endswith("_total") for spec in EVERY)
-    assert all(spec.name.endswith("_seconds") for spec in EVERY if spec.kind == "histogram")
+    assert all(spec.name.endswith(("_seconds", "_length")) for spec in EVERY if spec.kind == "histogram")
 
 
 def test_labels_are_bounded() -> None:
-    assert {spec.label for spec in EVERY if spec.label} <= BOUNDED
+    assert {label for spec in EVERY for label in spec.labels} <= BOUNDED
 
 
 def test_the_four_counters_of_speculation_have_the_names_the_field_uses() -> None:
@@ -96,7 +100,7 @@ def test_counters_without_labels_exist_before_they_count() -> None:
     registry, _ = target()
     text = generate_latest(registry).decode()
     silent = [
-        s.name for s in (*TargetMetrics.declared(), *ServiceMetrics.declared()) if s.kind == "counter" and not s.label
+        s.name for s in (*TargetMetrics.declared(), *ServiceMetrics.declared()) if s.kind == "counter" and not s.labels
     ]
     assert silent
     assert all(f"paceline_{name}_total{{" in text for name in silent)
@@ -113,7 +117,9 @@ def test_known_label_values_exist_before_they_count() -> None:
     known = [(spec, value) for spec in EVERY for value in spec.values]
     assert len(known) >= 40
     for spec, value in known:
-        assert re.search(rf'^{scraped_name(spec)}\{{.*{spec.label}="{value}".*\}} 0.0$', text, re.MULTILINE)
+        values = value if isinstance(value, tuple) else (value,)
+        own = ".*".join(f'{label}="{one}"' for label, one in sorted(zip(spec.labels, values, strict=True)))
+        assert re.search(rf"^{scraped_name(spec)}\{{.*{own}.*\}} 0.0$", text, re.MULTILINE)
 
 
 def test_known_label_values_are_those_that_the_services_use() -> None:
@@ -128,8 +134,41 @@ def test_known_label_values_are_those_that_the_services_use() -> None:
     assert {mode.in_use(shared) for mode in HandoffMode for shared in ("timeslice", "mps")} == set(HANDOFFS)
 
 
-def test_histograms_resolve_below_a_millisecond() -> None:
-    assert all(min(spec.buckets) <= 0.0005 for spec in EVERY if spec.kind == "histogram")
+def test_histograms_resolve_below_a_millisecond_or_a_token() -> None:
+    for spec in EVERY:
+        if spec.kind == "histogram":
+            assert min(spec.buckets) <= (0.0005 if spec.name.endswith("_seconds") else 1)
+
+
+def test_several_equal_observations_at_once_are_as_many_one_by_one() -> None:
+    at_once, singly = (GatewayMetrics(CollectorRegistry(), "m").inter_token_seconds for _ in range(2))
+    draw = random.Random(7)
+    for _ in range(300):
+        amount, times = draw.choice([0.0, 0.0005, 60.0, 61.0, draw.expovariate(20)]), draw.randrange(9)
+        at_once.observe_each(amount, times)
+        for _ in range(times):
+            singly.observe(amount)
+    (told,), (wanted,) = at_once.collect(), singly.collect()
+    for mine, other in zip(told.samples, wanted.samples, strict=True):
+        assert (mine.name, mine.labels) == (other.name, other.labels)
+        assert mine.value == pytest.approx(other.value)
+
+
+def test_no_series_tells_when_another_was_made() -> None:
+    registry, _ = target()
+    assert "_created" not in generate_latest(registry).decode()
+
+
+def test_a_model_that_is_not_known_yet_gets_its_name_when_it_is() -> None:
+    known = [""]
+    registry = NamedRegistry(lambda: known[0])
+    metrics = GatewayMetrics(registry, "")
+    metrics.gateway_slow_clients.inc()
+    for name, wanted in (("", "unknown"), ("m", "m")):
+        known[0] = name
+        text = generate_latest(registry).decode()
+        assert f'paceline_gateway_slow_clients_total{{model_name="{wanted}",pair=""}} 1.0' in text
+        assert 'model_name=""' not in text
 
 
 def test_a_handle_is_a_metric_of_the_client_library_and_mypy_knows_which() -> None:

@@ -1,16 +1,15 @@
 """What a sampled trace gets to see of a target."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping
 
 import pytest
 
 from services.common.request.sampling import SamplingParams, StopParams
-from services.common.serving.tracing import NoTracer
+from services.common.serving.tracing import Attributes, Event, NoTracer, Span
 from services.target.core.plan import Commit, Progress
 from services.target.core.request import Request, RequestSpec
 from services.target.engine.recorder import RoundEntry
-from services.target.engine.spans import Spans
+from services.target.engine.spans import MOST_EVENTS, Spans
 
 SAMPLED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ENTRY = RoundEntry(7, 8, 1, 3, 7, 2, 0, 100, 200, 50)
@@ -22,13 +21,22 @@ class Kept:
     def __init__(self) -> None:
         self.spans: list[tuple[str, str, int, Mapping[str, object]]] = []
 
-    def span(self, name: str, parent: str = "", attributes: object = None) -> AbstractContextManager[str]:
-        return nullcontext(parent)
+        self.events: dict[str, list[Event]] = {}
+
+    def begin(self, name: str, parent: str) -> Span:
+        raise AssertionError("a target serves no calls of clients")
 
     def record(
-        self, name: str, parent: str, start_ns: int, end_ns: int, attributes: Mapping[str, object] | None = None
+        self,
+        name: str,
+        parent: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: Attributes | None = None,
+        events: Iterable[Event] = (),
     ) -> str:
         self.spans.append((name, parent, end_ns - start_ns, attributes or {}))
+        self.events[name] = [*events]
         return f"{name} {len(self.spans)}"
 
     def close(self) -> None:
@@ -46,9 +54,40 @@ def commit(one: Request) -> Commit:
     return Commit((Progress(one, 0, (1, 2, 3), None, 2, 7, 8, None),), 0)
 
 
-def test_a_sampled_request_has_its_rounds_and_its_three_parts() -> None:
+def test_rounds_are_events_of_the_decode_as_far_as_a_span_keeps_them() -> None:
     kept = Kept()
     spans, one = Spans(kept), request(SAMPLED)
+    for _ in range(MOST_EVENTS + 3):
+        spans.round(ENTRY, commit(one))
+    spans.ended(one, "length")
+    assert [name for name, *_ in kept.spans] == ["paceline.queue", "paceline.prefill", "paceline.decode"]
+    assert {name: len(told) for name, told in kept.events.items()} == {
+        "paceline.queue": 0,
+        "paceline.prefill": 0,
+        "paceline.decode": MOST_EVENTS,
+    }
+    name, _, facts = kept.events["paceline.decode"][0]
+    assert (name, facts["accepted"], facts["width"]) == ("paceline.round", 2, 8)
+    spans.ended(one, "length")
+    assert not kept.events["paceline.decode"], "they were told once"
+
+
+def test_the_share_of_traces_with_spans_of_rounds_goes_by_the_id_of_the_trace() -> None:
+    made = [
+        f"00-0af7651916cd43dd8448eb21{number * 0x01000193 & 0xFFFFFFFF:08x}-b7ad6b7169203331-01"
+        for number in range(400)
+    ]
+    with_spans = []
+    for traceparent in made:
+        kept = Kept()
+        Spans(kept, rounds=0.25).round(ENTRY, commit(request(traceparent)))
+        with_spans.append(bool(kept.spans))
+    assert 60 <= sum(with_spans) <= 140
+
+
+def test_a_sampled_request_has_its_rounds_and_its_three_parts() -> None:
+    kept = Kept()
+    spans, one = Spans(kept, rounds=1.0), request(SAMPLED)
     spans.round(ENTRY, commit(one))
     spans.ended(one, "length")
     inner = [(name, parent, lasting) for name, parent, lasting, _ in kept.spans[1:3]]
