@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from services.common.metrics.vllm_names import VllmNames
 
 CONNECTIONS = 32
 """Open at once, each with a thread; more wait in the kernel."""
@@ -41,7 +43,7 @@ class Exporter:
     """
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        self._server = make_server(host, port, make_wsgi_app(registry), _Server, _Handler)
+        self._server = make_server(host, port, _pages(registry), _Server, _Handler)
         self.address = f"{host}:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_LOOK_S,), name="metrics", daemon=True)
         self._thread.start()
@@ -51,6 +53,16 @@ class Exporter:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _pages(registry: CollectorRegistry) -> Any:
+    """Ours at every path but that of vLLM's names."""
+    ours, theirs = make_wsgi_app(registry), make_wsgi_app(cast(CollectorRegistry, VllmNames(registry)))
+
+    def answer(environ: Any, start_response: Any) -> Any:
+        return (theirs if environ["PATH_INFO"] == "/metrics/vllm" else ours)(environ, start_response)
+
+    return answer
 
 
 class _Server(ThreadingMixIn, WSGIServer):
