@@ -112,9 +112,11 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY",
-        help=f"key that callers must send, which others see among the processes; better in {API_KEY}, or:",
+        help=f"key that callers must send, which others see among the processes; better in {API_KEY}, or as below; default: none",
     )
-    access.add_argument("--api-key-file", default="", metavar="FILE", help="file with such keys, one a line")
+    access.add_argument(
+        "--api-key-file", default="", metavar="FILE", help="file with such keys, one a line; default: none"
+    )
     return made
 
 

@@ -159,7 +159,7 @@ def bad_requests() -> list[tuple[inference_pb2.GenerateRequest, str, Reason]]:
         (ask_for(""), "prompt", Reason.INVALID_FIELD),
         (inference_pb2.GenerateRequest(), "prompt", Reason.INVALID_FIELD),
         (ask_for("word " * 20_000), "prompt", Reason.CONTEXT_LIMIT),
-        (ask_for("x" * 1_100_000), "prompt", Reason.INVALID_FIELD),
+        (ask_for("x" * 1_100_000), "prompt", Reason.CONTEXT_LIMIT),
         (inference_pb2.GenerateRequest(prompt={"tokens": tokens(ids=[1, 512])}), "prompt", Reason.INVALID_FIELD),  # type: ignore[arg-type]
         (inference_pb2.GenerateRequest(prompt={"tokens": tokens()}), "prompt", Reason.INVALID_FIELD),  # type: ignore[arg-type]
         (inference_pb2.GenerateRequest(prompt={"chat": {}}), "prompt.chat.messages", Reason.INVALID_FIELD),  # type: ignore[arg-type]
