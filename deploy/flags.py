@@ -67,7 +67,7 @@ class _Parser(argparse.ArgumentParser):
         parts += settings_help.listed(settings_help.settings_of(ClusterSettings, cluster), "")
         for prefix, its in passed_on.items():
             parts += [f"Every {prefix}:", *settings_help.listed(its, f"{prefix}.")]
-        names = [f"  {theirs} is {ours}" for theirs, ours in ALIASES.items()]
+        names = [f"  {theirs} means the same as {ours}" for theirs, ours in ALIASES.items()]
         return "\n\n".join([*parts, "\n".join(["Names that other servers use are taken, too:", *names])]) + "\n"
 
 
@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY",
-        help=f"key that callers must send, which others see among the processes; better in {API_KEY}, or as below; default: none",
+        help=f"key of callers, which others see among the processes; better in {API_KEY} or a file; default: none",
     )
     access.add_argument(
         "--api-key-file", default="", metavar="FILE", help="file with such keys, one a line; default: none"

@@ -68,7 +68,7 @@ def test_nothing_lies_beside_paceline(wheel: ZipFile) -> None:
 
 def test_the_services_and_the_embedded_pair_are_whole(wheel: ZipFile) -> None:
     carried = {name.removeprefix(BUNDLE) for name in wheel.namelist() if name.startswith(BUNDLE)}
-    assert carried == tracked("services", "deploy", "models/embedded", "models/smollm2-dflash")
+    assert carried == tracked("services", "deploy", "models/embedded")
     assert {name for name in wheel.namelist() if name.startswith("paceline/")} - {
         f"{BUNDLE}{name}" for name in carried
     } == tracked("paceline")
