@@ -67,7 +67,7 @@ class _Parser(argparse.ArgumentParser):
         parts += settings_help.listed(settings_help.settings_of(ClusterSettings, cluster), "")
         for prefix, its in passed_on.items():
             parts += [f"Every {prefix}:", *settings_help.listed(its, f"{prefix}.")]
-        names = [f"  {theirs} means the same as {ours}" for theirs, ours in ALIASES.items()]
+        names = [f"  {theirs}  the same as {ours}" for theirs, ours in ALIASES.items()]
         return "\n\n".join([*parts, "\n".join(["Names that other servers use are taken, too:", *names])]) + "\n"
 
 

@@ -221,7 +221,7 @@ def test_help_tells_every_flag_in_groups() -> None:
     names = [*GATEWAYS, *(own(ClusterSettings) - DECIDED)]
     names += [f"{group.prefix}.{name}" for group in (TARGET, DRAFTER) for name in group.free]
     assert all(f"  --{name.replace('_', '-')} " in told for name in names)
-    assert all(f"  {theirs} is {ours}" in told for theirs, ours in ALIASES.items())
+    assert all(f"  {theirs}  the same as {ours}" in told for theirs, ours in ALIASES.items())
     assert all(heading in told for heading in ("Model:", "Addresses:", "Access:", "The gateway:", "Every drafter:"))
 
 
