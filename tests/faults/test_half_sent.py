@@ -203,17 +203,20 @@ async def test_z5_half_sent_bodies_take_little_memory(
     assert await tokenised(bound["grpc"])
     before = most = resident_mib(gateway)
     headers = b"authorization: Bearer key\r\n" if key else b""
-    statuses, expected = {b"429"} if key else {b"401"}, CONNECTIONS * STREAMS - (32 if key else 0)
+    # A body that comes too slowly (408) or is too large (413) gives its place to the next one: on a busy machine the
+    # attack lasts long enough for that, so only the number that still hold a place is known.
+    statuses, holding = ({b"429", b"408"}, 32) if key else ({b"401"}, 0)
     if key and body_bytes > MAX_CLIENT_MESSAGE_BYTES:
-        # Too large a body gives its place to the next one, so how many find none is a matter of time.
-        statuses, expected = {b"429", b"413"}, CONNECTIONS * STREAMS
+        statuses, holding = {*statuses, b"413"}, 0
+    expected = CONNECTIONS * STREAMS - holding
     attacking = asyncio.create_task(attack_http(bound["http"], headers, body_bytes, statuses, expected))
     while not attacking.done():
         most = max(most, resident_mib(gateway))
         await asyncio.sleep(0.01)
     peers = await attacking
     try:
-        assert sum(peer.status in statuses for peer in peers) == expected, "refused"
+        assert sum(peer.status in statuses for peer in peers) >= expected, "refused"
+        assert all(peer.status in {*statuses, b""} for peer in peers), "none is served"
         assert most - before <= bound_mib
     finally:
         for peer in peers:
