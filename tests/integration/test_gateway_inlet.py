@@ -137,7 +137,7 @@ async def test_a_message_over_the_limit_is_refused_and_one_below_is_read(tmp_pat
         assert large.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         with pytest.raises(grpc.aio.AioRpcError) as long:
             await one.ask(ask_for("x" * (MAX_CLIENT_MESSAGE_BYTES - 100)))
-        assert rich(long.value).reason is Reason.INVALID_FIELD
+        assert rich(long.value).reason is Reason.CONTEXT_LIMIT
         assert (await one.ask(ask_for())).final is not None
 
 
