@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """What a worker logs, as the controller writes it."""
     path, formatter = tmp_path / "cluster.out", JsonFormatter("target", "pair-0")
     path.write_text('{"grpc": "127.0.0.1:1"}\nno json\n[1]\n')
@@ -38,8 +39,11 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     logger = logging.getLogger("services.common.serving.progress")
     monkeypatch.setattr(logger, "handlers", [ToFile()])
-    monkeypatch.setattr(logger, "level", logging.INFO)
-    return path
+    monkeypatch.setattr(logger, "disabled", False)
+    level = logger.level
+    logger.setLevel(logging.INFO)  # which, unlike a new `level`, forgets what other tests asked the logger
+    yield path
+    logger.setLevel(level)
 
 
 def test_a_worker_tells_its_first_its_last_and_few_between(written: Path) -> None:
