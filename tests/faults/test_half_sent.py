@@ -217,6 +217,9 @@ async def test_z5_half_sent_bodies_take_little_memory(
     try:
         assert sum(peer.status in statuses for peer in peers) >= expected, "refused"
         assert all(peer.status in {*statuses, b""} for peer in peers), "none is served"
+        if holding:
+            no_place = sum(peer.status == b"429" for peer in peers)
+            assert no_place >= expected - holding, "each place is given on once at most"
         assert most - before <= bound_mib
     finally:
         for peer in peers:
