@@ -132,6 +132,7 @@ def _beside(rig: Rig, drafter: Path) -> Attachment:
     block = CheckpointProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype)
     shared = ArenaView.of(rig.arena, rig.shapes.block_size)
     handoff = WireHandoff(shared)
+    block.check(shared)
     pacer = DraftRunner(shared, block, GENERATION, StepGraphs("cpu"), handoff)
     terms = _terms(rig)
     pacer.warm_up(terms.buckets, terms.widths)
