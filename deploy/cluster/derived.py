@@ -7,6 +7,7 @@ from pathlib import Path
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
 from services.common.request.errors import PacelineError
+from services.common.serving.addresses import host_port
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
@@ -46,12 +47,12 @@ def target_address(settings: ClusterSettings, index: int, run_dir: Path) -> str:
     """Where the target of a pair listens."""
     if not settings.host:
         return f"unix:{pair_folder(run_dir, index) / 'target.sock'}"
-    return f"{settings.host}:{first_port(settings, index)}"
+    return host_port(settings.host, first_port(settings, index))
 
 
-def plain_host(settings: ClusterSettings) -> str:
-    """Where health and metrics of a pair listen."""
-    return settings.host or "127.0.0.1"
+def plain_address(settings: ClusterSettings, port: int) -> str:
+    """Where health or metrics of a pair listen."""
+    return host_port(settings.host or "127.0.0.1", port)
 
 
 def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device: str) -> TargetSettings:
@@ -73,8 +74,8 @@ def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device
         adaptive=settings.adaptive,
         run_dir=str(pair_folder(run_dir, index)),
         grpc=target_address(settings, index, run_dir),
-        health=f"{plain_host(settings)}:0",
-        metrics=f"{plain_host(settings)}:{port + 1 if port else 0}",
+        health=plain_address(settings, 0),
+        metrics=plain_address(settings, port + 1 if port else 0),
         watchdog_s=settings.watchdog_s,
         drain_grace_s=max(0.0, settings.drain_s - MOVE_S),
         tls_cert=settings.tls_cert,
@@ -107,8 +108,8 @@ def drafter_settings(settings: ClusterSettings, index: int, run_dir: Path, devic
         dtype=settings.dtype or default_dtype(device),
         core=core_of(settings, index, device),
         grpc=drafter_socket(run_dir, index),
-        health=f"{plain_host(settings)}:0",
-        metrics=f"{plain_host(settings)}:{port + 2 if port else 0}",
+        health=plain_address(settings, 0),
+        metrics=plain_address(settings, port + 2 if port else 0),
     )
     return replace(derived, **settings.drafter_settings)
 

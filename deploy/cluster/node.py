@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from services.common.serving.addresses import host_port
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
@@ -37,7 +38,7 @@ def _listen(listen: str, address: str, gpu: int) -> str:
     host, _, port = listen.rpartition(":")
     if host != AUTO:
         return listen
-    return f"{address}:{int(port) + PORTS_PER_PAIR * gpu if int(port) else 0}"
+    return host_port(address, int(port) + PORTS_PER_PAIR * gpu if int(port) else 0)
 
 
 async def drain_when_asked(folder: Path, drain: Callable[[], Awaitable[None]]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import ray
 
+from services.common.serving.addresses import host_port
 from services.common.serving.process import Watched, children
 
 OWN = {"raylet": "raylet", "gcs_server": "GCS"}
@@ -43,7 +44,7 @@ def _addresses() -> dict[str, str]:
     """Where raylet of this node and GCS listen."""
     context = ray.get_runtime_context()
     here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-    return {"raylet": f"{here['NodeManagerAddress']}:{here['NodeManagerPort']}", "GCS": context.gcs_address}
+    return {"raylet": host_port(here["NodeManagerAddress"], here["NodeManagerPort"]), "GCS": context.gcs_address}
 
 
 async def _refusing(addresses: Mapping[str, str]) -> str:
@@ -60,7 +61,7 @@ async def _reachable(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(host, int(port))
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError):
         return False
     writer.close()

@@ -30,7 +30,7 @@ def definitions() -> dict[str, Any]:
 def _flags() -> set[str]:
     """Settings of the controller that the chart's templates pass."""
     text = (CHART / "templates/_worker.tpl").read_text()
-    return {name.replace("-", "_") for name in re.findall(r"^\s*- --([a-z-]+)=", text, re.MULTILINE)}
+    return {name.replace("-", "_") for name in re.findall(r"^\s*- (?:\{\{ printf \")?--([a-z-]+)=", text, re.MULTILINE)}
 
 
 def _definition(group: Group, taken: set[str]) -> dict[str, Any]:

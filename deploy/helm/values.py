@@ -17,6 +17,8 @@ from services.gateway.settings import GatewaySettings
 CHART = Path(__file__).parent / "paceline"
 VALUES = CHART / "values.yaml"
 FLAG = re.compile(r" \[--[a-z-]+\]")
+# `- --flag={{ .Values.path }}`, or `- {{ printf "--flag=%s" .Values.path | include "paceline.argument" }}` for texts.
+_PASSED = re.compile(r"^- (?:\{\{ printf \")?--([a-z-]+)=(?:\{\{|%s\") \.Values\.([\w.]+) (?:\||\}\})", re.MULTILINE)
 _WIDTH = 120
 
 
@@ -25,7 +27,7 @@ def passed_on() -> dict[str, str]:
     said = {}
     for template, cls in (("_gateway.tpl", GatewaySettings), ("_worker.tpl", ClusterSettings)):
         source, meaning = (CHART / "templates" / template).read_text(), sentences(cls)
-        for flag, path in re.findall(r"^- --([a-z-]+)=\{\{ \.Values\.([\w.]+) \}\}$", source, re.MULTILINE):
+        for flag, path in _PASSED.findall(source):
             said[path] = f"{meaning[flag.replace('-', '_')]} [--{flag}]"
     return said
 

@@ -11,6 +11,7 @@ from deploy.cluster import node
 from deploy.cluster.derived import MOVE_S
 from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
+from services.common.serving.addresses import host_port
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
@@ -78,3 +79,14 @@ def test_a_lone_pair_on_a_cpu_takes_its_turns_on_one_core(tmp_path: Path) -> Non
     assert spec.target.core == spec.drafter.core == (cores[0] if len(cores) > 1 else -1)
     assert pair_spec(replace(settings, pairs=len(cores)), 0, "paceline_pair", tmp_path).target.core == -1
     assert pair_spec(settings, 0, "GPU", tmp_path).target.core == -1
+
+
+def test_addresses_of_ipv6_stand_in_brackets(tmp_path: Path) -> None:
+    settings = ClusterSettings(model="m", drafter="d", host="fd00::7", base_port=50061, insecure=True)
+    spec = pair_spec(settings, 1, "GPU", tmp_path)
+    assert spec.drafter is not None
+    assert (spec.target.grpc, spec.target.health) == ("[fd00::7]:50064", "[fd00::7]:0")
+    assert (spec.target.metrics, spec.drafter.metrics) == ("[fd00::7]:50065", "[fd00::7]:50066")
+    here = node.localised(TARGET, "fd00::7", [1])
+    assert (here.grpc, here.health, here.metrics) == ("[fd00::7]:50064", "[fd00::7]:0", "[fd00::7]:50065")
+    assert host_port("[fd00::7]", 1) == "[fd00::7]:1"

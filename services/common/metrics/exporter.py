@@ -43,7 +43,9 @@ class Exporter:
     """
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        self._server = make_server(host, port, _pages(registry), _Server, _Handler)
+        plain = host.strip("[]")
+        kind = _Server6 if ":" in plain else _Server
+        self._server = make_server(plain, port, _pages(registry), kind, _Handler)
         self.address = f"{host}:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_LOOK_S,), name="metrics", daemon=True)
         self._thread.start()
@@ -115,6 +117,17 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went, or was ended, is no error of ours."""
+
+
+class _Server6(_Server):
+    """The same on an address of IPv6; the one that means all of them takes IPv4 as well."""
+
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        """Binds."""
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, self.server_address[0] != "::")
+        super().server_bind()
 
 
 class _Handler(WSGIRequestHandler):

@@ -1,6 +1,11 @@
-"""Whom a connection counts for where nobody has shown a key."""
+"""Addresses as texts: whom a connection counts for where nobody has shown a key, and host and port in one."""
 
 import ipaddress
+
+
+def host_port(host: str, port: int) -> str:
+    """host:port, with an address of IPv6 in brackets, because it has colons of its own."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def address_of(peer: object) -> str:

@@ -10,6 +10,7 @@ import grpc
 
 from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.addresses import host_port
 from services.common.serving.tls import Peers
 from services.gateway.backoff import Backoff
 from services.gateway.fleet.outage import Outage
@@ -71,7 +72,7 @@ class DnsSource:
         loop = asyncio.get_running_loop()
         answers = await loop.getaddrinfo(self._host, int(self._port), type=socket.SOCK_STREAM)
         hosts = sorted({str(answer[4][0]) for answer in answers})
-        return [PairEntry(f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}") for host in hosts]
+        return [PairEntry(host_port(host, int(self._port))) for host in hosts]
 
 
 class WatchSource:

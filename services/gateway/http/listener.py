@@ -171,7 +171,10 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
     try:
         for family, where in dict.fromkeys((one[0], one[4]) for one in found):
             at = port or (sockets[0].getsockname()[1] if sockets else 0)
-            sockets.append(socket.create_server((where[0], at, *where[2:]), family=family, backlog=BACKLOG))
+            both = host == "::"  # as elsewhere: IPv4 as well, where the machine has it
+            sockets.append(
+                socket.create_server((where[0], at, *where[2:]), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+            )
             sockets[-1].setblocking(False)
             sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     except OSError:

@@ -1,5 +1,6 @@
 """The part of a Kubernetes API server that Helm's lookup asks: which kinds there are, and objects by name."""
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -9,12 +10,17 @@ from typing import Any
 
 GROUP = "apps/v1"
 KINDS = {"deployments": "Deployment", "statefulsets": "StatefulSet"}
+CORE = {"secrets": "Secret", "serviceaccounts": "ServiceAccount", "namespaces": "Namespace"}
+DEFAULT_ACCOUNT = {
+    "serviceaccounts/default": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+}
+"""What every namespace of a real cluster has."""
 
 
 @contextmanager
 def serving(objects: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The address of a server that holds these objects, by path such as deployments/llm-gateway."""
-    answers = {**_discovery(), **{f"/apis/{GROUP}/namespaces/inference/{path}": each for path, each in objects.items()}}
+    answers = {**_discovery(), **{_place(path): each for path, each in objects.items()}}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -41,18 +47,28 @@ def serving(objects: dict[str, dict[str, Any]]) -> Iterator[str]:
             thread.join(10.0)
 
 
+def _place(path: str) -> str:
+    kind = path.partition("/")[0]
+    if kind == "namespaces":
+        return f"/api/v1/{path}"
+    return f"{'/api/v1' if kind in CORE else f'/apis/{GROUP}'}/namespaces/inference/{path}"
+
+
 def _discovery() -> dict[str, dict[str, Any]]:
     kinds = [
         {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get"]}
         for name, kind in KINDS.items()
     ]
-    secrets = {"name": "secrets", "singularName": "", "namespaced": True, "kind": "Secret", "verbs": ["get"]}
+    core = [
+        {"name": name, "singularName": "", "namespaced": kind != "Namespace", "kind": kind, "verbs": ["get"]}
+        for name, kind in CORE.items()
+    ]
     version = {"groupVersion": GROUP, "version": "v1"}
     groups = [{"name": "apps", "versions": [version], "preferredVersion": version}]
     return {
         "/version": {"major": "1", "minor": "33", "gitVersion": "v1.33.0"},
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
-        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [secrets]},
+        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": core},
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
         f"/apis/{GROUP}": {"kind": "APIResourceList", "groupVersion": GROUP, "resources": kinds},
     }
@@ -65,4 +81,14 @@ def workload(kind: str, name: str, replicas: int) -> dict[str, Any]:
         "kind": kind,
         "metadata": {"name": name, "namespace": "inference"},
         "spec": {"replicas": replicas},
+    }
+
+
+def secret(name: str, held: str) -> dict[str, Any]:
+    """A Secret as a cluster has it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": "inference"},
+        "data": {"secret": base64.b64encode(held.encode()).decode()},
     }

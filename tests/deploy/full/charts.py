@@ -1,11 +1,12 @@
 """The chart rendered by the real Helm SDK, with the sets of values that the tests go through."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from helm_python import Chart
+from helm_python import Chart, Config
 
 from tests.deploy.test_drift import CHART
 from tests.deploy.test_values import merged
@@ -13,7 +14,7 @@ from tests.deploy.test_values import merged
 BASE: dict[str, Any] = {"image": {"repository": "registry.example/paceline"}, "model": {"existingClaim": "models"}}
 NOTES = "NOTES.txt"
 NAMESPACE = "inference"
-VERSIONS = ("1.30.0", "1.33.0", "1.36.0")
+VERSIONS = ("1.30", "1.33", "1.36")
 RAYCLUSTER: dict[str, Any] = {"mode": "raycluster", "replicas": 2, "raycluster": {"tokenSecretName": "ray"}}
 DOWNLOAD = {"enabled": True, "image": "i", "command": ["c"], "gatewayCommand": ["g"]}
 ISSUERS = {"issuerRef": {"name": "letsencrypt"}, "internalIssuerRef": {"name": "private-ca", "kind": "Issuer"}}
@@ -119,10 +120,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def rendered(values: dict[str, Any]) -> dict[str, str]:
+class AsKubernetes(yaml.CSafeLoader):
+    """Reads scalars as Kubernetes does: 1e3 and 0o17 are numbers there."""
+
+
+AsKubernetes.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+[eE][-+]?[0-9]+$"), [*"-+0123456789"]
+)
+AsKubernetes.add_implicit_resolver("tag:yaml.org,2002:int", re.compile("^0o[0-7]+$"), ["0"])
+
+
+def rendered(values: dict[str, Any], name: str = "llm") -> dict[str, str]:
     """The text of every template, by its path."""
     with Chart.load(CHART) as chart:
-        return dict(chart.render(values=values, name="llm", namespace=NAMESPACE))
+        return dict(chart.render(values=values, name=name, namespace=NAMESPACE))
 
 
 def notes(values: dict[str, Any]) -> str:
@@ -130,11 +141,28 @@ def notes(values: dict[str, Any]) -> str:
     return next(text for name, text in rendered(values).items() if name.endswith(NOTES))
 
 
-def render(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every document of a release."""
-    files = rendered(values)
-    texts = (text for name, text in files.items() if not name.endswith(NOTES))
-    return [document for text in texts for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+def render(values: dict[str, Any], name: str = "llm") -> list[dict[str, Any]]:
+    """Every document of a release, without a cluster that could be asked."""
+    return documents(rendered(values, name))
+
+
+def render_in(
+    address: str, values: dict[str, Any], *, chart: Path = CHART, upgrade: bool = False
+) -> list[dict[str, Any]]:
+    """Every document of a release, as Helm renders it with a cluster."""
+    return documents(rendered_in(address, values, chart=chart, upgrade=upgrade))
+
+
+def rendered_in(address: str, values: dict[str, Any], *, chart: Path = CHART, upgrade: bool = False) -> dict[str, str]:
+    """The text of every template, by its path, as Helm renders it with a cluster."""
+    with Chart.load(chart) as loaded, Config(kube_apiserver=address, namespace=NAMESPACE) as cluster:
+        return dict(cluster.render(loaded, values, name="llm", namespace=NAMESPACE, is_upgrade=upgrade))
+
+
+def documents(texts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What the texts of templates hold."""
+    manifests = (text for name, text in texts.items() if not name.endswith(NOTES))
+    return [each for text in manifests for each in yaml.load_all(text, AsKubernetes) if each]
 
 
 def variant(name: str) -> list[dict[str, Any]]:

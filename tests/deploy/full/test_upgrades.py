@@ -6,25 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from helm_python import Chart, Config
+from helm_python import Chart
 
 from tests.deploy.full.api_server import serving, workload
-from tests.deploy.full.charts import AUTOSCALING, BASE, NOTES, RAYCLUSTER, render, templates
+from tests.deploy.full.charts import (
+    AUTOSCALING,
+    BASE,
+    NOTES,
+    RAYCLUSTER,
+    documents,
+    render,
+    render_in,
+    rendered_in,
+    templates,
+)
 from tests.deploy.test_drift import CHART
 from tests.deploy.test_values import merged
 
 SCALED = {"gateway": {"autoscaling": {"enabled": True}}, "workers": {"autoscaling": AUTOSCALING}}
-
-
-def upgraded(chart: Path, values: dict[str, Any], address: str) -> dict[str, str]:
-    """Texts of an upgrade against a cluster."""
-    with Chart.load(chart) as loaded, Config(kube_apiserver=address, namespace="inference") as cluster:
-        return dict(cluster.render(loaded, values, name="llm", namespace="inference", is_upgrade=True))
-
-
-def documents(texts: dict[str, str]) -> list[dict[str, Any]]:
-    return [d for name, text in texts.items() if not name.endswith(NOTES) for d in yaml.safe_load_all(text) if d]
 
 
 def replicas(found: list[dict[str, Any]]) -> dict[str, int | None]:
@@ -35,21 +34,21 @@ def replicas(found: list[dict[str, Any]]) -> dict[str, int | None]:
 def test_a_scaler_that_is_switched_on_keeps_the_pods_that_run() -> None:
     live = {f"deployments/llm-{each}": workload("Deployment", f"llm-{each}", 4) for each in ("gateway", "worker")}
     with serving(live) as address:
-        found = documents(upgraded(CHART, merged(BASE, SCALED), address))
+        found = render_in(address, merged(BASE, SCALED), upgrade=True)
     assert replicas(found) == {"llm-gateway": 4, "llm-worker": 4}
 
 
 def test_the_pods_of_the_old_statefulset_are_counted() -> None:
     live = {"statefulsets/llm-worker": workload("StatefulSet", "llm-worker", 3)}
     with serving(live) as address:
-        found = documents(upgraded(CHART, merged(BASE, SCALED), address))
+        found = render_in(address, merged(BASE, SCALED), upgrade=True)
     assert replicas(found) == {"llm-gateway": None, "llm-worker": 3}
 
 
 def test_without_a_scaler_the_values_decide() -> None:
     live = {"deployments/llm-worker": workload("Deployment", "llm-worker", 4)}
     with serving(live) as address:
-        found = documents(upgraded(CHART, merged(BASE, {"workers": {"replicas": 2}}), address))
+        found = render_in(address, merged(BASE, {"workers": {"replicas": 2}}), upgrade=True)
     assert replicas(found)["llm-worker"] == 2
 
 
@@ -90,7 +89,7 @@ def test_a_worker_leaves_before_its_successor_comes() -> None:
 
 def test_the_notes_of_an_upgrade_tell_of_the_old_statefulset() -> None:
     with serving({}) as address:
-        texts = upgraded(CHART, BASE, address)
+        texts = rendered_in(address, BASE, upgrade=True)
     (text,) = [text for name, text in texts.items() if name.endswith(NOTES)]
     assert "its StatefulSet llm-worker is deleted" in text
     assert not [d for d in documents(texts) if d["kind"] == "StatefulSet"]

@@ -1,14 +1,16 @@
 {{- define "paceline.gatewayArgs" -}}
-- --grpc=0.0.0.0:{{ .Values.gateway.port }}
+{{- $bind := include "paceline.bind" . }}
+- {{ printf "--grpc=%s:%v" $bind .Values.gateway.port | quote }}
 {{- if .Values.gateway.httpPort }}
-- --http=0.0.0.0:{{ .Values.gateway.httpPort }}
+- {{ printf "--http=%s:%v" $bind .Values.gateway.httpPort | quote }}
 - --http-page={{ .Values.gateway.httpPage }}
 {{- end }}
-- --health=0.0.0.0:50052
-- --metrics=0.0.0.0:9100
+- {{ printf "--health=%s:50052" $bind | quote }}
+- {{ printf "--metrics=%s:9100" $bind | quote }}
 - --watch-dns={{ include "paceline.name" . }}-worker.{{ .Release.Namespace }}.svc:50050
-- --tokenizer={{ .Values.model.path }}
-- --model={{ .Values.model.name }}
+- {{ printf "--tokenizer=%s" .Values.model.path | include "paceline.argument" }}
+- {{ printf "--model=%s" .Values.model.name | include "paceline.argument" }}
+- --wait-target-s={{ .Values.gateway.waitSeconds }}
 - --drain-grace-s={{ .Values.gateway.graceSeconds }}
 # Time for endpoints to forget a pod that leaves.
 - --propagation-s={{ .Values.gateway.propagationSeconds }}
@@ -24,7 +26,7 @@
 - --target-tls-cert=/tls/internal/tls.crt
 - --target-tls-key=/tls/internal/tls.key
 - --target-tls-ca=/tls/internal/ca.crt
-- --target-tls-name={{ .Values.tls.internalName }}
+- {{ printf "--target-tls-name=%s" .Values.tls.internalName | include "paceline.argument" }}
 {{- end }}
 {{- if .Values.auth.apiKeysSecretName }}
 - --tenants=/auth/keys.toml

@@ -1,23 +1,71 @@
+{{- /* Every template begins with this. Values of an earlier chart (helm upgrade --reuse-values) lack what has come since
+and hold what has gone: the former is filled in from this chart's own, the latter is read as what it is called now. */}}
+{{- define "paceline.values" -}}
+{{- include "paceline.fill" (dict "values" .Values "own" (.Files.Get "files/values.yaml" | fromYaml)) }}
+{{- if eq .Values.workers.mode "statefulset" }}{{ $_ := set .Values.workers "mode" "deployment" }}{{ end }}
+{{- end }}
+
+{{- /* What a value is not, because nobody knew of it; lists of resources stay as they are given. */}}
+{{- define "paceline.fill" -}}
+{{- range $name, $own := .own }}
+{{- if not (hasKey $.values $name) }}{{ $_ := set $.values $name $own }}
+{{- else if and (kindIs "map" $own) (kindIs "map" (index $.values $name)) (not (has $name (list "requests" "limits"))) }}
+{{- include "paceline.fill" (dict "values" (index $.values $name) "own" $own) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What the names of all objects begin with: the release's own name where a Service may be called so and every name
+made of it has at most 63 characters, else one with its digest, so that no two releases share it. */}}
 {{- define "paceline.name" -}}
-{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- $given := .Values.fullnameOverride | default .Release.Name -}}
+{{- if and (le (len $given) 40) (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $given) -}}
+{{ $given }}
+{{- else -}}
+paceline-{{ regexReplaceAll "[^a-z0-9]+" $given "-" | trunc 22 | trimAll "-" }}-{{ sha256sum $given | trunc 8 }}
+{{- end -}}
 {{- end }}
 
 {{- define "paceline.labels" -}}
 app.kubernetes.io/name: paceline
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{- define "paceline.selector" -}}
 app.kubernetes.io/name: paceline
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{- /* Name, labels and annotations of an object. What the chart writes stands before what is given for one kind of objects,
+and that before commonLabels and commonAnnotations. */}}
+{{- define "paceline.metadata" -}}
+name: {{ .name | default (printf "%s%s" (include "paceline.name" .root) .suffix) | quote }}
+labels:
+  {{- merge (include "paceline.labels" .root | fromYaml) (.own | default dict) (.labels | default dict) .root.Values.commonLabels | toYaml | nindent 2 }}
+{{- with merge dict (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* One argument of a container, whatever it holds: Kubernetes would take $(NAME) for a variable. */}}
+{{- define "paceline.argument" -}}
+{{ . | replace "$(" "$$(" | toJson }}
+{{- end }}
+
+{{- /* Where a listener binds. */}}
+{{- define "paceline.bind" -}}
+{{ eq .Values.bindAddress "::" | ternary "[::]" .Values.bindAddress }}
+{{- end }}
+
 {{- define "paceline.image" -}}
-{{ .root.Values.image.repository }}/{{ eq .component "gateway" | ternary "gateway" "worker" }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- $component := eq .component "gateway" | ternary "gateway" "worker" -}}
+{{- $digest := index .root.Values.image.digests $component -}}
+{{- $version := empty $digest | ternary (print ":" (.root.Values.image.tag | default .root.Chart.AppVersion)) (print "@" $digest) -}}
+{{ printf "%s/%s%s" .root.Values.image.repository $component $version | quote }}
 {{- end }}
 
 {{- define "paceline.serviceAccount" -}}
@@ -51,7 +99,7 @@ d-metrics-{{ $i }}: {{ add 50063 (mul 3 $i) }}
 {{- /* What pods of all kinds share. Service links are off: a Service named "paceline" would otherwise become variables
 PACELINE_*, which the services take for settings. */}}
 {{- define "paceline.pod" -}}
-serviceAccountName: {{ include "paceline.serviceAccount" .root }}
+serviceAccountName: {{ include "paceline.serviceAccount" .root | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext: {{- include "paceline.podSecurity" . | nindent 2 }}
@@ -69,21 +117,24 @@ tolerations: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .of.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .of.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .of.resourceClaims }}
+resourceClaims:
+  {{- range . }}
+  - {{- omit . "request" | toYaml | nindent 4 }}
+  {{- end }}
 {{- end }}
 {{- end }}
 
 {{- /* Labels of a pod: nothing that a new version of the chart changes, so that it alone replaces no pod. */}}
 {{- define "paceline.podMetadata" -}}
 labels:
-  {{- include "paceline.selector" . | nindent 2 }}
-  {{- with .of.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with .of.podAnnotations }}
+  {{- merge (include "paceline.selector" . | fromYaml) (.of.podLabels | default dict) .root.Values.commonLabels | toYaml | nindent 2 }}
+{{- with merge dict (.of.podAnnotations | default dict) .root.Values.commonAnnotations }}
 annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
@@ -143,14 +194,14 @@ API forbids. */}}
 {{- /* Fills /models as the pod's own user; what it caches lies in /tmp. */}}
 {{- define "paceline.download" -}}
 - name: download
-  image: {{ .root.Values.model.download.image | default (include "paceline.image" .) }}
+  image: {{ with .root.Values.model.download.image }}{{ quote . }}{{ else }}{{ include "paceline.image" . }}{{ end }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   command: {{- toYaml .command | nindent 4 }}
   env:
     - {name: HOME, value: /tmp}
     {{- with .root.Values.model.download.tokenSecretName }}
     - name: HF_TOKEN
-      valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}
+      valueFrom: {secretKeyRef: {name: {{ quote . }}, key: token}}
     {{- end }}
     {{- include "paceline.env" .root.Values.model.download.env | nindent 4 }}
   securityContext: {{- include "paceline.containerSecurity" . | nindent 4 }}
@@ -168,10 +219,10 @@ models tmp home shm kernels session client-tls client-ca internal-tls api-keys r
 {{- define "paceline.modelVolume" -}}
 - name: models
   {{- if .root.Values.model.download.enabled }}
-  emptyDir: {sizeLimit: {{ .size }}}
+  emptyDir: {sizeLimit: {{ quote .size }}}
   {{- else }}
   persistentVolumeClaim:
-    claimName: {{ .claim }}
+    claimName: {{ quote .claim }}
     readOnly: true
   {{- end }}
 {{- end }}
@@ -182,25 +233,44 @@ models tmp home shm kernels session client-tls client-ca internal-tls api-keys r
 {{ .Values.tls.internalSecretName | default $made }}
 {{- end }}
 
+{{- /* What the chart's own Secret holds: what it held before, or something new where there is none. Empty where the Secret
+is somebody else's, and where no cluster can be asked (helm template, Argo CD): each rendering would make another one, so the
+manifests then hold none. Every namespace has an account called default; without one this namespace is still to be made,
+and who makes namespaces may look at them. */}}
+{{- define "paceline.session" -}}
+{{- if not .Values.auth.sessionSecretName -}}
+{{- $kept := lookup "v1" "Secret" .Release.Namespace (include "paceline.sessionSecret" .) -}}
+{{- if $kept -}}
+{{ index $kept.data "secret" }}
+{{- else if or (lookup "v1" "ServiceAccount" .Release.Namespace "default") (lookup "v1" "Namespace" "" "default") -}}
+{{ randAlphaNum 64 | b64enc }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Name of the Secret that gateways and targets share. */}}
 {{- define "paceline.sessionSecret" -}}
 {{ .Values.auth.sessionSecretName | default (printf "%s-session" (include "paceline.name" .)) }}
 {{- end }}
 
+{{- /* OpenShift gives every namespace ids of its own and refuses others, so there the chart names none. */}}
 {{- define "paceline.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-seccompProfile:
-  type: RuntimeDefault
+{{- $ids := .root.Capabilities.APIVersions.Has "security.openshift.io/v1" | ternary dict (dict "runAsUser" 10001 "runAsGroup" 10001 "fsGroup" 10001) -}}
+{{- $own := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- include "paceline.given" (dict "given" .root.Values.podSecurityContext "own" (merge $own $ids)) }}
 {{- end }}
 
 {{- define "paceline.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{- include "paceline.given" (dict "given" .root.Values.containerSecurityContext "own" $own) }}
+{{- end }}
+
+{{- /* The chart's own fields under those that are given; one that is given as null is left out. */}}
+{{- define "paceline.given" -}}
+{{- $fields := dict -}}
+{{- range $name, $value := .own }}{{ if not (hasKey $.given $name) }}{{ $_ := set $fields $name $value }}{{ end }}{{ end -}}
+{{- range $name, $value := .given }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $fields $name $value }}{{ end }}{{ end -}}
+{{ toYaml $fields }}
 {{- end }}
 
 {{- /* What pods may reach where egress is bounded: names, pods of the peers' components, and what the values add. */}}
@@ -228,17 +298,19 @@ egress:
 {{- define "paceline.spread" -}}
 {{- if .root.Values.topologySpread.enabled }}
 topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: {{ .root.Values.topologySpread.topologyKey }}
-    whenUnsatisfiable: ScheduleAnyway
+  - maxSkew: {{ .root.Values.topologySpread.maxSkew }}
+    topologyKey: {{ .root.Values.topologySpread.topologyKey | quote }}
+    whenUnsatisfiable: {{ .root.Values.topologySpread.whenUnsatisfiable }}
     labelSelector:
       matchLabels: {{- include "paceline.selector" . | nindent 8 }}
+    {{- /* Pods that an upgrade is about to remove would stand in the way of those that take their place. */}}
+    matchLabelKeys: [pod-template-hash]
 {{- end }}
 {{- end }}
 
 {{- define "paceline.env" -}}
 {{- range $name, $value := . }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   value: {{ $value | quote }}
 {{- end }}
 {{- end }}
@@ -257,13 +329,14 @@ envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* Started and ready are what the pod says of itself, or of the health service that is named. */}}
 {{- define "paceline.probes" -}}
 startupProbe:
-  grpc: {port: {{ .port }}}
+  grpc: {port: {{ .port }}{{ with .started }}, service: {{ . }}{{ end }}}
   periodSeconds: 5
   failureThreshold: {{ .startup }}
 readinessProbe:
-  grpc: {port: {{ .port }}}
+  grpc: {port: {{ .port }}{{ with .ready }}, service: {{ . }}{{ end }}}
   periodSeconds: 3
   failureThreshold: 2
 livenessProbe:

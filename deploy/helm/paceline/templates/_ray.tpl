@@ -2,7 +2,7 @@
 {{- define "paceline.rayContainer" -}}
 image: {{ include "paceline.image" (dict "root" . "component" "worker") }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
-securityContext: {{- include "paceline.containerSecurity" . | nindent 2 }}
+securityContext: {{- include "paceline.containerSecurity" (dict "root" .) | nindent 2 }}
 {{- include "paceline.envFrom" .Values.workers }}
 env:
   {{- include "paceline.workerEnv" . | nindent 2 }}
@@ -12,7 +12,7 @@ env:
   - name: RAY_AUTH_TOKEN
     valueFrom:
       secretKeyRef:
-        name: {{ .Values.workers.raycluster.tokenSecretName }}
+        name: {{ .Values.workers.raycluster.tokenSecretName | quote }}
         key: token
 {{- end }}
 

@@ -1,37 +1,52 @@
 {{- define "paceline.pairsPerPod" -}}
-{{ max 1 (int .Values.workers.gpusPerPod) }}
+{{ max 1 (mul (int .Values.workers.gpusPerPod) (int .Values.workers.pairsPerGpu)) }}
 {{- end }}
 
-{{- /* Requests that run or wait on the pairs of this release: its namespace is the label that scrapes of pods carry. */}}
+{{- /* Requests of this release: those that its pairs run or hold in their queues, or those that its gateways have in hand
+where these are more, as while there is no pair. Namespace and pod are the labels that scrapes of pods carry. */}}
 {{- define "paceline.demand" -}}
-{{- $select := `{namespace=%q,model_name=%q,pair=~"%s-worker-.*"}` -}}
-{{- $pairs := printf $select .Release.Namespace .Values.model.name (include "paceline.name" .) -}}
-sum(paceline_running_requests{{ $pairs }} + paceline_waiting_requests{{ $pairs }})
+{{- $name := include "paceline.name" . -}}
+{{- $pairs := printf `{namespace=%q,model_name=%q,pair=~"%s-worker-.*"}` .Release.Namespace .Values.model.name $name -}}
+{{- $gateways := printf `{namespace=%q,pod=~"%s-gateway-.*"}` .Release.Namespace $name -}}
+{{- $named := `label_replace(sum(%s) or vector(0), "at", %q, "", "")` -}}
+max({{ printf $named (printf "paceline_running_requests%s + paceline_waiting_requests%s" $pairs $pairs) "pairs" }} or {{ printf $named (print "paceline_gateway_inflight_requests" $gateways) "gateways" }})
+{{- end }}
+
+{{- /* The health service by which a gateway is ready: with no pair its pods must stay reachable where requests that wait
+in them are what brings the first one. */}}
+{{- define "paceline.gatewayReady" -}}
+{{- with .Values.workers.autoscaling }}{{ if and .enabled (eq (int .minReplicas) 0) }}liveness{{ end }}{{ end -}}
 {{- end }}
 
 {{- define "paceline.workerResources" -}}
+{{- $limits := deepCopy .Values.workers.resources.limits }}
+{{- if and (gt (int .Values.workers.gpusPerPod) 0) (not .Values.workers.resourceClaims) }}
+{{- $_ := set $limits .Values.workers.gpuResourceName .Values.workers.gpusPerPod }}
+{{- end }}
 requests: {{- toYaml .Values.workers.resources.requests | nindent 2 }}
-limits:
-  {{- toYaml .Values.workers.resources.limits | nindent 2 }}
-  {{- if gt (int .Values.workers.gpusPerPod) 0 }}
-  {{ .Values.workers.gpuResourceName }}: {{ .Values.workers.gpusPerPod }}
+limits: {{- toYaml $limits | nindent 2 }}
+{{- with .Values.workers.resourceClaims }}
+claims:
+  {{- range . }}
+  - {{- pick . "name" "request" | toYaml | nindent 4 }}
   {{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* Settings of a service as flags of the controller; JSON keeps whole numbers whole, lists lose their brackets. */}}
 {{- define "paceline.passedOn" -}}
 {{- range $name, $value := .settings }}
 {{- $text := kindIs "string" $value | ternary $value (toJson $value | trimPrefix "[" | trimSuffix "]") }}
-- {{ printf "--%s.%s=%s" $.service ($name | replace "_" "-") $text | quote }}
+- {{ printf "--%s.%s=%s" $.service ($name | replace "_" "-") $text | include "paceline.argument" }}
 {{- end }}
 {{- end }}
 
 {{- /* The flags that both modes share. */}}
 {{- define "paceline.workerArgs" -}}
-- --model={{ .Values.model.path }}
-- --model-name={{ .Values.model.name }}
+- {{ printf "--model=%s" .Values.model.path | include "paceline.argument" }}
+- {{ printf "--model-name=%s" .Values.model.name | include "paceline.argument" }}
 {{- if .Values.model.drafterPath }}
-- --drafter={{ .Values.model.drafterPath }}
+- {{ printf "--drafter=%s" .Values.model.drafterPath | include "paceline.argument" }}
 - --proposer=dflash
 {{- else }}
 - --proposer=ngram
@@ -39,9 +54,10 @@ limits:
 - --placement={{ if gt (int .Values.workers.gpusPerPod) 0 }}gpu{{ else }}cpu{{ end }}
 - --slots={{ .Values.workers.slots }}
 - --base-port=50061
-- --listen=0.0.0.0:50050
-- --health=0.0.0.0:50052
-- --metrics=0.0.0.0:9100
+{{- $bind := include "paceline.bind" . }}
+- {{ printf "--listen=%s:50050" $bind | quote }}
+- {{ printf "--health=%s:50052" $bind | quote }}
+- {{ printf "--metrics=%s:9100" $bind | quote }}
 - --run-dir=/tmp/paceline
 - --drain-s={{ .Values.workers.graceSeconds }}
 {{- include "paceline.passedOn" (dict "service" "target" "settings" .Values.workers.target) }}
@@ -59,6 +75,7 @@ pairs stay as few as the addresses. */}}
 {{- define "paceline.podArgs" -}}
 {{- include "paceline.workerArgs" . }}
 - --pairs={{ include "paceline.pairsPerPod" . }}
+- --pairs-per-gpu={{ .Values.workers.pairsPerGpu }}
 - --host=$(POD_IP)
 - --pair-prefix={{ include "paceline.name" . }}-worker-$(POD_IP)-
 - --mps={{ .Values.workers.mps }}
@@ -68,6 +85,8 @@ pairs stay as few as the addresses. */}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - {name: HOME, value: /home/paceline}
+{{- /* Who asks for the user's name asks this first: an id that the cluster chose has none. */}}
+- {name: USER, value: paceline}
 {{- if .Values.workers.kernelCacheClaim }}
 - {name: TRITON_CACHE_DIR, value: /kernels/triton}
 {{- end }}
@@ -104,19 +123,19 @@ pairs stay as few as the addresses. */}}
 - {name: tmp, emptyDir: {}}
 - {name: home, emptyDir: {}}
 - name: shm
-  emptyDir: {medium: Memory, sizeLimit: {{ .Values.workers.shmSize }}}
+  emptyDir: {medium: Memory, sizeLimit: {{ .Values.workers.shmSize | quote }}}
 {{- with .Values.workers.kernelCacheClaim }}
 - name: kernels
-  persistentVolumeClaim: {claimName: {{ . }}}
+  persistentVolumeClaim: {claimName: {{ quote . }}}
 {{- end }}
 {{- with .Values.workers.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
 - name: session
-  secret: {secretName: {{ include "paceline.sessionSecret" . }}}
+  secret: {secretName: {{ include "paceline.sessionSecret" . | quote }}}
 {{- with include "paceline.internalTls" . }}
 - name: internal-tls
-  secret: {secretName: {{ . }}}
+  secret: {secretName: {{ quote . }}}
 {{- end }}
 {{- end }}
 
@@ -145,7 +164,7 @@ containers:
       - {name: metrics, containerPort: 9100}
       {{- include "paceline.pairPorts" . | nindent 6 }}
     {{- include "paceline.probes" (dict "port" 50052 "startup" 366) | nindent 4 }}
-    securityContext: {{- include "paceline.containerSecurity" . | nindent 6 }}
+    securityContext: {{- include "paceline.containerSecurity" (dict "root" .) | nindent 6 }}
     resources: {{- include "paceline.workerResources" . | nindent 6 }}
     volumeMounts: {{- include "paceline.workerMounts" . | nindent 6 }}
 volumes: {{- include "paceline.workerVolumes" . | nindent 2 }}
