@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from deploy.cluster.cores import Cores
 from deploy.cluster.meter import PairMeter
 from deploy.cluster.pair import PairSpec, PairStatus, PlacedPair, StraddledPairError
 from deploy.cluster.patience import Limits, Patience, Restarts
@@ -38,11 +39,12 @@ class Controller:
         self._settings = settings
         self._registry = registry
         self._meters = meters
+        self._cores = Cores(settings.pairs)
         self._pairs = [PlacedPair(self._spec(index, resource, run_dir)) for index in range(settings.pairs)]
         self._draining = False
 
     def _spec(self, index: int, resource: str, run_dir: Path) -> PairSpec:
-        return pair_spec(self._settings, index, resource, run_dir)
+        return pair_spec(self._settings, index, resource, run_dir, self._cores)
 
     @property
     def pairs(self) -> tuple[PairStatus, ...]:
@@ -185,3 +187,4 @@ class Controller:
         self._draining = True
         await self._publish()
         await asyncio.gather(*(pair.drain(self._settings.drain_s) for pair in self._pairs))
+        self._cores.close()

@@ -1,8 +1,9 @@
 """Settings of the two services of a pair, derived from those of the cluster; imports no ray."""
 
-import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
@@ -20,12 +21,9 @@ def default_dtype(device: str) -> str:
     return "bfloat16" if device.startswith("cuda") else "float32"
 
 
-def core_of(settings: ClusterSettings, index: int, device: str) -> int:
-    """The core on which a pair without a GPU takes its turns; -1 where there are too few cores to give one away."""
-    cores = sorted(os.sched_getaffinity(0))
-    if device != "cpu" or not 1 <= settings.pairs < len(cores):
-        return -1
-    return cores[index % len(cores)]
+def pinned(core: int, own: Mapping[str, Any]) -> int:
+    """The core of a service with settings of its own: more threads than one are not kept on one core."""
+    return core if own.get("threads", 1) == 1 else -1
 
 
 def pair_id(settings: ClusterSettings, index: int) -> str:
@@ -55,8 +53,10 @@ def plain_address(settings: ClusterSettings, port: int) -> str:
     return host_port(settings.host or "127.0.0.1", port)
 
 
-def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device: str) -> TargetSettings:
-    """Settings of the target of pair number index."""
+def target_settings(
+    settings: ClusterSettings, index: int, run_dir: Path, device: str, core: int = -1
+) -> TargetSettings:
+    """Settings of the target of pair number index, which has a core for itself or none."""
     port = first_port(settings, index)
     derived = TargetSettings(
         model=settings.model,
@@ -67,7 +67,7 @@ def target_settings(settings: ClusterSettings, index: int, run_dir: Path, device
         pair_id=pair_id(settings, index),
         device=device,
         dtype=settings.dtype or default_dtype(device),
-        core=core_of(settings, index, device),
+        core=pinned(core, settings.target_settings),
         slots=settings.slots,
         context_limit=settings.context_limit,
         memory_fraction=settings.memory_fraction / settings.pairs_per_gpu,
@@ -95,8 +95,10 @@ def first_port(settings: ClusterSettings, index: int) -> int:
     return settings.base_port + PORTS_PER_PAIR * index if settings.base_port else 0
 
 
-def drafter_settings(settings: ClusterSettings, index: int, run_dir: Path, device: str) -> DrafterSettings:
-    """Settings of the drafter of pair number index."""
+def drafter_settings(
+    settings: ClusterSettings, index: int, run_dir: Path, device: str, core: int = -1
+) -> DrafterSettings:
+    """Settings of the drafter of pair number index, on its target's core."""
     port = first_port(settings, index)
     derived = DrafterSettings(
         model=settings.drafter if settings.proposer == "dflash" else "",
@@ -106,7 +108,7 @@ def drafter_settings(settings: ClusterSettings, index: int, run_dir: Path, devic
         pair_id=pair_id(settings, index),
         device=device,
         dtype=settings.dtype or default_dtype(device),
-        core=core_of(settings, index, device),
+        core=pinned(core, settings.drafter_settings),
         grpc=drafter_socket(run_dir, index),
         health=plain_address(settings, 0),
         metrics=plain_address(settings, port + 2 if port else 0),

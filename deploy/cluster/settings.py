@@ -27,8 +27,9 @@ class ClusterSettings:
     """Folder of the drafter's checkpoint; empty serves without one."""
     proposer: str = "dflash"
     """Proposer of the drafter: dflash, ngram or none."""
-    drafter_weights: str = "dtype"
-    """What products of a dflash drafter read: int8, with a head of its own, or numbers of dtype."""
+    drafter_weights: str = "auto"
+    """What products of a dflash drafter read: int8, with a head of its own, or numbers of dtype; auto is int8 on a CPU
+    that multiplies eight-bit integers quickly, beside float32."""
     model_name: str = "paceline-embedded"
     """Public name of the model."""
 

@@ -6,7 +6,7 @@ from services.common.serving.callers import guarded
 
 PROPOSERS = ("dflash", "ngram", "none")
 DTYPES = ("float32", "float64", "bfloat16")
-WEIGHTS = ("int8", "dtype")
+WEIGHTS = ("auto", "int8", "dtype")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class DrafterSettings:
     """Device of the arena: cpu or cuda."""
     dtype: str = "float32"
     """Data type of the drafter's weights; the target's."""
-    weights: str = "dtype"
-    """What products read: int8, with a copy of the head, quicker on a GPU, or numbers of dtype."""
+    weights: str = "auto"
+    """What products read: int8, with a copy of the head, or numbers of dtype; auto is int8 on a CPU that multiplies
+    eight-bit integers quickly, beside float32."""
     threads: int = 1
     """Threads of one forward; 0 leaves torch's choice."""
     core: int = -1

@@ -13,7 +13,7 @@ _DEVICES = ("cpu", "cuda")
 _AUTO = "auto"
 _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
-_WEIGHTS = ("int8", "dtype")
+_WEIGHTS = ("auto", "int8", "dtype")
 _EXACT = ("fallback", "strict", "off")
 _SECRET = 16
 _SHORT = f"must have at least {_SECRET} characters"
@@ -47,8 +47,9 @@ class TargetSettings:
     """Public name of the model."""
     drafter_model: str = "none"
     """Folder of the drafter's checkpoint, whose context the target holds; none for drafts that read no memory."""
-    drafter_weights: str = "dtype"
-    """What the drafter's products read, which the memory plan counts: int8, or numbers of dtype."""
+    drafter_weights: str = "auto"
+    """What the drafter's products read, which the memory plan of a GPU counts: int8, or numbers of dtype, as auto has
+    there."""
     random_weights: bool = False
     """Reads the checkpoint's configuration only and draws the weights: for measurements."""
     synthetic_acceptance: tuple[float, ...] = ()

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deploy.cluster import node
+from deploy.cluster.cores import Cores
 from deploy.cluster.derived import MOVE_S
 from deploy.cluster.settings import ClusterSettings
 from deploy.cluster.specs import pair_spec
@@ -71,14 +73,53 @@ async def test_leaving_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
     serving.cancel()
 
 
-def test_a_lone_pair_on_a_cpu_takes_its_turns_on_one_core(tmp_path: Path) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    settings = ClusterSettings(model="m", drafter="d", placement="cpu")
-    spec = pair_spec(settings, 0, "paceline_pair", tmp_path)
+@pytest.fixture
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Cores]]:
+    """Makes clusters of so many pairs on a machine with cores that no other has; gives their cores back."""
+    made: list[Cores] = []
+
+    def cluster(pairs: int) -> Cores:
+        made.append(Cores(pairs))
+        return made[-1]
+
+    first = 10_000 + os.getpid() * 8
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {first + core for core in range(4)})
+    yield cluster
+    for cores in made:
+        cores.close()
+
+
+ON_CPU = ClusterSettings(model="m", drafter="d", placement="cpu")
+
+
+def test_a_pair_on_a_cpu_takes_its_turns_on_one_core(tmp_path: Path, four_cores: Callable[[int], Cores]) -> None:
+    cores, first = four_cores(1), min(os.sched_getaffinity(0))
+    spec = pair_spec(ON_CPU, 0, "paceline_pair", tmp_path, cores)
     assert spec.drafter is not None
-    assert spec.target.core == spec.drafter.core == (cores[0] if len(cores) > 1 else -1)
-    assert pair_spec(replace(settings, pairs=len(cores)), 0, "paceline_pair", tmp_path).target.core == -1
-    assert pair_spec(settings, 0, "GPU", tmp_path).target.core == -1
+    assert spec.target.core == spec.drafter.core == first
+    assert pair_spec(ON_CPU, 0, "paceline_pair", tmp_path, cores).target.core == first
+    assert pair_spec(ON_CPU, 0, "GPU", tmp_path, cores).target.core == -1
+
+
+def test_pairs_of_two_clusters_take_different_cores(four_cores: Callable[[int], Cores]) -> None:
+    one, other, first = four_cores(2), four_cores(3), min(os.sched_getaffinity(0))
+    assert [one.take(0), one.take(1)] == [first, first + 1]
+    assert [other.take(index) for index in range(3)] == [first + 2, first + 3, -1]
+    one.close()
+    assert other.take(2) == first
+
+
+def test_as_many_pairs_as_cores_take_none(four_cores: Callable[[int], Cores]) -> None:
+    assert [four_cores(4).take(index) for index in range(4)] == [-1] * 4
+
+
+def test_a_service_with_threads_of_its_own_number_is_not_kept_on_one_core(
+    tmp_path: Path, four_cores: Callable[[int], Cores]
+) -> None:
+    settings, cores = replace(ON_CPU, target_settings={"threads": 2}), four_cores(1)
+    spec = pair_spec(settings, 0, "paceline_pair", tmp_path, cores)
+    assert spec.drafter is not None
+    assert (spec.target.core, spec.drafter.core) == (-1, min(os.sched_getaffinity(0)))
 
 
 def test_addresses_of_ipv6_stand_in_brackets(tmp_path: Path) -> None:

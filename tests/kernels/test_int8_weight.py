@@ -5,7 +5,7 @@ import torch
 
 from services.common.kernels.linear.int8_weight import MOST, Int8Weight, lines, quantised, quantised_rows
 from services.common.kernels.linear.product import product
-from services.common.kernels.linear.reference import linear
+from services.common.kernels.linear.reference import adds_exactly, linear, product_of_whole
 
 RANDOM = torch.Generator().manual_seed(8)
 
@@ -55,3 +55,14 @@ def test_lines_of_a_weight_share_its_memory() -> None:
     assert torch.equal(some.widened(), whole.widened()[16:37])
     same = lines(weight_FD, 3, 7)
     assert isinstance(same, torch.Tensor) and torch.equal(same, weight_FD[3:7])
+
+
+@pytest.mark.skipif(not adds_exactly("cpu"), reason="this processor has no quick product of eight-bit integers")
+@pytest.mark.parametrize("depth", [1, 31, 576, 1025, 9728])
+@pytest.mark.parametrize("rows", [1, 2, 15, 16, 17, 33, 70])
+def test_both_ways_to_the_sums_give_the_same_bits(rows: int, depth: int) -> None:
+    x_TD, weight = torch.randn(rows, depth, generator=RANDOM), quantised(torch.randn(50, depth, generator=RANDOM))
+    weight.whole_FD[0] = -MOST
+    x_TD[0] = 3.0
+    parts = x_TD, weight.whole_FD, weight.scale_F
+    assert torch.equal(product_of_whole(*parts, in_integers=True), product_of_whole(*parts, in_integers=False))

@@ -96,7 +96,8 @@ class StepGraphs:
         if captured.graph is not None:
             captured.graph.replay()
         else:
-            self._compare(captured)
+            if (now := _signature(captured.tensors)) != captured.signature:
+                self._moved(captured, now)
             captured.step()
         self._counters = replace(self._counters, replays=self._counters.replays + 1)
 
@@ -126,10 +127,7 @@ class StepGraphs:
             step()
         return graph
 
-    def _compare(self, captured: _Captured) -> None:
-        now = _signature(captured.tensors)
-        if now == captured.signature:
-            return
+    def _moved(self, captured: _Captured, now: Signature) -> None:
         moved = sum(new[3] != old[3] for new, old in zip(now, captured.signature, strict=True))
         captured.signature = now
         self._counters = replace(

@@ -48,6 +48,12 @@ class BlockPool:
         return self.total - len(self._free) - len(self._idle)
 
     @property
+    def levels(self) -> tuple[int, int, int]:
+        """Blocks that are free, owned and idle."""
+        free, idle = len(self._free), len(self._idle)
+        return free, self.total - free - idle, idle
+
+    @property
     def available(self) -> int:
         """Blocks that `take` could hand out now."""
         return len(self._free) + len(self._idle)

@@ -79,9 +79,10 @@ class Meter:
         metrics.waiting_requests.set(load.waiting)
         metrics.queued_tokens.set(load.queued_tokens)
         metrics.slots.set(load.slots)
-        self._free.set(self._pool.free)
-        self._owned.set(self._pool.owned)
-        self._cached.set(self._pool.idle)
+        free, owned, idle = self._pool.levels
+        self._free.set(free)
+        self._owned.set(owned)
+        self._cached.set(idle)
         metrics.drafter_attached.set(generation > 0)
         metrics.attachment_generation.set(generation)
         self._tokens()

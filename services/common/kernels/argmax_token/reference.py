@@ -16,4 +16,6 @@ def argmax_token(logits: Tensor) -> Tensor:
 
 def argmax_of_product(rows_RD: Tensor, weight_VD: Weight) -> Tensor:
     """Return the argmax of every row of `rows @ weight.T`; scores of some rows exist at a time."""
+    if len(rows_RD) <= _ROWS:
+        return linear(rows_RD, weight_VD).argmax(-1)
     return torch.cat([linear(some_RD, weight_VD).argmax(-1) for some_RD in rows_RD.split(_ROWS)])

@@ -1,12 +1,13 @@
 """Matrix products of the CPU path for TorchScript, with weights in the order that is read fastest."""
 
 from functools import cache
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from services.common.kernels.linear.int8_weight import Int8Weight, Weight
-from services.common.kernels.linear.reference import product_of_whole
+from services.common.kernels.linear.reference import adds_exactly, product_of_whole
 
 _LARGEST_LOSS = 2.0**-25
 """Half a step of float16's smallest numbers: the most that storing a small weight in two bytes can change."""
@@ -61,13 +62,16 @@ class WideProduct(nn.Module):
 class WholeProduct(nn.Module):
     """Weights of eight bits, with rows rounded to eight bits."""
 
+    in_integers: Final[bool]
+
     def __init__(self, weight: Int8Weight) -> None:
         super().__init__()
         self.whole_FD, self.scale_F = weight.whole_FD, weight.scale_F
+        self.in_integers = adds_exactly(weight.device.type)
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """Return `x @ weight.T`, [T, F]."""
-        return product_of_whole(x_TD, self.whole_FD, self.scale_F)
+        return product_of_whole(x_TD, self.whole_FD, self.scale_F, self.in_integers)
 
 
 class BiasedProduct(nn.Module):

@@ -1,29 +1,58 @@
 """Matrix products in torch."""
 
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.common.kernels.linear.int8_weight import Weight, quantised_rows
+from services.common.kernels.linear.int8_weight import MOST, Weight, quantised_rows
 from services.common.kernels.linear.normed import Normed
 from services.common.kernels.rms_norm.reference import add_rms_norm
 from services.common.kernels.swiglu.reference import swiglu
+
+_PROBED = (1, 64, 32), (7, 576, 96), (33, 1000, 48)
+"""Rows, depths and widths of products whose sums are compared."""
 
 
 def linear(x_TD: Tensor, weight_FD: Weight, out_TF: Tensor | None = None) -> Tensor:
     """Return `x @ weight.T`; of rows in eight bits where the weight is."""
     if isinstance(weight_FD, Tensor):
         return F.linear(x_TD, weight_FD) if out_TF is None else torch.mm(x_TD, weight_FD.t(), out=out_TF)
-    product_TF = product_of_whole(x_TD, weight_FD.whole_FD, weight_FD.scale_F)
+    product_TF = product_of_whole(x_TD, weight_FD.whole_FD, weight_FD.scale_F, adds_exactly(x_TD.device.type))
     return product_TF if out_TF is None else out_TF.copy_(product_TF)
 
 
-def product_of_whole(x_TD: Tensor, whole_FD: Tensor, scale_F: Tensor) -> Tensor:
-    """Return rows, rounded to eight bits, times integers, scaled once in float32."""
+def product_of_whole(x_TD: Tensor, whole_FD: Tensor, scale_F: Tensor, in_integers: bool) -> Tensor:
+    """Return rows, rounded to eight bits, times integers, scaled once in float32.
+
+    Sums are exact, so both ways to them give the same bits: `in_integers` where the machine `adds_exactly`, or float64.
+    """
     whole_TD, scale_T = quantised_rows(x_TD)
-    # Exact in float64, as in the 32 bits of a GPU.
-    sums_TF = whole_TD.double() @ whole_FD.double().t()
-    return (sums_TF.float() * (scale_F * scale_T[:, None])).to(x_TD.dtype)
+    if in_integers and whole_FD.shape[1] > 1:  # torch reads a depth of one by a wrong stride
+        sums_TF = torch._int_mm(whole_TD, whole_FD.t()).float()
+    else:
+        sums_TF = (whole_TD.double() @ whole_FD.double().t()).float()
+    return (sums_TF * (scale_F * scale_T[:, None])).to(x_TD.dtype)
+
+
+@cache
+def adds_exactly(device: str) -> bool:
+    """Return whether the vendor's product of eight-bit integers is quick and exact here.
+
+    Processors without VNNI add pairs of products in sixteen bits, which the largest numbers overflow, or run a plain
+    loop.
+    """
+    if device != "cpu" or not torch.cpu._is_vnni_supported():
+        return False
+    generator = torch.Generator().manual_seed(1)
+    for rows, depth, width in _PROBED:
+        some_RD = torch.randint(-MOST, MOST + 1, (rows, depth), dtype=torch.int8, generator=generator)
+        some_FD = torch.full((width, depth), MOST, dtype=torch.int8)
+        some_RD[0] = -MOST
+        if not torch.equal(torch._int_mm(some_RD, some_FD.t()).double(), some_RD.double() @ some_FD.double().t()):
+            return False
+    return True
 
 
 def divided(product_TF: Tensor, normed: Normed, eps: float) -> Tensor:
