@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop test-openapi soak bench pictures \
+.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop test-openapi soak chaos bench pictures \
         bench-gpu race train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto check-cuda format lock proto proto-baseline
 
@@ -139,8 +139,11 @@ test-interop: .venv-interop/.installed .venv-page/.installed $(CLIENTS) $(NODE_C
 test-openapi: setup .venv-schemathesis/.installed  ## five minutes of schemathesis on the served OpenAPI document, with tenants
 	@$(PY) -m pytest --timeout=600 --override-ini faulthandler_timeout=0 --full tests/openapi $(ARGS)
 
-soak: setup  ## run under load with faults for long; FAULT=F4 N=300 repeats one fault test instead
-	@$(if $(FAULT),N=$(or $(N),100) $(PY) -m pytest -s tests/faults -k _$(FAULT)_,$(PY) -m tests.bench.soak) $(ARGS)
+soak: setup  ## MINUTES of mixed load, then the slopes of what processes hold; FAULT=F4 N=300 repeats one fault test instead
+	@$(if $(FAULT),N=$(or $(N),100) $(PY) -m pytest -s tests/faults -k _$(FAULT)_,$(PY) -m tests.bench.soak --minutes $(or $(MINUTES),60)) $(ARGS)
+
+chaos: setup  ## STREAMS through three pods and two gateways, while every process is killed and stopped in turn (util-linux, a C compiler)
+	@$(PY) -m tests.bench.chaos --streams $(or $(STREAMS),3000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .venv/.bench: .venv/.installed requirements/bench.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements/bench.txt && touch $@

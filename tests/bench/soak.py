@@ -1,133 +1,127 @@
-"""Load with faults for a long time: `python -m tests.bench.soak --minutes 30 --warm-minutes 10`.
+"""Mixed load for long, with faults that leave most processes alive: `python -m tests.bench.soak --minutes 60`.
 
-Two pairs of the made-up model behind a gateway. Every cycle runs the same requests and compares their text with that of
-a run without speculation and without faults, while something happens: nothing, a killed drafter, a killed or stopped
-target, or cancelled streams. When all is quiet again nothing may be held, and every process is measured. The last line
-is JSON; it exits with 1 when a text differed or, after the warm-up, a process kept memory or descriptors or the
-acceptance moved. A token or block not accounted for ends the run.
+The pods and gateways of `make chaos` serve waves of streams over gRPC and HTTP, some of them given up by their clients.
+After each wave, at rest, every process is measured: memory of its own, threads, descriptors; and every page of metrics
+for its series. The last line is JSON; it exits with 1 when a stream was lost or differed, something was kept, or a
+slope after the warm-up is not level.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
-import signal
 import sys
 import time
-from collections import Counter
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.bench.drift import Drift
-from tests.faults.answers import Answer, request, same
-from tests.faults.fleet import Fleet, running_fleet
-from tests.faults.rest import Footprint, footprint
+from tests.bench.chaos.__main__ import keep, running_place, unshared
+from tests.bench.chaos.clients import Ask, Clients, StreamError
+from tests.bench.chaos.faults import Fault, catalogue
+from tests.bench.chaos.levels import Levels
+from tests.bench.chaos.place import Place
+from tests.bench.chaos.waves import Waves
+from tests.faults.rest import footprint
 
-FAULTS = ("none", "drafter", "target", "stop", "cancel")
+PODS, GATEWAYS = 2, 2
+GENTLE = ("kill chat child", "kill ray::DrafterHos", "no descriptors for gateway", "full disk", "clock")
+GIVEN_UP, CLIENTS_GO = 6, 0.6
+"""Streams that clients give up in a wave, and the share of waves in which nothing else happens."""
 
 
 class Soak:
-    """Cycles on one fleet."""
+    """What happens in the waves, and what is measured between them."""
 
-    def __init__(self, fleet: Fleet, streams: int, tokens: int, seed: int) -> None:
-        """Chooses faults by the seed."""
-        self._fleet = fleet
-        self._streams = streams
-        self._tokens = tokens
-        self._random = random.Random(seed)
-        self._expected: list[Answer] = []
-        self.faults: Counter[str] = Counter()
-        self.requests = 0
-        self.mismatches = 0
-        self.drift = Drift()
+    def __init__(self, place: Place, clients: Clients, rng: random.Random, warm_minutes: float) -> None:
+        self._place, self._clients, self._rng = place, clients, rng
+        self._began_s, self._warm_s = time.monotonic(), 60 * warm_minutes
+        self.levels = Levels()
 
-    async def run(self, minutes: float, warm_minutes: float) -> None:
-        """Cycles until the time is over; at least one."""
-        self._expected = await self._fleet.expected(self._streams, self._tokens)
-        began = time.monotonic()
-        while True:
-            fault = self._random.choice(FAULTS)
-            accepted, drafted = await self._cycle(fault)
-            if time.monotonic() >= began + 60 * warm_minutes:
-                # A target that dies takes the count of its rejected drafts with it.
-                known = fault not in ("target", "stop") and drafted > 0
-                self.drift.add(self._samples(), accepted / drafted if known else None)
-            if time.monotonic() >= began + 60 * (minutes + warm_minutes):
-                return
+    def faults(self, minutes: float) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        """Mostly clients that go, else a gentle fault, until the time behind the warm-up is over."""
+        gentle = [fault for fault in catalogue(self._place) if fault.kind in GENTLE]
+        go = Fault("clients go", self._clients_go)
+        while self._passed_s() < self._warm_s + 60 * minutes:
+            fault = go if self._rng.random() < CLIENTS_GO else self._rng.choice(gentle)
+            yield fault.kind, partial(fault.strike, self._place, self._rng)
 
-    async def _cycle(self, fault: str) -> tuple[int, int]:
-        """One round of requests under a fault; drafts accepted and made."""
-        streams = await self._fleet.begin_all(self._streams, self._tokens)
-        await self._strike(fault, self._random.randrange(len(self._fleet.pairs)))
-        answers = [await stream.task for stream in streams]
-        self.mismatches += sum(not same(*pair) for pair in zip(answers, self._expected, strict=True))
-        await self._mend()
-        await self._fleet.released()
-        self.requests += self._streams
-        self.faults[fault] += 1
-        counts = [answer.final.speculation for answer in answers if answer.final is not None]
-        return sum(one.accepted for one in counts), sum(one.drafted for one in counts)
+    async def measure(self) -> None:
+        """Adds what everything holds, once it is warm."""
+        if self._passed_s() >= self._warm_s:
+            self.levels.add(self._passed_s(), await asyncio.to_thread(measured, self._place))
 
-    async def _strike(self, fault: str, index: int) -> None:
-        pair = self._fleet.pairs[index]
-        if fault == "drafter":
-            await asyncio.to_thread(pair.kill_drafter, len(pair.drafters) - 1)
-            pair.turn_to(pair.add_drafter())
-        elif fault in ("target", "stop"):
-            pair.target.process.send_signal(signal.SIGKILL if fault == "target" else signal.SIGSTOP)
-        elif fault == "cancel":
-            asked = [request(number, self._tokens) for number in range(self._streams)]
-            places = [self._random.randrange(1, self._tokens) for _ in asked]
-            await asyncio.gather(*(self._fleet.ask(one, cancel_at=at) for one, at in zip(asked, places, strict=True)))
+    def _passed_s(self) -> float:
+        return time.monotonic() - self._began_s
 
-    async def _mend(self) -> None:
-        for index, pair in self._fleet.pairs.items():
-            if pair.target.process.poll() is not None or stopped(pair.target.process.pid):
-                await self._fleet.replace_pair(index)
+    async def _clients_go(self, place: Place, rng: random.Random) -> None:
+        """Some clients end their streams at any time."""
+        asks = rng.sample(self._clients.asks, min(GIVEN_UP, len(self._clients.asks)))
+        await asyncio.gather(*(self._given_up(place, ask, rng) for ask in asks))
 
-    def _samples(self) -> dict[int, Footprint]:
-        pids = [self._fleet.gateway.process.pid]
-        for pair in self._fleet.pairs.values():
-            pids += [pair.target.process.pid, pair.drafter.process.pid]
-        return {pid: footprint(pid) for pid in pids}
-
-    def report(self) -> dict[str, object]:
-        """What happened."""
-        found = self.drift.report()
-        return {
-            "name": "soak",
-            "cycles": sum(self.faults.values()),
-            "requests": self.requests,
-            "mismatches": self.mismatches,
-            "faults": dict(self.faults),
-            **found,
-            "ok": self.mismatches == 0 and bool(found["steady"]),
-        }
+    async def _given_up(self, place: Place, ask: Ask, rng: random.Random) -> None:
+        with contextlib.suppress(TimeoutError, StreamError):
+            async with asyncio.timeout(rng.uniform(0.0, 3.0)):
+                await rng.choice(place.gateways).read(ask, "", _nothing)
 
 
-def stopped(pid: int) -> bool:
-    """Whether a signal holds the process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(line for line in lines if line.startswith("State:")).split()[1] == "T"
+def measured(place: Place) -> dict[tuple[str, str], float]:
+    """What every process holds, by its name and id, and how many series every page has."""
+    found: dict[tuple[str, str], float] = {}
+    for pid, name in place.processes().items():
+        with contextlib.suppress(OSError):
+            holds, who = footprint(pid), f"{name} {pid}"
+            threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
+            found |= {("memory_kib", who): holds.resident_kib, ("threads", who): threads}
+            found["descriptors", who] = holds.descriptors
+    for pod in place.pods:
+        found["series", f"{pod.name} target"] = series(pod.pair.metrics_address)
+    for gateway in place.gateways:
+        found["series", gateway.name] = series(gateway.metrics)
+    return found
 
 
-async def soak(minutes: float, warm_minutes: float, streams: int, tokens: int, seed: int) -> dict[str, object]:
-    """Runs on a fleet of two pairs."""
-    async with running_fleet(2, ("--slots", "16"), alike=True) as fleet:
-        made = Soak(fleet, streams, tokens, seed)
-        await made.run(minutes, warm_minutes)
-        return made.report()
+def series(address: str) -> int:
+    """Series of a page of metrics."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as page:
+        return sum(not line.startswith(b"#") for line in page.read().splitlines())
+
+
+def _nothing() -> None:
+    """The client waits for nothing."""
+
+
+async def soak(minutes: float, warm_minutes: float, wave: int, tokens: int, seed: int) -> dict[str, object]:
+    """Runs waves until the time is over."""
+    rng = random.Random(seed)
+    async with running_place(PODS, GATEWAYS) as place:
+        clients = Clients(place.gateways, [Ask(number, tokens) for number in range(wave)], f"soak-{seed}")
+        await clients.learn()
+        await place.leaks()
+        made = Soak(place, clients, rng, warm_minutes)
+        waves = Waves(place, clients, rng, at_rest=made.measure)
+        try:
+            await waves.run(made.faults(minutes))
+        finally:
+            keep(place, clients, waves, "soak")
+        levels, report = made.levels.report(), waves.report()
+    report["ok"] = bool(report["ok"] and levels["level"])
+    return {"name": "soak", "seed": seed, "minutes": minutes, **levels, **report}
 
 
 def main() -> int:
     """Prints the report; 1 when something was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.soak")
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--warm-minutes", type=float, default=10.0)
-    parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=120)
+    parser.add_argument("--wave", type=int, default=18, help="streams of one wave")
+    parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    report = asyncio.run(soak(chosen.minutes, chosen.warm_minutes, chosen.streams, chosen.tokens, chosen.seed))
+    unshared("tests.bench.soak")
+    report = asyncio.run(soak(chosen.minutes, chosen.warm_minutes, chosen.wave, chosen.tokens, chosen.seed))
     print(json.dumps(report))
     return 0 if report["ok"] else 1
 

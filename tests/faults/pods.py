@@ -101,6 +101,11 @@ class Pod:
         """The container has ended."""
         return self.process is not None and self.process.process.poll() is not None
 
+    @property
+    def probed(self) -> bool:
+        """The kubelet looks after this container."""
+        return self._kubelet is not None and self._kubelet.ident is not None
+
     def probe(self) -> None:
         """Lets the kubelet look after it from here on: the pod has been ready."""
         assert self._kubelet is not None
@@ -125,6 +130,12 @@ class Pod:
                 return False
         return bool(answer.status == SERVING)
 
+    @property
+    def leader(self) -> int:
+        """The container's first process."""
+        assert self.process is not None
+        return self.process.process.pid
+
     def pid(self, name: str) -> int:
         """The process of the pod with a name, of which the kernel keeps 15 characters."""
         (found,) = (pid for pid in self.living() if name_of(pid) == name[:15])
@@ -132,9 +143,7 @@ class Pod:
 
     def living(self) -> list[int]:
         """Processes of the container."""
-        assert self.process is not None
-        pids = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
-        return [pid for pid in pids if _session_of(pid) == self.process.process.pid]
+        return session_of(self.leader)
 
     def lines(self) -> list[dict[str, Any]]:
         """What `kubectl logs` shows; every line of it is JSON."""
@@ -239,7 +248,13 @@ async def running_pods(environment: Mapping[str, str]) -> AsyncIterator[Pods]:
         await asyncio.to_thread(pods.stop)
 
 
-def _session_of(pid: int) -> int:
+def session_of(leader: int) -> list[int]:
+    """Processes that live in the session of one."""
+    pids = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in pids if _session(pid) == leader]
+
+
+def _session(pid: int) -> int:
     try:
         state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
     except OSError:

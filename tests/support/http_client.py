@@ -103,10 +103,10 @@ class Http:
 
 
 @asynccontextmanager
-async def connected(address: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Http]:
+async def connected(address: str, tls: ssl.SSLContext | None = None, within_s: float = WAIT_S) -> AsyncIterator[Http]:
     """A connection; every wait ends."""
     host, _, port = address.rpartition(":")
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(within_s):
         reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
         try:
             yield Http(reader, writer)
