@@ -1,7 +1,6 @@
 """The whole system on one machine: started, used, and gone without a trace."""
 
 import asyncio
-import contextlib
 import ipaddress
 import json
 import os
@@ -26,6 +25,7 @@ from deploy.stack import ServiceProcess, Stack, StackError, StackSettings, descr
 from deploy.starting import Screen
 from deploy.up import follow
 from paceline import Client, Message, Options, RefusedError
+from tests.integration.deploy.ray_ports import listeners, ray_answers, status_of
 from tests.integration.http_stack import COMPLETIONS
 from tests.support import http_client
 
@@ -224,29 +224,22 @@ def test_ray_refuses_whoever_lacks_the_token(stack: Stack) -> None:
 
 
 def test_ray_listens_on_loopback_alone(stack: Stack) -> None:
-    listening = [connection for pid in members(stack.processes[0].process.pid) for connection in listeners(pid)]
+    listening = [host for pid in members(stack.processes[0].process.pid) for host, _ in listeners(pid)]
     assert len(listening) >= 4, "the store of Ray, its raylet, and workers"
     assert {address for address in listening if not ipaddress.ip_address(address).is_loopback} == set()
 
 
-def listeners(pid: int) -> list[str]:
-    """Addresses of the TCP listeners of a process."""
-    folder = Path(f"/proc/{pid}/fd")
-    with contextlib.suppress(OSError):  # it has ended
-        mine = {os.readlink(each) for each in folder.iterdir()}
-        lines = [
-            line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()
-        ]
-        return [_address(line[1]) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in mine]
-    return []
-
-
-def _address(written: str) -> str:
-    """An address as the kernel writes it: words of four bytes, each with its last byte first."""
-    raw = bytes.fromhex(written.partition(":")[0])
-    found = ipaddress.ip_address(b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4)))
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
+def test_no_port_of_ray_answers_without_the_token(stack: Stack) -> None:
+    """Every method of its protocols is asked on every port, and whatever speaks HTTP is asked for a page."""
+    refusing = 0
+    for pid in members(stack.processes[0].process.pid):
+        for host, port in listeners(pid):
+            answers = ray_answers(f"{host}:{port}")
+            assert set(answers.values()) <= {"UNAUTHENTICATED", "UNIMPLEMENTED", "UNAVAILABLE"}, (name_of(pid), answers)
+            refusing += "UNAUTHENTICATED" in answers.values()
+            if name_of(pid).startswith("ray::RuntimeEnv"):
+                assert status_of(f"http://{host}:{port}/get_or_create_runtime_env") == 401
+    assert refusing >= 5, "GCS, the raylet, its store of objects, and workers"
 
 
 def test_rays_memory_monitor_is_off(stack: Stack) -> None:
