@@ -1,6 +1,7 @@
 """Threads for long work, which tenants use in turn."""
 
 import asyncio
+import traceback
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,10 +39,25 @@ class FairThreads:
                 loop.call_soon_threadsafe(self._free.release)
                 loop.call_soon_threadsafe(turn.release)
 
-        future = self._pool.submit(work, *arguments)
+        future = self._pool.submit(_tidied, work, *arguments)
         future.add_done_callback(ended)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            del future  # its error holds this frame, which would hold it
 
     def close(self) -> None:
         """Ends the threads; work that has not begun is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _tidied(work: Callable[..., Result], *arguments: Any) -> Result:
+    """What the work makes; an error, which lives until its client has read of it, holds nothing of it."""
+    try:
+        return work(*arguments)
+    except BaseException as error:
+        found: BaseException | None = error
+        while found is not None:
+            traceback.clear_frames(found.__traceback__)
+            found = found.__context__
+        raise

@@ -35,6 +35,9 @@ PATIENCE_S = 30.0
 LARGE_PLACES = 2
 """Those of them that may be large over HTTP, where a message begins as text; they are kept until they are parsed."""
 
+ALL_LARGE_PLACES = 8
+"""Those of all tenants: 32 MiB."""
+
 HURRY_S = 1.0
 """Time that remains to messages under way when others of their tenant wait for a place."""
 
@@ -113,14 +116,22 @@ class Gates:
         guard = GrowthGuard()
         self._gates: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard, PLACES))
         self._large: defaultdict[str, Gate] = defaultdict(lambda: Gate(guard, LARGE_PLACES))
+        self._all_large = Gate(guard, ALL_LARGE_PLACES)
 
     def present(self) -> Gate:
         """Those of the present tenant."""
         return self._gates[current_tenant().name]
 
-    def large(self) -> Gate:
-        """Those of the present tenant for large messages, which need one of either."""
-        return self._large[current_tenant().name]
+    @asynccontextmanager
+    async def large(self) -> AsyncIterator[Callable[[], None]]:
+        """A place that a large message of the present tenant needs besides; as `Gate.place`."""
+        async with self._large[current_tenant().name].place() as own, self._all_large.place() as shared:
+
+            def whole() -> None:
+                own()
+                shared()
+
+            yield whole
 
 
 class Messages(Generic[Message]):

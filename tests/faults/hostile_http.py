@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import BaseModel
 
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
+from services.gateway.http.apis.message_bodies import CountBody, MessagesBody
+from services.gateway.http.apis.response_bodies import ResponsesBody
 from services.gateway.http.bodies import ChatBody, CompletionBody
+from services.gateway.http.tokens import DetokenizeBody, TokenizeBody
 from tests.support.giant_bodies import GiantBodies
 
-ENDPOINTS: dict[str, type[BaseModel]] = {"/v1/chat/completions": ChatBody, "/v1/completions": CompletionBody}
+ENDPOINTS: dict[str, type[BaseModel]] = {
+    "/v1/chat/completions": ChatBody,
+    "/v1/completions": CompletionBody,
+    "/v1/responses": ResponsesBody,
+    "/v1/messages": MessagesBody,
+    "/v1/messages/count_tokens": CountBody,
+    "/tokenize": TokenizeBody,
+    "/detokenize": DetokenizeBody,
+}
 ANSWER_S = 0.5
+CHUNK_BYTES = 4096
+"""Small, and yet so large that no limit of chunks is met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +52,22 @@ def head(path: str, key: str, *lines: str) -> bytes:
 
 
 def bodies(key: str, step: int) -> Iterator[Attack]:
-    """Every `step`-th body that the schemas make possible."""
+    """Every `step`-th body that the schemas make possible: as it is, in chunks and compressed, in turn."""
     for path, kind in ENDPOINTS.items():
-        for name, body in GiantBodies(kind, MAX_CLIENT_MESSAGE_BYTES, step):
-            yield Attack(name, head(path, key, f"content-length: {len(body)}"), body)
+        for number, (name, body) in enumerate(GiantBodies(kind, MAX_CLIENT_MESSAGE_BYTES, step)):
+            yield sent_as(number, f"{path} {name}", partial(head, path, key), body)
+
+
+def sent_as(number: int, name: str, begin: Callable[..., bytes], body: bytes) -> Attack:
+    """A body in one of three forms."""
+    if number % 3 == 1:
+        chunks = (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
+        framed = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks)
+        return Attack(f"{name} in chunks", begin("transfer-encoding: chunked"), framed + b"0\r\n\r\n")
+    if number % 3 == 2:
+        packed = gzip.compress(body, 1)
+        return Attack(f"{name} in gzip", begin(f"content-length: {len(packed)}", "content-encoding: gzip"), packed)
+    return Attack(name, begin(f"content-length: {len(body)}"), body)
 
 
 def wires(key: str) -> Iterator[Attack]:

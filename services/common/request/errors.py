@@ -112,3 +112,10 @@ def protocol(expected: int, got: int) -> PacelineError:
         f"expected protocol version {expected}, got {got}",
         "protocol_version",
     )
+
+
+def let_go(error: BaseException | None) -> None:
+    """Forgets where an error and those before it came from: their frames hold requests, and one another."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__

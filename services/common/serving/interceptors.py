@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from services.common.request.error_convert import to_grpc_status
-from services.common.request.errors import Code, PacelineError, Reason, malformed
+from services.common.request.errors import Code, PacelineError, Reason, let_go, malformed
 from services.common.serving.wire import TooManyFieldsError, check_fields, shape_of
 
 logger = logging.getLogger(__name__)
@@ -109,13 +109,6 @@ async def _checked_each(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         if isinstance(request, Malformed):
             raise malformed(f"a frame of the stream: {request.why}")
         yield request
-
-
-def let_go(error: BaseException | None) -> None:
-    """Forgets where an error and those before it came from: their frames hold requests, and one another."""
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__context__
 
 
 async def _abort(error: BaseException, context: Any) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from services.common.request.errors import Code, PacelineError, Reason, unavailable
+from services.common.request.errors import Code, PacelineError, Reason, let_go, unavailable
 from services.common.serving.tracing import HEADER, valid
 from services.gateway.admission import Tenant
 from services.gateway.auth import ANYBODY, set_tenant
@@ -77,6 +77,7 @@ class HttpApp:
             await self._leave(connection, exchange, going)
         except Exception as error:
             refusal = known(error)
+            let_go(error)  # and of the body, before a client that may not read is told
             call.failed(refusal)
             await self._refuse(connection, exchange, refusal)
 

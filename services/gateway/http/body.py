@@ -83,7 +83,7 @@ class Bodies:
                 if len(body) > MAX_CLIENT_MESSAGE_BYTES:
                     raise too_large(MAX_CLIENT_MESSAGE_BYTES)
                 if len(body) > LARGE_BYTES and whole is None:
-                    whole = await held.enter_async_context(self._gates.large().place())
+                    whole = await held.enter_async_context(self._gates.large())
         inflate.finish()
         if whole is not None:
             whole()

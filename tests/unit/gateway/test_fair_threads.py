@@ -1,7 +1,9 @@
 """Long work: one piece of each tenant at a time, in turns."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -71,3 +73,32 @@ async def test_errors_reach_the_caller_and_free_the_turn(threads: FairThreads) -
     for _ in range(3):
         with pytest.raises(ValueError, match="why"):
             await threads.run("a", fail)
+
+
+async def test_an_error_holds_nothing_of_the_work_that_failed(threads: FairThreads) -> None:
+    """It lives until its client has read of it; what a hostile body was parsed into would live as long."""
+
+    class Large:
+        pass
+
+    made: list[weakref.ref[Large]] = []
+
+    def fail(given: Large) -> None:
+        own = Large()
+        made.append(weakref.ref(own))
+        try:
+            raise ValueError(str(given))
+        except ValueError:
+            raise KeyError("why") from None
+
+    gc.disable()
+    try:
+        given = Large()
+        made.append(weakref.ref(given))
+        with pytest.raises(KeyError) as caught:
+            await threads.run("a", fail, given)
+        assert made[1]() is None, "while the error lives"
+        del given, caught
+        await until(lambda: made[0]() is None)
+    finally:
+        gc.enable()
