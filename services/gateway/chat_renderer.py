@@ -6,12 +6,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from services.common.request.errors import invalid_field, overloaded
+from services.common.request.errors import PacelineError, invalid_field, overloaded
 from services.common.serving.files import read_regular
 from services.gateway.chat_child import LENGTH, RENDERED, send
 from services.gateway.chat_template import SPECIAL_TOKENS, check_syntax
@@ -27,8 +27,14 @@ MARK = "\ue000END OF THE LAST MESSAGE\ue000 "
 LIMIT_S = 1.0
 """Time of one rendering; templates of published models take less than a millisecond for a usual chat."""
 
+# Where the ticks of user and system stand in /proc/PID/stat, behind the name.
+_USER = 11
+
 START_S = 10.0
 """Time to start Python and compile the template."""
+
+BUSY = 0.25
+"""Share of the time that a child must have computed, so that its chat is what took it: others may be in its way."""
 
 
 class ChatRenderer:
@@ -75,22 +81,35 @@ class ChatRenderer:
             self._idle.pop().end()
 
     def _asked(self, chat: bytes) -> bytes:
+        """A child's answer. One that ended or got no processor says little of the chat, so a new one is asked then."""
         try:
-            child = self._ready()
+            return self._answer(chat, self._ready)
+        except _LostError:
+            pass
+        try:
+            return self._answer(chat, self._begun)
+        except _LostError as error:
+            raise error.fault from error
+
+    def _answer(self, chat: bytes, child_of: Callable[[], "_Child"]) -> bytes:
+        try:
+            child = child_of()
         except OSError as error:
             raise overloaded("the chat template's process cannot be started", 1.0) from error
+        before_s = child.computed_s()
         try:
             answer = child.ask(chat, self._limit_s)
         except TimeoutError:
+            computed_s = child.computed_s() - before_s
             child.end()
-            raise invalid_field(
-                FIELD, f"the chat template takes longer than {self._limit_s:g} s for this chat"
-            ) from None
+            fault = invalid_field(FIELD, f"the chat template takes longer than {self._limit_s:g} s for this chat")
+            if computed_s < BUSY * self._limit_s:
+                raise _LostError(fault) from None
+            raise fault from None
         except OSError as error:
             child.end()
-            raise invalid_field(
-                FIELD, "the chat template needs too much for this chat: its process has ended"
-            ) from error
+            sentence = "the chat template needs too much for this chat: its process has ended"
+            raise _LostError(invalid_field(FIELD, sentence)) from error
         self._idle.append(child)
         if self._closed:
             self.close()
@@ -104,6 +123,14 @@ class ChatRenderer:
                 if child.alive:
                     return child
                 child.end()
+        return self._begun()
+
+    def _begun(self) -> "_Child":
+        """A new child.
+
+        Raises:
+            OSError: none can be started.
+        """
         child = _Child()
         try:
             child.ask(self._first, START_S)
@@ -134,6 +161,14 @@ def _continued(text: str) -> str:
     return text[:at] if text.startswith(MARK, at) else text[:at].rstrip()
 
 
+class _LostError(Exception):
+    """A child was lost by what need not be the chat's fault; `fault` is what to say if another one is too."""
+
+    def __init__(self, fault: PacelineError) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
 class _Child:
     """The process and the socket to it; every wait has an end."""
 
@@ -158,6 +193,14 @@ class _Child:
     def alive(self) -> bool:
         """The process has not ended."""
         return self._process.poll() is None
+
+    def computed_s(self) -> float:
+        """Seconds of a processor that it has had; 0 when it has ended."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[_USER]) + int(fields[_USER + 1])) / os.sysconf("SC_CLK_TCK")
 
     def ask(self, content: bytes, limit_s: float) -> bytes:
         """Sends a frame and waits for its answer.

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,27 @@ def test_a_process_that_was_killed_is_started_again(renderer: Callable[..., Chat
     assert ours.render(said("two")) == "two"
     ours.close()
     assert set(children(os.getpid())) <= before
+
+
+def test_a_process_that_is_stopped_is_no_fault_of_the_chat(renderer: Callable[..., ChatRenderer]) -> None:
+    ours, before = renderer("{{ messages[0].content }}", 2.0), set(children(os.getpid()))
+    assert ours.render(said("one")) == "one"
+    (child,) = set(children(os.getpid())) - before
+    os.kill(child, signal.SIGSTOP)
+    assert ours.render(said("two")) == "two"
+    assert gone(child)
+
+
+def test_a_process_that_is_killed_under_a_chat_is_no_fault_of_the_chat(renderer: Callable[..., ChatRenderer]) -> None:
+    ours, before = renderer("{{ messages[0].content }}"), set(children(os.getpid()))
+    assert ours.render(said("one")) == "one"
+    (child,) = set(children(os.getpid())) - before
+    os.kill(child, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(ours.render, said("two"))
+        wait(asked.running)
+        os.kill(child, signal.SIGKILL)
+        assert asked.result() == "two"
 
 
 def test_a_looping_template_ends_with_its_gateway() -> None:
