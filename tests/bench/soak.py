@@ -22,7 +22,7 @@ from tests.bench.chaos.__main__ import keep, running_place, unshared
 from tests.bench.chaos.clients import Ask, Clients, StreamError
 from tests.bench.chaos.faults import Fault, catalogue
 from tests.bench.chaos.levels import Levels
-from tests.bench.chaos.place import Place
+from tests.bench.chaos.place import Place, workers_logs
 from tests.bench.chaos.waves import Waves
 from tests.faults.rest import footprint
 
@@ -75,7 +75,7 @@ def measured(place: Place) -> dict[tuple[str, str], float]:
             holds, who = footprint(pid), f"{name} {pid}"
             threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
             found |= {("memory_kib", who): holds.resident_kib, ("threads", who): threads}
-            found["descriptors", who] = holds.descriptors
+            found["descriptors", who] = holds.descriptors - workers_logs(pid)
     for pod in place.pods:
         found["series", f"{pod.name} target"] = series(pod.pair.metrics_address)
     for gateway in place.gateways:

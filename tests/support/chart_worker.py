@@ -21,6 +21,7 @@ ARGUMENTS = (
     "--drain-s=120",
     "--session-secret-file=/session/secret",
     "--pairs=1",
+    "--pairs-per-gpu=1",
     "--host=$(POD_IP)",
     "--pair-prefix=llm-worker-$(POD_IP)-",
     "--mps=auto",

@@ -79,6 +79,7 @@ class Clients:
     def __init__(self, doors: Sequence[Door], asks: Sequence[Ask], run: str, stream_s: float = STREAM_S) -> None:
         self.doors, self.asks = doors, asks
         self.found = Found()
+        self.during = ""
         self._run, self._stream_s = run, stream_s
         self._expected: dict[int, str] = {}
 
@@ -95,7 +96,7 @@ class Clients:
         return reading
 
     async def _read(self, ask: Ask, wave: int, reading: Reading) -> None:
-        name = f"wave {wave}, {ask.kind} {ask.number}"
+        name = f"wave {wave}, {self.during}, {ask.kind} {ask.number}"
         self.found.streams += 1
         self.found.kinds[ask.kind] += 1
         try:
@@ -162,7 +163,8 @@ async def read_http(address: str, ask: Ask, key: str, begun: Callable[[], None],
             await http.send("POST", path, json.dumps(body).encode(), headers)
             head = await http.head()
             if head.status_code != 200:
-                raise StreamError(str(head.status_code), (await http.reply()).body.decode(), False)
+                told = b"".join([piece async for piece in http.pieces()])
+                raise StreamError(str(head.status_code), told.decode(errors="replace"), False)
             await _read_events(http.events(), texts, begun)
     except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
         raise StreamError(type(error).__name__, str(error), bool(texts)) from None

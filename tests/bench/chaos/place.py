@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,15 @@ KEPT_DESCRIPTORS = 2
 DISK = "64m"
 SECRET = "of this run alone"
 PACE = "plan:pace=0.02"
+
+
+def workers_logs(pid: int) -> int:
+    """Logs of workers that a process has open: Ray's log monitor keeps at most 200, those of workers that ended too."""
+    found = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found += "/logs/worker-" in os.readlink(descriptor)
+    return found
 
 
 class Disk:
@@ -258,7 +268,7 @@ class Place:
         self.kept = []
         for pid, name in self.processes().items():
             with contextlib.suppress(OSError):
-                now = footprint(pid).descriptors
+                now = footprint(pid).descriptors - workers_logs(pid)
                 first = self._first.setdefault(pid, now)
                 if (added := now - first - KEPT_DESCRIPTORS) > 0:
                     self.kept.append(f"{name} {pid} had {first}, has {now}")

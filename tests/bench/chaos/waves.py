@@ -56,6 +56,7 @@ class Waves:
 
     async def _wave(self, number: int, kind: str, strike: Callable[[], Awaitable[None]]) -> None:
         asks = self._rng.sample(self._clients.asks, len(self._clients.asks))
+        self._clients.during = kind
         half = len(asks) // 2
         before = [self._clients.begin(ask, number) for ask in asks[:half]]
         await asyncio.gather(*(reading.begun.wait() for reading in before))
