@@ -5,6 +5,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +32,9 @@ from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
 from services.gateway.http.edge import HttpEdge
+from services.gateway.http.picker import PickerPage
+from services.gateway.http.probes import probes
+from services.gateway.http.routes import Handler
 from services.gateway.inlet import Gates, InletInterceptor
 from services.gateway.methods import add_service
 from services.gateway.request_factory import RequestFactory
@@ -82,7 +86,7 @@ class GatewayApp:
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
             Dial(gateway_id, settings.model, self._peers, settings.target_secret),
-            Router(RouterSettings(revisions=settings.revision_weights), random.Random()),
+            Router(RouterSettings(revisions=settings.revision_weights, own=settings.own_pairs), random.Random()),
             self.metrics,
         )
         tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))
@@ -188,8 +192,13 @@ class GatewayApp:
             self._gates,
             self._tenants,
             self._tls,
-            lambda: self.ready,
+            self._probes(),
         )
+
+    def _probes(self) -> Mapping[str, Handler]:
+        own, found = self._settings.own_pairs, probes(lambda: self.ready)
+        page = PickerPage(lambda: self._pool.links, own, lambda: self._pool.served)
+        return {**found, "/metrics": page} if own else found
 
     def _sources(self) -> list[Source]:
         settings = self._settings

@@ -40,6 +40,7 @@ class Call:
     """One call; `status` is that of HTTP, 0 for gRPC. Times are in seconds, `began` by the monotonic clock.
 
     `generates` once it is a call for text that has got past its headers; tokens and rounds are sums over its choices.
+    `routine` calls, such as scrapes, have no line where they succeed.
     """
 
     endpoint: str = OTHER
@@ -54,6 +55,7 @@ class Call:
     status: int = 0
     duration_s: float = 0.0
     generates: bool = False
+    routine: bool = False
     finish_reasons: list[str] = field(default_factory=list)
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -194,7 +196,8 @@ class Calls:
         if not self._lines:
             return
         if not call.refused:
-            logger.info("request ended", extra={"data": fields(call)})
+            if not call.routine:
+                logger.info("request ended", extra={"data": fields(call)})
         elif random.random() < self._refused_lines:
             logger.info("request refused", extra={"data": fields(call)})
 

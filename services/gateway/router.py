@@ -40,7 +40,8 @@ class RouterSettings:
     """Weights of the score, in units of a target filled once.
 
     A prompt goes to a target that knows its beginning while that one is `affinity_slack` fuller than another at most.
-    `revisions` are weights of checkpoints by how their revision begins; without any, all targets are one fleet.
+    `revisions` are weights of checkpoints by how their revision begins; without any, all targets are one fleet. Targets
+    whose id begins with `own` come before all others.
     """
 
     queued_tokens_unit: int = 8192
@@ -48,6 +49,7 @@ class RouterSettings:
     affinity_slack: float = 0.75
     affinity_entries: int = 65536
     revisions: Mapping[str, float] = field(default_factory=dict)
+    own: str = ""
 
 
 def score(candidate: Candidate, settings: RouterSettings) -> float:
@@ -176,9 +178,14 @@ class Router:
             usable = self._of_one_revision(usable, key, digests)
         if not usable:
             return None
-        chosen = homes(key.encode(), usable, 1)[0] if key else self._by_load(usable, digests)
+        chosen = homes(key.encode(), usable, 1)[0] if key else self._by_load(self._near(usable), digests)
         self._memory.note(digests, chosen.pair_id)
         return chosen
+
+    def _near(self, usable: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Those beside this gateway, where it has any."""
+        own = self._settings.own
+        return ([one for one in usable if one.pair_id.startswith(own)] if own else usable) or usable
 
     def _by_load(self, usable: Sequence[Candidate], digests: Sequence[bytes]) -> Candidate:
         pair = self._generator.sample(usable, min(2, len(usable)))

@@ -46,6 +46,9 @@ class GatewaySettings:
     revisions: tuple[str, ...] = ()
     """Weights of checkpoints, REVISION=WEIGHT by how a revision begins, for canaries; chats and keys keep theirs."""
 
+    own_pairs: str = ""
+    """How ids of pairs beside this gateway begin: they get requests first, and /metrics of http tells their load."""
+
     # Listeners
     grpc: str = "127.0.0.1:0"
     """Address on which clients are served over gRPC; empty is off."""

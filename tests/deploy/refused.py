@@ -14,6 +14,16 @@ VALUES: list[tuple[str, Any]] = [
     ("image.pullPolicy", "Sometimes"),
     ("image.pullSecrets", ["name"]),
     ("image.unknown", 1),
+    ("inferencePool.enabled", "yes"),
+    ("inferencePool.port", 80),
+    ("inferencePool.port", 65536),
+    ("inferencePool.endpointPicker.serviceName", 3),
+    ("inferencePool.endpointPicker.port", 0),
+    ("inferencePool.endpointPicker.failureMode", "Sometimes"),
+    ("inferencePool.from", [{"ports": []}]),
+    ("inferencePool.resources.requests.cpu", [1]),
+    ("inferencePool.resources.requests.memory", True),
+    ("inferencePool.resources.limits.memory", {}),
     ("fullnameOverride", "1e3"),
     ("fullnameOverride", "a-name-with-more-than-the-forty-characters"),
     ("commonLabels", {"a": "with space"}),
@@ -201,6 +211,12 @@ _RAY = {"mode": "raycluster", "raycluster": {"tokenSecretName": "ray"}}
 _CLAIM = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
 _FETCH = {"enabled": True, "command": ["c"], "gatewayCommand": ["c"]}
 
+
+def _pool(values: dict[str, Any]) -> dict[str, Any]:
+    """A pool, with further values of it."""
+    return {"inferencePool": {"enabled": True, "endpointPicker": {"serviceName": "picker"}, **values}}
+
+
 # (values laid over a good release, place that the sentence names, what it says of the way out)
 TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ({"image": {"repository": ""}}, "/image/repository", "docker build"),
@@ -215,6 +231,16 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         {"model": {"existingClaim": "", "download": {**_FETCH, "gatewayCommand": []}}},
         "/model/download/gatewayCommand",
         "the tokenizer",
+    ),
+    ({"inferencePool": {"enabled": True}}, "/inferencePool/endpointPicker/serviceName", "its own chart installs"),
+    *(
+        (_pool({"port": port}), "/inferencePool/port", "another port")
+        for port in (9100, 9101, 50050, 50052, 50061, 50063, 50152)
+    ),
+    (
+        {**_pool({}), "workers": {"mode": "raycluster", "raycluster": {"tokenSecretName": "ray"}}},
+        "/inferencePool/enabled",
+        "mode deployment",
     ),
     ({"gateway": {"port": 9100}}, "/gateway/port", "another port"),
     ({"gateway": {"port": 50052}}, "/gateway/port", "another port"),

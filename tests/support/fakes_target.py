@@ -52,6 +52,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.past: list[target_pb2.RoundRecord] = []
         self.described = 0
         self.speculating = True
+        self.waiting, self.free_blocks, self.total_blocks = 0, 0, 0
         self._running = asyncio.Event()
         self._running.set()
         self._draining = False
@@ -129,7 +130,10 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             self._calls.discard(session)
 
     def _load(self) -> target_pb2.Load:
-        return target_pb2.Load(running=self.active, slots=self.slots, speculating=self.speculating)
+        return target_pb2.Load(
+            running=self.active, waiting=self.waiting, slots=self.slots, speculating=self.speculating,
+            free_blocks=self.free_blocks, total_blocks=self.total_blocks,
+        )  # fmt: skip
 
     async def _rounds(self, session: "FakeSession", context: Any) -> None:
         quiet_s, told = HEARTBEAT_S, False

@@ -1,6 +1,6 @@
 """The HTTP side of a gateway as one object."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from services.common.serving.hub import TOKENIZER_FILES, local_folder
 from services.common.serving.tls import TlsFiles
@@ -10,9 +10,8 @@ from services.gateway.http.cors import Origins
 from services.gateway.http.hosts import Hosts
 from services.gateway.http.listener import Listener
 from services.gateway.http.page import files
-from services.gateway.http.probes import probes
 from services.gateway.http.recommended import Recommended, read_recommended
-from services.gateway.http.routes import Routes
+from services.gateway.http.routes import Handler, Routes
 from services.gateway.http.tools.form import chosen
 from services.gateway.inlet import Gates
 from services.gateway.request_factory import RequestFactory
@@ -34,9 +33,9 @@ class HttpEdge:
         gates: Gates,
         tenants: TenantsFile | None,
         tls: TlsFiles,
-        ready: Callable[[], bool],
+        probes: Mapping[str, Handler],
     ) -> None:
-        """Binds nothing yet; `ready` tells probes whether requests are taken.
+        """Binds nothing yet; `probes` are what machines ask without a key, by path.
 
         Raises:
             OSError: a file of `tls` cannot be used.
@@ -49,7 +48,7 @@ class HttpEdge:
             recommended = read_recommended(local_folder(settings.tokenizer, TOKENIZER_FILES))
         routes = Routes(front, streams, board, self._bodies, forms, recommended)
         app = HttpApp(
-            {**(files() if settings.http_page else {}), **probes(ready)},
+            {**(files() if settings.http_page else {}), **probes},
             routes,
             tenants.find if tenants else None,
             Origins(settings.http_cors_origins),

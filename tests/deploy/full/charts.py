@@ -31,6 +31,7 @@ ROUTES: dict[str, Any] = {
         "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["llm.example.com"]},
     }
 }
+POOL: dict[str, Any] = {"inferencePool": {"enabled": True, "endpointPicker": {"serviceName": "picker"}}}
 INGRESS = {"enabled": True, "hosts": ["llm.example.com"], "annotations": {"a": "b"}}
 PLACED: dict[str, Any] = {
     "podAnnotations": {"example.com/team": "a"},
@@ -109,6 +110,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "load-balancer": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}}}},
     "http": {"gateway": {"httpPort": 8000}},
+    "inference-pool": POOL,
+    "inference-pool-whole": merged(
+        POOL,
+        {
+            "inferencePool": {"from": [{"podSelector": {}}], "endpointPicker": {"failureMode": "FailOpen"}},
+            "workers": {"gpusPerPod": 4, "pairsPerGpu": 2},
+            "tls": {"secretName": "tls", "clientCASecretName": "ca", "internalSecretName": "internal"},
+            "auth": {"apiKeysSecretName": "keys"},
+            "networkPolicy": {"egress": {"enabled": True}},
+            "metrics": {"podMonitor": {"enabled": True}},
+        },
+    ),
     "routes": ROUTES,
     "routes-tls": merged(ROUTES, {"gateway": {"routeCAConfigMapName": "ca"}, "tls": {"secretName": "tls"}}),
     "ingress": {"gateway": {"httpPort": 8000, "ingress": INGRESS}},

@@ -14,8 +14,8 @@ from tests.deploy.test_values import merged
 
 SCHEMAS = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
 CUSTOM = {
-    *("BackendTLSPolicy", "Certificate", "GRPCRoute", "HTTPRoute", "PodMonitor", "PrometheusRule", "RayCluster"),
-    *("ScaledObject", "ServiceMonitor"),
+    *("BackendTLSPolicy", "Certificate", "GRPCRoute", "HTTPRoute", "InferencePool", "PodMonitor", "PrometheusRule"),
+    *("RayCluster", "ScaledObject", "ServiceMonitor"),
 }
 """Kinds that Kubernetes itself does not bring; test_custom_resources.py checks them."""
 

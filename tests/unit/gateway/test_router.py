@@ -169,3 +169,27 @@ def test_a_pair_to_avoid_is_taken_only_when_alone() -> None:
     one = router()
     assert all(one.choose(candidates, (), avoid={"a"}) is candidates[1] for _ in range(20))
     assert one.choose(candidates[:1], (), avoid={"a"}) is candidates[0]
+
+
+def test_pairs_of_its_own_come_first_and_others_when_there_are_none() -> None:
+    candidates = [
+        Candidate("a-0", running=60, slots=64),
+        Candidate("a-1", running=60, slots=64),
+        Candidate("b-0"),
+        Candidate("b-1"),
+    ]
+    one = Router(RouterSettings(own="a-"), random.Random(5))
+    picks = Counter(one.choose(candidates, ()).pair_id for _ in range(100))  # type: ignore[union-attr]
+    assert set(picks) == {"a-0", "a-1"}
+    assert one.choose(candidates, (), avoid={"a-0", "a-1"}) in candidates[2:], "what failed a request is no home to it"
+    assert one.choose(candidates[2:], ()) in candidates[2:]
+
+
+def test_a_key_meets_its_pair_wherever_it_is() -> None:
+    candidates = [Candidate(f"{host}-{index}") for host in "abc" for index in range(2)]
+    for key in ("one", "two", "three", "four"):
+        met = {
+            Router(RouterSettings(own=own), random.Random(seed)).choose(candidates, (), key).pair_id  # type: ignore[union-attr]
+            for seed, own in enumerate(("", "a-", "b-", "c-"))
+        }
+        assert len(met) == 1

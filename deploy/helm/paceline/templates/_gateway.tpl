@@ -32,3 +32,36 @@
 - --tenants=/auth/keys.toml
 {{- end }}
 {{- end }}
+
+{{- /* What a gateway mounts beside models, its session and /tmp. */}}
+{{- define "paceline.gatewayMounts" -}}
+{{- if include "paceline.clientTls" . }}
+- {name: client-tls, mountPath: /tls/client, readOnly: true}
+{{- end }}
+{{- if .Values.tls.clientCASecretName }}
+- {name: client-ca, mountPath: /tls/client-ca, readOnly: true}
+{{- end }}
+{{- if include "paceline.internalTls" . }}
+- {name: internal-tls, mountPath: /tls/internal, readOnly: true}
+{{- end }}
+{{- if .Values.auth.apiKeysSecretName }}
+- {name: api-keys, mountPath: /auth, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- /* Volumes of whoever serves clients. */}}
+{{- define "paceline.clientVolumes" -}}
+{{- if include "paceline.clientTls" . }}
+- name: client-tls
+  secret: {secretName: {{ .Values.tls.secretName | default (printf "%s-client" (include "paceline.name" .)) | quote }}}
+{{- end }}
+{{- if .Values.tls.clientCASecretName }}
+- name: client-ca
+  secret: {secretName: {{ .Values.tls.clientCASecretName | quote }}}
+{{- end }}
+{{- if .Values.auth.apiKeysSecretName }}
+# A folder, so that a changed Secret reaches the file that the gateway follows.
+- name: api-keys
+  secret: {secretName: {{ .Values.auth.apiKeysSecretName | quote }}}
+{{- end }}
+{{- end }}

@@ -93,6 +93,9 @@ gateway worker{{ if eq .Values.workers.mode "raycluster" }} head{{ end }}
 t-metrics-{{ $i }}: {{ add 50062 (mul 3 $i) }}
 d-metrics-{{ $i }}: {{ add 50063 (mul 3 $i) }}
 {{- end }}
+{{- if .root.Values.inferencePool.enabled }}
+g-metrics: 9101
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -167,5 +167,11 @@ containers:
     securityContext: {{- include "paceline.containerSecurity" (dict "root" .) | nindent 6 }}
     resources: {{- include "paceline.workerResources" . | nindent 6 }}
     volumeMounts: {{- include "paceline.workerMounts" . | nindent 6 }}
+  {{- if .Values.inferencePool.enabled }}
+  {{- include "paceline.poolGateway" . | nindent 2 }}
+  {{- end }}
 volumes: {{- include "paceline.workerVolumes" . | nindent 2 }}
+  {{- if .Values.inferencePool.enabled }}
+  {{- include "paceline.clientVolumes" . | nindent 2 }}
+  {{- end }}
 {{- end }}
