@@ -19,11 +19,11 @@ from deploy.cluster.settings import ClusterSettings
 from services.common.metrics.catalogue import SERVICES, PairMetrics, ServiceMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import fleet_pb2_grpc
-from services.common.serving.callers import Callers
+from services.common.serving.callers import Callers, entry
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.front.front import Front
 from services.common.serving.server import Bound, Listeners, Server
-from services.common.serving.tls import TlsFiles, client_names, server_credentials
+from services.common.serving.tls import TlsFiles, client_names
 
 FLEET = "paceline.v1.FleetService"
 logger = logging.getLogger(__name__)
@@ -47,11 +47,13 @@ class ClusterApp:
         self.fatal: asyncio.Future[None] | None = None
         self._mps = Mps(settings.mps, self.run_dir)
         self._tls = tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
-        callers = Callers(client_names(tls, settings.target_client_names))
+        names = client_names(tls, settings.target_client_names)
+        before = entry(settings.listen, tls, proof=bool(tls.ca))
+        callers = Callers(names, front=before if isinstance(before, Front) and tls.ca else None)
         metrics = CollectorRegistry()
-        names = [pair_id(settings, index) for index in range(settings.pairs)]
+        ids = [pair_id(settings, index) for index in range(settings.pairs)]
         self._metrics = ServiceMetrics(metrics, settings.model_name)
-        pairs = PairMetrics.each(metrics, settings.model_name, names)
+        pairs = PairMetrics.each(metrics, settings.model_name, ids)
         self._meters = {name: PairMeter(its) for name, its in pairs.items()}
         self._server = Server(
             name="cluster",
@@ -61,7 +63,7 @@ class ClusterApp:
             ),
             service_names=(FLEET,),
             metrics=metrics,
-            entry=server_credentials(tls) if tls else Front(),
+            entry=before,
         )
 
     @property

@@ -16,8 +16,9 @@ from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.model import ModelError
 from services.common.pair.attach import AttachOffer
 from services.common.pb.paceline.v1.drafter_pb2_grpc import add_DrafterServiceServicer_to_server
+from services.common.serving.callers import entry
 from services.common.serving.server import Bound, Listeners, Server
-from services.common.serving.tls import TlsFiles, server_credentials
+from services.common.serving.tls import TlsFiles
 from services.drafter.attachment import Attachment, open_attachment
 from services.drafter.current_attachment import CurrentAttachment
 from services.drafter.describe import DrafterIdentity
@@ -50,7 +51,7 @@ class DrafterApp:
             lambda server: add_DrafterServiceServicer_to_server(self._service, server),
             [_SERVICE_NAME],
             registry,
-            server_credentials(tls) if tls else None,
+            entry(settings.grpc, tls, proof=False),
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.fatal: asyncio.Future[None] | None = None

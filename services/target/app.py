@@ -16,10 +16,11 @@ from prometheus_client import CollectorRegistry
 from services.common.metrics.catalogue import TargetMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
 from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
-from services.common.serving.callers import Callers
+from services.common.serving.callers import Callers, entry
 from services.common.serving.certificates import follow_certificates
+from services.common.serving.front.front import Front
 from services.common.serving.server import Bound, Listeners, Server
-from services.common.serving.tls import TlsFiles, client_names, server_credentials
+from services.common.serving.tls import TlsFiles, client_names
 from services.target.build_device import Worker, build_worker
 from services.target.build_services import Services, build_services
 from services.target.drain import DrainParts, drain
@@ -45,13 +46,14 @@ class TargetApp:
         registry = CollectorRegistry()
         self._metrics = TargetMetrics(registry, settings.model_name, settings.pair_id)
         self._tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
-        credentials = server_credentials(self._tls) if self._tls else None
-        callers = Callers(client_names(self._tls, settings.target_client_names), settings.session_secret)
+        names = client_names(self._tls, settings.target_client_names)
+        before = entry(settings.grpc, self._tls, proof=True)
+        callers = Callers(names, settings.session_secret, before if isinstance(before, Front) else None)
         self._service = TargetService(callers)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         address = settings.grpc or f"unix:{self._side_folder() / 'target.sock'}"
         listeners = Listeners(address, settings.health, settings.metrics)
-        self._server = Server("target", listeners, self._register, [_SERVICE], registry, credentials)
+        self._server = Server("target", listeners, self._register, [_SERVICE], registry, before)
         self._services: Services | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = self._dead = False

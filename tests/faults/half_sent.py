@@ -31,12 +31,12 @@ class HalfSent:
         self._windows: dict[int, int] = {}
         self._left: dict[int, int] = {}
 
-    def open(self, streams: int, message_bytes: int, *headers: bytes) -> None:
+    def open(self, streams: int, message_bytes: int, *headers: bytes, method: bytes = METHOD) -> None:
         """Opens calls and begins their messages, of which all but the last frame is to be sent."""
         self._writer.write(START)
         begun = struct.pack(">BI", 0, message_bytes)
         for number in range(1, 2 * streams, 2):
-            self._writer.write(frame(HEADERS, END_HEADERS, number, opening(METHOD, *headers)))
+            self._writer.write(frame(HEADERS, END_HEADERS, number, opening(method, *headers)))
             self._writer.write(frame(DATA, 0, number, begun))
             self._windows[number], self._left[number] = self._first_window - 5, message_bytes - PIECE
             self._window -= 5

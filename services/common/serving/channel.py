@@ -11,6 +11,9 @@ PING_EVERY_MS = 10_000
 IDLE_MS = 600_000
 """Time without a call after which a client's connection ends; the client opens another when it needs one."""
 
+HANDSHAKE_MS = 10_000
+"""Time for TLS to begin."""
+
 MAX_HEADER_BYTES = 16_384
 """Headers of one call, each counted with 32 bytes more; as many as over HTTP."""
 
@@ -26,15 +29,6 @@ COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 
-# Clients may ping every second on a quiet stream; gRPC's default of five minutes would end their connection.
-SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    *COMMON_OPTIONS,
-    ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.so_reuseport", 0),
-)
-
 # gRPC inflates a compressed message whole before it looks at its size. Without decompression none is inflated, and a
 # message that says it is compressed ends in UNIMPLEMENTED.
 UNCOMPRESSED: tuple[tuple[str, int], ...] = (
@@ -42,25 +36,38 @@ UNCOMPRESSED: tuple[tuple[str, int], ...] = (
     ("grpc.per_message_decompression", 0),
 )
 
+# Clients may ping every second on a quiet stream; gRPC's default of five minutes would end their connection.
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *COMMON_OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.max_concurrent_streams", MAX_CLIENT_STREAMS),
+    *UNCOMPRESSED,
+)
+
 # For listeners that unknown clients reach: no prompt is larger, and no client needs more calls at once on one
 # connection. Without probes an unread message gets no more than the first window of its stream.
 EDGE_OPTIONS: tuple[tuple[str, int], ...] = (
     *((name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", MAX_CLIENT_MESSAGE_BYTES),
-    ("grpc.max_concurrent_streams", MAX_CLIENT_STREAMS),
     ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.http2.bdp_probe", 0),
-    *UNCOMPRESSED,
 )
 
 # Probes send a service's name.
 PROBE_OPTIONS: tuple[tuple[str, int], ...] = (
-    *((name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"),
+    *(
+        (name, value)
+        for name, value in SERVER_OPTIONS
+        if name not in ("grpc.max_receive_message_length", "grpc.max_concurrent_streams")
+    ),
     ("grpc.max_receive_message_length", 4096),
     ("grpc.max_concurrent_streams", 16),
     ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.http2.bdp_probe", 0),
-    *UNCOMPRESSED,
 )
 
 # The "minimum" of gRPC is in fact the time that one attempt to connect may take, handshakes included; attempts that are

@@ -58,14 +58,18 @@ class Doorman:
         clock: Callable[[], float],
         most: int = CONNECTIONS,
         dropped: Dropped = lambda reason: None,
+        proof: bool = False,
     ) -> None:
         """Without `find` nobody needs a key, and calls count by address; at most `most` connections are open.
+
+        With `proof` those who have not proven who they are are strangers.
 
         `dropped` hears of each that ends, or is turned away, for `room`, its calls without known `keys`, or `protocol`.
         """
         self._find = find
         self._dropped = dropped
         self._most = most
+        self._strange = proof or find is not None
         self._clock = clock
         self._calls = Allowances(CALLS_A_SECOND, CALLS_AT_ONCE, clock)
         self._strange_calls = Allowances(STRANGE_CALLS_A_SECOND, STRANGE_CALLS_AT_ONCE, clock)
@@ -80,7 +84,7 @@ class Doorman:
     def enter(self, relay: Relay) -> bool:
         """Lets a connection in, for which another one may have to go; False when there is no room."""
         theirs = self._strangers[relay.address]
-        if len(theirs) >= (self._most // 2 if self._find is None else STRANGERS):
+        if len(theirs) >= (STRANGERS if self._strange else self._most // 2):
             room = self._evicted(theirs)
         elif len(self._all) >= min(self._most, most_connections()):
             room = self._evicted([each for several in self._strangers.values() for each in several])
@@ -121,18 +125,24 @@ class Doorman:
         """Seconds for which a connection is to be read no further, after the headers of a call.
 
         Raises:
-            ProtocolError: it has asked without a key too often.
+            ProtocolError: it has asked without a key, or unproven, too often.
         """
-        name = relay.address if self._find is None else self._name(headers)
+        name = self._name(headers) if self._find else relay.address if relay.proven else None
         if name is not None:
-            if not relay.known and self._find is not None:
-                self._known(relay)
+            if self._strange:
+                self.recognise(relay)
             relay.known = True
             return self._calls.take(name, _cost(headers))
         relay.refusals += 1
         if relay.refusals > REFUSALS:
             raise ProtocolError("too many calls without a key")
         return self._strange_calls.take(relay.address, _cost(headers))
+
+    def recognise(self, relay: Relay) -> None:
+        """It is no stranger's any more."""
+        if not relay.known:
+            self._known(relay)
+        relay.known = True
 
     def _name(self, headers: Headers) -> str | None:
         assert self._find is not None, "asked only where keys are needed"

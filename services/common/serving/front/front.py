@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import shutil
 import socket
 import ssl
 import tempfile
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from services.common.serving.addresses import address_of
 from services.common.serving.front.allowance import Allowance
@@ -35,11 +37,15 @@ class Front:
         context: ssl.SSLContext | None = None,
         most: int = CONNECTIONS,
         dropped: Dropped = lambda reason: None,
+        proof: bool = False,
     ) -> None:
         """Binds nothing yet; `find` and `context` are None where no key is needed, and for plaintext.
 
-        `dropped` hears why a connection had to end, as the doorman tells it.
+        `dropped` hears why a connection had to end, as the doorman tells it. With `proof` a peer may do little until
+        the service has called `prove`.
         """
+        self._proof, self._by_path = proof, WeakValueDictionary[str, Relay]()
+        self._numbers = itertools.count()
         self._most, self._dropped = most, dropped
         self._folder = Path(tempfile.mkdtemp(prefix="paceline-front-"))
         self.inner = f"unix:{self._folder / 'grpc'}"
@@ -56,7 +62,7 @@ class Front:
             OSError: the address cannot be bound.
         """
         self._loop = asyncio.get_running_loop()
-        self._doorman = Doorman(self._find, self._loop.time, self._most, self._dropped)
+        self._doorman = Doorman(self._find, self._loop.time, self._most, self._dropped, self._proof)
         self._pace = Allowance(ACCEPTS_A_SECOND, ACCEPTS_AT_ONCE, self._loop.time)
         host, _, port = address.rpartition(":")
         found = socket.getaddrinfo(
@@ -72,6 +78,17 @@ class Front:
         self._socket.listen(BACKLOG)
         self._loop.add_reader(self._socket, self._accept)
         return f"{host}:{self._socket.getsockname()[1]}"
+
+    def stated(self, peer: str) -> frozenset[str]:
+        """DNS names of the certificate of a connection that gRPC calls `peer`; known where proof is asked for."""
+        relay = self._by_path.get(peer.removeprefix("unix:"))
+        return frozenset() if relay is None else relay.stated
+
+    def prove(self, peer: str) -> None:
+        """The service knows who is behind a connection."""
+        relay = self._by_path.get(peer.removeprefix("unix:"))
+        if relay is not None:
+            relay.prove()
 
     def refuse(self) -> None:
         """Takes no more connections; those that are open go on."""
@@ -122,7 +139,10 @@ class Front:
             self._loop.add_reader(self._socket, self._accept)
 
     async def _serve(self, client: socket.socket, address: str) -> None:
-        relay = Relay(client, address, self._doorman, self.inner.removeprefix("unix:"), self._failed)
+        own = str(self._folder / str(next(self._numbers))) if self._proof else ""
+        relay = Relay(client, address, self._doorman, self.inner.removeprefix("unix:"), self._failed, own)
+        if own:
+            self._by_path[own] = relay
         if not self._doorman.enter(relay):
             client.close()
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Callable
 from typing import cast
@@ -24,6 +25,9 @@ UNREAD_S = 30.0
 LINGER_S = 1.0
 """Time for answers on their way when a connection must end."""
 
+UNPROVEN_BYTES = 1 << 16
+"""That a peer may send before it has proven who it is, where it must: some greetings, and no message that is large."""
+
 FRAMES_A_SECOND, FRAMES_AT_ONCE = 4_000.0, 8_000.0
 """Frames of one connection; what comes sooner waits."""
 
@@ -35,10 +39,20 @@ class Relay(asyncio.BufferedProtocol):
     """The client's side. Whatever is read passes through one buffer at once, so that quiet connections hold none."""
 
     def __init__(
-        self, client: socket.socket, address: str, doorman: Doorman, path: str, failed: Callable[[OSError], None]
+        self,
+        client: socket.socket,
+        address: str,
+        doorman: Doorman,
+        path: str,
+        failed: Callable[[OSError], None],
+        own: str = "",
     ) -> None:
-        """gRPC listens at the Unix socket `path`; `failed` hears why it could not be reached."""
+        """gRPC listens at the Unix socket `path`; `failed` hears why it could not be reached.
+
+        With `own` the peer must prove who it is; that is the path by which gRPC tells this connection from others.
+        """
         self._socket, self.address = client, address
+        self._own, self.proven, self._unproven = own, not own, UNPROVEN_BYTES
         self._doorman, self._path, self._failed = doorman, path, failed
         self.known, self.refusals = False, 0
         self._loop = asyncio.get_running_loop()
@@ -78,7 +92,8 @@ class Relay(asyncio.BufferedProtocol):
             return
         if passed:
             self._pass_on(passed)
-        wait_s = max(self._frames.wait_s, self._pace.take(self._frames.seen - seen))
+        paced_s = 0.0 if self._own and self.proven else self._pace.take(self._frames.seen - seen)
+        wait_s = max(self._frames.wait_s, paced_s)
         if wait_s and self._client is not None:
             self._client.pause_reading()
             self._pause = self._loop.call_later(wait_s, self._go_on)
@@ -92,7 +107,26 @@ class Relay(asyncio.BufferedProtocol):
         if self._client is not None and self._pause is None and not self._full:
             self._client.resume_reading()
 
+    @property
+    def stated(self) -> frozenset[str]:
+        """DNS names of the client's certificate, in lower case."""
+        certificate = (self._client.get_extra_info("peercert") if self._client is not None else None) or {}
+        return frozenset(name.lower() for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS")
+
+    def prove(self) -> None:
+        """The service knows the peer: its messages may be large, and it may stay."""
+        if not self.proven:
+            self.proven = True
+            self._doorman.recognise(self)
+            self._wait(None)
+
     def _pass_on(self, data: bytes) -> None:
+        if not self.proven:
+            self._unproven -= len(data)
+            if self._unproven < 0:
+                self._doorman.blame(self)
+                self._end()
+                return
         if self._server is not None:
             self._server.write(data)
         elif self._early is not None:
@@ -105,7 +139,8 @@ class Relay(asyncio.BufferedProtocol):
         """Connects to gRPC, once the client has said that it speaks HTTP/2."""
         self._wait(STRANGER_S)
         try:
-            transport, _ = await self._loop.create_unix_connection(lambda: Answers(self), self._path)
+            inner = await self._connected()
+            transport, _ = await self._loop.create_unix_connection(lambda: Answers(self), sock=inner)
         except OSError as error:
             self._failed(error)
             self.abort()
@@ -117,6 +152,26 @@ class Relay(asyncio.BufferedProtocol):
         self._server = transport
         transport.write(early)
         self.hold(False)
+
+    async def _connected(self) -> socket.socket:
+        """A connection to gRPC, from a path of its own where gRPC must know which one it is.
+
+        Raises:
+            OSError: descriptors or memory are short.
+        """
+        inner = socket.socket(socket.AF_UNIX)
+        try:
+            inner.setblocking(False)
+            if self._own:
+                inner.bind(self._own)
+            await self._loop.sock_connect(inner, self._path)
+        except BaseException:
+            inner.close()
+            raise
+        finally:
+            if self._own:
+                os.unlink(self._own)  # gRPC knows the name once it has accepted
+        return inner
 
     def _judge(self, headers: Headers) -> float:
         wait_s = self._doorman.judge(self, headers)

@@ -20,6 +20,7 @@ class FakeRelay:
 
     def __init__(self, address: str = "a", heard: float = 0.0) -> None:
         self.address, self.heard, self.known, self.refusals, self.ended = address, heard, False, 0, False
+        self.proven = True
 
     def abort(self) -> None:
         self.ended = True

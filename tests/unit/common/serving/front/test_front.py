@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from services.common.serving.front.doorman import REFUSALS
 from services.common.serving.front.front import Front
+from services.common.serving.front.relay import UNPROVEN_BYTES
 from tests.faults.http2 import END_HEADERS, HEADERS, METHOD, START, frame, literal, opening
 from tests.support.hostile_frames import bombs, call
 
@@ -27,10 +28,12 @@ class Served:
     def __init__(self, front: Front) -> None:
         self.front = front
         self.connections = 0
+        self.peers: list[str] = []
         self.address = ""
 
     async def echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.peers.append(f"unix:{writer.get_extra_info('peername')}")
         while data := await reader.read(1 << 16):
             writer.write(data)
             await writer.drain()
@@ -127,3 +130,44 @@ async def test_without_a_descriptor_one_line_is_logged_and_connections_wait(
     assert [record.levelno for record in caplog.records if "new connections wait" in record.getMessage()] == [
         logging.ERROR
     ]
+
+
+@pytest_asyncio.fixture
+async def proving() -> AsyncIterator[Served]:
+    """A front whose peers must prove who they are."""
+    made = Served(Front(proof=True))
+    server = await asyncio.start_unix_server(made.echo, made.front.inner.removeprefix("unix:"))
+    made.address = made.front.listen("127.0.0.1:0")
+    yield made
+    made.front.close()
+    server.close()
+
+
+LARGE = call(1, opening(METHOD)) + frame(0, 0, 1, bytes(16_000)) * (UNPROVEN_BYTES // 16_000 + 1)
+
+
+async def begun(served: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that has reached gRPC."""
+    reader, writer = await served.connect()
+    writer.write(START)
+    async with asyncio.timeout(WAIT_S):
+        assert await reader.readexactly(len(START)) == START
+    return reader, writer
+
+
+async def test_a_peer_may_send_little_until_it_has_proven_who_it_is(proving: Served) -> None:
+    """Else each call of a stranger could send all of a large message but its end."""
+    reader, writer = await begun(proving)
+    other, _ = await begun(proving)
+    proving.front.prove(proving.peers[1])
+    proving.front.prove("unix:/nobody")
+    writer.write(LARGE)
+    assert await ended(reader), "another one is known"
+    reader, writer = await begun(proving)
+    proving.front.prove(proving.peers[2])
+    writer.write(LARGE)
+    async with asyncio.timeout(WAIT_S):
+        assert await reader.readexactly(len(LARGE)) == LARGE
+    assert len(set(proving.peers)) == 3
+    assert proving.front.stated(proving.peers[2]) == frozenset(), "without TLS no name is stated"
+    assert not other.at_eof()
