@@ -166,6 +166,20 @@ def test_the_address_that_has_most_idle_connections_makes_room_first() -> None:
     assert ended[4:] == ["b0"]
 
 
+def test_a_connection_whose_request_may_be_on_its_way_ends_for_no_descriptor() -> None:
+    ended: list[str] = []
+    seats = Connections(8)
+    one = seats.seat("a", lambda: ended.append("one"))
+    seats.evict(idle_s=1e9)
+    assert ended == []
+    one.tell(busy=True)
+    seats.evict(idle_s=0.0)
+    assert ended == [], "its request is served"
+    one.tell(busy=False)
+    seats.evict(idle_s=0.0)
+    assert ended == ["one"]
+
+
 async def test_one_address_has_half_of_the_seats() -> None:
     ended: list[int] = []
     seats = Connections(6)

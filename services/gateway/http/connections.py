@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import time
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -37,11 +38,12 @@ class Connections:
             self.evict()
             await self._changed.wait()
 
-    def evict(self) -> None:
-        """Ends one idle connection, if there is one."""
+    def evict(self, idle_s: float = 0.0) -> None:
+        """Ends one connection that has been idle for so many seconds, if there is one."""
         most = max(self._strangers.values(), key=len, default=self._known)
         for seat in [*most][:1]:
-            self._end(seat)
+            if time.monotonic() - seat.idle_since >= idle_s:
+                self._end(seat)
 
     def seat(self, address: str, end: Callable[[], object]) -> Seat:
         """One for a connection that has no request yet; of too many such from one address the oldest ends."""
@@ -56,7 +58,10 @@ class Connections:
     def idle(self, seat: Seat) -> None:
         """Its client owes a request or the rest of one; it has been so since the first such call."""
         if seat in self._taken:
-            (self._known if seat.known else self._strangers[seat.address]).setdefault(seat)
+            idle = self._known if seat.known else self._strangers[seat.address]
+            if seat not in idle:
+                seat.idle_since = time.monotonic()
+                idle[seat] = None
             self._changed.set()
 
     def busy(self, seat: Seat) -> None:
@@ -87,6 +92,7 @@ class Seat:
         self.address = address
         self.end = end
         self.known = False
+        self.idle_since = 0.0
         self._among = among
 
     def tell(self, busy: bool) -> None:

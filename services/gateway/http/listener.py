@@ -27,6 +27,9 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 PAUSE_S = 0.1
 """Time until another connection is accepted when the system has no descriptor or memory for one."""
 
+FRESH_S = 1.0
+"""A connection younger than that ends for no other one when there is no descriptor: its request may be on its way."""
+
 QUIET_S = 60.0
 """Time without another line about that."""
 
@@ -122,7 +125,7 @@ class Listener:
         if time.monotonic() - self._said >= QUIET_S:
             self._said = time.monotonic()
             logger.error("http: new connections wait, %d are open: %s", len(self._open), error)
-        self._open.evict()
+        self._open.evict(FRESH_S)
         await asyncio.sleep(PAUSE_S)
 
     async def _arrive(self, arrived: socket.socket, address: str) -> None:
