@@ -27,8 +27,8 @@ SHRINKING: dict[str | None, int] = {None: 1, "NFC": 3}
 """How much shorter a normaliser makes a text at most: NFC makes one Hangul syllable of three letters of its size."""
 
 
-FIRST_CHARACTERS = 1 << 16
-"""Texts up to here are tokenised at once; of longer ones beginnings first."""
+FIRST_CHARACTERS = 1 << 15
+"""Texts up to here are tokenised at once; of longer ones such parts first."""
 
 MOST_CHARACTERS = 200
 """Of what the library says when it gives up."""
@@ -93,7 +93,7 @@ class Tokenizer:
         Raises:
             PacelineError: INVALID_FIELD when the library gives up, CONTEXT_LIMIT when they cannot fit.
         """
-        self._check_beginnings(text, context_limit)
+        self._check_parts(text, context_limit)
         return self._encoded(text, special_tokens=special)
 
     def check_size(self, text_bytes: int, context_limit: int) -> None:
@@ -130,21 +130,24 @@ class Tokenizer:
         rendered = self._chats.render(messages, tools, arguments)
         if context_limit is not None:
             self.check_size(len(rendered.encode()), context_limit)
-        self._check_beginnings(rendered, context_limit)
+        self._check_parts(rendered, context_limit)
         return self._encoded(rendered, special_tokens=False)
 
-    def _check_beginnings(self, text: str, context_limit: int | None) -> None:
-        """Refuses a long text whose beginning alone has twice the tokens that fit: each costs up to 300 bytes.
+    def _check_parts(self, text: str, context_limit: int | None) -> None:
+        """Refuses a long text whose first parts alone have twice the tokens that fit.
 
-        How a beginning ends changes its last tokens only, so twice as many are certainly too many.
+        Each token costs up to 300 bytes while a text is tokenised, and only those of one part are there at once. Where
+        a text is cut changes the tokens there only, so twice as many are certainly too many.
         """
-        size = FIRST_CHARACTERS
-        while context_limit is not None and size < len(text):
-            found = len(self._encoded(text[:size], special_tokens=False))
+        if context_limit is None or len(text) <= FIRST_CHARACTERS:
+            return
+        found = 0
+        for at in range(0, len(text), FIRST_CHARACTERS):
+            found += len(self._encoded(text[at : at + FIRST_CHARACTERS], special_tokens=False))
             if found > 2 * context_limit:
+                size = min(at + FIRST_CHARACTERS, len(text))
                 said = f"the first {size} characters are {found} tokens: the context limit is {context_limit}"
                 raise PacelineError(Code.INVALID_ARGUMENT, Reason.CONTEXT_LIMIT, said, field="prompt")
-            size *= 2
 
     def _encoded(self, text: str, special_tokens: bool) -> list[int]:
         """Encodes as a batch of one: for a batch the library releases Python's lock, for `encode` it does not."""

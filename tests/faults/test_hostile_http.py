@@ -32,6 +32,7 @@ CONNECTIONS = 14
 GROWN_MIB, KEPT_MIB = 64, 16
 GIVEN_BACK_S = 30.0
 LONGEST_WAIT_S = 1.0
+LOOK_S = 0.01
 SAMPLE, WHOLE_SAMPLE = 97, 7
 """Every so many-th body, and with --full."""
 
@@ -68,8 +69,9 @@ def cpu_s(process: ServiceProcess) -> float:
 class Others:
     """Streams of another tenant, one after the other in each of several places; knows how long they waited for events.
 
-    A wait is counted twice: in seconds, and in those that the gateway computed meanwhile. On a machine that is busy
-    with other things only the second number tells of the gateway, on a quiet one the first is never much larger.
+    A wait is counted twice: in seconds, without those in which this process did not run, and in those that the gateway
+    computed meanwhile. On a machine that is busy with other things only the second number tells of the gateway, on a
+    quiet one the first is never much larger.
     """
 
     def __init__(self, http: Client, clock: Callable[[], float]) -> None:
@@ -78,17 +80,30 @@ class Others:
         self.waits_s: list[tuple[float, float]] = []
         self.whole = 0
         self._over = False
+        self._late_s, self._looked = 0.0, time.monotonic()
 
     async def run(self) -> None:
         """Until `end`; a stream that is lost raises."""
+        looking = asyncio.create_task(self._look())
         await asyncio.gather(*(self._one() for _ in range(STREAMS)))
+        looking.cancel()
 
     def end(self) -> None:
         """The streams that run are the last ones."""
         self._over = True
 
+    async def _look(self) -> None:
+        """Adds up how late this process runs."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = time.monotonic()
+            self._late_s += max(0.0, now - self._looked - LOOK_S)
+            self._looked = now
+
     def _now(self) -> tuple[float, float]:
-        return time.monotonic(), self._clock()
+        """Seconds in which this process ran, and that the gateway has computed."""
+        now = time.monotonic()
+        return now - self._late_s - max(0.0, now - self._looked - LOOK_S), self._clock()
 
     async def _one(self) -> None:
         while not self._over:

@@ -97,13 +97,20 @@ class Grammars:
 
     def _schema_rule(self, constraint: Constraint) -> Rule:
         schema = parsed(constraint.text, constraint.field)
-        rule = Rule(_of_schema(schema))
         try:
+            rule = Rule(_of_schema(schema))
             self.grammar(rule, constraint.field)
-        except PacelineError:
-            pointer, fault = culprit(schema, lambda part: _fault_of(self._compiled(_of_schema(part))))
+        except (PacelineError, ValueError):  # the library raises for some texts, and tells of others
+            pointer, fault = culprit(schema, self._schema_fault)
             raise invalid_field(f"{constraint.field}#{pointer}", fault) from None
         return rule
+
+    def _schema_fault(self, schema: Any) -> str:
+        """What the library says is wrong with a schema; empty when nothing is."""
+        try:
+            return _fault_of(self._compiled(_of_schema(schema)))
+        except ValueError as error:
+            return str(error)[:_CHARACTERS]
 
     def _compiled(self, source: str) -> LLMatcher:
         """A matcher that has computed its first mask, which is where a grammar's size shows."""
