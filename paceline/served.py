@@ -70,6 +70,8 @@ class Pair:
     """What it does."""
     numerics: str
     """Digest of how it computes; pairs of one digest write the same text. Empty while unknown."""
+    away: str = ""
+    """Why it takes no new requests, in words; empty while it does."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def _pair(told: inference_pb2.PairStatus) -> Pair:
         proposer=told.proposer,
         activity=_activity(told.activity),
         numerics=told.numerics,
+        away=told.away,
     )
 
 

@@ -1,5 +1,6 @@
 """Settings of the two services of a pair, derived from those of the cluster; imports no ray."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,7 @@ def target_settings(
         tls_ca=settings.tls_ca,
         target_client_names=settings.target_client_names,
         session_secret=settings.session_secret,
+        session_secret_file=os.path.abspath(settings.session_secret_file) if settings.session_secret_file else "",
         insecure=settings.insecure,
     )
     return replace(derived, **settings.target_settings)

@@ -25,7 +25,8 @@ TARGET = Group(
     _same(
         "model", "model_name", "device", "dtype", "slots", "context_limit", "memory_fraction", "adaptive", "watchdog_s"
     )
-    | _same("tls_cert", "tls_key", "tls_ca", "target_client_names", "session_secret", "insecure")
+    | _same("tls_cert", "tls_key", "tls_ca", "target_client_names", "insecure")
+    | _same("session_secret", "session_secret_file")
     | {"drafter_model": "drafter", "drafter_weights": "drafter_weights"},
     _PLACE
     | {"drafter_address": _SOCKET, "run_dir": "run_dir"}

@@ -107,6 +107,8 @@ class ClusterSettings:
     """DNS names of which a gateway's certificate must state one; empty: those of tls_cert."""
     session_secret: str = field(default="", repr=False, metadata={"secret": True})
     """What gateways must send to a target; with a host this or tls_ca is needed."""
+    session_secret_file: str = ""
+    """File with that secret, which targets follow: when it changes, they take the secret before for ten minutes too."""
     insecure: bool = False
     """Lets anybody who reaches a target use it."""
 

@@ -72,7 +72,7 @@ def asked_to_end(within_s: float) -> bool:
 
 
 def table(status: Status) -> Table:
-    """One row for each pair that is told, and one for all; their numerics where these differ."""
+    """One row for each pair that is told, and one for all; their numerics where these differ, and why some are away."""
     title = f"{status.model or 'no model yet'}: {status.ready_pairs} of {status.pairs} pairs ready"
     found = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in COLUMNS:
@@ -80,9 +80,13 @@ def table(status: Status) -> Table:
     mixed = len({pair.numerics for pair in status.each if pair.numerics}) > 1
     if mixed:
         found.add_column("numerics", no_wrap=True)
+    away = any(pair.away for pair in status.each)
+    if away:
+        found.add_column("why it is away", overflow="fold")
     for pair in status.each:
         drafts = (pair.proposer if pair.speculating else "none") if pair.ready else "away"
-        found.add_row(pair.pair_id, drafts, *cells(pair.activity), *([pair.numerics] if mixed else []))
+        further = [*([pair.numerics] if mixed else []), *([pair.away] if away else [])]
+        found.add_row(pair.pair_id, drafts, *cells(pair.activity), *further)
     found.add_row("all", "", *cells(status.total), style="bold")
     return found
 

@@ -655,6 +655,7 @@ class PairStatus(google.protobuf.message.Message):
     PROPOSER_FIELD_NUMBER: builtins.int
     ACTIVITY_FIELD_NUMBER: builtins.int
     NUMERICS_FIELD_NUMBER: builtins.int
+    AWAY_FIELD_NUMBER: builtins.int
     pair_id: builtins.str
     """Stable id of the pair."""
     ready: builtins.bool
@@ -665,6 +666,8 @@ class PairStatus(google.protobuf.message.Message):
     """Proposer kind in use: dflash, ngram, none."""
     numerics: builtins.str
     """Digest of how its target computes: pairs of the same digest and checkpoint write the same text; empty: unknown."""
+    away: builtins.str
+    """Why it takes no new requests, in words; empty while it does."""
     @property
     def activity(self) -> global___Activity:
         """What it does; of a target that does not answer only what it reported last for routing."""
@@ -678,9 +681,10 @@ class PairStatus(google.protobuf.message.Message):
         proposer: builtins.str = ...,
         activity: global___Activity | None = ...,
         numerics: builtins.str = ...,
+        away: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["activity", b"activity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["activity", b"activity", "numerics", b"numerics", "pair_id", b"pair_id", "proposer", b"proposer", "ready", b"ready", "speculating", b"speculating"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "away", b"away", "numerics", b"numerics", "pair_id", b"pair_id", "proposer", b"proposer", "ready", b"ready", "speculating", b"speculating"]) -> None: ...
 
 global___PairStatus = PairStatus
 

@@ -22,6 +22,7 @@ from services.common.serving.front.front import Front
 from services.common.serving.hub import TOKENIZER_FILES, FolderError, local_folder
 from services.common.serving.memory import give_back_freed_memory
 from services.common.serving.rotating_tls import RotatingContext
+from services.common.serving.secret import Secret
 from services.common.serving.server import BindError, Bound, Listeners, Server
 from services.common.serving.tls import Peers, TlsFiles
 from services.gateway import admission
@@ -83,9 +84,10 @@ class GatewayApp:
         outgoing = TlsFiles(settings.target_tls_cert, settings.target_tls_key, settings.target_tls_ca)
         self._peers = Peers(outgoing, settings.target_tls_name)
         self._tls = tls
+        self._secret = Secret(settings.target_secret, settings.target_secret_file)
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
-            Dial(gateway_id, settings.model, self._peers, settings.target_secret),
+            Dial(gateway_id, settings.model, self._peers, self._secret),
             Router(RouterSettings(revisions=settings.revision_weights, own=settings.own_pairs), random.Random()),
             self.metrics,
         )
@@ -144,6 +146,7 @@ class GatewayApp:
             observe_loop_lag(self.metrics),
             follow_certificates(self.metrics, self._tls),
             give_back_freed_memory(),
+            self._secret.follow(),
         )
         self._tasks = [asyncio.create_task(one) for one in work]
         if self._tenants:

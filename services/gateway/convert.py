@@ -199,6 +199,7 @@ def _pair(pair: PairState) -> inference_pb2.PairStatus:
         proposer=pair.proposer,
         activity=_activity(load, pair.pace),
         numerics=pair.numerics,
+        away=pair.away,
     )
 
 

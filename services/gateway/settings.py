@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from services.common.request.errors import invalid_field
+from services.common.serving.secret import check_secret
 from services.gateway.http.tools.form import chosen
 
 POSITIVE = (
@@ -110,6 +111,8 @@ class GatewaySettings:
     """Name that their certificates state, if that is not their address."""
     target_secret: str = field(default="", repr=False, metadata={"secret": True})
     """The session_secret of the targets."""
+    target_secret_file: str = ""
+    """File with that secret, which is followed; when it changes, targets that do not know it yet hear the old one."""
 
     # Running
     drain_grace_s: float = 30.0
@@ -134,6 +137,7 @@ class GatewaySettings:
         for name in ("dns", "watch_dns"):
             if getattr(self, name) and not getattr(self, name).rpartition(":")[2].isdigit():
                 raise invalid_field(name, "must be host:port")
+        check_secret("target_secret", self.target_secret, self.target_secret_file)
         self._check_words()
         self._check_listeners()
         _ = self.revision_weights

@@ -39,7 +39,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class PairState:
-    """One pair; `load` is None without a session."""
+    """One pair; `load` is None without a session, `away` says why it takes nothing new."""
 
     pair_id: str
     ready: bool
@@ -47,6 +47,7 @@ class PairState:
     load: Load | None
     pace: Pace
     numerics: str = ""
+    away: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class StatusBoard:
                 load=link.load,
                 pace=pace(past),
                 numerics=link.model.numerics if link.model else "",
+                away=link.away,
             )
             if state.load is not None or link.pair_id not in found:
                 found[link.pair_id] = state

@@ -6,7 +6,6 @@ compared in constant time, whether or not an earlier one matched.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -16,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from services.common.request.limits import LIMITS
-from services.common.serving.files import read_regular
+from services.common.serving.followed import FollowedFile
 from services.gateway.admission import Bound, Tenant
 
 logger = logging.getLogger(__name__)
 FIELDS = frozenset({"name", "key_sha256", "salt", "max_requests", "max_queued_tokens", "max_priority"})
 DIGEST = re.compile(r"[0-9a-f]{64}")
-LOOK_EVERY_S = 1.0
 
 
 class TenantsError(ValueError):
@@ -55,6 +53,10 @@ class Tenants:
         return found
 
 
+def _complain(error: Exception) -> None:
+    logger.error("the tenants stay as they were: %s", error)
+
+
 class TenantsFile:
     """The tenants of a file as it is now. A file that cannot be used changes nothing and is logged once."""
 
@@ -65,9 +67,11 @@ class TenantsFile:
             TenantsError: it is missing or cannot be used.
         """
         self._path = path
-        self._seen = _read(path)
-        self._tenants = parse_tenants(path, self._seen)
-        self._complaint = ""
+        self._tenants = Tenants({})
+        try:
+            self._file = FollowedFile(path, self._take, _complain)
+        except OSError as error:
+            raise TenantsError(f"{path}: {error!r}") from error
 
     def find(self, key: str) -> Tenant | None:
         """As Tenants.find."""
@@ -80,23 +84,14 @@ class TenantsFile:
 
     async def follow(self) -> None:
         """Looks at the file every second."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            await self.look()
+        await self._file.follow()
 
     async def look(self) -> None:
         """Takes in what has changed; calls that run go on."""
-        try:
-            data = await asyncio.to_thread(_read, self._path)
-            if data != self._seen:
-                self._seen = data
-                self._tenants = parse_tenants(self._path, data)
-                self._complaint = ""
-                logger.info("%s was read again", self._path)
-        except TenantsError as error:
-            if str(error) != self._complaint:
-                logger.error("the tenants stay as they were: %s", error)
-            self._complaint = str(error)
+        await self._file.look()
+
+    def _take(self, data: bytes) -> None:
+        self._tenants = parse_tenants(self._path, data)
 
 
 def parse_tenants(path: Path, data: bytes) -> Tenants:
@@ -108,13 +103,6 @@ def parse_tenants(path: Path, data: bytes) -> Tenants:
     try:
         return Tenants(_digests(tomllib.loads(data.decode())["tenant"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TenantsError(f"{path}: {error!r}") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular(path)
-    except OSError as error:
         raise TenantsError(f"{path}: {error!r}") from error
 
 

@@ -19,6 +19,7 @@ from services.common.pb.paceline.v1 import target_pb2_grpc as rpc
 from services.common.serving.callers import Callers, entry
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.front.front import Front
+from services.common.serving.secret import Secret
 from services.common.serving.server import Bound, Listeners, Server
 from services.common.serving.tls import TlsFiles, client_names
 from services.target.build_device import Worker, build_worker
@@ -48,7 +49,8 @@ class TargetApp:
         self._tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         names = client_names(self._tls, settings.target_client_names)
         before = entry(settings.grpc, self._tls, proof=True)
-        callers = Callers(names, settings.session_secret, before if isinstance(before, Front) else None)
+        self._secret = Secret(settings.session_secret, settings.session_secret_file)
+        callers = Callers(names, self._secret, before if isinstance(before, Front) else None)
         self._service = TargetService(callers)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         address = settings.grpc or f"unix:{self._side_folder() / 'target.sock'}"
@@ -83,6 +85,7 @@ class TargetApp:
         self._go(self._load())
         self._go(observe_loop_lag(self._metrics))
         self._go(follow_certificates(self._metrics, self._tls))
+        self._go(self._secret.follow())
         return bound
 
     async def wait_ready(self, timeout_s: float) -> None:

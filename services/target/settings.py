@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import invalid_field
 from services.common.serving.callers import guarded
+from services.common.serving.secret import check_secret
 
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")
@@ -15,8 +16,6 @@ _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
 _WEIGHTS = ("auto", "int8", "dtype")
 _EXACT = ("fallback", "strict", "off")
-_SECRET = 16
-_SHORT = f"must have at least {_SECRET} characters"
 _OPEN = "over TCP anybody could call: give tls_ca or session_secret, or say insecure; unix:/path needs none of them"
 _NOT_NEGATIVE = (
     "threads",
@@ -148,6 +147,8 @@ class TargetSettings:
     """DNS names of which a gateway's certificate must state one; empty: those of tls_cert."""
     session_secret: str = field(default="", repr=False, metadata={"secret": True})
     """Secret that gateways must send, at least 16 characters."""
+    session_secret_file: str = ""
+    """File with that secret, which is followed: when it changes, the secret before is taken for ten minutes too."""
     insecure: bool = False
     """Lets anybody who reaches a TCP listener use the target."""
 
@@ -202,8 +203,9 @@ class TargetSettings:
         _require(self.outbox_frames >= 1, "outbox_frames", "must be at least 1")
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_cert", "needs tls_key beside")
         _require(self.tls_cert != "" or not self.tls_ca, "tls_ca", "needs tls_cert and tls_key")
-        _require(len(self.session_secret) >= _SECRET or not self.session_secret, "session_secret", _SHORT)
-        _require(guarded(self.grpc, self.tls_ca, self.session_secret, self.insecure), "grpc", _OPEN)
+        check_secret("session_secret", self.session_secret, self.session_secret_file)
+        secret = self.session_secret or self.session_secret_file
+        _require(guarded(self.grpc, self.tls_ca, secret, self.insecure), "grpc", _OPEN)
         _require(self.core >= -1, "core", "must be a core's number, or -1 for any")
         for name in _NOT_NEGATIVE:
             _require(getattr(self, name) >= 0, name, "must not be negative")

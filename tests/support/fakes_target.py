@@ -12,7 +12,11 @@ import grpc
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc, types_pb2
 from services.common.request.error_convert import to_pb
 from services.common.request.errors import PacelineError
+from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.callers import Callers
 from services.common.serving.channel import SERVER_OPTIONS
+from services.common.serving.interceptors import ErrorInterceptor
+from services.common.serving.secret import Secret
 from services.gateway.migration import DELIVERED
 from services.target.engine.idempotency import Claim, KeyStore
 from tests.support.fakes_target_request import FakeRequest
@@ -30,6 +34,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self, pair_id: str = "pair-0", pace_s: float = 0.002, vocab_size: int = 512, slots: int = 8, burst: int = 4,
         eos: tuple[int, ...] = (), model: str = "fake", context_limit: int = 4096, revision: str = "r1", port: int = 0,
         keys: KeyStore | None = None, script: tuple[int, ...] = (), numerics: str = "",
+        secret: Secret | None = None, version: int = PROTOCOL_VERSION,
     ) -> None:  # fmt: skip
         self.pair_id, self.pace_s, self.slots, self.burst, self.port = pair_id, pace_s, slots, burst, port
         self.info = types_pb2.ModelInfo(
@@ -38,6 +43,8 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         )  # fmt: skip
         self.numerics = target_pb2.Numerics(digest=numerics) if numerics else None
         self.keys = keys
+        self.callers = Callers(secret=secret) if secret is not None else None
+        self.version = version
         self.script = script
         self.asks: list[target_pb2.Ask] = []
         self.secrets: set[str] = set()
@@ -61,7 +68,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> str:
         """Serves; returns host:port."""
-        self._server = grpc.aio.server(options=list(SERVER_OPTIONS))
+        self._server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(SERVER_OPTIONS))
         target_pb2_grpc.add_TargetServiceServicer_to_server(self, self._server)
         where = f"127.0.0.1:{self.port}"
         if credentials is None:
@@ -111,8 +118,10 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         """Serves one gateway."""
         hello = await context.read()
         self.secrets.add(hello.hello.secret)
+        if self.callers is not None:
+            self.callers.check(context, hello.hello.secret)
         welcome = target_pb2.Welcome(
-            protocol_version=hello.hello.protocol_version,
+            protocol_version=self.version,
             pair_id=self.pair_id,
             model=self.info,
             load=self._load(),

@@ -1,12 +1,12 @@
 """Checks the callers of an internal service: they must know its secret, or show a certificate that states a name."""
 
-import hmac
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.serving.front.front import Front
 from services.common.serving.rotating_tls import RotatingContext
+from services.common.serving.secret import Secret
 from services.common.serving.tls import TlsFiles, server_credentials
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Callers:
     """
 
     names: frozenset[str] = frozenset()
-    secret: str = field(default="", repr=False)
+    secret: Secret = field(default_factory=Secret, repr=False)
     front: Front | None = field(default=None, repr=False)
 
     def check(self, context: "grpc.aio.ServicerContext[Any, Any]", secret: str = "") -> None:
@@ -35,7 +35,7 @@ class Callers:
             raise PacelineError(
                 Code.PERMISSION_DENIED, Reason.UNAUTHENTICATED, "the certificate states no name that may call here"
             )
-        if not hmac.compare_digest(secret.encode(), self.secret.encode()):
+        if not self.secret.matches(secret):
             raise PacelineError(
                 Code.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "the secret of this service is needed", "secret"
             )

@@ -279,6 +279,7 @@ class PairReply(TypedDict):
     ready: bool
     speculating: bool
     proposer: str
+    away: str
     activity: ActivityReply
 
 

@@ -36,6 +36,7 @@ def _pair(pair: PairState) -> PairReply:
         "ready": pair.ready,
         "speculating": load.speculating,
         "proposer": pair.proposer,
+        "away": pair.away,
         "activity": _activity(load, pair.pace),
     }
 

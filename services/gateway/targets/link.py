@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from services.common.serving.secret import Secret
 from services.common.serving.tls import Peers
 from services.gateway.backoff import Backoff
 from services.gateway.fleet.pairs import PairEntry
@@ -14,10 +15,11 @@ from services.gateway.outbox import Outbox
 from services.gateway.routed_request import RoutedRequest
 from services.gateway.router import Candidate
 from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.away import DRAINING, NOT_REACHED, OtherModelError, SessionLostError, cause, kind, words
 from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
 from services.gateway.targets.messages import Load, Model, PastRound
 from services.gateway.targets.probes import reach
-from services.gateway.targets.session import Session, SessionLostError, cause, open_session
+from services.gateway.targets.session import Session, open_session
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ class Dial:
     gateway_id: str
     model: str
     peers: Peers
-    secret: str = field(default="", repr=False)
+    secret: Secret = field(default_factory=Secret, repr=False)
 
 
 class Link:
@@ -47,6 +49,7 @@ class Link:
         self._held: Session | None = None
         self._failing = False
         self._reached = False
+        self._why = NOT_REACHED
 
     @property
     def _session(self) -> Session | None:
@@ -70,6 +73,13 @@ class Link:
         """What the target reported last, while the session stands."""
         session = self._session
         return session.load if session else None
+
+    @property
+    def away(self) -> str:
+        """Why the target takes nothing new, in words; empty while it does."""
+        if self._session is None:
+            return self._why
+        return "" if self.candidate() else DRAINING
 
     async def rounds(self) -> tuple[PastRound, ...]:
         """The target's latest rounds, oldest first; none when it gives no answer within a second."""
@@ -102,7 +112,8 @@ class Link:
                     await self._hold(await self._open(channel), backoff)
             except (grpc.RpcError, SessionLostError, TimeoutError, OSError) as error:
                 self._report(error)
-            except Exception:
+            except Exception as error:
+                self._why = words(error)
                 log.exception("session failed")
             if not self.retired:
                 await backoff.wait()
@@ -112,10 +123,13 @@ class Link:
         return await open_session(channel, self._dial.gateway_id, self._on_change, asked, self._dial.secret)
 
     def _report(self, error: Exception) -> None:
-        """Logs the first failure of a row; the next ones of a target that stays away are for debugging."""
-        level, self._failing = logging.DEBUG if self._failing else logging.WARNING, True
+        """Logs the first failure of a row and of each kind; others of a target that stays away are for debugging."""
+        why = words(error)
+        known = self._failing and kind(why) == kind(self._why)
+        level = logging.DEBUG if known else logging.WARNING
+        self._failing, self._why = True, why
         what = "target lost" if self._reached else "target not reached yet"
-        log.log(level, what, extra={"data": {"target": self.entry.address, "error": cause(error)}})
+        log.log(level, what, extra={"data": {"target": self.entry.address, "why": why, "error": cause(error)}})
 
     def _report_reached(self, session: Session) -> None:
         """Logs it as its loss was, so that whoever reads of that reads of this too."""
@@ -126,7 +140,7 @@ class Link:
 
     async def _hold(self, session: Session, backoff: Backoff) -> None:
         if self._dial.model and session.model.name != self._dial.model:
-            raise SessionLostError(f"the target serves {session.model.name!r}, not {self._dial.model!r}")
+            raise OtherModelError(session.model.name, repr(self._dial.model))
         self._held = session
         self._report_reached(session)
         self._on_change()

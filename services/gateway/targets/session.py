@@ -9,15 +9,17 @@ import grpc
 
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
+from services.common.serving.secret import Secret
 from services.gateway.outbox import Outbox
 from services.gateway.routed_request import RoutedRequest
 from services.gateway.router import Candidate
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.away import SessionLostError, VersionError, cause
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.messages import Load, Lost, Model
 from services.gateway.targets.probes import Reach, health
-from services.gateway.targets.rounds import Proposer, Rounds, proposer, rounds
+from services.gateway.targets.rounds import Proposer, Rounds, proposer, rounds, with_known
 
 WELCOME_S = 4.0
 """Longest wait for a target's first frame."""
@@ -26,10 +28,6 @@ DESCRIBE_S = 1.0
 """Longest wait for what a target tells of itself."""
 
 Call = grpc.aio.StreamStreamCall[target_pb2.SessionRequest, target_pb2.SessionResponse]
-
-
-class SessionLostError(Exception):
-    """The stream ended or went silent, or the target speaks another version."""
 
 
 class Session:
@@ -164,41 +162,42 @@ class Session:
 
 
 async def open_session(
-    channel: grpc.aio.Channel, gateway_id: str, on_change: Callable[[], None], reach: Reach, secret: str = ""
+    channel: grpc.aio.Channel, gateway_id: str, on_change: Callable[[], None], reach: Reach, secret: Secret = Secret()
 ) -> Session:
     """Says Hello and waits for the Welcome; `on_change` is called when the target says that it will go, or who drafts.
 
     `reach` is asked when the target sends nothing; `secret` is what the target wants to hear.
 
     Raises:
-        SessionLostError: the target does not answer in time or speaks another version.
+        SessionLostError: the target ends the stream or speaks another version.
+        TimeoutError: it does not answer in time.
         grpc.RpcError: the stream failed.
     """
     stub = cast("target_pb2_grpc.TargetServiceAsyncStub", target_pb2_grpc.TargetServiceStub(channel))
+    call, welcome = await with_known(secret, lambda text: _greeted(stub, gateway_id, text))
+    heartbeat = Heartbeat(health(channel, SILENT_AFTER * TICK_S), reach)
+    asked = (channel, secret, DESCRIBE_S)
+    return Session(call, welcome, on_change, heartbeat, rounds(*asked), proposer(*asked))
+
+
+async def _greeted(
+    stub: "target_pb2_grpc.TargetServiceAsyncStub", gateway_id: str, secret: str
+) -> tuple[Call, target_pb2.Welcome]:
     call: Call = stub.Session()
     try:
         async with asyncio.timeout(WELCOME_S):
             await call.write(frames.hello(gateway_id, secret))
             response = _frame(await call.read())
         if response is None:
-            raise SessionLostError(f"the target refused the session: {await call.details()}")
+            raise SessionLostError("it ended the session at once")
         if response.welcome.protocol_version != PROTOCOL_VERSION:
-            raise SessionLostError(f"the target speaks version {response.welcome.protocol_version}")
+            raise VersionError(response.welcome.protocol_version)
     except BaseException:
         call.cancel()
         raise
-    heartbeat = Heartbeat(health(channel, SILENT_AFTER * TICK_S), reach)
-    asked = (channel, secret, DESCRIBE_S)
-    return Session(call, response.welcome, on_change, heartbeat, rounds(*asked), proposer(*asked))
+    return call, response.welcome
 
 
 def _frame(read: object) -> target_pb2.SessionResponse | None:
     """What was read, None at the end of the stream."""
     return read if isinstance(read, target_pb2.SessionResponse) else None
-
-
-def cause(error: BaseException | None) -> str:
-    """An error in a few words."""
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
-    return str(error) or type(error).__name__

@@ -119,7 +119,7 @@ def test_with_a_host_a_target_wants_the_secret_and_the_names(tmp_path: Path) -> 
     secret.write_text("0123456789abcdef\n")
     settings = load("--host", "10.0.0.7", "--session-secret-file", str(secret), "--target-client-names", "a,b")
     target = derived.target_settings(settings, 0, tmp_path, "cpu")
-    assert (target.grpc, target.session_secret) == ("10.0.0.7:0", "0123456789abcdef")
+    assert (target.grpc, target.session_secret, target.session_secret_file) == ("10.0.0.7:0", "", str(secret))
     assert target.target_client_names == ("a", "b")
     assert "0123456789abcdef" not in repr(settings) + repr(target)
 
