@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -52,8 +53,9 @@ def target_config(shape: Shape) -> dict[str, object]:
     }
 
 
-def drafter_config(shape: Shape) -> dict[str, object]:
-    """Describe the drafter in the published DFlash fields."""
+def drafter_config(shape: Shape, short_sizes: Sequence[int] = ()) -> dict[str, object]:
+    """Describe the drafter in the published DFlash fields, and name shorter blocks that it has seen."""
+    short = {"short_block_sizes": sorted(short_sizes)} if short_sizes else {}
     return {
         "architectures": ["DFlashDraftModel"],
         **_common(shape),
@@ -63,6 +65,7 @@ def drafter_config(shape: Shape) -> dict[str, object]:
         "dflash_config": {
             "mask_token_id": shape.mask_token_id,
             "target_layer_ids": list(shape.target_layer_ids),
+            **short,
         },
         "layer_types": ["full_attention"] * shape.draft_layers,
         "tie_word_embeddings": False,

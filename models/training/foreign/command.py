@@ -74,7 +74,7 @@ def _train(
         point = {f"tau at {line.temperature}": round(line.tau, 3) for line in lines}
         curve.append({"step": step, "seconds": round(seconds, 1), **point})
         print(curve[-1], flush=True)
-        publish(learner.folded(), options.out)
+        publish(learner.folded(), options.out, [size for size, _ in learner.options.pattern.counts])
 
     report(0, 0.0)
     packed = pack(_texts(learner, chat, held_out, corpus, options.corpus))

@@ -1,6 +1,7 @@
 """The drafter's folder: configuration, weights in shards, and the manifest; and the way back."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -40,14 +41,15 @@ def shape_for(target: FrozenTarget, layers: int, block_size: int, mask_token_id:
     )
 
 
-def publish(drafter: Drafter, folder: Path) -> None:
-    """Write a drafter that takes features as the target gives them."""
+def publish(drafter: Drafter, folder: Path, sizes: Sequence[int] = ()) -> None:
+    """Write a drafter that takes features as the target gives them; `sizes` are of blocks that it has seen."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("model*.safetensors*"):
         old.unlink()
     tensors = {name: weight.to("cpu", torch.bfloat16).contiguous() for name, weight in drafter.state_dict().items()}
     save_torch_state_dict(tensors, folder, max_shard_size=SHARD)
-    (folder / "config.json").write_text(json.dumps(drafter_config(drafter.shape), indent=2) + "\n", "utf-8")
+    config = drafter_config(drafter.shape, [size for size in sizes if size < drafter.shape.block_size])
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     write_manifest(folder)
 
 

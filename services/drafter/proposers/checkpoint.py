@@ -12,7 +12,7 @@ from services.drafter.arena_view import ArenaView
 
 
 class CheckpointProposer:
-    """Runs a checkpoint's block at the size it was trained for and returns what the round has room for."""
+    """Runs a checkpoint's block at a size it was trained for and returns what the round has room for."""
 
     reads_memory = True
 
@@ -64,7 +64,7 @@ class CheckpointProposer:
         assert self._tables is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
         spec = self._block.spec
-        block = width - 1 + spec.first_row if self._short_blocks else spec.block_size
+        block = width - 1 + spec.first_row if self._short_blocks else spec.block_for(width - 1)
         ids_BW, span = seat_block(
             rows_B,
             shared.anchor_S,

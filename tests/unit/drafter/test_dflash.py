@@ -1,8 +1,10 @@
 """The dflash proposer over an arena: equal to the block alone, whatever the batch and the padding hold (I3)."""
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -139,6 +141,20 @@ def test_an_arena_made_for_another_drafter_is_refused(
         shared = ArenaView.of(fake.arena, BLOCK_SIZE)
         with pytest.raises(ValueError, match=message):
             CheckpointProposer(block, torch.float64).check(shared)
+
+
+def test_a_short_block_is_taken_where_the_checkpoint_has_seen_it(weighted: FakeArena, block: DraftBlock) -> None:
+    shared, rows_B = ArenaView.of(weighted.arena, BLOCK_SIZE), torch.tensor([0, 1, 3])
+
+    def drafts(sizes: tuple[int, ...], width: int, short: bool = False) -> list[list[int]]:
+        seen = copy(block)
+        seen.spec = replace(block.spec, short_sizes=sizes)
+        proposer = CheckpointProposer(seen, torch.float64, short)
+        proposer.check(shared)
+        return cast("list[list[int]]", proposer.propose(shared, rows_B, width).tolist())
+
+    assert drafts((4,), 4) == drafts((), 4, short=True) != drafts((), 4)
+    assert drafts((4,), 5) == drafts((), 5)
 
 
 def test_sampled_rows_draft_with_the_noise_that_the_target_draws_with(weighted: FakeArena, block: DraftBlock) -> None:

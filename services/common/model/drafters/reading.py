@@ -30,6 +30,7 @@ def read_block(fields: Fields, inner: Fields) -> DrafterSpec:
     return DrafterSpec(
         **vars(replace(stack, embed_scale=_scale(fields, inner, "input_embedding_scale"))),
         block_size=block_size,
+        short_sizes=_short_sizes(inner, block_size),
         mask_token_id=_mask_id(fields, inner, stack.vocab_size),
         target_layer_ids=_layer_ids(fields, inner, num_target_layers, len(stack.layers)),
         num_target_layers=num_target_layers,
@@ -75,6 +76,14 @@ def _block_size(fields: Fields, inner: Fields) -> int:
     if size < 2:
         raise holder.error("block_size", f"must be at least 2, is {size}")
     return size
+
+
+def _short_sizes(inner: Fields, block_size: int) -> tuple[int, ...]:
+    """Return further sizes of trained blocks; the key is that of paceline's own training."""
+    sizes = inner.take("short_block_sizes", (list,), default=[])
+    if any(type(size) is not int or not 2 <= size < block_size for size in sizes):
+        raise inner.error("short_block_sizes", f"must be sizes from 2 on below {block_size}: {reprlib.repr(sizes)}")
+    return tuple(sorted(set(sizes)))
 
 
 def _mask_id(fields: Fields, inner: Fields, vocab: int) -> int:

@@ -26,7 +26,7 @@ class DrafterSpec(StackSpec):
     (0 is no bound) as `cap * tanh(logit / cap)`. A row of the block predicts the token at its own position, or where
     `anchor_predicts` the token behind it, the anchor's row too. `own_tables` are names of tables that the file carries.
     `draft_vocab` is the size of a vocabulary that is a part of the target's, 0 for all of it. `num_target_layers` is 0
-    where the file does not say.
+    where the file does not say. `short_sizes` are sizes below `block_size` that it was trained for too.
     """
 
     kind: str = ""
@@ -40,6 +40,7 @@ class DrafterSpec(StackSpec):
     anchor_predicts: bool = False
     own_tables: tuple[str, ...] = ()
     draft_vocab: int = 0
+    short_sizes: tuple[int, ...] = ()
 
     @property
     def scored(self) -> int:
@@ -50,6 +51,11 @@ class DrafterSpec(StackSpec):
     def first_row(self) -> int:
         """The row of a block that predicts the first draft."""
         return 0 if self.anchor_predicts else 1
+
+    def block_for(self, drafts: int) -> int:
+        """Return the smallest size of a trained block with so many drafts."""
+        needed = drafts + self.first_row
+        return min((size for size in self.short_sizes if size >= needed), default=self.block_size)
 
     @property
     def most_drafts(self) -> int:

@@ -80,6 +80,22 @@ def test_a_published_layout_is_read(name: str, tmp_path: Path) -> None:
     assert context_shapes(spec)["fc.weight"] == (width, width * len(spec.target_layer_ids))
 
 
+def test_a_drafter_says_which_shorter_blocks_it_has_seen(tmp_path: Path) -> None:
+    layout = LAYOUTS["Qwen3.5-27B"]
+    block, inner = layout["block_size"], layout["dflash_config"]
+    spec = read(tmp_path, layout | {"dflash_config": inner | {"short_block_sizes": [8, 4]}})
+    assert [spec.block_for(drafts) for drafts in (1, 3, 4, 7, 8, block - 1)] == [4, 4, 8, 8, block, block]
+    assert read(tmp_path, layout).block_for(1) == block
+
+
+@pytest.mark.parametrize("sizes", [[1], [16], [4.0], ["4"], [True], [-8]])
+def test_a_shorter_block_that_cannot_be_is_refused(tmp_path: Path, sizes: list[Any]) -> None:
+    layout = LAYOUTS["Qwen3.5-27B"]
+    inner = layout["dflash_config"] | {"short_block_sizes": sizes}
+    with pytest.raises(ModelError, match=r"short_block_sizes: must be sizes from 2 on below 16"):
+        read(tmp_path, layout | {"dflash_config": inner})
+
+
 def test_what_the_layouts_say_of_windows(tmp_path: Path) -> None:
     masks = {name: read(tmp_path, layout).masks for name, layout in LAYOUTS.items()}
     assert masks["Qwen3.5-27B"] == (OPEN,) * 5
