@@ -62,7 +62,8 @@ class Ticket:
     def queue(self, tokens: int) -> None:
         """Counts the prompt as one that waits for its first output token.
 
-        A prompt that alone exceeds a bound is let in while no other prompt of its tenant waits.
+        A prompt that alone exceeds a bound is let in while no other prompt of its tenant waits. When others fill the
+        gateway's bound, a tenant is let in up to an equal share of it.
 
         Raises:
             PacelineError: OVERLOADED or TENANT_LIMIT, with the time after which to retry.
@@ -127,10 +128,14 @@ class Admission:
         own = self._tokens[tenant.name]
         if not own:
             return
-        if self.queued_tokens + tokens > self._bound.queued_tokens:
+        if self.queued_tokens + tokens > self._bound.queued_tokens and own + tokens > self._share():
             raise self._full()
         if tenant.bound and own + tokens > tenant.bound.queued_tokens:
             raise self._tenant_full("queued prompt tokens")
+
+    def _share(self) -> int:
+        """Prompt tokens that each tenant with waiting ones may have whatever others have."""
+        return self._bound.queued_tokens // max(sum(map(bool, self._tokens.values())), 1)
 
     def shift(self, tenant: Tenant, requests: int, tokens: int) -> None:
         """Moves the counts; for tickets."""

@@ -88,7 +88,24 @@ def test_a_tenant_whose_prompts_fill_the_gateway_leaves_room_for_others() -> Non
     assert refused.value.reason is Reason.OVERLOADED
     enter(admission, other, 300)
     with pytest.raises(PacelineError):
-        enter(admission, other, 1)
+        enter(admission, other, 201)
+
+
+def test_each_tenant_has_an_equal_share_when_others_fill_the_gateway() -> None:
+    """One prompt may be larger than the bound; others that begin several at once are not refused for it."""
+    admission = Admission(Bound(100, 1000), Clock())
+    enter(admission, Tenant("large"), 5000)
+    for _ in range(5):
+        enter(admission, Tenant("other"), 100)
+    with pytest.raises(PacelineError) as refused:
+        enter(admission, Tenant("other"), 1)
+    assert refused.value.reason is Reason.OVERLOADED, "half of the bound"
+    enter(admission, Tenant("third"), 300)
+    with pytest.raises(PacelineError):
+        enter(admission, Tenant("third"), 34)
+    enter(admission, Tenant("third"), 33)
+    with pytest.raises(PacelineError):
+        enter(admission, Tenant("large"), 1)
 
 
 def test_the_time_to_retry_follows_how_fast_requests_leave() -> None:
