@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from tests.faults.shim import Clock
 
 UP_S, REST_S, POLL_S = 600.0, 60.0, 0.3
 KEPT_DESCRIPTORS = 2
+GROWN_S = 20.0
+"""A younger process is still opening what it needs."""
+
 DISK = "64m"
 SECRET = "of this run alone"
 PACE = "plan:pace=0.02"
@@ -36,6 +40,12 @@ def workers_logs(pid: int) -> int:
         with contextlib.suppress(OSError):
             found += "/logs/worker-" in os.readlink(descriptor)
     return found
+
+
+def age_s(pid: int) -> float:
+    """Seconds that a process has lived."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Disk:
@@ -263,12 +273,14 @@ class Place:
         return self._totals[pid]
 
     def _descriptors(self) -> int:
-        """More than when each process was first at rest; `kept` says whose."""
+        """More than when each process was first at rest, grown up; `kept` says whose."""
         more = 0
         self.kept = []
         for pid, name in self.processes().items():
             with contextlib.suppress(OSError):
                 now = footprint(pid).descriptors - workers_logs(pid)
+                if pid not in self._first and age_s(pid) < GROWN_S:
+                    continue
                 first = self._first.setdefault(pid, now)
                 if (added := now - first - KEPT_DESCRIPTORS) > 0:
                     self.kept.append(f"{name} {pid} had {first}, has {now}")
