@@ -2,6 +2,7 @@
 
 import sys
 
+from services.common.serving.memory import share_arenas
 from services.common.serving.process import leave, leave_when_asked, raise_descriptors
 
 
@@ -9,6 +10,7 @@ def main() -> int:
     """Runs until SIGTERM; returns the exit code."""
     leave_when_asked()
     raise_descriptors()
+    share_arenas()
     # Imported only now: it takes seconds, in which the process may be asked to leave.
     from services.common.serving import lifecycle, settings
     from services.common.serving.server import BindError
