@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-image test-interop test-openapi soak chaos bench pictures \
+.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-cluster test-image test-interop test-openapi soak chaos bench pictures \
         bench-gpu race train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto check-cuda format lock proto proto-baseline
 
@@ -103,6 +103,9 @@ test-chart: .venv/.deploy-pip  ## what of test-deploy needs packages of pip alon
 
 test-deploy: .venv/.deploy  ## charts, images, dashboards and alerts with the real tools
 	@$(PY) -m pytest --full tests/deploy $(ARGS)
+
+test-cluster: .venv/.deploy-pip  ## releases on a real API server: KUBEBUILDER_ASSETS is a folder with etcd and kube-apiserver
+	@$(PY) -m pytest --override-ini norecursedirs=.venv --full tests/cluster $(ARGS)
 
 test-image: setup  ## both images on roots of their own, as root; the first run downloads 3 GB (mmdebstrap, bubblewrap)
 	@$(PY) -m pytest --override-ini norecursedirs=.venv --timeout=1500 --override-ini faulthandler_timeout=0 tests/image $(ARGS)

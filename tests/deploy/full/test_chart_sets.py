@@ -21,6 +21,8 @@ VERSIONS = ("1.30", "1.36")
 RELEASES = ("llm", "1e3", "123", "yes", "null", "0x1f", "a.b", "n" * 53)
 # Texts that are something else where a template forgets to quote them.
 MISREAD = ("1e3", "yes", "null", "123", "0x1f", "0o17", "1.5", "true", "on", "2026-11-29", "1_000")
+PLAIN = [one for one in MISREAD if re.fullmatch("[a-z0-9.]+", one)]
+"""Those that an object may be called."""
 AWKWARD = (
     '"quoted"',
     "it's",
@@ -120,10 +122,9 @@ PARTS: dict[str, dict[str, Any]] = {
 
 def texts(hand: random.Random) -> dict[str, Any]:
     """A text that YAML could misread in every place that takes one."""
-    plain = [one for one in MISREAD if re.fullmatch("[a-z0-9.]+", one)]
 
     def name() -> str:
-        return hand.choice(plain)
+        return hand.choice(PLAIN)
 
     def text() -> str:
         return hand.choice([*MISREAD, *AWKWARD])
