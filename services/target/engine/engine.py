@@ -217,7 +217,7 @@ class Engine:
         usual_us = None if round_.fallback else round_.engine_us
         round_.commit = self._parts.scheduler.commit(round_.plan, round_.outcomes, self._parts.clock(), usual_us)
         for request in self._parts.emitter.commit(round_.commit):
-            self._parts.requests.ended(request)
+            self._parts.requests.ended(request, in_round=True)
 
     def _emit(self, round_: Round) -> None:
         """Reports the round now; without look-ahead a speculative round is kept until the next drafts are asked for."""

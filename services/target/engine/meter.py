@@ -23,6 +23,7 @@ class Meter:
     ) -> None:
         """Counts from zero; ``spans`` is told of every round and every end."""
         self._spans = spans
+        self._left: list[tuple[Request, str]] = []
         self._metrics = metrics
         self._ledger = ledger
         self._pool = pool
@@ -44,14 +45,19 @@ class Meter:
         metrics.round_seconds.observe((entry.draft_us + entry.verify_us + entry.host_us) / 1e6)
         if self._spans is not None:
             self._spans.round(entry, commit)
+            for request, reason in self._left:
+                self._spans.ended(request, reason)
+        self._left.clear()
 
     def failed_round(self) -> None:
         """Counts a round that raised."""
         self._metrics.fallback_rounds[ROUND_FAILED].inc()
 
-    def ended(self, request: Request, reason: str) -> None:
-        """Counts a request that left."""
-        if self._spans is not None:
+    def ended(self, request: Request, reason: str, in_round: bool = False) -> None:
+        """Counts a request that left; spans hear of one that its round has ended after they have heard of the round."""
+        if in_round:
+            self._left.append((request, reason))
+        elif self._spans is not None:
             self._spans.ended(request, reason)
         metrics = self._metrics
         metrics.requests[reason].inc()

@@ -56,9 +56,9 @@ class RequestHandler:
             self._emitter.end(request, End(reason=FinishReason.DEADLINE, totals=totals(request)))
             self.ended(request)
 
-    def ended(self, request: Request) -> None:
+    def ended(self, request: Request, in_round: bool = False) -> None:
         """Counts an ended request. Its idempotency key expires, or is free at once if its client has no answer."""
-        self._meter.ended(request, str(request.end or FinishReason.CANCELLED))
+        self._meter.ended(request, str(request.end or FinishReason.CANCELLED), in_round)
         ended = request.ended if request.ended is not None else request.arrived
         if _answered(request):
             self._keys.release(_claim(request), ended)

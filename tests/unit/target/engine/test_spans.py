@@ -3,11 +3,16 @@
 from collections.abc import Iterable, Mapping
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from services.common.metrics.catalogue import TargetMetrics
 from services.common.request.sampling import SamplingParams, StopParams
 from services.common.serving.tracing import Attributes, Event, NoTracer, Span
+from services.target.cache.blocks import BlockPool
 from services.target.core.plan import Commit, Progress
 from services.target.core.request import Request, RequestSpec
+from services.target.engine.ledger import TokenLedger
+from services.target.engine.meter import Meter
 from services.target.engine.recorder import RoundEntry
 from services.target.engine.spans import MOST_EVENTS, Spans
 
@@ -120,3 +125,18 @@ def test_a_request_that_never_ran_has_no_parts() -> None:
     Spans(kept).ended(one, "deadline")
     assert not kept.spans
     Spans(NoTracer()).ended(one, "deadline")
+
+
+def test_a_request_keeps_the_round_that_ends_it() -> None:
+    """The round is told after the end: what it left is neither lost nor kept for ever."""
+    kept = Kept()
+    spans, one = Spans(kept), request(SAMPLED)
+    metrics = TargetMetrics(CollectorRegistry(), "m", "p")
+    meter = Meter(metrics, TokenLedger(), BlockPool(8, 16), spans)
+    meter.round(ENTRY, commit(one))
+    meter.ended(one, "length", in_round=True)
+    assert kept.spans == []
+    meter.round(ENTRY, commit(one))
+    assert len(kept.events["paceline.decode"]) == 2
+    meter.ended(request(SAMPLED), "cancelled")
+    assert kept.events["paceline.decode"] == []
