@@ -1,11 +1,11 @@
 # syntax=docker/dockerfile:1
 # The gateway without torch. Build from the repository root.
-ARG BASE=debian:bookworm-slim
+ARG BASE=debian:bookworm-20261005-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 FROM ${BASE}
-COPY deploy/docker/gateway.packages /etc/paceline/
-RUN apt-get update \
- && xargs --arg-file=/etc/paceline/gateway.packages apt-get install --yes --no-install-recommends \
- && rm -rf /var/lib/apt/lists/*
+# The moment whose packages of Debian are taken; empty: those of today.
+ARG SNAPSHOT=20261128T000000Z
+COPY deploy/docker/packages.sh deploy/docker/gateway.packages /etc/paceline/
+RUN sh /etc/paceline/packages.sh /etc/paceline/gateway.packages "${SNAPSHOT}"
 RUN useradd --uid 10001 --user-group --create-home paceline && python3 -m venv /opt/venv
 COPY requirements/gateway.lock.txt /etc/paceline/
 RUN /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement /etc/paceline/gateway.lock.txt

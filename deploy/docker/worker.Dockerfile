@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # One worker pod: the controller, and target and drafter as Ray actors. Build from the repository root.
-ARG BASE=debian:bookworm-slim
+ARG BASE=debian:bookworm-20261005-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 FROM ${BASE} AS locks
 WORKDIR /locks
 COPY requirements/worker.lock.txt deploy/docker/layers.awk ./
@@ -8,10 +8,10 @@ RUN awk -f layers.awk worker.lock.txt
 
 FROM ${BASE}
 # A compiler and the headers of libc and Python stay: Triton compiles its launcher when a process runs its first kernel.
-COPY deploy/docker/worker.packages /etc/paceline/
-RUN apt-get update \
- && xargs --arg-file=/etc/paceline/worker.packages apt-get install --yes --no-install-recommends \
- && rm -rf /var/lib/apt/lists/*
+# The moment whose packages of Debian are taken; empty: those of today.
+ARG SNAPSHOT=20261128T000000Z
+COPY deploy/docker/packages.sh deploy/docker/worker.packages /etc/paceline/
+RUN sh /etc/paceline/packages.sh /etc/paceline/worker.packages "${SNAPSHOT}"
 RUN useradd --uid 10001 --user-group --create-home paceline && python3 -m venv /opt/venv
 # Large wheels that seldom change have layers of their own, so a push or pull moves what changed.
 COPY --from=locks /locks/cuda.txt /etc/paceline/

@@ -25,7 +25,7 @@ class Dockerfile:
 
     @property
     def packages(self) -> list[str]:
-        """Packages of Debian, from the list that the file installs."""
+        """Packages of Debian with their versions, from the list that the file installs."""
         return (DOCKER / f"{self.name}.packages").read_text().split()
 
     @property
@@ -35,7 +35,13 @@ class Dockerfile:
         end = steps.index(("WORKDIR", "/app"))
         known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN"}
         assert {step for step, _ in steps[:end]} <= known
-        return [(s, a) for s, a in steps[:end] if "apt-get" not in a and s != "ARG"]
+        return [(s, a) for s, a in steps[:end] if "packages" not in a and s != "ARG"]
+
+    @property
+    def snapshot(self) -> str:
+        """The moment whose packages of Debian are taken."""
+        (found,) = [a.partition("=")[2] for s, a in self.instructions if s == "ARG" and a.startswith("SNAPSHOT=")]
+        return found
 
     @property
     def application(self) -> list[tuple[Path, str]]:

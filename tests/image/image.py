@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +29,13 @@ class Image:
     root: Path
     app: Path
 
-    def command(self, *words: str, binds: dict[Path, str] | None = None, path: str = "") -> list[str]:
-        """A command inside the image, on a read-only root as its user; /tmp and home are writable and executable."""
+    def command(
+        self, *words: str, binds: dict[Path, str] | None = None, path: str = "", user: int | None = None
+    ) -> list[str]:
+        """A command inside the image, on a read-only root as its user; /tmp and home are writable and executable.
+
+        Another user is one that the image does not know, in the group root, as OpenShift starts containers.
+        """
         flags = ["bwrap", "--die-with-parent", "--unshare-pid", "--as-pid-1", "--clearenv", "--chdir", "/app"]
         flags += [
             "--ro-bind",
@@ -50,7 +56,9 @@ class Image:
         variables = {**self.file.variables, "HOME": "/home/paceline"} | ({"PATH": path} if path else {})
         for name, value in variables.items():
             flags += ["--setenv", name, value]
-        return [*flags, *_as_user(self.file.user), *words]
+        if user is None:
+            return [*flags, *_as_user(self.file.user, self.file.user), *words]
+        return [*flags, "--setenv", "USER", "paceline", *_as_user(user, 0), *words]
 
     def run(self, *words: str, binds: dict[Path, str] | None = None, path: str = "") -> str:
         """What a command inside the image prints.
@@ -71,12 +79,12 @@ class Image:
         return sum(int(line.split()[0]) for line in done.stdout.splitlines())
 
 
-def _as_user(user: int) -> list[str]:
+def _as_user(user: int, group: int) -> list[str]:
     """Root takes the image's user and gives up every capability; the command it stands before must be bwrap's."""
     drop = ["--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]
     return [
         *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
-        *("/usr/bin/setpriv", f"--reuid={user}", f"--regid={user}", *drop, "--"),
+        *("/usr/bin/setpriv", f"--reuid={user}", f"--regid={group}", *drop, "--"),
     ]
 
 
@@ -126,10 +134,13 @@ def _install(file: Dockerfile, root: Path) -> None:
         "--quiet",
         "--variant=minbase",
         f"--include={','.join(file.packages)}",
-        SUITE,
-        str(root),
     ]
-    subprocess.run(command, check=True, timeout=INSTALL_S)
+    command += ["--aptopt=Acquire::Check-Valid-Until false", SUITE, str(root), *_mirrors(file.snapshot)]
+    done = subprocess.run(command, check=False, timeout=INSTALL_S)
+    assert done.returncode == 0, (
+        f"the packages of {file.name}.packages cannot be had: where the archive of {file.snapshot} is not reached, "
+        "their versions must be those of this machine's mirror: see apt-cache policy"
+    )
     workdir = "/"
     for step, arguments in file.base:
         match step:
@@ -142,6 +153,17 @@ def _install(file: Dockerfile, root: Path) -> None:
                 _copy(root, workdir, arguments)
             case "RUN":
                 _step(root, workdir, arguments)
+
+
+def _mirrors(snapshot: str) -> list[str]:
+    """Sources of the moment that the Dockerfile names; none, which is the machine's own, where they are not reached."""
+    archive = "http://snapshot.debian.org/archive"
+    try:
+        with urllib.request.urlopen(f"{archive}/debian/{snapshot}/dists/{SUITE}/Release", timeout=20):
+            places = (f"debian/{snapshot} {SUITE}", f"debian/{snapshot} {SUITE}-updates")
+            return [f"deb {archive}/{each} main" for each in (*places, f"debian-security/{snapshot} {SUITE}-security")]
+    except OSError:
+        return []
 
 
 def _copy(root: Path, workdir: str, arguments: str) -> None:

@@ -16,7 +16,9 @@ STOP_S = 60.0
 
 
 @contextmanager
-def serving(image: Image, flags: list[str], folder: Path, binds: dict[Path, str]) -> Iterator[dict[str, str]]:
+def serving(
+    image: Image, flags: list[str], folder: Path, binds: dict[Path, str], user: int | None = None
+) -> Iterator[dict[str, str]]:
     """The addresses that the entry point prints; afterwards it must end with 0 at SIGTERM.
 
     Raises:
@@ -24,7 +26,7 @@ def serving(image: Image, flags: list[str], folder: Path, binds: dict[Path, str]
     """
     output, log = folder / "out", folder / "log"
     reads, writes = os.pipe()
-    command = image.command(*image.file.entry, *flags, binds=binds)
+    command = image.command(*image.file.entry, *flags, binds=binds, user=user)
     command[1:1] = ["--info-fd", str(writes)]
     with output.open("w") as out, log.open("w") as errors:
         process = subprocess.Popen(command, stdout=out, stderr=errors, pass_fds=[writes])

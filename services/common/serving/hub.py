@@ -10,7 +10,7 @@ from services.common.gguf.packaged import packaged
 
 TOKENIZER_FILES = ("*.json", "*.jinja")
 CHECKPOINT_FILES = (*TOKENIZER_FILES, "*.safetensors", "manifest.sha256")
-_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_ID = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.-]*))?")
 _FILES = (".bin", ".gguf", ".json", ".pt", ".pth", ".safetensors")
 _HUB_S = 10.0
 """How long the hub may take to list a model's files."""
@@ -21,7 +21,10 @@ class FolderError(ValueError):
 
 
 def is_hub_id(name: str | Path) -> bool:
-    """Whether a name is ``owner/name`` of the hub: one that is a path, or lies in a folder that is here, is not."""
+    """Whether a name is ``owner/name`` or ``owner/name@revision`` of the hub.
+
+    One that is a path, or lies in a folder that is here, is not.
+    """
     text = str(name)
     return _ID.fullmatch(text) is not None and not text.endswith(_FILES) and not Path(text).parent.is_dir()
 
@@ -33,6 +36,8 @@ def local_path(name: str | Path) -> Path:
 
 def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> Path:
     """Return the folder of a local path, or of a hub id ``owner/name``; files are the patterns of what is fetched.
+
+    ``owner/name@revision`` pins what is fetched: a commit, a tag or a branch.
 
     The folder of a GGUF file is one in the cache that describes it; a packaged model's name stands for its file.
 
@@ -53,7 +58,8 @@ def local_folder(name: str | Path, files: Sequence[str] = CHECKPOINT_FILES) -> P
     except ImportError as error:
         raise _without_library(name) from error
     try:
-        return Path(snapshot_download(str(name), allow_patterns=list(files)))
+        repository, revision = _asked(str(name))
+        return Path(snapshot_download(repository, allow_patterns=list(files), revision=revision))
     except Exception as error:
         raise _not_found(name, error) from error
 
@@ -88,15 +94,22 @@ def hub_files(name: str) -> Mapping[str, int]:
     except ImportError as error:
         raise _without_library(name) from error
     try:
-        told = HfApi().model_info(name, files_metadata=True, timeout=_HUB_S).siblings or []
+        repository, revision = _asked(name)
+        told = HfApi().model_info(repository, files_metadata=True, timeout=_HUB_S, revision=revision).siblings or []
         return {file.rfilename: file.size or 0 for file in told}
     except Exception as error:
         refused = error
     try:
-        folder = Path(snapshot_download(name, local_files_only=True))
+        folder = Path(snapshot_download(repository, local_files_only=True, revision=revision))
     except Exception:
         raise _not_found(name, refused) from refused
     return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def _asked(name: str) -> tuple[str, str | None]:
+    """The repository of a hub id, and its revision where one is named."""
+    found = _ID.fullmatch(name)
+    return (found[1], found[2]) if found else (name, None)
 
 
 def _without_library(name: str | Path) -> FolderError:
@@ -105,8 +118,10 @@ def _without_library(name: str | Path) -> FolderError:
 
 def _not_found(name: str | Path, error: Exception) -> FolderError:
     """Say what the hub said, in our words where they are known."""
+    page = f"https://huggingface.co/{_asked(str(name))[0]}"
     reasons = {
-        "GatedRepoError": f"its makers want their terms accepted, on https://huggingface.co/{name}; then set HF_TOKEN",
+        "GatedRepoError": f"its makers want their terms accepted, on {page}; then set HF_TOKEN",
+        "RevisionNotFoundError": "the hub has no such revision of it",
         "RepositoryNotFoundError": "the hub has none of this name, or a private one that needs HF_TOKEN",
         "OfflineModeIsEnabled": "HF_HUB_OFFLINE is set, and it is not in the cache",
         "LocalEntryNotFoundError": "the hub does not answer, and it is not in the cache",

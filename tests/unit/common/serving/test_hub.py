@@ -6,7 +6,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from services.common.serving.hub import TOKENIZER_FILES, FolderError, local_folder
+from services.common.serving.hub import TOKENIZER_FILES, FolderError, hub_files, is_hub_id, local_folder
 from tests.support.fakes_hub import cached
 
 
@@ -44,7 +44,7 @@ def test_a_hub_id_that_is_not_in_the_cache_is_refused_in_one_line(cache: Path) -
 def test_templates_are_fetched_and_weights_only_where_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def fetch(name: str, allow_patterns: list[str]) -> str:
+    def fetch(name: str, allow_patterns: list[str], revision: str | None) -> str:
         asked.append(allow_patterns)
         return f"/cache/{name}"
 
@@ -54,6 +54,18 @@ def test_templates_are_fetched_and_weights_only_where_they_are_needed(monkeypatc
     whole, edge = asked
     assert {"*.json", "*.jinja", "*.safetensors", "manifest.sha256"} == set(whole)
     assert {"*.json", "*.jinja"} == set(edge)
+
+
+def test_a_revision_pins_what_is_fetched(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made/config.json").write_text("{}")
+    snapshot = cached(cache, "acme/rt", tmp_path / "made")
+    assert local_folder(f"acme/rt@{snapshot.name}") == snapshot
+    assert hub_files(f"acme/rt@{snapshot.name}").keys() == {"config.json"}
+    with pytest.raises(FolderError, match=r"^acme/rt@0ff: no such folder, and not found as a hub id: [^\n]+$"):
+        local_folder("acme/rt@0ff")
+    assert is_hub_id("acme/rt@v1.0")
+    assert not any(map(is_hub_id, ("acme/rt@", "acme@v1/rt@", "acme/rt@a/b", "@v1")))
 
 
 def test_a_hub_id_needs_the_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:

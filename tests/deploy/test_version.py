@@ -1,0 +1,50 @@
+"""One command makes a version everywhere, and a release whose parts disagree is refused."""
+
+import datetime
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy import version
+from tests.deploy.test_drift import ROOT
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for file in (*version.PLACES, "CHANGELOG.md"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    return tmp_path
+
+
+def test_every_place_says_the_same() -> None:
+    said = version.versions()
+    assert all(len(each) == 1 for each in said.values()), said
+    assert len(set().union(*said.values())) == 1, said
+
+
+def test_a_new_version_is_everywhere_and_has_a_section(checkout: Path) -> None:
+    version.change("9.8.7rc1", version.PLACES, checkout)
+    version.date("9.8.7rc1", datetime.date(2031, 2, 3), checkout)
+    assert version.disagreement("v9.8.7rc1", checkout) == ""
+    before, after = (root.joinpath("CHANGELOG.md").read_text() for root in (ROOT, checkout))
+    assert after.replace("\n## [9.8.7rc1] - 2031-02-03\n", "", 1) == before
+    chart = yaml.safe_load((checkout / "deploy/helm/paceline/Chart.yaml").read_text())
+    assert chart["version"] == yaml.safe_load((ROOT / "deploy/helm/paceline/Chart.yaml").read_text())["version"]
+    version.change("1.2.3", version.CHART, checkout)
+    chart = yaml.safe_load((checkout / "deploy/helm/paceline/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == ("1.2.3", "9.8.7rc1")
+
+
+@pytest.mark.parametrize("file", version.PLACES)
+def test_a_place_that_was_forgotten_stops_a_release(checkout: Path, file: str) -> None:
+    version.change("9.8.7", {each: p for each, p in version.PLACES.items() if each != file}, checkout)
+    version.date("9.8.7", datetime.date(2031, 2, 3), checkout)
+    assert version.disagreement("v9.8.7", checkout).startswith(f"{file} says ")
+
+
+def test_a_release_without_a_section_is_refused(checkout: Path) -> None:
+    version.change("9.8.7", version.PLACES, checkout)
+    assert version.disagreement("v9.8.7", checkout) == "CHANGELOG.md has no section for 9.8.7"
