@@ -1,6 +1,7 @@
 """HTTP refuses at the headers, bounds what it reads, and follows keys and certificates as gRPC does."""
 
 import asyncio
+import errno
 import json
 import os
 import ssl
@@ -273,3 +274,17 @@ async def _until_closed(reader: asyncio.StreamReader) -> bytes:
         return await reader.read()
     except ConnectionError:
         return b""
+
+
+async def test_a_client_that_resets_while_it_is_refused_is_no_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone(_: object) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    async with serving(tmp_path) as (_, http), connected(http.address) as raw:
+        monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", gone)
+        raw.writer.write(_head("POST", "/x", {"transfer-encoding": "chunked"}) + b"1\r\n \r\n")
+        assert (await raw.reply_to_raw()).status == 404
+        monkeypatch.undo()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -146,7 +147,8 @@ class Connection(H11Protocol):
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            with suppress(OSError):  # the client has gone
+                self.transport.write_eof()
         self._wait(BODY_LINGER_S)
 
     def _read(self) -> None:
