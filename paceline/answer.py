@@ -40,6 +40,8 @@ class Piece:
     """Empty while a character or a possible stop string is incomplete."""
     logprobs: Sequence[PositionLogprobs] = ()
     """One for each token, if they were asked for."""
+    prompt_logprobs: Sequence[PositionLogprobs] = ()
+    """Of tokens of the prompt, if they were asked for; pieces without text bring them."""
     drafted: int = 0
     """Tokens that were drafted in its rounds."""
     accepted: int = 0
@@ -58,6 +60,8 @@ class Answer:
     """Its token ids so far."""
     logprobs: list[PositionLogprobs] = field(default_factory=list)
     """One for each token so far, if `Options.logprobs` asked for them."""
+    prompt_logprobs: list[PositionLogprobs] = field(default_factory=list)
+    """One for each token of the prompt from its second on, if `Options.prompt_logprobs` asked for them."""
     finish: str = ""
     """stop_token, stop_string, length, context, deadline or cancelled; empty until then."""
     seed: int = 0
@@ -118,6 +122,7 @@ class Reading:
             tokens=tuple(delta.token_ids),
             text=delta.text,
             logprobs=tuple(_position(one) for one in delta.logprobs),
+            prompt_logprobs=tuple(_position(one) for one in delta.prompt_logprobs),
             drafted=delta.drafted,
             accepted=delta.accepted,
         )
@@ -125,6 +130,7 @@ class Reading:
         self.answer.tokens.extend(piece.tokens)
         self.answer.text += piece.text
         self.answer.logprobs.extend(piece.logprobs)
+        self.answer.prompt_logprobs.extend(piece.prompt_logprobs)
         return piece
 
     def cancel(self) -> None:

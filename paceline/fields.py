@@ -23,7 +23,7 @@ SAMPLING = (
 )
 STOPPING = ("max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos")
 LISTS = ("stop", "stop_token_ids")
-REQUEST = ("model", "logprobs", "priority", "idempotency_key", "migration")
+REQUEST = ("model", "logprobs", "prompt_logprobs", "priority", "idempotency_key", "migration")
 
 FIELDS: Mapping[str, tuple[Any, str]] = {
     **{name: (types_pb2.Sampling, name) for name in SAMPLING},

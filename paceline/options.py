@@ -98,6 +98,8 @@ class Options:
     """Longest draft in tokens, at most the model's."""
     logprobs: int | None = None
     """Best tokens told at each position, beside the chosen one; 0 to 20. Absent: no log-probabilities."""
+    prompt_logprobs: int | None = None
+    """The same for each token of the prompt from its second on, which are told before the first piece of text."""
     priority: int = 0
     """Higher runs first among the requests of a tenant."""
     timeout_s: float | None = None
@@ -140,6 +142,7 @@ class Keywords(TypedDict, total=False):
     speculation: bool
     max_draft: int | None
     logprobs: int | None
+    prompt_logprobs: int | None
     priority: int
     timeout_s: float | None
     idempotency_key: str

@@ -34,7 +34,7 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
         priority=options.priority,
         idempotency_key=options.idempotency_key,
         migration=options.migration,
-        **_given(options, ("logprobs",)),
+        **_given(options, ("logprobs", "prompt_logprobs")),
     )
     if (seconds := options.timeout_s) is not None:
         request.timeout.CopyFrom(fitting("timeout_s", seconds, "a time in seconds", lambda: _duration(seconds)))

@@ -27,6 +27,12 @@ class InferenceServiceStub:
     ]
     """Generates text for one prompt and streams it."""
 
+    GenerateWhole: grpc.UnaryUnaryMultiCallable[
+        paceline.v1.inference_pb2.GenerateWholeRequest,
+        paceline.v1.inference_pb2.GenerateWholeResponse,
+    ]
+    """Generates text for one prompt and answers once, when it has ended."""
+
     GetModel: grpc.UnaryUnaryMultiCallable[
         paceline.v1.inference_pb2.GetModelRequest,
         paceline.v1.inference_pb2.GetModelResponse,
@@ -53,6 +59,12 @@ class InferenceServiceAsyncStub:
         paceline.v1.inference_pb2.GenerateResponse,
     ]
     """Generates text for one prompt and streams it."""
+
+    GenerateWhole: grpc.aio.UnaryUnaryMultiCallable[
+        paceline.v1.inference_pb2.GenerateWholeRequest,
+        paceline.v1.inference_pb2.GenerateWholeResponse,
+    ]
+    """Generates text for one prompt and answers once, when it has ended."""
 
     GetModel: grpc.aio.UnaryUnaryMultiCallable[
         paceline.v1.inference_pb2.GetModelRequest,
@@ -82,6 +94,14 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[paceline.v1.inference_pb2.GenerateResponse], collections.abc.AsyncIterator[paceline.v1.inference_pb2.GenerateResponse]]:
         """Generates text for one prompt and streams it."""
+
+    @abc.abstractmethod
+    def GenerateWhole(
+        self,
+        request: paceline.v1.inference_pb2.GenerateWholeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[paceline.v1.inference_pb2.GenerateWholeResponse, collections.abc.Awaitable[paceline.v1.inference_pb2.GenerateWholeResponse]]:
+        """Generates text for one prompt and answers once, when it has ended."""
 
     @abc.abstractmethod
     def GetModel(

@@ -93,9 +93,9 @@ class Call:
             self.code = Code.UNAVAILABLE if status == HTTPStatus.SERVICE_UNAVAILABLE else Code.PERMISSION_DENIED
 
     def ran(self, pair: str, totals: Totals, prompt_tokens: int) -> None:
-        """One of its choices has left its target; all have the same prompt."""
-        self.prompt_tokens = prompt_tokens
-        self.cached_tokens = max(self.cached_tokens, totals.usage.cached_tokens)
+        """One of its choices has left its target; a prompt counts with the first choice of it, 0 with others."""
+        self.prompt_tokens += prompt_tokens
+        self.cached_tokens += totals.usage.cached_tokens if prompt_tokens else 0
         self.migrations += totals.migrations
         self.rounds += totals.speculation.rounds
         self.drafted += totals.speculation.drafted

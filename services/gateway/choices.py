@@ -1,8 +1,12 @@
-"""Several answers to one prompt: the first computes the prompt's K/V, the others find it in the prefix cache."""
+"""Several answers in one call: to several prompts, and to each of them several.
+
+The first answer to a prompt computes its K/V, the others find it in the prefix cache.
+"""
 
 import asyncio
 import hashlib
 import secrets
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,8 +24,8 @@ class Answer(Protocol):
 
     placed: Callable[[], bool]
 
-    def begin(self, prompt: tuple[int, ...]) -> None:
-        """Tells the token ids of the prompt, once, before any event."""
+    def begin(self, choice: int, prompt: tuple[int, ...]) -> None:
+        """Tells the token ids of a choice's prompt, once, before any of its events."""
 
     def messages(self, choice: int, event: Delta | Final) -> Iterable[object]:
         """The messages of an event of one choice."""
@@ -59,9 +63,12 @@ class Choices:
         present = streams.begin()
         with streams.admitted() as ticket:
             query = await ask()
+            prompts = (query.prompt, *query.others)
             with streams.claimed(query), ExitStack() as places:
-                streams.queue(ticket, query.prompt)
-                tickets = [ticket, *(places.enter_context(streams.admitted()) for _ in range(1, query.choices))]
+                count = len(prompts) * query.choices
+                tickets = [ticket, *(places.enter_context(streams.admitted()) for _ in range(1, count))]
+                for prompt, first in zip(prompts, tickets[:: query.choices], strict=True):
+                    streams.queue(first, prompt)
                 call = _Call(streams, context, make(query), present)
                 if len(tickets) == 1:
                     await call.run(0, query, ticket)
@@ -70,50 +77,71 @@ class Choices:
 
 
 class _Call:
-    """One call; `first_token` is done when the first choice has one, with the prompt's token ids."""
+    """One call; `first_tokens` are done when the first choice of a prompt has one, with the prompt's token ids."""
 
     def __init__(self, streams: Streams, context: Context, answer: Answer, call: Call) -> None:
-        self.first_token: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()
+        make = asyncio.get_running_loop().create_future
+        self.first_tokens: defaultdict[int, asyncio.Future[tuple[int, ...]]] = defaultdict(make)
         self._streams = streams
         self._context = context
         self._answer = answer
         self._call = call
-        self._prompt: tuple[int, ...] = ()
+        self._prompts: dict[int, tuple[int, ...]] = {}
 
-    async def run(self, choice: int, query: Query, ticket: Ticket) -> None:
-        """One choice in the present task."""
+    async def run(self, choice: int, query: Query, ticket: Ticket, counted: bool = True) -> None:
+        """One choice in the present task; its prompt is `counted` with one of its choices."""
         stream = self._streams.stream(self._context, ticket, self._call, self._encode(choice))
-        if not choice:
-            stream.begun = self._begin
+        stream.begun = lambda generation: self._begin(choice, generation)
+        stream.counted = counted
         await self._streams.run(query, stream)
 
-    def _begin(self, generation: Generation) -> None:
-        self._prompt = generation.prompt
-        self._answer.placed = generation.placed
-        self._answer.begin(generation.prompt)
+    def _begin(self, choice: int, generation: Generation) -> None:
+        self._prompts[choice] = generation.prompt
+        if not choice:
+            self._answer.placed = generation.placed
+        self._answer.begin(choice, generation.prompt)
 
     def _encode(self, choice: int) -> Encode:
+        first = self.first_tokens[choice]
+
         def encode(_: str, event: Delta | Final) -> Iterable[object]:
-            if not (choice or self.first_token.done()):
-                self.first_token.set_result(self._prompt)
+            if not first.done() and (isinstance(event, Final) or event.token_ids):
+                first.set_result(self._prompts[choice])
             return self._answer.messages(choice, event)
 
         return encode
 
 
 async def _together(call: _Call, query: Query, tickets: list[Ticket]) -> None:
-    """The first choice, and the others when it has its first token; a failure ends all."""
+    """All prompts at once; a failure ends all."""
     seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
-
-    def seeded(choice: int, **changes: TokenPrompt | str) -> Query:
-        sampling = replace(query.sampling, seed=seed_of(seed, choice))
-        return replace(query, sampling=sampling, seed_given=True, **changes)  # type: ignore[arg-type]
-
+    seeded = replace(query, sampling=replace(query.sampling, seed=seed), seed_given=True, others=())
+    several = query.choices
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(call.run(0, seeded(0), tickets[0]))
-            prompt = TokenPrompt(await call.first_token)
-            for choice, ticket in enumerate(tickets[1:], start=1):
-                group.create_task(call.run(choice, seeded(choice, prompt=prompt, key=""), ticket))
+            for index, prompt in enumerate((query.prompt, *query.others)):
+                mine = replace(seeded, prompt=prompt, key="" if index else query.key)
+                places = tickets[index * several : (index + 1) * several]
+                group.create_task(_answers(call, index * several, mine, places))
     except BaseExceptionGroup as group_error:
-        raise group_error.exceptions[0] from None
+        raise _first_of(group_error) from None
+
+
+async def _answers(call: _Call, base: int, query: Query, tickets: list[Ticket]) -> None:
+    """The first choice of a prompt, and the others when it has its first token; scores of the prompt come with one."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(call.run(base, query, tickets[0]))
+        if len(tickets) == 1:
+            return
+        prompt = TokenPrompt(await call.first_tokens[base])
+        for choice, ticket in enumerate(tickets[1:], start=1):
+            sampling = replace(query.sampling, seed=seed_of(query.sampling.seed, choice))
+            other = replace(query, sampling=sampling, prompt=prompt, key="", prompt_logprobs=None)
+            group.create_task(call.run(base + choice, other, ticket, counted=False))
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """What went wrong first, however deep in groups it lies."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

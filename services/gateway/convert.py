@@ -18,6 +18,7 @@ from services.gateway.chat_convert import chat_prompt
 from services.gateway.generation import Delta, Final
 from services.gateway.query import Prompt, Query, TextPrompt, TokenPrompt
 from services.gateway.status import Pace, PairState, Status
+from services.gateway.streams import Context
 from services.gateway.targets.messages import Load, Model, PositionLogprobs, ScoredToken, Speculation
 
 STRUCTURED = "structured_output"
@@ -45,6 +46,7 @@ def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Qu
         key=request.idempotency_key,
         migration=request.migration if request.HasField("migration") else True,
         constraint=_constraint(request.structured_output) if request.HasField("structured_output") else None,
+        prompt_logprobs=request.prompt_logprobs if request.HasField("prompt_logprobs") else None,
     )
 
 
@@ -79,6 +81,34 @@ def messages(request_id: str, event: Delta | Final) -> tuple[inference_pb2.Gener
     return (delta(request_id, event) if isinstance(event, Delta) else final(request_id, event),)
 
 
+class Whole:
+    """A call whose client wants one message: gathers those of the stream in it."""
+
+    def __init__(self, context: Context) -> None:
+        """Nothing has come yet."""
+        self._message = inference_pb2.GenerateWholeResponse()
+        self._texts: list[str] = []
+        self.invocation_metadata = context.invocation_metadata
+        self.time_remaining = context.time_remaining
+        self.send_initial_metadata = context.send_initial_metadata
+
+    async def write(self, message: inference_pb2.GenerateResponse) -> None:
+        """Takes the next message of the stream."""
+        whole, piece = self._message, message.delta
+        whole.request_id = message.request_id
+        whole.token_ids.extend(piece.token_ids)
+        self._texts.append(piece.text)
+        whole.logprobs.extend(piece.logprobs)
+        whole.prompt_logprobs.extend(piece.prompt_logprobs)
+        if message.HasField("final"):
+            whole.final.CopyFrom(message.final)
+
+    def message(self) -> inference_pb2.GenerateWholeResponse:
+        """All of it."""
+        self._message.text = "".join(self._texts)
+        return self._message
+
+
 def delta(request_id: str, event: Delta) -> inference_pb2.GenerateResponse:
     """A piece of the output."""
     return inference_pb2.GenerateResponse(
@@ -90,6 +120,7 @@ def delta(request_id: str, event: Delta) -> inference_pb2.GenerateResponse:
             logprobs=[_position(one) for one in event.logprobs] if event.logprobs else (),
             drafted=event.drafted,
             accepted=event.accepted,
+            prompt_logprobs=[_position(one) for one in event.prompt_logprobs] if event.prompt_logprobs else (),
         ),
     )
 

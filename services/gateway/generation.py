@@ -14,7 +14,8 @@ class Delta:
     """Tokens from `position` of the output on, and the text that became final with them.
 
     The rounds that committed them proposed `drafted` tokens and accepted `accepted` of these. A delta of several rounds
-    has the number of tokens and of accepted drafts of each in `rounds`.
+    has the number of tokens and of accepted drafts of each in `rounds`. `prompt_logprobs` are of the next tokens of the
+    prompt, from its second one on; they come before the first token.
     """
 
     position: int
@@ -24,6 +25,7 @@ class Delta:
     drafted: int = 0
     accepted: int = 0
     rounds: tuple[tuple[int, int], ...] = ()
+    prompt_logprobs: tuple[PositionLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,18 @@ class Generation:
     """Yields events through `next`; `delivered` counts the tokens handed over so far."""
 
     def __init__(
-        self, job: RoutedRequest, journey: MigratingRequest, text: TextStream, report_cached: bool = True
+        self,
+        job: RoutedRequest,
+        journey: MigratingRequest,
+        text: TextStream,
+        report_cached: bool = True,
+        silent: bool = False,
     ) -> None:
-        """Nothing runs before the first `next`; without `report_cached` the final event tells of no prefix hit."""
+        """Nothing runs before the first `next`; without `report_cached` the final event tells of no prefix hit.
+
+        A `silent` one ends where its first token would stand, and has none.
+        """
+        self._silent = silent
         self._report_cached = report_cached
         self.delivered = 0
         self._job = job
@@ -85,7 +96,7 @@ class Generation:
         self.delivered = self._position
         while self._finish is None:
             delta = await self._advance()
-            if delta.token_ids or delta.text:
+            if delta.token_ids or delta.text or delta.prompt_logprobs:
                 return delta
         if self._tail:
             tail, self._tail = self._tail, ""
@@ -109,6 +120,9 @@ class Generation:
         update = await self._journey.next()
         end = update.end
         hidden = int(isinstance(end, Finished) and end.reason is FinishReason.STOP_TOKEN and bool(update.token_ids))
+        if self._silent and (update.token_ids or isinstance(end, Finished)):
+            self._finish = FinishReason.LENGTH
+            return Delta(0, (), "", prompt_logprobs=update.scores)
         piece = self._text.push(update.token_ids, hidden)
         if isinstance(end, Finished) and not piece.stopped:
             rest = self._text.finish()
@@ -128,6 +142,7 @@ class Generation:
             update.drafted,
             update.accepted,
             update.rounds,
+            update.scores,
         )
 
     def _final(self, reason: FinishReason) -> Final:

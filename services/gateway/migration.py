@@ -90,6 +90,7 @@ class MigratingRequest:
         self._on_overflow = on_overflow
         self._digests = prefix_digests(job.prompt, job.tenant.salt)
         self._committed: list[int] = []
+        self._scored = 1
         self._present: Arithmetic | None = None
         self._origin: Arithmetic | None = None
         self._attempt: Attempt | None = None
@@ -111,7 +112,8 @@ class MigratingRequest:
         """
         while True:
             attempt = self._attempt or await self._place()
-            update = await attempt.next()
+            update = (await attempt.next()).scored_behind(self._scored)
+            self._scored += len(update.scores)
             if update.token_ids:
                 if self._origin is not self._present:
                     self._compare()
@@ -121,7 +123,7 @@ class MigratingRequest:
             self._attempt, self._ended = None, attempt
             self._count(attempt, update.end)
             end = self._verdict(update.end)
-            if end is not None or update.token_ids:
+            if end is not None or update.token_ids or update.scores:
                 return replace(update, end=end)
             await self._pause(update.end)
 

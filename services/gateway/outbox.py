@@ -54,5 +54,7 @@ def _joined(updates: list[Update]) -> Update:
         end=updates[-1].end,
         drafted=sum(one.drafted for one in updates),
         accepted=sum(one.accepted for one in updates),
-        rounds=tuple((len(one.token_ids), one.accepted) for one in updates),
+        rounds=tuple((len(one.token_ids), one.accepted) for one in updates if one.token_ids or not one.scores),
+        scores=tuple(position for one in updates for position in one.scores),
+        scored_from=next((one.scored_from for one in updates if one.scores), 0),
     )

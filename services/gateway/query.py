@@ -47,9 +47,10 @@ Prompt = TextPrompt | TokenPrompt | ChatPrompt
 class Query:
     """One call; `seed_given` tells a seed of 0 from none, `timeout_s` is None without one.
 
-    `choices` are answers to the same prompt, each with noise of its own. `shows` are special tokens that stand in the
+    `choices` are answers to the same prompt, each with noise of its own; `others` are further prompts, each answered as
+    if it came alone. `shows` are special tokens that stand in the
     text by their names, where others are no part of it. `constraint` is what the output must be like, but for a thought
-    before it where the chat `thinks`.
+    before it where the chat `thinks`. `prompt_logprobs` are alternatives to each token of the prompt that are told.
     """
 
     model: str
@@ -67,6 +68,8 @@ class Query:
     shows: frozenset[str] = frozenset()
     constraint: Constraint | None = None
     thinks: bool = False
+    prompt_logprobs: int | None = None
+    others: tuple[Prompt, ...] = ()
 
 
 def prompt_cost(prompt: Prompt) -> int:

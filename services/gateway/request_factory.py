@@ -9,7 +9,13 @@ from services.common.request.constraint import Constraint, Form, Rule
 from services.common.request.errors import Code, PacelineError, Reason, unsupported
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import StopParams
-from services.common.request.validation import Bounds, check_options, check_priority, check_prompt
+from services.common.request.validation import (
+    Bounds,
+    check_options,
+    check_priority,
+    check_prompt,
+    check_prompt_logprobs,
+)
 from services.gateway.admission import Tenant, Ticket
 from services.gateway.fair_threads import FairThreads
 from services.gateway.generation import Generation
@@ -75,7 +81,8 @@ class RequestFactory:
             PacelineError: the query is invalid, or no target came in time.
         """
         model = await self.model(query.model)
-        stopping = query.stopping
+        silent = query.stopping.max_tokens == 0
+        stopping = replace(query.stopping, max_tokens=1) if silent else query.stopping
         vocabulary = model.vocab_size
         check_options(
             query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
@@ -83,6 +90,7 @@ class RequestFactory:
         check_priority(query.priority, tenant.priority)
         stopping = self._by_id(stopping)
         ids = await self.tokens(query.prompt, model, tenant)
+        check_prompt_logprobs(query.prompt_logprobs, len(ids))
         ticket.settle(len(ids))
         rule = None if query.constraint is None else await self._rule(query.constraint, tenant, ids, query.thinks)
         seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
@@ -100,10 +108,11 @@ class RequestFactory:
             migration=query.migration,
             traceparent=traceparent,
             rule=rule,
+            prompt_logprobs=query.prompt_logprobs,
         )
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics, on_overflow)
         text = TextStream(self._tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
-        return Generation(job, journey, text, report_cached=self._report_cached)
+        return Generation(job, journey, text, report_cached=self._report_cached, silent=silent)
 
     def _by_id(self, stopping: StopParams) -> StopParams:
         """Stop strings that are special tokens stop by their ids, for they are no part of the text."""

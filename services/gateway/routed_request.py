@@ -24,6 +24,13 @@ class RoutedRequest:
     migration: bool
     traceparent: str
     rule: Rule | None = None
+    prompt_logprobs: int | None = None
+
+
+def needs(job: RoutedRequest) -> frozenset[str]:
+    """Features that a target must name in its Welcome to serve a request."""
+    wanted = {"rules": job.rule is not None, "scores": job.prompt_logprobs is not None}
+    return frozenset(name for name, needed in wanted.items() if needed)
 
 
 def key_of(job: RoutedRequest) -> str:

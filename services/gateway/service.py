@@ -28,6 +28,18 @@ class InferenceService:
 
         await self._streams.serve(ask, context, convert.messages)
 
+    async def GenerateWhole(
+        self, messages: Messages[inference_pb2.GenerateWholeRequest], context: Context
+    ) -> inference_pb2.GenerateWholeResponse:
+        """Generates text for one prompt and answers once, when it has ended."""
+
+        async def ask() -> Query:
+            return convert.query((await messages.only()).request, self._default_max_tokens)
+
+        whole = convert.Whole(context)
+        await self._streams.serve(ask, whole, convert.messages)
+        return whole.message()
+
     async def GetModel(
         self, messages: Messages[inference_pb2.GetModelRequest], context: Context
     ) -> inference_pb2.GetModelResponse:

@@ -179,6 +179,7 @@ class Stream:
         self.call = call
         self.generation: Generation | None = None
         self.begun: Callable[[Generation], None] = lambda generation: None
+        self.counted = True
         self.overflowed = False
         self.context = context
         self.ticket = ticket
@@ -228,7 +229,7 @@ class Stream:
         generation = self.generation
         if generation is not None:
             generation.close("slow_client" if self.overflowed else "cancel")
-            self.call.ran(generation.pair_id, generation.totals, len(generation.prompt))
+            self.call.ran(generation.pair_id, generation.totals, len(generation.prompt) if self.counted else 0)
             self.generation = None  # it knows the stream: together they would keep the call until a collection
 
     async def _write(self, event: Delta | Final) -> None:

@@ -164,7 +164,7 @@ def bad_requests() -> list[tuple[inference_pb2.GenerateRequest, str, Reason]]:
         (inference_pb2.GenerateRequest(prompt={"tokens": tokens()}), "prompt", Reason.INVALID_FIELD),  # type: ignore[arg-type]
         (inference_pb2.GenerateRequest(prompt={"chat": {}}), "prompt.chat.messages", Reason.INVALID_FIELD),  # type: ignore[arg-type]
         (ask_for(stopping=types_pb2.Stopping(stop=["x"] * 10_000)), "stopping.stop", Reason.INVALID_FIELD),
-        (ask_for(stopping=types_pb2.Stopping(max_tokens=0)), "stopping.max_tokens", Reason.INVALID_FIELD),
+        (ask_for(prompt_logprobs=21), "prompt_logprobs", Reason.INVALID_FIELD),
         (ask_for(logprobs=21), "logprobs", Reason.INVALID_FIELD),
         (ask_for(priority=101), "priority", Reason.INVALID_FIELD),
         (ask_for(idempotency_key="k" * 129), "idempotency_key", Reason.INVALID_FIELD),

@@ -19,7 +19,7 @@ from services.target.cache.blocks import BlockPool
 from services.target.cache.prefix_cache import PrefixCache
 from services.target.cache.snapshots import SnapshotPool
 from services.target.core.drafts import NoDrafts
-from services.target.core.plan import Commit, Plan, PositionLogprobs
+from services.target.core.plan import Commit, Plan, PositionLogprobs, PromptScores
 from services.target.core.request import RequestSpec
 from services.target.core.round import RoundOutput
 from services.target.device.publish import arena_spec
@@ -95,6 +95,7 @@ class Done:
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[PositionLogprobs] = field(default_factory=list)
+    scores: dict[int, tuple[int, PositionLogprobs]] = field(default_factory=dict)
     end: FinishReason | None = None
     rounds: int = 0
     accepted: int = 0
@@ -187,6 +188,8 @@ class Rig:
 
     def _land(self, plan: Plan, output: RoundOutput) -> None:
         outcomes = output.land()
+        for scores in output.scores:
+            self._note_scores(scores)
         commit = self.scheduler.commit(plan, outcomes, 0.0)
         kept = [(progress.tokens, progress.end) for progress in commit.progress]
         # A row that had ended in the round before commits nothing.
@@ -195,6 +198,12 @@ class Rig:
         self._note(commit)
         self.scheduler.check()
         self.rounds += 1
+
+    def _note_scores(self, scores: PromptScores) -> None:
+        request = self.scheduler.at(scores.slot, scores.epoch)
+        if request is not None:
+            places = enumerate(zip(scores.tokens, scores.positions, strict=True), start=scores.start)
+            self.done[request.spec.request_id].scores.update(places)
 
     def _note(self, commit: Commit) -> None:
         for progress in commit.progress:

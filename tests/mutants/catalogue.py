@@ -205,7 +205,7 @@ FORWARD = (
     Mutant(
         "states-not-told-of-a-prompt",
         PREFILL,
-        "        pool.states.commit(slot_B, valid_B)\n",
+        "        pool.states.commit(inputs.slot_B[:count], inputs.valid_B[:count])\n",
         "",
         "tests/unit/target/device/test_runner_states.py::test_states_follow_the_length_of_every_slot",
     ),

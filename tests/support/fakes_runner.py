@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from services.common.request.sampling import FinishReason
 from services.target.core.drafts import Drafts
-from services.target.core.plan import Outcome, Plan
+from services.target.core.plan import Outcome, Plan, PromptScores
 from services.target.core.request import RequestSpec
 
 
@@ -26,6 +26,7 @@ class FakeOutput:
     verify_us: int = 10
     host_us: int = 1
     ruled: bool = False
+    scores: tuple[PromptScores, ...] = ()
 
     def land(self) -> tuple[Outcome, ...]:
         """What the round committed."""

@@ -24,6 +24,11 @@ def upload(values: Numbers, dtype: torch.dtype, device: torch.device) -> Tensor:
     return _host(values, dtype, device).to(device, non_blocking=True)
 
 
+def to_host(tensor: Tensor) -> Tensor:
+    """A copy on the host, in pinned memory for a GPU; it is complete when the stream has passed it."""
+    return tensor.to("cpu", non_blocking=True, copy=True)
+
+
 def _host(values: Numbers, dtype: torch.dtype, device: torch.device) -> Tensor:
     pinned = device.type == "cuda"
     if not isinstance(values, np.ndarray):

@@ -22,6 +22,7 @@ STATUSES = (
 )  # fmt: skip
 GENERATING = (
     "/paceline.v1.InferenceService/Generate",
+    "/paceline.v1.InferenceService/GenerateWhole",
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",

@@ -18,6 +18,7 @@ class RequestLimits:
     stop_token_ids: int = 64
     logit_bias: int = 1024
     logprobs: int = 20
+    prompt_scores: int = 1 << 18
     priority: int = 100
     idempotency_key_bytes: int = 128
     prompt_bytes: int = 1 << 22

@@ -107,6 +107,18 @@ def check_logprobs(count: int | None) -> None:
         check_range("logprobs", count, 0, LIMITS.logprobs)
 
 
+def check_prompt_logprobs(count: int | None, prompt_length: int) -> None:
+    """Refuses a number of alternatives for prompt tokens out of range, or too many of them in all."""
+    if count is None:
+        return
+    check_range("prompt_logprobs", count, 0, LIMITS.logprobs)
+    if prompt_length * (count + 1) > LIMITS.prompt_scores:
+        text = (
+            f"{count} for each of {prompt_length} tokens: with the tokens' own at most {LIMITS.prompt_scores} are told"
+        )
+        raise invalid_field("prompt_logprobs", text)
+
+
 def check_priority(priority: int, highest: int = LIMITS.priority) -> None:
     """Refuses a priority out of range, or above the highest that is allowed."""
     check_range("priority", priority, -LIMITS.priority, highest)

@@ -10,6 +10,7 @@ from services.gateway.http.bodies import Common
 from services.gateway.http.drafts import DraftedTokens
 from services.gateway.http.exchange import Exchange, encoded, event
 from services.gateway.http.logprobs import Spell
+from services.gateway.http.prompts import Prompts
 from services.gateway.http.replies import ChoiceExtension, Drafts, FinishName, Usage
 
 DONE = b"data: [DONE]\n\n"
@@ -28,9 +29,12 @@ class Answer(ABC):
 
     prefix: str
 
-    def __init__(self, body: Common, exchange: Exchange, spell: Spell) -> None:
-        """Nothing has come yet."""
+    def __init__(self, body: Common, exchange: Exchange, spell: Spell, scored: int | None = None) -> None:
+        """Nothing has come yet; of each token of prompts `scored` alternatives are told, where it is not None."""
         self._spell = spell
+        self._several = body.n or 1
+        self._prompts = Prompts(self._several, scored)
+        self._prompt_logprobs = body.prompt_logprobs
         self.placed: Callable[[], bool] = lambda: False
         self.streams = bool(body.stream)
         self._tells_usage = bool(body.stream_options and body.stream_options.include_usage)
@@ -43,8 +47,13 @@ class Answer(ABC):
             "system_fingerprint": None,
         }
 
-    def begin(self, prompt: tuple[int, ...]) -> None:  # noqa: B027 - most need not know it
-        """The token ids of the prompt, before any event."""
+    def begin(self, choice: int, prompt: tuple[int, ...]) -> None:
+        """The token ids of a choice's prompt, before any of its events.
+
+        Raises:
+            PacelineError: INVALID_FIELD, the call wants more scores of prompts than are kept.
+        """
+        self._prompts.begin(choice, prompt)
 
     def messages(self, choice: int, event: Delta | Final) -> Iterable[bytes]:
         """Events of one event of a choice; none when the client wants one body."""
@@ -52,6 +61,9 @@ class Answer(ABC):
             self._finals[choice] = event
             pieces = self.last(choice, event)
             return self._events(pieces) if self.streams else [*pieces][:0]
+        self._prompts.take(choice, event)
+        if not (event.token_ids or event.text):
+            return []
         pieces = self.pieces(choice, event)
         return self._events(pieces, self._told(choice, event)) if self.streams else [*pieces][:0]
 
@@ -74,7 +86,11 @@ class Answer(ABC):
     def whole(self) -> bytes:
         """The body, when all choices have ended."""
         choices = [self.whole_choice(choice, self._finals[choice]) for choice in sorted(self._finals)]
-        return encoded({**self._head, "object": self.kind(), "choices": choices, "usage": self.usage()})
+        return encoded({**self._head, "object": self.kind(), "choices": choices, "usage": self.usage(), **self.extra()})
+
+    def extra(self) -> dict[str, Any]:
+        """Further fields of the body."""
+        return {}
 
     def ending(self) -> bytes:
         """The last events."""
@@ -83,9 +99,11 @@ class Answer(ABC):
         return event({**self._head, "object": self.kind(), "choices": [], "usage": self.usage()}) + DONE
 
     def usage(self) -> Usage:
-        """Tokens of all choices together; the prompt was computed once."""
+        """Tokens of all choices together; each prompt was computed once."""
         finals = [self._finals[choice] for choice in sorted(self._finals)]
-        prompt, completion = finals[0].prompt_tokens, sum(final.completion_tokens for final in finals)
+        firsts = finals[:: self._several]
+        prompt = sum(final.prompt_tokens for final in firsts)
+        completion = sum(final.completion_tokens for final in finals)
         accepted = sum(final.totals.speculation.accepted for final in finals)
         drafted = sum(final.totals.speculation.drafted for final in finals)
         rounds = sum(final.totals.speculation.rounds for final in finals)
@@ -93,7 +111,7 @@ class Answer(ABC):
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": finals[0].totals.usage.cached_tokens},
+            "prompt_tokens_details": {"cached_tokens": sum(final.totals.usage.cached_tokens for final in firsts)},
             "completion_tokens_details": {"reasoning_tokens": self.thought_tokens()},
             "paceline": {"rounds": rounds, "drafted": drafted, "accepted": accepted},
         }

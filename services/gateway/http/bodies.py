@@ -23,6 +23,8 @@ from pydantic_core import CoreSchema, core_schema
 from services.common.request.limits import LIMITS
 
 MOST_CHOICES = 8
+MOST_ANSWERS = 128
+"""Of one call: its prompts times their choices."""
 MOST_PARTS = 1024
 """Parts of one message."""
 
@@ -123,6 +125,9 @@ class Common(Body):
     n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
     max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     min_tokens: int | None = Field(default=None, ge=0, lt=2**31)
+    prompt_logprobs: int | None = Field(
+        default=None, ge=0, le=20, description="Best tokens at each position of the prompt; not with stream."
+    )
     stop: str | Annotated[list[str], Field(fail_fast=True, max_length=LIMITS.stop_strings)] | None = None
     stop_token_ids: list[int] | None = Field(default=None, fail_fast=True, max_length=LIMITS.stop_token_ids)
     ignore_eos: bool | None = None
@@ -278,8 +283,11 @@ class ChatBody(Common):
 class CompletionBody(Common):
     """The body of POST /v1/completions."""
 
-    prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
+    prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)] = Field(
+        description=f"Text or token ids, or a list of either; prompts times n are at most {MOST_ANSWERS}."
+    )
+    max_tokens: int | None = Field(default=None, ge=0, lt=2**31, description="0 computes the prompt alone. Default 16.")
     logprobs: int | None = Field(default=None, ge=0, le=20)
-    echo: Literal[False] | None = None
+    echo: bool | None = Field(default=None, description="The prompt stands before the text, and in its logprobs.")
     best_of: Literal[1] | None = None
     suffix: Literal[""] | None = None

@@ -52,7 +52,7 @@ class ChatAnswer(Answer):
 
     def __init__(self, body: ChatBody, exchange: Exchange, spell: Spell, forms: Sequence[Form]) -> None:
         """Nothing has come yet; `forms` are those in which the model may write calls."""
-        super().__init__(body, exchange, spell)
+        super().__init__(body, exchange, spell, body.prompt_logprobs)
         self._forms = forms
         self._wants_logprobs = bool(body.logprobs)
         self._splits_reasoning = not (body.paceline and body.paceline.reasoning is False)
@@ -66,8 +66,9 @@ class ChatAnswer(Answer):
         """Chunks have a name of their own."""
         return "chat.completion.chunk" if self.streams else "chat.completion"
 
-    def begin(self, prompt: tuple[int, ...]) -> None:
+    def begin(self, choice: int, prompt: tuple[int, ...]) -> None:
         """Looks whether the prompt has opened a <think> block."""
+        super().begin(choice, prompt)
         self._thinks = opened("".join(self._spell(token)[0] for token in prompt[-PROMPT_END:]))
 
     def pieces(self, choice: int, delta: Delta) -> Iterable[ChatChunkChoice]:
@@ -109,6 +110,12 @@ class ChatAnswer(Answer):
             "finish_reason": state.finish(final),
             "paceline": extension(final),
         }
+
+    def extra(self) -> dict[str, Any]:
+        """What is told of the prompt, which all choices share."""
+        if self._prompt_logprobs is None:
+            return {}
+        return {"prompt_logprobs": self._prompts.told(0, self._prompt_logprobs, self._spell)}
 
     def thought_tokens(self) -> int:
         """Counted where thoughts are taken apart."""

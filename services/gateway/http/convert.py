@@ -6,12 +6,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from services.common.request.constraint import Constraint
-from services.common.request.errors import PacelineError, invalid_field, unsupported
+from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import LOWEST_TEMPERATURE, RANGES, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import MAX_TOKENS, check_count
 from services.gateway.chat_check import check_size, checked_chat
-from services.gateway.http.bodies import ChatBody, Common, CompletionBody, Extension, MessageBody, ToolBody
+from services.gateway.http.bodies import (
+    MOST_ANSWERS,
+    ChatBody,
+    Common,
+    CompletionBody,
+    Extension,
+    MessageBody,
+    ToolBody,
+)
 from services.gateway.http.structured import constraint_of
 from services.gateway.http.tools.form import Form, tags
 from services.gateway.http.tools.wanted import required_calls
@@ -91,8 +99,18 @@ def completion_query(body: CompletionBody, headers: Headers) -> Query:
     Raises:
         PacelineError: a field is too large or contradicts another one.
     """
-    most = body.max_tokens or max(COMPLETION_TOKENS, body.min_tokens or 0)
-    return _query(body, _prompt(body), most, body.logprobs, headers)
+    most = body.max_tokens if body.max_tokens is not None else max(COMPLETION_TOKENS, body.min_tokens or 0)
+    first, *others = _prompts(body)
+    if (count := (1 + len(others)) * (body.n or 1)) > MOST_ANSWERS:
+        raise invalid_field("prompt", f"{count} answers to all prompts, at most {MOST_ANSWERS} are given")
+    query = _query(body, first, most, body.logprobs, headers)
+    return replace(query, others=tuple(others), prompt_logprobs=scored_of(body))
+
+
+def scored_of(body: CompletionBody) -> int | None:
+    """How many alternatives to each token of its prompts a client wants to know; None where it wants no scores."""
+    asked = (body.prompt_logprobs, body.logprobs if body.echo else None)
+    return max((number for number in asked if number is not None), default=None)
 
 
 def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
@@ -103,6 +121,8 @@ def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
 def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, headers: Headers) -> Query:
     if body.stream_options is not None and not body.stream:
         raise invalid_field("stream_options", "needs stream to be true")
+    if body.prompt_logprobs is not None and body.stream:
+        raise invalid_field("prompt_logprobs", "needs stream to be false")
     extension = body.paceline or Extension()
     return Query(
         model=body.model,
@@ -118,6 +138,7 @@ def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, 
         migration=True,
         choices=body.n or 1,
         constraint=constraint_of(body),
+        prompt_logprobs=body.prompt_logprobs,
     )
 
 
@@ -145,22 +166,19 @@ def _stopping(body: Common, max_tokens: int) -> StopParams:
     )
 
 
-def _prompt(body: CompletionBody) -> Prompt:
+def _prompts(body: CompletionBody) -> list[Prompt]:
+    """All prompts of a completion: a text, token ids, or a list of either."""
     prompt = body.prompt
     if isinstance(prompt, str):
-        return TextPrompt(prompt, check_size(prompt))
-    if prompt and all(isinstance(one, int) for one in prompt):
+        return [TextPrompt(prompt, check_size(prompt))]
+    if not prompt:
+        raise invalid_field("prompt", "the prompt is empty")
+    if all(isinstance(one, int) for one in prompt):
         check_count("prompt", len(prompt), LIMITS.prompt_ids)
-        return TokenPrompt(tuple(one for one in prompt if isinstance(one, int)))
-    if len(prompt) != 1:
-        raise _one_prompt(len(prompt))
-    return _prompt(body.model_copy(update={"prompt": prompt[0]}))
-
-
-def _one_prompt(count: int) -> PacelineError:
-    if count:
-        return unsupported("prompt", f"{count} prompts, one a request is served")
-    return invalid_field("prompt", "the prompt is empty")
+        return [TokenPrompt(tuple(one for one in prompt if isinstance(one, int)))]
+    check_count("prompt", len(prompt), MOST_ANSWERS)
+    check_count("prompt", sum(len(one) for one in prompt if isinstance(one, list)), LIMITS.prompt_ids)
+    return [made for one in prompt for made in _prompts(body.model_copy(update={"prompt": one}))]
 
 
 def _chat(body: ChatBody) -> ChatPrompt:

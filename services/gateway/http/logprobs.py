@@ -1,6 +1,6 @@
 """Log-probabilities in the two forms of OpenAI's API."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from services.gateway.http.replies import ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob
 from services.gateway.targets.messages import PositionLogprobs, ScoredToken
@@ -25,6 +25,35 @@ def completion_logprobs(positions: Iterable[PositionLogprobs], spell: Spell, off
         found["text_offset"].append(offset)
         offset += len(text)
     return found
+
+
+def prompt_logprobs(
+    ids: Sequence[int], positions: Sequence[PositionLogprobs], best: int, spell: Spell, text: str
+) -> CompletionLogprobs:
+    """Log-probabilities of a prompt that stands as `text` before a completion; its first token has none."""
+    tokens = [spell(token)[0] for token in ids]
+    found: CompletionLogprobs = {"tokens": tokens, "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    # Tokens that the tokenizer puts before a text are no part of it.
+    offset = -max(sum(map(len, tokens)) - len(text), 0)
+    for token in tokens:
+        found["text_offset"].append(max(offset, 0))
+        offset += len(token)
+    found["token_logprobs"] = [None, *(one.chosen[1] for one in positions)]
+    found["top_logprobs"] = [
+        None,
+        *({_apart(*spell(token)): value for token, value in one.top[:best]} for one in positions),
+    ]
+    return found
+
+
+def joined(one: CompletionLogprobs, other: CompletionLogprobs) -> CompletionLogprobs:
+    """Those of a text and of what follows on it."""
+    return {
+        "tokens": one["tokens"] + other["tokens"],
+        "token_logprobs": one["token_logprobs"] + other["token_logprobs"],
+        "top_logprobs": one["top_logprobs"] + other["top_logprobs"],
+        "text_offset": one["text_offset"] + other["text_offset"],
+    }
 
 
 def _apart(text: str, raw: bytes) -> str:

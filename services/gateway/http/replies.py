@@ -97,12 +97,24 @@ class ChatLogprobs(TypedDict):
 
 
 class CompletionLogprobs(TypedDict):
-    """Log-probabilities of a completion; offsets are characters of the text so far."""
+    """Log-probabilities of a completion; offsets are characters of the text so far. A prompt's first token has none."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+
+
+class PromptToken(TypedDict):
+    """A token at a position of a prompt, the prompt's own or one of the best; `rank` is null where it is not known."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptToken] | None]
+"""By position of the prompt and token id; null for the first position."""
 
 
 class FunctionCall(TypedDict):
@@ -182,6 +194,7 @@ class CompletionChoice(TypedDict):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: FinishName | None
+    prompt_logprobs: NotRequired[PromptLogprobs]
     paceline: NotRequired[ChoiceExtension]
 
 
@@ -198,6 +211,7 @@ class ChatReply(_Reply):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: NotRequired[PromptLogprobs]
 
 
 class ChatChunk(_Reply):

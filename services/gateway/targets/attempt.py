@@ -23,6 +23,7 @@ class Attempt:
         self._next_position = resumed
         self._first = True
         self._epoch = 0
+        self._scored = 1
         self._outbox = outbox
         self._cancel = cancel
 
@@ -42,6 +43,9 @@ class Attempt:
         if epoch < self._epoch:
             return False
         self._epoch = epoch
+        if update.scores:  # a preempted prompt's come again
+            update = update.scored_behind(self._scored)
+            self._scored += len(update.scores)
         if update.token_ids:
             if not self._first:
                 accepted, observed = len(update.token_ids) - 1, self.observed

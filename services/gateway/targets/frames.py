@@ -1,5 +1,7 @@
 """Session frames to and from plain values: the only place where a target's protobuf is read or written."""
 
+from collections.abc import Iterable
+
 from google.protobuf import duration_pb2
 
 from services.common.pb.paceline.v1 import target_pb2, types_pb2
@@ -52,6 +54,7 @@ def start(name: str, job: RoutedRequest, committed: list[int], timeout_s: float)
             owner=job.request_id,
             resumed=bool(committed),
             rule=None if job.rule is None else _rule(job.rule),
+            prompt_logprobs=None if committed else job.prompt_logprobs,
         )
     )
 
@@ -71,12 +74,22 @@ def update(message: target_pb2.RequestUpdate) -> Update:
     """News of one request."""
     logprobs = tuple(_position(one) for one in message.logprobs) if message.logprobs else ()
     end = _end(message.end) if message.HasField("end") else None
-    return Update(message.position, tuple(message.token_ids), logprobs, end, message.drafted, message.accepted)
+    scores = tuple(_position(one) for one in message.prompt_logprobs) if message.prompt_logprobs else ()
+    return Update(
+        message.position,
+        tuple(message.token_ids),
+        logprobs,
+        end,
+        message.drafted,
+        message.accepted,
+        scores=scores,
+        scored_from=message.prompt_position,
+    )
 
 
-def unruled(position: int) -> Update:
-    """The refusal of a target that cannot rule outputs: another one may."""
-    why = "this target cannot rule outputs by grammars"
+def unable(position: int, features: Iterable[str]) -> Update:
+    """The refusal of a target of another build, which lacks features: another one may have them."""
+    why = f"this target lacks what the request needs: {', '.join(sorted(features))}"
     return Update(position, (), (), Refused(PacelineError(Code.UNAVAILABLE, Reason.NO_TARGET, why)), 0, 0)
 
 

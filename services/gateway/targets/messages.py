@@ -1,7 +1,7 @@
 """What targets report about requests, as plain values; knows no protobuf."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
@@ -86,7 +86,8 @@ class Update:
     """News of one request: tokens from `position` of the output on, and the end if it came.
 
     In the rounds that committed them `drafted` tokens were proposed and `accepted` of these taken. An update of several
-    rounds has the number of tokens and of accepted drafts of each in `rounds`.
+    rounds has the number of tokens and of accepted drafts of each in `rounds`. `scores` are those of the prompt's
+    tokens from `scored_from` on.
     """
 
     position: int
@@ -96,6 +97,15 @@ class Update:
     drafted: int = 0
     accepted: int = 0
     rounds: tuple[tuple[int, int], ...] = ()
+    scores: tuple[PositionLogprobs, ...] = ()
+    scored_from: int = 0
+
+    def scored_behind(self, position: int) -> "Update":
+        """The same without scores of tokens before a position, which were told before."""
+        known = max(position - self.scored_from, 0)
+        if not (self.scores and known):
+            return self
+        return replace(self, scores=self.scores[known:], scored_from=self.scored_from + known)
 
 
 @dataclass(frozen=True, slots=True)

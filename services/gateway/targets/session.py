@@ -11,7 +11,7 @@ from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.secret import Secret
 from services.gateway.outbox import Outbox
-from services.gateway.routed_request import RoutedRequest
+from services.gateway.routed_request import RoutedRequest, needs
 from services.gateway.router import Candidate
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
@@ -87,11 +87,11 @@ class Session:
         return why
 
     def start(self, job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
-        """Sends a request; one with a rule to a target that knows rules, which others would not hear of."""
+        """Sends a request to a target that has the features it needs: others would not hear of what it asks."""
         attempt = self._attempt(job, len(committed), outbox)
-        if job.rule is not None and "rules" not in self.features:
+        if lacking := needs(job) - self.features:
             del self._attempts[attempt.name]
-            attempt.deliver(0, frames.unruled(len(committed)))
+            attempt.deliver(0, frames.unable(len(committed), lacking))
             return attempt
         self.candidate.dispatched += 1
         self._outgoing.put_nowait(frames.start(attempt.name, job, committed, timeout_s))

@@ -19,8 +19,12 @@ class KVCacheManager:
             self.cache.extend(request.hashes, request.tokens, request.spec.salt)
 
     def admit(self, request: Request, tokens: int, spare: int) -> bool:
-        """Gives a request blocks for `tokens` tokens, cached ones first; False if less than `spare` would remain."""
-        hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None else NO_HIT
+        """Gives a request blocks for `tokens` tokens, cached ones first; False if less than `spare` would remain.
+
+        A prompt that is scored is computed whole: nothing tells the scores of positions that are in K/V already.
+        """
+        reads = self.cache is not None and not request.present_spec().scored
+        hit = self.cache.match(request.hashes, len(request.tokens)) if self.cache is not None and reads else NO_HIT
         fresh = self.pool.blocks_for(tokens) - len(hit.blocks)
         # An idle block that is hit is no longer available, so it counts like a fresh one.
         if fresh + self.pool.count_idle(hit.blocks) + spare > self.pool.available:

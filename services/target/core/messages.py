@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
 from services.target.core.load import Load
-from services.target.core.plan import PositionLogprobs
+from services.target.core.plan import PositionLogprobs, PromptScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Update:
     end: End | None = None
     drafted: int = 0
     accepted: int = 0
+    scores: PromptScores | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,16 @@ class PositionLogprobs(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
+class PromptScores(NamedTuple):
+    """Log-probabilities of `tokens` of a prompt, of which the first has the position `start`; never of position 0."""
+
+    slot: int
+    epoch: int
+    start: int
+    tokens: tuple[int, ...]
+    positions: tuple[PositionLogprobs, ...]
+
+
 class Outcome(NamedTuple):
     """What a round committed for one row or one last chunk; a stop token that ends the request is included.
 

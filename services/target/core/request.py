@@ -13,7 +13,8 @@ class RequestSpec:
 
     `deadline` is a monotonic time in seconds; `logprobs` the number of best alternatives per position. `owner` is the
     client's request, by a name that is the same on every target. `resumed` says that it has output already. Both serve
-    its idempotency `key`. `grammar` is what the output must be like.
+    its idempotency `key`. `grammar` is what the output must be like. `prompt_logprobs` is the number of best
+    alternatives per position of the prompt; None where nothing of it is told.
     """
 
     request_id: str
@@ -32,6 +33,12 @@ class RequestSpec:
     resumed: bool = False
     traceparent: str = ""
     grammar: Grammar | None = None
+    prompt_logprobs: int | None = None
+
+    @property
+    def scored(self) -> bool:
+        """Whether the positions of the prompt are scored: until there is output, which is told behind all of them."""
+        return self.prompt_logprobs is not None and len(self.token_ids) == self.prompt_length
 
 
 class State(Enum):

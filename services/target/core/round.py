@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from services.target.core.drafts import Drafts
-from services.target.core.plan import Commit, Outcome, Plan
+from services.target.core.plan import Commit, Outcome, Plan, PromptScores
 
 
 class RoundOutput(Protocol):
@@ -22,6 +23,11 @@ class RoundOutput(Protocol):
     """Reading the outcomes."""
     ruled: bool
     """Whether the next round can be launched only when this one has landed: a grammar rules rows of it."""
+
+    @property
+    def scores(self) -> Sequence[PromptScores]:
+        """Of prompts, once the round has landed."""
+        ...
 
     def land(self) -> tuple[Outcome, ...]:
         """Waits for the round and returns what it committed; called once, in the order of the launches."""

@@ -10,9 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from services.common.device.staging import to_host
 from services.common.kernels.accept import End, RoundResult, logprobs
 from services.common.request.sampling import FinishReason
-from services.target.core.plan import Outcome, PositionLogprobs
+from services.target.core.plan import Outcome, PositionLogprobs, PromptScores
+from services.target.device.scoring import Scored
 from services.target.device.state import HostSlot
 
 ENDS: dict[int, FinishReason | None] = {
@@ -54,6 +56,9 @@ class RoundOutput:
         """Whether rows decode in the round, beside prompts or behind them."""
         self.ruled = False
         """Whether a grammar rules rows of it, whose next masks need what it commits."""
+        self.scores: list[PromptScores] = []
+        """Of prompts, once the round has landed."""
+        self._scored: list[Scored] = []
         self.done: torch.cuda.Event | None = None
         """The mark on the stream behind the round and its copies; None on a CPU, where both are already done."""
         self.prepare_us = self.prefill_us = self.verify_us = self.host_us = 0
@@ -63,12 +68,16 @@ class RoundOutput:
         table = None
         if any(seat.spec.logprobs is not None for _, seat in rows):
             chosen_BW, ids_BWN, values_BWN = logprobs(logits_BWV, result.tokens_BW, self._most)
-            table = (_to_host(chosen_BW), _to_host(ids_BWN), _to_host(values_BWN))
-        self._copies.append(_Copies(rows, result, _to_host(result.packed_N), table))
+            table = (to_host(chosen_BW), to_host(ids_BWN), to_host(values_BWN))
+        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table))
 
     def leave(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
         """Notes results that stay on the device until `fetch`."""
         self._left, self.decodes = (rows, result, logits_BWV), True
+
+    def score(self, scored: Sequence[Scored]) -> None:
+        """Notes scores of prompts on their way to the host."""
+        self._scored += scored
 
     def launched(self, launch_us: int, wait: Callable[[torch.cuda.Event | None], None]) -> None:
         """Notes that the round is enqueued; `wait` takes the mark and returns once the device has passed it."""
@@ -95,6 +104,7 @@ class RoundOutput:
         self.fetch()
         self._wait(self.done)
         waited = perf_counter()
+        self.scores = [one.told() for one in self._scored]
         outcomes = tuple([outcome for copies in self._copies for outcome in _outcomes(copies)])
         self.verify_us += micros(start, waited)
         if not self.decodes:  # the wait was for prompts
@@ -148,8 +158,3 @@ class _Logprobs:
             PositionLogprobs(chosen[j], tuple(zip(ids[j][:asked], values[j][:asked], strict=True)))
             for j in range(count)
         )
-
-
-def _to_host(tensor: Tensor) -> Tensor:
-    """A copy on the host, in pinned memory for a GPU; it is complete when the stream has passed it."""
-    return tensor.to("cpu", non_blocking=True, copy=True)

@@ -88,17 +88,33 @@ class PrefillStep:
 
     def run(self) -> None:
         """Forward of the pack; leaves the hidden states of last tokens in the shared inputs."""
-        pool, inputs, count, width = self._pool, self._inputs, self._shape.segments, self._shape.width
-        slot_B, start_B, valid_B = inputs.slot_B[:count], inputs.start_B[:count], inputs.valid_B[:count]
-        span = plan_span(pool.state.block_table_SN[slot_B], start_B, width, pool.settings.block_size, valid_B=valid_B)
-        rows = Rows(Part(span, slot_B, valid_B), ends=inputs.last_B[:count])
+        inputs, count = self._inputs, self._shape.segments
+        rows = Rows(self._part(), ends=inputs.last_B[:count])
         ids_T, places_E = inputs.ids_T[: self._shape.tokens], inputs.place_B[:count]
         if self._shape.beside:
             ids_T, rows, places_E = self._with_beside(ids_T, rows)
+        inputs.hidden_FD.index_copy_(0, places_E, self._forward(ids_T, rows))
+
+    def run_all(self) -> Tensor:
+        """The same, never captured, without rows beside it; returns the hidden states of all rows [T, D]."""
+        inputs, count = self._inputs, self._shape.segments
+        hidden_TD = self._forward(inputs.ids_T[: self._shape.tokens], Rows(self._part()))
+        inputs.hidden_FD.index_copy_(0, inputs.place_B[:count], hidden_TD.index_select(0, inputs.last_B[:count]))
+        return hidden_TD
+
+    def _part(self) -> Part:
+        pool, inputs, count, width = self._pool, self._inputs, self._shape.segments, self._shape.width
+        slot_B, start_B, valid_B = inputs.slot_B[:count], inputs.start_B[:count], inputs.valid_B[:count]
+        span = plan_span(pool.state.block_table_SN[slot_B], start_B, width, pool.settings.block_size, valid_B=valid_B)
+        return Part(span, slot_B, valid_B)
+
+    def _forward(self, ids_T: Tensor, rows: Rows) -> Tensor:
+        """Returns the hidden states that are read in the end, once all that rows leave behind is written."""
+        pool, inputs, count = self._pool, self._inputs, self._shape.segments
         hidden_ED, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
         pool.context.write(features_TF, rows, pool.draft_kv)
-        pool.states.commit(slot_B, valid_B)
-        inputs.hidden_FD.index_copy_(0, places_E, hidden_ED)
+        pool.states.commit(inputs.slot_B[:count], inputs.valid_B[:count])
+        return hidden_ED
 
     def _with_beside(self, ids_T: Tensor, rows: Rows) -> tuple[Tensor, Rows, Tensor]:
         """Ids, rows and places of a pack and of what lies behind it: the last committed token of each slot."""

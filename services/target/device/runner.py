@@ -26,6 +26,7 @@ from services.target.device.noise_ring import Head, KernelNoise, NoiseRing, ring
 from services.target.device.outputs import RoundOutput, Rows, micros
 from services.target.device.packing import mixed, packed
 from services.target.device.publish import Publisher
+from services.target.device.scoring import Scorer
 from services.target.device.shapes import VERIFY, RunnerSettings
 from services.target.device.state import DeviceState
 from services.target.device.steps import Steps, mode_of
@@ -54,6 +55,7 @@ class Runner:
         self._ring = _ring(model, settings, arena)
         self.steps = Steps(self.pool, self._ring, handoff.gate)
         self._masks = Masks(self.pool, self.steps.round)
+        self._scorer = Scorer(self.pool, self.steps)
         self._publisher = Publisher(arena, self.pool, self.steps.round)
         self._device = model.device
         self._drafts: Drafts = NoDrafts()
@@ -203,14 +205,18 @@ class Runner:
         """
         ended = tuple(chunk.slot for chunk in plan.chunks if chunk.last)
         packs = packed(plan.chunks, self._settings.packs)
-        if together := mixed(plan, packs, self._settings.mixed):
+        scored = [any(self._state.seat(segment.slot).spec.scored for segment in pack.segments) for pack in packs]
+        if not any(scored) and (together := mixed(plan, packs, self._settings.mixed)):
             self._mixed, self._next.decodes = plan.number, True
             self.steps.run_prefill(together, len(plan.rows))
             self._publisher.forget()  # a verify publishes what it commits, a pack does not
             self._first_tokens((*ended, *plan.rows))
             return
-        for pack in packs:
-            self.steps.run_prefill(pack)
+        for pack, tells in zip(packs, scored, strict=True):
+            if tells:
+                self._next.score(self._scorer.run(pack))
+            else:
+                self.steps.run_prefill(pack)
             self._save(pack.saves)
         self._state.finish()
         if ended:

@@ -3,6 +3,7 @@
 from itertools import product
 
 import torch
+from torch import Tensor
 
 from services.common.device.graph import StepGraphs
 from services.common.pair.flag_wait import FlagWait
@@ -85,6 +86,11 @@ class Steps:
         """Fills the inputs and replays one pack; so many of the round's rows lie beside a mixed one."""
         self.pack.set(pack, beside)
         self.graphs.replay(("prefill", *pack.shape))
+
+    def run_scored(self, pack: Pack) -> Tensor:
+        """Runs one pack outside of what is captured; returns the hidden states of all its rows [T, D]."""
+        self.pack.set(pack)
+        return self._prefill[pack.shape].run_all()
 
     def run_first(self, bucket: int, mode: Mode) -> FirstTokenStep:
         """Replays the choice of first tokens and returns it with its results."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import FinishReason
 from services.target.core.messages import End, Totals, Update
-from services.target.core.plan import Commit, Progress
+from services.target.core.plan import Commit, Progress, PromptScores
 from services.target.core.request import Request
 from services.target.engine.ledger import TokenLedger
 
@@ -62,6 +62,12 @@ class Emitter:
         self.ledger.commit(commit.discarded)
         self.ledger.settle(commit.discarded, 0, "epoch")
         return [progress.request for progress in commit.progress if self._advance(progress)]
+
+    def scored(self, request: Request | None, scores: PromptScores) -> None:
+        """Reports scores of a prompt; those of a request that has left its slot are nobody's."""
+        if request is not None:
+            name = request.spec.request_id
+            self._append(_key(request)[0], Update(name, request.epoch, request.generated, scores=scores))
 
     def end(self, request: Request, end: End) -> None:
         """Reports the end of a request where no commit ended it."""

@@ -214,6 +214,8 @@ class Engine:
         """Gives the outcomes to the scheduler, and what it made of them to the emitter."""
         self._parts.points.visit("commit")
         self._failed_rounds = 0
+        for scores in round_.output.scores:
+            self._parts.emitter.scored(self._parts.scheduler.at(scores.slot, scores.epoch), scores)
         usual_us = None if round_.fallback else round_.engine_us
         round_.commit = self._parts.scheduler.commit(round_.plan, round_.outcomes, self._parts.clock(), usual_us)
         for request in self._parts.emitter.commit(round_.commit):

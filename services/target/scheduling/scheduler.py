@@ -172,6 +172,10 @@ class Scheduler:
         self._keeper.failed(plan)
         return failed
 
+    def at(self, slot: int, epoch: int) -> Request | None:
+        """The request that holds a slot in that epoch; None when the epoch has passed."""
+        return self._roster.at(slot, epoch)
+
     def live(self) -> list[Request]:
         """All requests that have not ended, oldest first."""
         return list(self._requests.values())

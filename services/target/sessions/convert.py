@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
@@ -16,7 +18,13 @@ from services.common.request.sampling_convert import (
     speculation_from_pb,
     stopping_from_pb,
 )
-from services.common.request.validation import Bounds, check_options, check_prompt, check_token_ids
+from services.common.request.validation import (
+    Bounds,
+    check_options,
+    check_prompt,
+    check_prompt_logprobs,
+    check_token_ids,
+)
 from services.target.core.load import Load
 from services.target.core.messages import End, Totals, Update
 from services.target.core.plan import PositionLogprobs
@@ -57,6 +65,8 @@ def start_from_pb(
         sampling, stopping, speculation, logprobs, message.priority, message.idempotency_key, bounds.vocab_size
     )
     check_prompt(message.token_ids, message.prompt_length, bounds)
+    scored = message.prompt_logprobs if message.HasField("prompt_logprobs") else None
+    check_prompt_logprobs(scored, message.prompt_length)
     return RequestSpec(
         request_id=message.request_id,
         token_ids=tuple(message.token_ids),
@@ -73,6 +83,7 @@ def start_from_pb(
         owner=message.owner,
         resumed=message.resumed,
         traceparent=message.traceparent,
+        prompt_logprobs=scored,
         grammar=grammar,
     )
 
@@ -139,20 +150,23 @@ def _round_to_pb(frame: RoundFrame) -> pb.Round:
 
 
 def _update_to_pb(update: Update) -> pb.RequestUpdate:
+    scores = update.scores
     return pb.RequestUpdate(
         request_id=update.request_id,
         epoch=update.epoch,
         position=update.position,
         token_ids=update.tokens,
-        logprobs=_logprobs(update) if update.logprobs else (),
+        logprobs=_all_to_pb(update.tokens, update.logprobs) if update.logprobs else (),
         end=None if update.end is None else _end_to_pb(update.end),
         drafted=update.drafted,
         accepted=update.accepted,
+        prompt_logprobs=() if scores is None else _all_to_pb(scores.tokens, scores.positions),
+        prompt_position=0 if scores is None else scores.start,
     )
 
 
-def _logprobs(update: Update) -> list[types.PositionLogprobs]:
-    return [_logprobs_to_pb(*pair) for pair in zip(update.tokens, update.logprobs, strict=False)]
+def _all_to_pb(tokens: Sequence[int], positions: Sequence[PositionLogprobs]) -> list[types.PositionLogprobs]:
+    return [_logprobs_to_pb(*pair) for pair in zip(tokens, positions, strict=False)]
 
 
 def _logprobs_to_pb(token: int, position: PositionLogprobs) -> types.PositionLogprobs:

@@ -9,7 +9,9 @@ from services.common.request.grammar import Grammars
 from services.common.request.limits import LIMITS
 from services.common.request.validation import Bounds
 
-FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration", "ask")
+SCORES = "scores"
+"""That of a target that tells log-probabilities of prompts."""
+FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration", "ask", SCORES)
 """Capabilities of this build by name, told in Welcome and Describe."""
 RULES = "rules"
 """That of a target whose checkpoint has a tokenizer: outputs may be ruled by grammars."""

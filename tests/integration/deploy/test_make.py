@@ -41,6 +41,11 @@ class Echo(inference_pb2_grpc.InferenceServiceServicer):
     def Tokenize(self, request: inference_pb2.TokenizeRequest, context: Any) -> inference_pb2.TokenizeResponse:
         raise NotImplementedError
 
+    def GenerateWhole(
+        self, request: inference_pb2.GenerateWholeRequest, context: Any
+    ) -> inference_pb2.GenerateWholeResponse:
+        raise NotImplementedError
+
     def GetStatus(self, request: inference_pb2.GetStatusRequest, context: Any) -> inference_pb2.GetStatusResponse:
         raise NotImplementedError
 

@@ -73,6 +73,7 @@ def test_log_probabilities_are_gathered_on_the_answer() -> None:
         message = delta(number - 1, "a", number)
         chosen = types_pb2.TokenLogprob(token_id=number, logprob=-number)
         message.delta.logprobs.append(types_pb2.PositionLogprobs(chosen=chosen, top=[best]))
+        message.delta.prompt_logprobs.extend(message.delta.logprobs)
         reading.take(message)
     told = [PositionLogprobs(TokenLogprob(number, -number), (TokenLogprob(7, -0.5),)) for number in (1, 2)]
-    assert reading.answer.logprobs == told
+    assert reading.answer.logprobs == reading.answer.prompt_logprobs == told

@@ -27,10 +27,10 @@ class TranslatedAnswer(ChatAnswer):
         self.prompt_tokens = 0
         self._headed = False
 
-    def begin(self, prompt: tuple[int, ...]) -> None:
+    def begin(self, choice: int, prompt: tuple[int, ...]) -> None:
         """Counts the prompt too."""
         self.prompt_tokens = len(prompt)
-        super().begin(prompt)
+        super().begin(choice, prompt)
 
     def messages(self, choice: int, event: Delta | Final) -> Iterable[bytes]:
         """Events of one event; none when the client wants one body."""

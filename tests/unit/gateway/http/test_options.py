@@ -87,11 +87,10 @@ def test_an_option_of_a_chat_is_refused_by_its_name(option: str, value: object, 
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("echo", True),
         ("best_of", 2),
         ("suffix", "x"),
         ("prompt", []),
-        ("prompt", ["a", "b"]),
+        ("prompt", ["a"] * 129),
         ("logprobs", 21),
         ("messages", []),
     ],

@@ -295,6 +295,7 @@ class GenerateRequest(google.protobuf.message.Message):
     CONSTRAINT_FIELD_NUMBER: builtins.int
     FORCED_TOKENS_FIELD_NUMBER: builtins.int
     STRUCTURED_OUTPUT_FIELD_NUMBER: builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: builtins.int
     model: builtins.str
     """Model name; empty takes the only one served."""
     logprobs: builtins.int
@@ -307,6 +308,10 @@ class GenerateRequest(google.protobuf.message.Message):
     """The request may continue on another target. Default true."""
     constraint: builtins.str
     """Never used: refused. structured_output says what the output must be like."""
+    prompt_logprobs: builtins.int
+    """Number of best log-probabilities per position of the prompt, 0 to 20; absent: none are returned. Such a prompt is
+    computed whole: it takes nothing from the prefix cache.
+    """
     @property
     def prompt(self) -> global___Prompt:
         """The prompt."""
@@ -351,13 +356,16 @@ class GenerateRequest(google.protobuf.message.Message):
         constraint: builtins.str = ...,
         forced_tokens: services.common.pb.paceline.v1.types_pb2.TokenIds | None = ...,
         structured_output: global___Constraint | None = ...,
+        prompt_logprobs: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "forced_tokens", b"forced_tokens", "logprobs", b"logprobs", "migration", b"migration", "prompt", b"prompt", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "constraint", b"constraint", "forced_tokens", b"forced_tokens", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "migration", b"migration", "model", b"model", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "_prompt_logprobs", b"_prompt_logprobs", "forced_tokens", b"forced_tokens", "logprobs", b"logprobs", "migration", b"migration", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "_prompt_logprobs", b"_prompt_logprobs", "constraint", b"constraint", "forced_tokens", b"forced_tokens", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "migration", b"migration", "model", b"model", "priority", b"priority", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_logprobs", b"_logprobs"]) -> typing.Literal["logprobs"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_migration", b"_migration"]) -> typing.Literal["migration"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_prompt_logprobs", b"_prompt_logprobs"]) -> typing.Literal["prompt_logprobs"] | None: ...
 
 global___GenerateRequest = GenerateRequest
 
@@ -373,6 +381,7 @@ class Delta(google.protobuf.message.Message):
     LOGPROBS_FIELD_NUMBER: builtins.int
     DRAFTED_FIELD_NUMBER: builtins.int
     ACCEPTED_FIELD_NUMBER: builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: builtins.int
     position: builtins.int
     """Index of the first token in the output, counted from 0."""
     text: builtins.str
@@ -389,6 +398,12 @@ class Delta(google.protobuf.message.Message):
     def logprobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[services.common.pb.paceline.v1.types_pb2.PositionLogprobs]:
         """Log-probabilities, one entry per token when asked for."""
 
+    @property
+    def prompt_logprobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[services.common.pb.paceline.v1.types_pb2.PositionLogprobs]:
+        """Log-probabilities of the prompt when asked for, in order over the deltas before the first token. The first prompt token
+        has none, so the first entry is the second token's.
+        """
+
     def __init__(
         self,
         *,
@@ -398,8 +413,9 @@ class Delta(google.protobuf.message.Message):
         logprobs: collections.abc.Iterable[services.common.pb.paceline.v1.types_pb2.PositionLogprobs] | None = ...,
         drafted: builtins.int = ...,
         accepted: builtins.int = ...,
+        prompt_logprobs: collections.abc.Iterable[services.common.pb.paceline.v1.types_pb2.PositionLogprobs] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "drafted", b"drafted", "logprobs", b"logprobs", "position", b"position", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "drafted", b"drafted", "logprobs", b"logprobs", "position", b"position", "prompt_logprobs", b"prompt_logprobs", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
 
 global___Delta = Delta
 
@@ -477,6 +493,74 @@ class GenerateResponse(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["delta", "final"] | None: ...
 
 global___GenerateResponse = GenerateResponse
+
+@typing.final
+class GenerateWholeRequest(google.protobuf.message.Message):
+    """Asks for text that comes in one message."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: builtins.int
+    @property
+    def request(self) -> global___GenerateRequest:
+        """As for Generate."""
+
+    def __init__(
+        self,
+        *,
+        request: global___GenerateRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["request", b"request"]) -> None: ...
+
+global___GenerateWholeRequest = GenerateWholeRequest
+
+@typing.final
+class GenerateWholeResponse(google.protobuf.message.Message):
+    """A whole answer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TOKEN_IDS_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    LOGPROBS_FIELD_NUMBER: builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: builtins.int
+    FINAL_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The gateway's id of the request."""
+    text: builtins.str
+    """Their text."""
+    @property
+    def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Tokens committed."""
+
+    @property
+    def logprobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[services.common.pb.paceline.v1.types_pb2.PositionLogprobs]:
+        """Log-probabilities, one entry per token when asked for."""
+
+    @property
+    def prompt_logprobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[services.common.pb.paceline.v1.types_pb2.PositionLogprobs]:
+        """Log-probabilities of the prompt from its second token on, when asked for."""
+
+    @property
+    def final(self) -> global___Final:
+        """How it ended."""
+
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        text: builtins.str = ...,
+        logprobs: collections.abc.Iterable[services.common.pb.paceline.v1.types_pb2.PositionLogprobs] | None = ...,
+        prompt_logprobs: collections.abc.Iterable[services.common.pb.paceline.v1.types_pb2.PositionLogprobs] | None = ...,
+        final: global___Final | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["final", b"final"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["final", b"final", "logprobs", b"logprobs", "prompt_logprobs", b"prompt_logprobs", "request_id", b"request_id", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
+
+global___GenerateWholeResponse = GenerateWholeResponse
 
 @typing.final
 class GetModelRequest(google.protobuf.message.Message):

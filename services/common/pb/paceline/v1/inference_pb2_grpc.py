@@ -40,6 +40,11 @@ class InferenceServiceStub(object):
                 request_serializer=paceline_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_inference__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.GenerateWhole = channel.unary_unary(
+                '/paceline.v1.InferenceService/GenerateWhole',
+                request_serializer=paceline_dot_v1_dot_inference__pb2.GenerateWholeRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_inference__pb2.GenerateWholeResponse.FromString,
+                _registered_method=True)
         self.GetModel = channel.unary_unary(
                 '/paceline.v1.InferenceService/GetModel',
                 request_serializer=paceline_dot_v1_dot_inference__pb2.GetModelRequest.SerializeToString,
@@ -63,6 +68,13 @@ class InferenceServiceServicer(object):
 
     def Generate(self, request, context):
         """Generates text for one prompt and streams it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GenerateWhole(self, request, context):
+        """Generates text for one prompt and answers once, when it has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,6 +108,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=paceline_dot_v1_dot_inference__pb2.GenerateRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_inference__pb2.GenerateResponse.SerializeToString,
+            ),
+            'GenerateWhole': grpc.unary_unary_rpc_method_handler(
+                    servicer.GenerateWhole,
+                    request_deserializer=paceline_dot_v1_dot_inference__pb2.GenerateWholeRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_inference__pb2.GenerateWholeResponse.SerializeToString,
             ),
             'GetModel': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModel,
@@ -141,6 +158,33 @@ class InferenceService(object):
             '/paceline.v1.InferenceService/Generate',
             paceline_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
             paceline_dot_v1_dot_inference__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GenerateWhole(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.InferenceService/GenerateWhole',
+            paceline_dot_v1_dot_inference__pb2.GenerateWholeRequest.SerializeToString,
+            paceline_dot_v1_dot_inference__pb2.GenerateWholeResponse.FromString,
             options,
             channel_credentials,
             insecure,

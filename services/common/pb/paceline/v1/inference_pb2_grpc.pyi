@@ -27,6 +27,12 @@ class InferenceServiceStub:
     ]
     """Generates text for one prompt and streams it."""
 
+    GenerateWhole: grpc.UnaryUnaryMultiCallable[
+        services.common.pb.paceline.v1.inference_pb2.GenerateWholeRequest,
+        services.common.pb.paceline.v1.inference_pb2.GenerateWholeResponse,
+    ]
+    """Generates text for one prompt and answers once, when it has ended."""
+
     GetModel: grpc.UnaryUnaryMultiCallable[
         services.common.pb.paceline.v1.inference_pb2.GetModelRequest,
         services.common.pb.paceline.v1.inference_pb2.GetModelResponse,
@@ -53,6 +59,12 @@ class InferenceServiceAsyncStub:
         services.common.pb.paceline.v1.inference_pb2.GenerateResponse,
     ]
     """Generates text for one prompt and streams it."""
+
+    GenerateWhole: grpc.aio.UnaryUnaryMultiCallable[
+        services.common.pb.paceline.v1.inference_pb2.GenerateWholeRequest,
+        services.common.pb.paceline.v1.inference_pb2.GenerateWholeResponse,
+    ]
+    """Generates text for one prompt and answers once, when it has ended."""
 
     GetModel: grpc.aio.UnaryUnaryMultiCallable[
         services.common.pb.paceline.v1.inference_pb2.GetModelRequest,
@@ -82,6 +94,14 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[services.common.pb.paceline.v1.inference_pb2.GenerateResponse], collections.abc.AsyncIterator[services.common.pb.paceline.v1.inference_pb2.GenerateResponse]]:
         """Generates text for one prompt and streams it."""
+
+    @abc.abstractmethod
+    def GenerateWhole(
+        self,
+        request: services.common.pb.paceline.v1.inference_pb2.GenerateWholeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[services.common.pb.paceline.v1.inference_pb2.GenerateWholeResponse, collections.abc.Awaitable[services.common.pb.paceline.v1.inference_pb2.GenerateWholeResponse]]:
+        """Generates text for one prompt and answers once, when it has ended."""
 
     @abc.abstractmethod
     def GetModel(

@@ -103,6 +103,7 @@ class Start(google.protobuf.message.Message):
     OWNER_FIELD_NUMBER: builtins.int
     RESUMED_FIELD_NUMBER: builtins.int
     RULE_FIELD_NUMBER: builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The gateway's id, unique within the session."""
     prompt_length: builtins.int
@@ -123,6 +124,10 @@ class Start(google.protobuf.message.Message):
     """The gateway's id of the generation, the same on every target: a key that it holds itself is no duplicate."""
     resumed: builtins.bool
     """The generation has output already: its key is noted, not judged."""
+    prompt_logprobs: builtins.int
+    """Number of best log-probabilities per position of the prompt; absent: none. Only sent to targets whose Welcome names
+    the feature "scores".
+    """
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Prompt followed by tokens already committed elsewhere."""
@@ -166,10 +171,14 @@ class Start(google.protobuf.message.Message):
         owner: builtins.str = ...,
         resumed: builtins.bool = ...,
         rule: global___Rule | None = ...,
+        prompt_logprobs: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs", "rule", b"rule", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "owner", b"owner", "priority", b"priority", "prompt_length", b"prompt_length", "request_id", b"request_id", "resumed", b"resumed", "rule", b"rule", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "tenant", b"tenant", "tenant_salt", b"tenant_salt", "timeout", b"timeout", "token_ids", b"token_ids", "traceparent", b"traceparent"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "logprobs", b"logprobs", "prompt_logprobs", b"prompt_logprobs", "rule", b"rule", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "owner", b"owner", "priority", b"priority", "prompt_length", b"prompt_length", "prompt_logprobs", b"prompt_logprobs", "request_id", b"request_id", "resumed", b"resumed", "rule", b"rule", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "tenant", b"tenant", "tenant_salt", b"tenant_salt", "timeout", b"timeout", "token_ids", b"token_ids", "traceparent", b"traceparent"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_logprobs", b"_logprobs"]) -> typing.Literal["logprobs"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_prompt_logprobs", b"_prompt_logprobs"]) -> typing.Literal["prompt_logprobs"] | None: ...
 
 global___Start = Start
 
@@ -460,6 +469,8 @@ class RequestUpdate(google.protobuf.message.Message):
     END_FIELD_NUMBER: builtins.int
     DRAFTED_FIELD_NUMBER: builtins.int
     ACCEPTED_FIELD_NUMBER: builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: builtins.int
+    PROMPT_POSITION_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request."""
     epoch: builtins.int
@@ -470,6 +481,8 @@ class RequestUpdate(google.protobuf.message.Message):
     """Draft tokens proposed for this round."""
     accepted: builtins.int
     """Draft tokens accepted in this round, the first ones of token_ids."""
+    prompt_position: builtins.int
+    """Index in the prompt of the first token of prompt_logprobs."""
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Tokens committed in this round."""
@@ -482,6 +495,10 @@ class RequestUpdate(google.protobuf.message.Message):
     def end(self) -> global___RequestEnd:
         """Set when the request ended or left."""
 
+    @property
+    def prompt_logprobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[services.common.pb.paceline.v1.types_pb2.PositionLogprobs]:
+        """Log-probabilities of the prompt when asked for; those of a preempted prompt come again."""
+
     def __init__(
         self,
         *,
@@ -493,9 +510,11 @@ class RequestUpdate(google.protobuf.message.Message):
         end: global___RequestEnd | None = ...,
         drafted: builtins.int = ...,
         accepted: builtins.int = ...,
+        prompt_logprobs: collections.abc.Iterable[services.common.pb.paceline.v1.types_pb2.PositionLogprobs] | None = ...,
+        prompt_position: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["end", b"end"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "drafted", b"drafted", "end", b"end", "epoch", b"epoch", "logprobs", b"logprobs", "position", b"position", "request_id", b"request_id", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "drafted", b"drafted", "end", b"end", "epoch", b"epoch", "logprobs", b"logprobs", "position", b"position", "prompt_logprobs", b"prompt_logprobs", "prompt_position", b"prompt_position", "request_id", b"request_id", "token_ids", b"token_ids"]) -> None: ...
 
 global___RequestUpdate = RequestUpdate
 

@@ -265,7 +265,7 @@ class Stopping(google.protobuf.message.Message):
     STOP_TOKEN_IDS_FIELD_NUMBER: builtins.int
     IGNORE_EOS_FIELD_NUMBER: builtins.int
     max_tokens: builtins.int
-    """Most tokens to generate, at least 1. Default: up to the context limit, capped by the server's default."""
+    """Most tokens to generate; 0 computes the prompt alone. Default: up to the context limit, capped by the server's default."""
     min_tokens: builtins.int
     """Tokens generated before a stop token or stop string may end the request. Default 0."""
     ignore_eos: builtins.bool

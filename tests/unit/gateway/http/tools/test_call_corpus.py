@@ -47,7 +47,7 @@ def final(reason: FinishReason) -> Final:
 def answered(slip: Slip, pieces: Iterable[str], reason: FinishReason, stream: bool) -> Outcome:
     """What a client has at the end."""
     answer = ChatAnswer(BODIES[stream], EXCHANGE, lambda _: (MARK, b""), chosen("", slip.form))
-    answer.begin((0,) if slip.opened else ())
+    answer.begin(0, (0,) if slip.opened else ())
     events = [event for piece in pieces for event in answer.messages(0, Delta(0, (), piece))]
     events += answer.messages(0, final(reason))
     if stream:

@@ -42,7 +42,7 @@ def test_every_answer_may_be_sent_back(full: bool) -> None:
     calls = 0
     for _ in range(10_000 if full else 400):
         answer = ChatAnswer(BODIES[False], EXCHANGE, lambda _: ("<think>", b""), chosen("", draw.choice(names)))
-        answer.begin((0,) if draw.random() < 0.3 else ())
+        answer.begin(0, (0,) if draw.random() < 0.3 else ())
         text = text_of(draw)
         at = draw.randint(0, len(text))
         for piece in (text[:at], text[at:]):
