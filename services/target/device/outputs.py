@@ -104,7 +104,8 @@ class RoundOutput:
         self.fetch()
         self._wait(self.done)
         waited = perf_counter()
-        self.scores = [one.told() for one in self._scored]
+        if self._scored:
+            self.scores = [one.told() for one in self._scored]
         outcomes = tuple([outcome for copies in self._copies for outcome in _outcomes(copies)])
         self.verify_us += micros(start, waited)
         if not self.decodes:  # the wait was for prompts
@@ -121,7 +122,7 @@ def micros(start: float, end: float | None = None) -> int:
 def _outcomes(copies: _Copies) -> list[Outcome]:
     """One outcome per row, in order; the copies must be complete."""
     tokens, counts, accepted, drafted, ends = copies.result.unpack(copies.packed_N)
-    table = _Logprobs(copies.logprobs)
+    table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
     outcomes: list[Outcome] = []
     for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
@@ -133,21 +134,20 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
             accepted=accepted[row],
             drafted=drafted[row],
             end=ENDS[ends[row]],
-            logprobs=table.row(row, count, seat.spec.logprobs),
+            logprobs=None if table is None else table.row(row, count, seat.spec.logprobs),
         )
         outcomes.append(outcome)
     return outcomes
 
 
 class _Logprobs:
-    """Log-probabilities of a round as plain numbers; empty when no row asked for them."""
+    """Log-probabilities of a round as plain numbers."""
 
-    def __init__(self, tables: Sequence[Tensor] | None) -> None:
-        self._chosen: list[list[float]] = []
-        self._ids: list[list[list[int]]] = []
-        self._values: list[list[list[float]]] = []
-        if tables is not None:
-            self._chosen, self._ids, self._values = (table.tolist() for table in tables)
+    def __init__(self, tables: Sequence[Tensor]) -> None:
+        self._chosen: list[list[float]]
+        self._ids: list[list[list[int]]]
+        self._values: list[list[list[float]]]
+        self._chosen, self._ids, self._values = (table.tolist() for table in tables)
 
     def row(self, row: int, count: int, asked: int | None) -> tuple[PositionLogprobs, ...] | None:
         """The first `count` positions of a row, with `asked` alternatives; None when it asked for none."""

@@ -108,7 +108,8 @@ class Runner:
         """
         start = perf_counter()
         self._next = self._new_output()
-        self._save(plan.saves)
+        if plan.saves:
+            self._save(plan.saves)
         self._state.apply(plan, later=not plan.rows)
         for admission in plan.admissions:
             self._ring.forget(admission.slot)
@@ -134,10 +135,10 @@ class Runner:
         if self._overlapped == plan.number:
             return
         self._overlapped = plan.number
-        start = perf_counter()
         if plan.chunks:
+            start = perf_counter()
             self._prefill(plan)
-        self._next.prefill_us = micros(start)
+            self._next.prefill_us = micros(start)
         if self._mixed != plan.number:
             self._fill_noise(plan.rows, plan.width)
 
