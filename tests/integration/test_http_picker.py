@@ -1,11 +1,14 @@
 """What an endpoint picker of the Gateway API's inference extension finds at a gateway that stands beside its pairs."""
 
+import asyncio
 import logging
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from services.common.pb.paceline.v1 import inference_pb2
+from tests.integration.gateway_stack import Harness
 from tests.integration.http_stack import COMPLETIONS, completion, serving
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget
@@ -27,6 +30,13 @@ async def page(http: Client) -> dict[str, tuple[float, dict[str, str]]]:
     return found
 
 
+async def both_ready(one: Harness) -> None:
+    """A request that comes before a pair is reached goes to the other one."""
+    async with asyncio.timeout(30.0):
+        while (await one.stub.GetStatus(inference_pb2.GetStatusRequest())).ready_pairs < 2:
+            await asyncio.sleep(0.02)
+
+
 def fakes() -> list[FakeTarget]:
     """A pair beside the gateway, and one elsewhere."""
     made = [FakeTarget("here-0"), FakeTarget("there-0")]
@@ -38,6 +48,7 @@ def fakes() -> list[FakeTarget]:
 
 async def test_the_page_tells_the_load_of_the_pairs_beside_the_gateway(tmp_path: Path) -> None:
     async with serving(tmp_path, fakes(), own_pairs="here-") as (one, http):
+        await both_ready(one)
         await http.post(COMPLETIONS, completion())
         found = await page(http)
         assert set(found) == {
@@ -65,13 +76,15 @@ async def test_the_page_has_no_load_before_a_pair_is_there(tmp_path: Path) -> No
 async def test_requests_go_on_elsewhere_when_the_pair_beside_the_gateway_leaves(tmp_path: Path) -> None:
     async with serving(tmp_path, fakes(), own_pairs="here-") as (one, http):
         here, there = one.targets
+        await both_ready(one)
         await http.post(COMPLETIONS, completion())
         await here.stop()
         reply = await http.post(COMPLETIONS, completion())
         assert reply.status == 200
         assert len(there.starts) == 1
-        found = await page(http)
-        assert found["vllm:num_requests_running"][0] == 0
+        async with asyncio.timeout(30.0):
+            while (await page(http))["vllm:num_requests_running"][0] != 0:
+                await asyncio.sleep(0.02)
         assert (await http.get("/health")).status == 200
 
 
