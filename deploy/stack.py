@@ -231,7 +231,10 @@ class Stack:
         return foreign(self.settings, of, other)
 
     def _launch(self, name: str, command: Sequence[str], foreign: Collection[str]) -> ServiceProcess:
-        process = ServiceProcess(name, command, self.run_dir, self.settings.environment, foreign)
+        # What a process that had to be killed leaves behind goes with the folder of the run.
+        place = {"TMPDIR": str(self.run_dir)}
+        environment = {**self.settings.environment, **place}
+        process = ServiceProcess(name, command, self.run_dir, environment, foreign)
         self.processes.append(process)
         return process
 

@@ -141,7 +141,7 @@ def test_another_family_is_served_with_ngram_drafts(folder: Path, full: bool) ->
             assert up.ends() == 0, up.lines
 
 
-def test_a_signal_ends_it_at_every_moment(folder: Path, full: bool) -> None:
+def test_a_signal_ends_it_within_three_seconds(folder: Path, full: bool) -> None:
     for moment, after_s, number in MOMENTS if full else MOMENTS[:2]:
         with Up(folder, "--model", "embedded") as up:
             up.until(partial(up.says, moment))
@@ -150,6 +150,6 @@ def test_a_signal_ends_it_at_every_moment(folder: Path, full: bool) -> None:
             begun = time.monotonic()
             up.process.send_signal(number)
             assert up.ends() == 0, up.lines
-            assert not full or time.monotonic() - begun < 3.0, moment
+            assert time.monotonic() - begun < 3.0, moment
             assert not up.left()
             assert not list(folder.glob("paceline-*"))

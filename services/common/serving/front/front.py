@@ -10,8 +10,9 @@ import shutil
 import socket
 import ssl
 import tempfile
+import weakref
+from functools import cached_property
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from services.common.serving.addresses import address_of
 from services.common.serving.front.allowance import Allowance
@@ -44,16 +45,26 @@ class Front:
         `dropped` hears why a connection had to end, as the doorman tells it. With `proof` a peer may do little until
         the service has called `prove`.
         """
-        self._proof, self._by_path = proof, WeakValueDictionary[str, Relay]()
+        self._proof, self._by_path = proof, weakref.WeakValueDictionary[str, Relay]()
         self._numbers = itertools.count()
         self._most, self._dropped = most, dropped
-        self._folder = Path(tempfile.mkdtemp(prefix="paceline-front-"))
-        self.inner = f"unix:{self._folder / 'grpc'}"
         self._find, self._context = find, context
         self._socket: socket.socket | None = None
         self._said = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
+
+    @cached_property
+    def _folder(self) -> Path:
+        """Made when it is needed, so that a process that ends while it starts leaves none behind."""
+        folder = tempfile.mkdtemp(prefix="paceline-front-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    @property
+    def inner(self) -> str:
+        """Where gRPC must listen."""
+        return f"unix:{self._folder / 'grpc'}"
 
     def listen(self, address: str) -> str:
         """Takes connections from now on; gRPC must listen at `inner`. Returns host:port as bound.
