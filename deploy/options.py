@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from services.gateway.http.options import Option, options
+from services.gateway.http.schema.options import Option, options
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "use.md"
-MARK = "<!-- Made from services/gateway/http/bodies.py and options.py by python -m deploy.options -->\n"
+MARK = "<!-- Made from services/gateway/http/schema/bodies.py and options.py by python -m deploy.options -->\n"
 END = "<!-- End of the options -->\n"
 
 

@@ -27,7 +27,7 @@ from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving import settings
 from services.common.serving.process import end_session
 from services.gateway.settings import GatewaySettings
-from services.gateway.tenants import TenantsFile, digest
+from services.gateway.tenancy.tenants import TenantsFile, digest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EMBEDDED = REPOSITORY / "models" / "embedded"

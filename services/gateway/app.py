@@ -25,29 +25,29 @@ from services.common.serving.rotating_tls import RotatingContext
 from services.common.serving.secret import Secret
 from services.common.serving.server import BindError, Bound, Listeners, Server
 from services.common.serving.tls import Peers, TlsFiles
-from services.gateway import admission
-from services.gateway.auth import AuthInterceptor
-from services.gateway.call_interceptor import CallInterceptor
-from services.gateway.calls import Calls, TenantLabels
 from services.gateway.fleet.directory import Directory
 from services.gateway.fleet.sources import DnsSource, Source, StaticSource, WatchSource
 from services.gateway.fleet.watch_dns import WatchDnsSource
+from services.gateway.grpc.call_interceptor import CallInterceptor
+from services.gateway.grpc.methods import add_service
+from services.gateway.grpc.service import InferenceService
 from services.gateway.http.edge import HttpEdge
-from services.gateway.http.picker import PickerPage
-from services.gateway.http.probes import probes
+from services.gateway.http.endpoints.picker import PickerPage
+from services.gateway.http.endpoints.probes import probes
 from services.gateway.http.routes import Handler
-from services.gateway.inlet import Gates, InletInterceptor
-from services.gateway.methods import add_service
-from services.gateway.request_factory import RequestFactory
-from services.gateway.router import Router, RouterSettings
-from services.gateway.service import InferenceService
+from services.gateway.intake.inlet import Gates, InletInterceptor
+from services.gateway.prompts.tokenizer import TokenizerError, load_tokenizer
+from services.gateway.routing.router import Router, RouterSettings
 from services.gateway.settings import GatewaySettings
-from services.gateway.status import StatusBoard
-from services.gateway.streams import Streams
+from services.gateway.streams.calls import Calls, TenantLabels
+from services.gateway.streams.request_factory import RequestFactory
+from services.gateway.streams.streams import Streams
 from services.gateway.targets.link import Dial
 from services.gateway.targets.pool import Pool
-from services.gateway.tenants import TenantsError, TenantsFile
-from services.gateway.tokenizer import TokenizerError, load_tokenizer
+from services.gateway.targets.status import StatusBoard
+from services.gateway.tenancy import admission
+from services.gateway.tenancy.auth import AuthInterceptor
+from services.gateway.tenancy.tenants import TenantsError, TenantsFile
 from services.gateway.vllm import vllm_service
 from services.gateway.vllm.service import VllmEngine
 

@@ -4,7 +4,7 @@ import argparse
 import secrets
 import sys
 
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from services.common.request.errors import invalid_field
 from services.common.serving.secret import check_secret
-from services.gateway.http.tools.form import chosen
+from services.gateway.parsing.form import chosen
 
 POSITIVE = (
     "max_requests",

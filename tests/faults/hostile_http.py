@@ -14,10 +14,10 @@ from functools import partial
 from pydantic import BaseModel
 
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
-from services.gateway.http.apis.message_bodies import CountBody, MessagesBody
-from services.gateway.http.apis.response_bodies import ResponsesBody
-from services.gateway.http.bodies import ChatBody, CompletionBody
-from services.gateway.http.tokens import DetokenizeBody, TokenizeBody
+from services.gateway.http.endpoints.message_bodies import CountBody, MessagesBody
+from services.gateway.http.endpoints.response_bodies import ResponsesBody
+from services.gateway.http.endpoints.tokens import DetokenizeBody, TokenizeBody
+from services.gateway.http.schema.bodies import ChatBody, CompletionBody
 from tests.support.giant_bodies import GiantBodies
 
 ENDPOINTS: dict[str, type[BaseModel]] = {

@@ -18,7 +18,7 @@ import pytest_asyncio
 from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, connect
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.faults.half_sent import LONGEST_S, PIECE, ZEROS, HalfSent, half_sent
 from tests.faults.http2 import literal
 from tests.integration.pair import ENVIRONMENT

@@ -16,7 +16,7 @@ import pytest_asyncio
 from deploy.stack import ServiceProcess
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, connect
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.faults.conftest import Size
 from tests.faults.http2 import END_HEADERS, END_STREAM, HEADERS, METHOD, RST_STREAM, START, frame, literal, opening
 from tests.faults.test_half_sent import resident_mib

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.stack import ServiceProcess
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.faults.hostile_http import flood
 from tests.integration.http_stack import COMPLETIONS, completion
 from tests.integration.pair import ENVIRONMENT

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from services.common.pb.paceline.v1 import inference_pb2, target_pb2
 from services.common.request.errors import Code, PacelineError
 from services.common.request.validation import Bounds
-from services.gateway import convert
+from services.gateway.grpc import convert
 from services.target.sessions.convert import start_from_pb
 from tests.faults.answers import request
 from tests.faults.conftest import Size

@@ -23,7 +23,7 @@ from services.common.metrics.catalogue import GENERATING
 from services.common.pb.paceline.v1 import inference_pb2, inference_pb2_grpc, types_pb2
 from services.common.request.errors import Code
 from services.common.serving import tracing
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
 from tests.support.fakes_target import FakeTarget

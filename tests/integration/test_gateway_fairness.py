@@ -11,8 +11,8 @@ import pytest
 
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.errors import Code, Reason
-from services.gateway.tenants import digest
-from services.gateway.tokenizer import Tokenizer
+from services.gateway.prompts.tokenizer import Tokenizer
+from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
 from tests.integration.http_stack import COMPLETIONS, completion, serving
 from tests.integration.test_gateway_stream import until

@@ -13,8 +13,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.errors import Code, Reason
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES, MAX_HEADER_BYTES, connect
-from services.gateway import inlet
-from services.gateway.tenants import digest
+from services.gateway.intake import inlet
+from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness, rich
 from tests.support.hostile_messages import places
 

@@ -13,7 +13,7 @@ from services.common.pb.paceline.v1 import inference_pb2
 from services.common.request.errors import Code, Reason
 from services.common.serving.channel import connect
 from services.common.serving.tls import TlsFiles, channel_credentials, server_credentials
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Answer, Harness, ask_for, harness, rich
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.common.pb.paceline.v1 import inference_pb2, target_pb2
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, Harness, ask_for, harness
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget

@@ -11,7 +11,7 @@ from google.protobuf import duration_pb2
 
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.request.errors import Code, Reason
-from services.gateway.tokenizer import load_tokenizer
+from services.gateway.prompts.tokenizer import load_tokenizer
 from tests.integration.gateway_stack import WAIT_S, ask_for, harness, rich
 from tests.support.fakes_target import FakeTarget
 from tests.support.metrics import value_of

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from services.common.serving.addresses import address_of
-from services.gateway.http import connections, listener
-from services.gateway.http.connections import Connections
-from services.gateway.http.limits import CHUNKS
-from services.gateway.http.wire import Wire
+from services.gateway.http.server import connections, listener
+from services.gateway.http.server.connections import Connections
+from services.gateway.http.server.limits import CHUNKS
+from services.gateway.http.server.wire import Wire
 from tests.integration.http_stack import COMPLETIONS, MODELS, completion, serving
 from tests.integration.test_gateway_security import tenants  # noqa: F401 - a fixture
 from tests.integration.test_gateway_stream import until

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from services.gateway.http.openapi import document
-from services.gateway.http.replies import ErrorReply
+from services.gateway.http.endpoints.openapi import document
+from services.gateway.http.schema.replies import ErrorReply
 from tests.integration.gateway_stack import ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, chat, completion, serving
 from tests.support.http_client import connected

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field
-from services.gateway.http.errors import STATUS
+from services.gateway.http.schema.errors import STATUS
 from tests.integration.gateway_stack import ask_for, rich
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
 from tests.integration.test_gateway_stream import until

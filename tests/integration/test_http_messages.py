@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from services.gateway.http.apis.messages import MessageRefusal, MessageReply
+from services.gateway.http.endpoints.messages import MessageRefusal, MessageReply
 from tests.integration.http_stack import CHAT, chat, serving
 from tests.integration.test_gateway_security import TENANTS
 from tests.support.fakes_target import FakeTarget

@@ -8,8 +8,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from services.common.pb.paceline.v1 import inference_pb2
-from services.gateway.http.page import FOLDER
-from services.gateway.http.replies import StatusReply
+from services.gateway.http.endpoints.page import FOLDER
+from services.gateway.http.schema.replies import StatusReply
 from tests.integration.http_stack import CHAT, MODELS, completion, serving
 from tests.integration.test_gateway_security import tenants  # noqa: F401 - a fixture
 from tests.integration.test_gateway_status import busy

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from services.gateway import inlet
-from services.gateway.http.body import LARGE_BYTES, Bodies
-from services.gateway.inlet import ALL_LARGE_PLACES, LARGE_PLACES, Gates
-from services.gateway.tenants import digest
+from services.gateway.http.reading.body import LARGE_BYTES, Bodies
+from services.gateway.intake import inlet
+from services.gateway.intake.inlet import ALL_LARGE_PLACES, LARGE_PLACES, Gates
+from services.gateway.tenancy.tenants import digest
 from tests.integration.http_stack import COMPLETIONS, completion, serving
 from tests.support.http_client import WAIT_S, Client, Http, connected
 

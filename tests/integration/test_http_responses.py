@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from services.gateway.http.apis.responses import ResponseReply
+from services.gateway.http.endpoints.responses import ResponseReply
 from tests.integration.http_stack import CHAT, chat, serving
 from tests.integration.test_http_messages import CALL, JSON, fake
 from tests.support.fakes_target import FakeTarget

@@ -14,9 +14,9 @@ import pytest
 
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
 from services.common.serving.tls import TlsFiles, channel_credentials
-from services.gateway import inlet
-from services.gateway.http import connection, limits
-from services.gateway.tenants import digest
+from services.gateway.http.server import connection, limits
+from services.gateway.intake import inlet
+from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import Answer, ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
 from tests.integration.test_gateway_security import TENANTS, bearer, tenants  # noqa: F401 - a fixture

@@ -10,7 +10,7 @@ import pytest
 
 from services.common.request.errors import overloaded
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
-from services.gateway.http import keep_alive
+from services.gateway.http.answers import keep_alive
 from tests.integration.http_stack import CHAT, COMPLETIONS, chat, completion, serving
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.common.metrics.version import VERSION
-from services.gateway.tokenizer import load_tokenizer
+from services.gateway.prompts.tokenizer import load_tokenizer
 from tests.integration.gateway_stack import ask_for
 from tests.integration.http_stack import CHAT, COMPLETIONS, MODELS, chat, completion, serving
 from tests.integration.test_gateway_security import TENANTS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.stack import Stack, StackSettings
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.support.scripted_checkpoint import write_scripted
 
 CHAT, CALL, RESULT, COMPLETION = "<|chat|>", "<|tools|>", "<|result|>", "<|text|>"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.integration.http_stack import CHAT, COMPLETIONS, chat, completion, serving
 from tests.integration.test_gateway_status import busy
 from tests.integration.test_gateway_stream import until

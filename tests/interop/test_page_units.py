@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from services.gateway.http.page import FOLDER
+from services.gateway.http.endpoints.page import FOLDER
 from tests.interop.browser import SCRIPT
 
 

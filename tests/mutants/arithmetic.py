@@ -77,17 +77,17 @@ ARITHMETIC = (
     ),
     Mutant(
         "output-goes-on-with-any-numerics",
-        "services.gateway.router",
+        "services.gateway.routing.router",
         "[one for one in usable if one.numerics == numerics] or usable",
         "usable",
-        "tests/unit/gateway/test_router.py::test_output_goes_on_with_equal_numerics_however_full_they_are",
+        "tests/unit/gateway/routing/test_router.py::test_output_goes_on_with_equal_numerics_however_full_they_are",
     ),
     Mutant(
         "other-numerics-not-told",
-        "services.gateway.migration",
+        "services.gateway.streams.migration",
         "self.totals.numerics_changed = True",
         "self.totals.numerics_changed = False",
-        "tests/unit/gateway/test_migration.py::test_output_of_unequal_numerics_is_told_once_it_is_there",
+        "tests/unit/gateway/streams/test_migration.py::test_output_of_unequal_numerics_is_told_once_it_is_there",
     ),
     Mutant(
         "numerics-without-the-libraries",

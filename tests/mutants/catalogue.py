@@ -55,7 +55,7 @@ ACCEPTED = f"{_KERNELS}test_accept.py::test_ten_thousand_random_rows_equal_plain
 TIES = f"{_KERNELS}test_accept.py::test_ties_go_to_the_lowest_id"
 LAW = f"{_KERNELS}test_sampling_law.py::test_draws_follow_the_exact_law"
 PHILOX = "tests/unit/common/device/test_noise.py::test_philox_gives_the_published_words"
-STOP_STRINGS = "tests/unit/gateway/test_stop_strings.py::test_every_split_cuts_at_the_same_character"
+STOP_STRINGS = "tests/unit/gateway/prompts/test_stop_strings.py::test_every_split_cuts_at_the_same_character"
 
 FORWARD = (
     Mutant(
@@ -317,7 +317,7 @@ ENDS = (
         "            self.block_table_SN.index_fill_(0, slots_B, 0)\n",
         "            self.block_table_SN = self.block_table_SN.clone().index_fill_(0, slots_B, 0)\n",
         ROUNDS),
-    Mutant("stop-string-lost-between-tokens", "services.gateway.stop_strings", "pending = self._held + text",
+    Mutant("stop-string-lost-between-tokens", "services.gateway.prompts.stop_strings", "pending = self._held + text",
            "self._node, pending = 0, self._held + text", STOP_STRINGS),
 )  # fmt: skip
 

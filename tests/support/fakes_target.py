@@ -17,7 +17,7 @@ from services.common.serving.callers import Callers
 from services.common.serving.channel import SERVER_OPTIONS
 from services.common.serving.interceptors import ErrorInterceptor
 from services.common.serving.secret import Secret
-from services.gateway.migration import DELIVERED
+from services.gateway.streams.migration import DELIVERED
 from services.target.engine.idempotency import Claim, KeyStore
 from tests.support.fakes_target_request import FakeRequest
 

@@ -12,7 +12,7 @@ from services.common.pb.paceline.v1 import fleet_pb2, fleet_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.addresses import host_port
 from services.common.serving.tls import Peers
-from services.gateway.backoff import Backoff
+from services.gateway.fleet.backoff import Backoff
 from services.gateway.fleet.outage import Outage
 from services.gateway.fleet.pairs import PairEntry
 

@@ -6,16 +6,16 @@ from http import HTTPStatus
 
 from services.common.request.errors import Code, PacelineError, Reason, let_go, unavailable
 from services.common.serving.tracing import HEADER, valid
-from services.gateway.admission import Tenant
-from services.gateway.auth import ANYBODY, set_tenant
-from services.gateway.calls import Call, Calls
-from services.gateway.http.connection import Connection, Receive, Scope, Send
-from services.gateway.http.cors import Origins
-from services.gateway.http.errors import RefusedError, known
-from services.gateway.http.exchange import DisconnectedError, Exchange
-from services.gateway.http.hosts import Hosts
 from services.gateway.http.routes import Handler, Routes
-from services.gateway.request_id import made
+from services.gateway.http.schema.errors import RefusedError, known
+from services.gateway.http.server.connection import Connection, Receive, Scope, Send
+from services.gateway.http.server.cors import Origins
+from services.gateway.http.server.exchange import DisconnectedError, Exchange
+from services.gateway.http.server.hosts import Hosts
+from services.gateway.streams.calls import Call, Calls
+from services.gateway.streams.request_id import made
+from services.gateway.tenancy.admission import Tenant
+from services.gateway.tenancy.auth import ANYBODY, set_tenant
 
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE", "CONNECT", "TRACE"})
 LAST_WORD_S = 1.0

@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from services.common.serving.hub import TOKENIZER_FILES, local_folder
 from services.common.serving.tls import TlsFiles
 from services.gateway.http.app import HttpApp
-from services.gateway.http.body import Bodies
-from services.gateway.http.cors import Origins
-from services.gateway.http.hosts import Hosts
-from services.gateway.http.listener import Listener
-from services.gateway.http.page import files
-from services.gateway.http.recommended import Recommended, read_recommended
+from services.gateway.http.endpoints.page import files
+from services.gateway.http.reading.body import Bodies
+from services.gateway.http.reading.recommended import Recommended, read_recommended
 from services.gateway.http.routes import Handler, Routes
-from services.gateway.http.tools.form import chosen
-from services.gateway.inlet import Gates
-from services.gateway.request_factory import RequestFactory
+from services.gateway.http.server.cors import Origins
+from services.gateway.http.server.hosts import Hosts
+from services.gateway.http.server.listener import Listener
+from services.gateway.intake.inlet import Gates
+from services.gateway.parsing.form import chosen
 from services.gateway.settings import GatewaySettings
-from services.gateway.status import StatusBoard
-from services.gateway.streams import Streams
-from services.gateway.tenants import TenantsFile
+from services.gateway.streams.request_factory import RequestFactory
+from services.gateway.streams.streams import Streams
+from services.gateway.targets.status import StatusBoard
+from services.gateway.tenancy.tenants import TenantsFile
 
 
 class HttpEdge:

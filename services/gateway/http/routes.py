@@ -4,32 +4,32 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from services.gateway.calls import OTHER
-from services.gateway.choices import Choices
-from services.gateway.http.answer import Answer
-from services.gateway.http.apis import messages as anthropic
-from services.gateway.http.apis import responses as openai
-from services.gateway.http.apis.messages import CountTokens, MessageAnswer, read_message
-from services.gateway.http.apis.response_bodies import read_response
-from services.gateway.http.apis.responses import ResponseAnswer
-from services.gateway.http.bodies import ChatBody, CompletionBody
-from services.gateway.http.body import Bodies, parsed
-from services.gateway.http.chat import ChatAnswer
-from services.gateway.http.completions import CompletionAnswer
-from services.gateway.http.convert import Headers, chat_query, completion_query
-from services.gateway.http.errors import unknown_path, wrong_method
-from services.gateway.http.exchange import OPENAI, Exchange, Words, encoded
-from services.gateway.http.generate import Generate
-from services.gateway.http.models import PREFIX, Models
-from services.gateway.http.openapi import document
-from services.gateway.http.recommended import Recommended, by_default
-from services.gateway.http.status import StatusPage
-from services.gateway.http.tokens import Tokens
-from services.gateway.http.tools.form import Form
-from services.gateway.query import Query
-from services.gateway.request_factory import RequestFactory
-from services.gateway.status import StatusBoard
-from services.gateway.streams import Streams
+from services.gateway.http.answers.answer import Answer
+from services.gateway.http.answers.chat import ChatAnswer
+from services.gateway.http.answers.completions import CompletionAnswer
+from services.gateway.http.endpoints import messages as anthropic
+from services.gateway.http.endpoints import responses as openai
+from services.gateway.http.endpoints.generate import Generate
+from services.gateway.http.endpoints.messages import CountTokens, MessageAnswer, read_message
+from services.gateway.http.endpoints.models import PREFIX, Models
+from services.gateway.http.endpoints.openapi import document
+from services.gateway.http.endpoints.response_bodies import read_response
+from services.gateway.http.endpoints.responses import ResponseAnswer
+from services.gateway.http.endpoints.status import StatusPage
+from services.gateway.http.endpoints.tokens import Tokens
+from services.gateway.http.reading.body import Bodies, parsed
+from services.gateway.http.reading.convert import Headers, chat_query, completion_query
+from services.gateway.http.reading.recommended import Recommended, by_default
+from services.gateway.http.schema.bodies import ChatBody, CompletionBody
+from services.gateway.http.schema.errors import unknown_path, wrong_method
+from services.gateway.http.server.exchange import OPENAI, Exchange, Words, encoded
+from services.gateway.intake.query import Query
+from services.gateway.parsing.form import Form
+from services.gateway.streams.calls import OTHER
+from services.gateway.streams.choices import Choices
+from services.gateway.streams.request_factory import RequestFactory
+from services.gateway.streams.streams import Streams
+from services.gateway.targets.status import StatusBoard
 
 Handler = Callable[[Exchange], Awaitable[None]]
 Read = Callable[[bytearray], Any]

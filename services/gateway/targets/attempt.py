@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Coroutine
 
-from services.gateway.outbox import Outbox
 from services.gateway.targets.messages import Lost, Speculation, Update
+from services.gateway.targets.outbox import Outbox
 
 Cancel = Callable[["Attempt", int, str], None]
 

@@ -11,7 +11,7 @@ from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.request.sampling import FinishReason
 from services.common.request.sampling_convert import finish_from_pb, sampling_to_pb, speculation_to_pb, stopping_to_pb
-from services.gateway.routed_request import RoutedRequest
+from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.targets.messages import (
     End,
     Finished,

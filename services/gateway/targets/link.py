@@ -9,15 +9,15 @@ import grpc
 
 from services.common.serving.secret import Secret
 from services.common.serving.tls import Peers
-from services.gateway.backoff import Backoff
+from services.gateway.fleet.backoff import Backoff
 from services.gateway.fleet.pairs import PairEntry
-from services.gateway.outbox import Outbox
-from services.gateway.routed_request import RoutedRequest
-from services.gateway.router import Candidate
+from services.gateway.routing.routed_request import RoutedRequest
+from services.gateway.routing.router import Candidate
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.away import DRAINING, NOT_REACHED, OtherModelError, SessionLostError, cause, kind, words
 from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
 from services.gateway.targets.messages import Load, Model, PastRound
+from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.probes import reach
 from services.gateway.targets.session import Session, open_session
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.errors import Reason, unavailable
 from services.gateway.fleet.pairs import PairEntry
-from services.gateway.routed_request import RoutedRequest, key_of
-from services.gateway.router import Candidate, Router, homes
+from services.gateway.routing.routed_request import RoutedRequest, key_of
+from services.gateway.routing.router import Candidate, Router, homes
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S
 from services.gateway.targets.link import Dial, Link
 from services.gateway.targets.messages import Arithmetic, Model, Refused

@@ -10,14 +10,14 @@ import grpc
 from services.common.pb.paceline.v1 import target_pb2, target_pb2_grpc
 from services.common.request.limits import PROTOCOL_VERSION
 from services.common.serving.secret import Secret
-from services.gateway.outbox import Outbox
-from services.gateway.routed_request import RoutedRequest, needs
-from services.gateway.router import Candidate
+from services.gateway.routing.routed_request import RoutedRequest, needs
+from services.gateway.routing.router import Candidate
 from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.away import SessionLostError, VersionError, cause
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
 from services.gateway.targets.messages import Load, Lost, Model
+from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.probes import Reach, health
 from services.gateway.targets.rounds import Proposer, Rounds, proposer, rounds, with_known
 

@@ -7,9 +7,9 @@ from services.common.request.errors import invalid_field, unsupported
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import RANGES, FinishReason, SamplingParams, SpeculationParams, StopParams
 from services.common.request.validation import check_count
-from services.gateway.convert import text_prompt
-from services.gateway.generation import Delta, Final
-from services.gateway.query import Prompt, Query, TokenPrompt
+from services.gateway.grpc.convert import text_prompt
+from services.gateway.intake.query import Prompt, Query, TokenPrompt
+from services.gateway.streams.generation import Delta, Final
 from services.gateway.targets.messages import PositionLogprobs
 
 UNSUPPORTED_FIELDS = (

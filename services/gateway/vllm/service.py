@@ -7,13 +7,13 @@ from typing import Any
 from google.protobuf.message_factory import GetMessageClass
 
 from services.common.serving.hub import TOKENIZER_FILES, local_folder
-from services.gateway.auth import current_tenant
-from services.gateway.inlet import Messages
-from services.gateway.query import Query
-from services.gateway.request_factory import RequestFactory
+from services.gateway.intake.inlet import Messages
+from services.gateway.intake.query import Query
 from services.gateway.settings import GatewaySettings
-from services.gateway.streams import Context, Streams
+from services.gateway.streams.request_factory import RequestFactory
+from services.gateway.streams.streams import Context, Streams
 from services.gateway.targets.pool import Pool
+from services.gateway.tenancy.auth import current_tenant
 from services.gateway.vllm import vllm_pb2, vllm_service
 from services.gateway.vllm.convert import Encoder, query
 from services.gateway.vllm.tokenizer_files import archive, chunks

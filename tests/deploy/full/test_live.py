@@ -18,7 +18,7 @@ from deploy.grafana.boards import BOARDS
 from deploy.stack import describe_target
 from services.common.pb.paceline.v1 import inference_pb2_grpc
 from services.common.serving.channel import connect
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.deploy.full.charts import variant
 from tests.deploy.full.load import Received, ask, drive, request
 from tests.deploy.full.pictures import concrete, draw

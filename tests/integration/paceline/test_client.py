@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from paceline import AsyncClient, Client, Message, NoGatewayError, Options, RefusedError, Tls
-from services.gateway.tenants import digest
+from services.gateway.tenancy.tenants import digest
 from tests.integration.gateway_stack import WAIT_S, harness
 from tests.integration.test_gateway_stream import until
 from tests.support.fakes_target import FakeTarget

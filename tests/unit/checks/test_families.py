@@ -13,7 +13,7 @@ GGUF = ROOT / "services/common/gguf"
 """Another layout has names of its own for families and their splittings of text, and translates them."""
 DRAFTERS = ROOT / "services/common/model/drafters"
 """A kind of drafter is a folder there, which names the architectures of its checkpoints."""
-FORMS = ROOT / "services/gateway/http/tools/forms"
+FORMS = ROOT / "services/gateway/parsing/forms"
 """A form of calls is a file there, called after those who write it."""
 FAMILY = re.compile(r"qwen|(?<!ex)llama", re.IGNORECASE)
 """ExLlama is a set of kernels, which configurations of packed weights mention."""

@@ -29,7 +29,7 @@ from deploy.up import check_ports, open_to_all
 from paceline import bundle
 from services.common.serving.settings import own
 from services.gateway.settings import GatewaySettings
-from services.gateway.tenants import TenantsFile
+from services.gateway.tenancy.tenants import TenantsFile
 
 
 def test_a_chat_model_is_asked_and_another_one_continued() -> None:

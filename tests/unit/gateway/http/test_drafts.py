@@ -1,9 +1,9 @@
 """Which tokens of a delta were drafts: the first of each round, however many rounds a delta joins."""
 
-from services.gateway.generation import Delta
-from services.gateway.http.drafts import DraftedTokens
-from services.gateway.outbox import Outbox
+from services.gateway.http.answers.drafts import DraftedTokens
+from services.gateway.streams.generation import Delta
 from services.gateway.targets.messages import Update
+from services.gateway.targets.outbox import Outbox
 
 PIECES = (b"a", b"b", b"c", "\u00e9".encode()[:1], "\u00e9".encode()[1:])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import h11
 import pytest
 
-from services.gateway.http.errors import RefusedError
-from services.gateway.http.hosts import Hosts
-from services.gateway.http.limits import CHUNK_BYTES, CHUNKS, HEADER_BYTES, HEADERS
-from services.gateway.http.wire import Wire
+from services.gateway.http.schema.errors import RefusedError
+from services.gateway.http.server.hosts import Hosts
+from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, HEADER_BYTES, HEADERS
+from services.gateway.http.server.wire import Wire
 
 LINE = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 

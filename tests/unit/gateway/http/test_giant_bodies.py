@@ -11,10 +11,10 @@ import pytest
 
 from services.common.request.errors import PacelineError
 from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
-from services.gateway.http.bodies import ChatBody, CompletionBody
-from services.gateway.http.body import parsed
-from services.gateway.http.convert import Headers, chat_query, completion_query
-from services.gateway.http.errors import error_reply
+from services.gateway.http.reading.body import parsed
+from services.gateway.http.reading.convert import Headers, chat_query, completion_query
+from services.gateway.http.schema.bodies import ChatBody, CompletionBody
+from services.gateway.http.schema.errors import error_reply
 from tests.support.giant_bodies import GiantBodies
 
 GROWN_KIB = 64 * 1024

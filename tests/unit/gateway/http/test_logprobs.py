@@ -1,6 +1,6 @@
 """Log-probabilities keep tokens apart that are parts of characters."""
 
-from services.gateway.http.logprobs import completion_logprobs
+from services.gateway.http.answers.logprobs import completion_logprobs
 from services.gateway.targets.messages import PositionLogprobs
 
 PIECES = (b"a", b"\xe6", b"\x97", b"\xa5", b"<|end|>")

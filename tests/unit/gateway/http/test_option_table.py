@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from services.common.request.errors import PacelineError
-from services.gateway.http.bodies import ChatBody, Common, CompletionBody
-from services.gateway.http.body import parsed
-from services.gateway.http.convert import Headers, chat_query, completion_query
-from services.gateway.http.options import IGNORED, MOST_CLIENTS, REFUSED, IgnoredLog, options
+from services.gateway.http.reading.body import parsed
+from services.gateway.http.reading.convert import Headers, chat_query, completion_query
+from services.gateway.http.schema.bodies import ChatBody, Common, CompletionBody
+from services.gateway.http.schema.options import IGNORED, MOST_CLIENTS, REFUSED, IgnoredLog, options
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 COMPLETION = {"model": "m", "prompt": "x"}

@@ -16,13 +16,13 @@ from services.common.request.errors import (
     overloaded,
     unavailable,
 )
-from services.gateway.choices import seed_of
-from services.gateway.http.bodies import ChatBody, CompletionBody
-from services.gateway.http.body import parsed
-from services.gateway.http.convert import Headers, chat_query, completion_query
-from services.gateway.http.errors import error_headers, error_reply, public_name, status_of
-from services.gateway.http.openapi import document
-from services.gateway.query import ChatPrompt, Query
+from services.gateway.http.endpoints.openapi import document
+from services.gateway.http.reading.body import parsed
+from services.gateway.http.reading.convert import Headers, chat_query, completion_query
+from services.gateway.http.schema.bodies import ChatBody, CompletionBody
+from services.gateway.http.schema.errors import error_headers, error_reply, public_name, status_of
+from services.gateway.intake.query import ChatPrompt, Query
+from services.gateway.streams.choices import seed_of
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION: dict[str, Any] = {"model": "m", "prompt": "hi"}

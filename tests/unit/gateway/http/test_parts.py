@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from services.gateway.http.output import (
+from services.gateway.parsing.calls import CallSplitter
+from services.gateway.parsing.form import chosen
+from services.gateway.parsing.output import (
     AllContent,
     CallCut,
     CallEnd,
@@ -19,9 +21,7 @@ from services.gateway.http.output import (
     Reasoning,
     Splitter,
 )
-from services.gateway.http.reasoning import ReasoningSplitter, opened
-from services.gateway.http.tools.calls import CallSplitter
-from services.gateway.http.tools.form import chosen
+from services.gateway.parsing.reasoning import ReasoningSplitter, opened
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "weather": {"type": "object", "properties": {"town": {"type": "string"}, "days": {"type": "integer"}}},

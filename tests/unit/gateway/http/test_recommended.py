@@ -8,12 +8,12 @@ import pytest
 
 from services.common.request.errors import PacelineError
 from services.common.request.sampling import SamplingParams
-from services.gateway.http.bodies import ChatBody, CompletionBody
-from services.gateway.http.body import parsed
-from services.gateway.http.convert import Headers, chat_query, completion_query
-from services.gateway.http.recommended import by_default, read_recommended
+from services.gateway.http.reading.body import parsed
+from services.gateway.http.reading.convert import Headers, chat_query, completion_query
+from services.gateway.http.reading.recommended import by_default, read_recommended
+from services.gateway.http.schema.bodies import ChatBody, CompletionBody
+from services.gateway.prompts.tokenizer import TokenizerError
 from services.gateway.settings import GatewaySettings
-from services.gateway.tokenizer import TokenizerError
 
 QWEN = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [1, 2], "max_new_tokens": 9}
 ALL = {

@@ -1,8 +1,8 @@
 """Sampling parameters of the OpenAI endpoints: their names are ours, their defaults OpenAI's."""
 
 from services.common.request.sampling import SamplingParams
-from services.gateway.http.bodies import Common
-from services.gateway.http.convert import _sampling
+from services.gateway.http.reading.convert import _sampling
+from services.gateway.http.schema.bodies import Common
 
 
 def test_what_is_absent_takes_its_default_and_the_temperature_is_one() -> None:

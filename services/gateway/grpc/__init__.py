@@ -1,0 +1,1 @@
+"""paceline's own API over gRPC: the first listener of the gateway."""

@@ -1,0 +1,68 @@
+"""InferenceService: the gateway's own contract; protobuf at the edge."""
+
+from services.common.pb.paceline.v1 import inference_pb2, types_pb2
+from services.gateway.grpc import convert
+from services.gateway.intake.inlet import Messages
+from services.gateway.intake.query import Query
+from services.gateway.streams.request_factory import RequestFactory
+from services.gateway.streams.streams import Context, Streams
+from services.gateway.targets.status import StatusBoard
+from services.gateway.tenancy.auth import ANYBODY, current_tenant
+
+
+class InferenceService:
+    """The clients' edge; see `add_service`."""
+
+    def __init__(self, front: RequestFactory, streams: Streams, board: StatusBoard, default_max_tokens: int) -> None:
+        """The default counts for requests that give no max_tokens."""
+        self._front = front
+        self._streams = streams
+        self._board = board
+        self._default_max_tokens = default_max_tokens
+
+    async def Generate(self, messages: Messages[inference_pb2.GenerateRequest], context: Context) -> None:
+        """Generates text for one prompt and streams it."""
+
+        async def ask() -> Query:
+            return convert.query(await messages.only(), self._default_max_tokens)
+
+        await self._streams.serve(ask, context, convert.messages)
+
+    async def GenerateWhole(
+        self, messages: Messages[inference_pb2.GenerateWholeRequest], context: Context
+    ) -> inference_pb2.GenerateWholeResponse:
+        """Generates text for one prompt and answers once, when it has ended."""
+
+        async def ask() -> Query:
+            return convert.query((await messages.only()).request, self._default_max_tokens)
+
+        whole = convert.Whole(context)
+        await self._streams.serve(ask, whole, convert.messages)
+        return whole.message()
+
+    async def GetModel(
+        self, messages: Messages[inference_pb2.GetModelRequest], context: Context
+    ) -> inference_pb2.GetModelResponse:
+        """Describes the served model and every limit."""
+        request = await messages.only()
+        model = await self._front.model(request.model)
+        return inference_pb2.GetModelResponse(model=convert.model_info(model, self._front.limits(current_tenant())))
+
+    async def Tokenize(
+        self, messages: Messages[inference_pb2.TokenizeRequest], context: Context
+    ) -> inference_pb2.TokenizeResponse:
+        """Turns a prompt into token ids as Generate would, and counts as it does."""
+        with self._streams.admitted() as ticket:
+            request = await messages.only()
+            prompt = convert.prompt(request.prompt)
+            self._streams.queue(ticket, prompt)
+            ids = await self._front.tokens(prompt, await self._front.model(request.model), current_tenant())
+        return inference_pb2.TokenizeResponse(tokens=types_pb2.TokenIds(ids=ids))
+
+    async def GetStatus(
+        self, messages: Messages[inference_pb2.GetStatusRequest], context: Context
+    ) -> inference_pb2.GetStatusResponse:
+        """Tells how busy the pairs are; tenants learn totals only."""
+        await messages.only()
+        found = await self._board.look()
+        return convert.status(found, self._front.served, details=current_tenant() is ANYBODY)

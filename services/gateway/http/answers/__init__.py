@@ -1,0 +1,1 @@
+"""From a stream to the body or the events of an answer."""

@@ -1,0 +1,103 @@
+"""POST /v1/completions: prompts that are continued."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from services.gateway.http.answers.answer import FINISH, Answer, extension
+from services.gateway.http.answers.logprobs import Spell, completion_logprobs, joined, prompt_logprobs
+from services.gateway.http.reading.convert import scored_of
+from services.gateway.http.schema.bodies import CompletionBody
+from services.gateway.http.schema.replies import CompletionChoice, CompletionLogprobs
+from services.gateway.http.server.exchange import Exchange
+from services.gateway.streams.generation import Delta, Final
+from services.gateway.targets.messages import PositionLogprobs
+
+
+class CompletionAnswer(Answer):
+    """The text of each choice, behind its prompt where that is asked for, and log-probabilities of either."""
+
+    prefix = "cmpl"
+
+    def __init__(self, body: CompletionBody, exchange: Exchange, spell: Spell) -> None:
+        """Nothing has come yet."""
+        super().__init__(body, exchange, spell, scored_of(body))
+        self._best = body.logprobs
+        self._echo = bool(body.echo)
+        self._given = _texts(body)
+        self._texts: defaultdict[int, list[str]] = defaultdict(list)
+        self._positions: defaultdict[int, list[PositionLogprobs]] = defaultdict(list)
+        self._offsets: dict[int, int] = {}
+
+    def kind(self) -> str:
+        """Chunks have the same name as whole answers."""
+        return "text_completion"
+
+    def pieces(self, choice: int, delta: Delta) -> Iterable[CompletionChoice]:
+        """One piece, and the prompt before the first; none while a character is incomplete."""
+        if not self.streams:
+            self._texts[choice].append(delta.text)
+            self._positions[choice] += delta.logprobs
+            return
+        yield from self._echoes(choice)
+        if delta.text or delta.logprobs or self._drafts:
+            yield _piece(choice, delta.text, self._logprobs(choice, delta.logprobs))
+
+    def last(self, choice: int, final: Final) -> Iterable[CompletionChoice]:
+        """Why it ended."""
+        if self.streams:
+            yield from self._echoes(choice)
+            ended = _piece(choice, "", None)
+            yield {**ended, "finish_reason": FINISH[final.reason], "paceline": extension(final)}
+
+    def whole_choice(self, choice: int, final: Final) -> CompletionChoice:
+        """The whole text."""
+        text, before = self._echoed(choice)
+        logprobs = self._logprobs(choice, self._positions[choice])
+        whole: CompletionChoice = {
+            "index": choice,
+            "text": text + "".join(self._texts[choice]),
+            "logprobs": logprobs if before is None or logprobs is None else joined(before, logprobs),
+            "finish_reason": FINISH[final.reason],
+            "paceline": extension(final),
+        }
+        if self._prompt_logprobs is not None:
+            whole["prompt_logprobs"] = self._prompts.told(choice, self._prompt_logprobs, self._spell)
+        return whole
+
+    def _echoes(self, choice: int) -> Iterable[CompletionChoice]:
+        """A piece with the prompt, once, where it is asked for."""
+        if self._echo and choice not in self._offsets:
+            yield _piece(choice, *self._echoed(choice))
+
+    def _echoed(self, choice: int) -> tuple[str, CompletionLogprobs | None]:
+        """The prompt as text, and its log-probabilities; nothing where it is not asked for."""
+        if not self._echo:
+            return "", None
+        ids, given = self._prompts.ids(choice), self._given[choice // self._several]
+        text = b"".join(self._spell(token)[1] for token in ids).decode(errors="replace") if given is None else given
+        self._offsets[choice] = len(text)
+        if self._best is None:
+            return text, None
+        return text, prompt_logprobs(ids, self._prompts.scores(choice), self._best, self._spell, text)
+
+    def _logprobs(self, choice: int, positions: Iterable[PositionLogprobs]) -> CompletionLogprobs | None:
+        if self._best is None:
+            return None
+        offset = self._offsets.get(choice, 0)
+        found = completion_logprobs(positions, self._spell, offset)
+        self._offsets[choice] = offset + sum(len(token) for token in found["tokens"])
+        return found
+
+
+def _texts(body: CompletionBody) -> list[str | None]:
+    """The prompts that were given as text, None for those given as ids."""
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return [prompt]
+    if all(isinstance(one, int) for one in prompt):
+        return [None]
+    return [one if isinstance(one, str) else None for one in prompt]
+
+
+def _piece(choice: int, text: str, logprobs: CompletionLogprobs | None) -> CompletionChoice:
+    return {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": None}

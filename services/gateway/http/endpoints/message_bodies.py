@@ -1,0 +1,197 @@
+"""Bodies of Anthropic's Messages API, and the chats that they are."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from services.common.request.errors import invalid_field
+from services.common.request.limits import LIMITS
+from services.gateway.http.reading.body import parsed
+from services.gateway.http.schema.bodies import MOST_PARTS, Body, ChatBody, Ignored
+
+
+class TextPart(Body):
+    """Text."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: Ignored = None
+    citations: Ignored = None
+
+
+class ToolUsePart(Body):
+    """A call that the assistant asked for."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, JsonValue]
+    cache_control: Ignored = None
+    caller: Ignored = None
+    toolset_name: Ignored = None
+
+
+class ToolResultPart(Body):
+    """What a call gave."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)] | None = None
+    is_error: Ignored = None
+    cache_control: Ignored = None
+
+
+class ThinkingPart(Body):
+    """What the assistant thought."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: Ignored = None
+
+
+class RedactedPart(Body):
+    """A thought that cannot be read; it is left out."""
+
+    type: Literal["redacted_thinking"]
+    data: Ignored = None
+
+
+Part = Annotated[TextPart | ToolUsePart | ToolResultPart | ThinkingPart | RedactedPart, Field(discriminator="type")]
+Texts = str | Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)]
+
+
+class MessageIn(Body):
+    """One message."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | Annotated[list[Part], Field(fail_fast=True, max_length=MOST_PARTS)]
+
+
+class ToolIn(Body):
+    """A tool."""
+
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any]
+    type: Literal["custom"] | None = None
+    strict: bool | None = None
+    cache_control: Ignored = None
+    eager_input_streaming: Ignored = None
+    input_examples: Ignored = None
+    defer_loading: Ignored = None
+    allowed_callers: Ignored = None
+
+
+class ChoiceIn(Body):
+    """Which tools may be called."""
+
+    type: Literal["auto", "none", "any", "tool"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class ThinkingIn(Body):
+    """Whether the model thinks."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Ignored = None
+    display: Ignored = None
+
+
+class CountBody(Body):
+    """The body of POST /v1/messages/count_tokens."""
+
+    model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
+    messages: list[MessageIn] = Field(fail_fast=True, max_length=LIMITS.chat_messages)
+    system: Texts | None = None
+    tools: list[ToolIn] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
+    tool_choice: ChoiceIn | None = None
+    thinking: ThinkingIn | None = None
+    cache_control: Ignored = None
+    context_management: Ignored = None
+    output_config: Ignored = None
+
+
+class MessagesBody(CountBody):
+    """The body of POST /v1/messages."""
+
+    max_tokens: int = Field(ge=1, lt=2**31)
+    stream: bool | None = None
+    stop_sequences: list[str] | None = Field(default=None, fail_fast=True, max_length=LIMITS.stop_strings)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1, lt=2**32)
+    metadata: Ignored = None
+    service_tier: Ignored = None
+    container: Ignored = None
+    inference_geo: Ignored = None
+
+
+def chat_of(body: CountBody) -> ChatBody:
+    """The chat.
+
+    Raises:
+        PacelineError: it is none that can be served.
+    """
+    messages = [one for index, message in enumerate(body.messages) for one in _messages(index, message)]
+    if body.system:
+        messages.insert(0, {"role": "system", "content": _texts(body.system)})
+    chat: dict[str, Any] = {"model": body.model, "messages": messages}
+    for name in ("max_tokens", "stream", "temperature", "top_p", "top_k"):
+        chat[name] = getattr(body, name, None)
+    chat["stop"] = getattr(body, "stop_sequences", None)
+    chat["tools"] = [_tool(tool) for tool in body.tools or ()]
+    if body.tool_choice is not None:
+        chat["tool_choice"] = _choice(body.tool_choice)
+        chat["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
+    if body.thinking is not None and body.thinking.type != "adaptive":
+        chat["chat_template_kwargs"] = {"enable_thinking": body.thinking.type == "enabled"}
+    last = messages[-1] if messages else {}
+    chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
+    return parsed(ChatBody, json.dumps(chat).encode())
+
+
+def _texts(texts: Texts) -> str | list[dict[str, str]]:
+    return texts if isinstance(texts, str) else [{"type": "text", "text": one.text} for one in texts]
+
+
+def _messages(index: int, message: MessageIn) -> list[dict[str, Any]]:
+    """Messages of a chat: results of calls come first, each as one of its own."""
+    if isinstance(message.content, str):
+        return [{"role": message.role, "content": message.content}]
+    found: list[dict[str, Any]] = []
+    own: dict[str, Any] = {"role": message.role, "content": []}
+    for place, part in enumerate(message.content):
+        if isinstance(part, TextPart):
+            own["content"].append({"type": "text", "text": part.text})
+        elif isinstance(part, ToolResultPart):
+            result = {"role": "tool", "tool_call_id": part.tool_use_id, "content": _texts(part.content or "")}
+            found.append(result)
+        elif isinstance(part, ToolUsePart):
+            own.setdefault("tool_calls", []).append(_call(part))
+        elif isinstance(part, ThinkingPart):
+            own["reasoning_content"] = own.get("reasoning_content", "") + part.thinking
+        if message.role != "assistant" and isinstance(part, ToolUsePart | ThinkingPart):
+            raise invalid_field(f"messages[{index}].content[{place}].type", "is the assistant's")
+    if own["content"] or len(own) > 2 or not found:
+        found.append(own)
+    return found
+
+
+def _call(part: ToolUsePart) -> dict[str, Any]:
+    function = {"name": part.name, "arguments": json.dumps(part.input, ensure_ascii=False)}
+    return {"id": part.id, "type": "function", "function": function}
+
+
+def _tool(tool: ToolIn) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: ChoiceIn) -> Any:
+    if choice.type == "tool":
+        return {"type": "function", "function": {"name": choice.name or ""}}
+    return "required" if choice.type == "any" else choice.type

@@ -1,0 +1,272 @@
+"""Bodies of OpenAI's Responses API, and the chats that they are. Nothing is stored: each carries all that was said."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
+
+from services.common.request.limits import LIMITS
+from services.gateway.http.reading.body import parsed
+from services.gateway.http.schema.bodies import MOST_PARTS, Body, ChatBody, Ignored
+
+
+class Sent(Body):
+    """What clients send back from an answer: they add fields of other kinds of items, all null."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
+class TextPart(Sent):
+    """Text of a message."""
+
+    type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
+    text: str
+    annotations: Ignored = None
+    logprobs: Ignored = None
+    parsed: Ignored = None
+
+
+Parts = Annotated[list[TextPart], Field(fail_fast=True, max_length=MOST_PARTS)]
+
+
+class MessageItem(Sent):
+    """A message."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | Parts
+    id: Ignored = None
+    status: Ignored = None
+    phase: Ignored = None
+
+
+class CallItem(Sent):
+    """A call that the assistant asked for."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    id: Ignored = None
+    status: Ignored = None
+    namespace: Ignored = None
+    parsed_arguments: Ignored = None
+    caller: Ignored = None
+
+
+class ResultItem(Sent):
+    """What a call gave."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | Parts
+    id: Ignored = None
+    status: Ignored = None
+    caller: Ignored = None
+
+
+class ReasoningItem(Sent):
+    """What the assistant thought."""
+
+    type: Literal["reasoning"]
+    summary: Parts | None = None
+    content: Parts | None = None
+    id: Ignored = None
+    encrypted_content: Ignored = None
+    status: Ignored = None
+
+
+Item = MessageItem | CallItem | ResultItem | ReasoningItem
+
+
+def _kind(item: Any) -> Any:
+    """An item without a type is a message."""
+    return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+
+
+AnyItem = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[ResultItem, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")],
+    Discriminator(_kind),
+]
+
+
+class FunctionTool(Body):
+    """A tool."""
+
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    defer_loading: Ignored = None
+    allowed_callers: Ignored = None
+
+
+class ReasoningIn(Body):
+    """How long the model thinks."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Ignored = None
+    generate_summary: Ignored = None
+    context: Ignored = None
+
+
+class NamedTool(Body):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class FormatIn(Body):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class TextIn(Body):
+    """Options of the answer's text."""
+
+    format: FormatIn | None = None
+    verbosity: Ignored = None
+
+
+class StreamOptionsIn(Body):
+    """Options of a stream."""
+
+    include_obfuscation: Ignored = None
+
+
+class ResponsesBody(Body):
+    """The body of POST /v1/responses."""
+
+    model: str = Field(min_length=1, description="Name of the model, as /v1/models tells it.")
+    input: str | Annotated[list[AnyItem], Field(fail_fast=True, max_length=LIMITS.chat_messages)]
+    instructions: str | None = None
+    stream: bool | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    tools: list[FunctionTool] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
+    tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningIn | None = None
+    text: TextIn | None = None
+    background: Literal[False] | None = None
+    previous_response_id: None = None
+    conversation: None = None
+    top_logprobs: Literal[0] | None = None
+    stream_options: StreamOptionsIn | None = None
+    truncation: Literal["disabled", "auto"] | None = Field(
+        default=None, description="Nothing is left out: a chat that is too long is refused."
+    )
+    store: Ignored = None
+    include: Ignored = None
+    metadata: Ignored = None
+    user: Ignored = None
+    service_tier: Ignored = None
+    prompt_cache_key: Ignored = None
+    prompt_cache_retention: Ignored = None
+    safety_identifier: Ignored = None
+    max_tool_calls: Ignored = None
+
+
+class ResponseChat(ChatBody):
+    """The chat of a response, with the body that asked for it."""
+
+    _asked: ResponsesBody = PrivateAttr()
+
+    @property
+    def asked(self) -> ResponsesBody:
+        """The body that the client sent."""
+        return self._asked
+
+
+def read_response(raw: bytearray) -> ResponseChat:
+    """The chat that a body is.
+
+    Raises:
+        PacelineError: it is invalid.
+    """
+    body = parsed(ResponsesBody, raw)
+    chat = parsed(ResponseChat, json.dumps(_chat(body)).encode())
+    chat._asked = body
+    return chat
+
+
+def _chat(body: ResponsesBody) -> dict[str, Any]:
+    messages = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else _messages(body.input)
+    if body.instructions:
+        messages.insert(0, {"role": "system", "content": body.instructions})
+    chat: dict[str, Any] = {"model": body.model, "messages": messages, "max_tokens": body.max_output_tokens}
+    for name in ("stream", "temperature", "top_p", "parallel_tool_calls"):
+        chat[name] = getattr(body, name)
+    chat["tools"] = [_tool(tool) for tool in body.tools or ()]
+    choice = body.tool_choice
+    if isinstance(choice, NamedTool):
+        chat["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    else:
+        chat["tool_choice"] = choice
+    chat["reasoning_effort"] = body.reasoning and body.reasoning.effort
+    if body.text is not None and body.text.format is not None:
+        chat["response_format"] = _format(body.text.format)
+    return chat
+
+
+def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """Messages of a chat: thoughts, text and calls that follow on one another are one message of the assistant."""
+    found: list[dict[str, Any]] = []
+    for item in items:
+        if isinstance(item, ResultItem):
+            found.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+        elif isinstance(item, MessageItem) and item.role != "assistant":
+            found.append({"role": item.role, "content": _text(item.content)})
+        else:
+            _add(_turn(found), item)
+    return found
+
+
+def _turn(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The assistant's message at the end, begun where there is none."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": ""})
+    return messages[-1]
+
+
+def _add(turn: dict[str, Any], item: Item) -> None:
+    if isinstance(item, CallItem):
+        function = {"name": item.name, "arguments": item.arguments}
+        turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
+    elif isinstance(item, ReasoningItem):
+        turn["reasoning_content"] = turn.get("reasoning_content", "") + _text(item.content or item.summary or [])
+    elif isinstance(item, MessageItem):
+        turn["content"] += _text(item.content)
+
+
+def _text(content: str | Parts) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+def _tool(tool: FunctionTool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _format(form: FormatIn) -> dict[str, Any]:
+    if form.type != "json_schema":
+        return {"type": form.type}
+    schema = {"name": form.name, "description": form.description, "schema": form.schema_, "strict": form.strict}
+    return {"type": form.type, "json_schema": {name: value for name, value in schema.items() if value is not None}}

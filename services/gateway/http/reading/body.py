@@ -1,0 +1,156 @@
+"""Receives the body of a request, bounded in size and time and in a place of its tenant, and parses it in a thread."""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from services.common.request.errors import Code, PacelineError, Reason, malformed
+from services.common.serving.channel import MAX_CLIENT_MESSAGE_BYTES
+from services.gateway.http.schema.bodies import Body
+from services.gateway.http.schema.errors import NamedError, no_json, too_large, too_slow
+from services.gateway.http.schema.options import REFUSED
+from services.gateway.http.server.exchange import Exchange
+from services.gateway.http.server.inflate import Inflater, Plain, reader
+from services.gateway.intake.fair_threads import FairThreads
+from services.gateway.intake.growth_guard import give_back
+from services.gateway.intake.inlet import Gates
+from services.gateway.intake.shape import Shape
+from services.gateway.tenancy.auth import current_tenant
+
+Model = TypeVar("Model", bound=Body)
+Result = TypeVar("Result")
+
+LARGE_BYTES = 1 << 16
+SMALL_THREADS = 4
+"""Tenants whose small bodies are read at the same time."""
+
+NAME = re.compile(r"[A-Za-z_]\w*")
+MOST_CHARACTERS = 200
+TAGS = frozenset(
+    {"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "message", "reasoning", "function_call"}
+    | {"function_call_output", "input_text", "output_text", "refusal"}
+)
+"""Types of entries of lists, between the number of an entry and a field of it."""
+
+UNION_TAGS = frozenset({"str", "int", "float", "bool"})
+
+
+class Bodies:
+    """Takes in bodies and has them read in threads, in which tenants take turns.
+
+    Large ones have a turn of their own, one at a time: reading holds Python's lock. Small ones wait for none of them.
+    """
+
+    def __init__(self, gates: Gates) -> None:
+        """Takes the places that bodies need while they come, and large ones until they are read."""
+        self._gates = gates
+        self._small = FairThreads(SMALL_THREADS, "body")
+        self._large = FairThreads(1, "large-body")
+
+    async def read(self, exchange: Exchange, work: Callable[[bytearray], Result]) -> Result:
+        """What the work makes of the whole body, which it must not keep.
+
+        Raises:
+            PacelineError: the body is too large, too slow, broken or not said to be JSON; OVERLOADED, memory is short.
+        """
+        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise no_json()
+        inflate = reader(exchange.headers.get("content-encoding", ""))
+        if int(exchange.headers.get("content-length", "0")) > MAX_CLIENT_MESSAGE_BYTES:
+            raise too_large(MAX_CLIENT_MESSAGE_BYTES)
+        try:
+            async with AsyncExitStack() as held:
+                body = bytearray()
+                await self._take(exchange, body, held, inflate)
+                if len(body) <= LARGE_BYTES:
+                    return await self._small.run(current_tenant().name, work, body)
+                return await self._large.run(current_tenant().name, _trimmed, work, body)
+        except PacelineError as error:
+            raise (too_slow() if error.reason is Reason.DEADLINE else error) from None
+
+    async def _take(self, exchange: Exchange, body: bytearray, held: AsyncExitStack, inflate: Plain | Inflater) -> None:
+        """Adds to the body until it is whole; `held` keeps the place of a large one."""
+        whole: Callable[[], None] | None = None
+        async with self._gates.present().place():
+            async for piece in exchange.pieces():
+                body += inflate.push(piece, MAX_CLIENT_MESSAGE_BYTES - len(body))
+                if len(body) > MAX_CLIENT_MESSAGE_BYTES:
+                    raise too_large(MAX_CLIENT_MESSAGE_BYTES)
+                if len(body) > LARGE_BYTES and whole is None:
+                    whole = await held.enter_async_context(self._gates.large())
+        inflate.finish()
+        if whole is not None:
+            whole()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._small.close()
+        self._large.close()
+
+
+def _trimmed(work: Callable[[bytearray], Result], body: bytearray) -> Result:
+    """What the work makes; what it took meanwhile is given back before the next large body comes on top of it."""
+    try:
+        return work(body)
+    finally:
+        give_back()
+
+
+def parsed(kind: type[Model], body: bytes | bytearray) -> Model:
+    """The body as values; bounded work, but not for the event loop.
+
+    Raises:
+        PacelineError: MALFORMED when it is no JSON, INVALID_FIELD or UNSUPPORTED with the name at fault.
+    """
+    try:
+        Shape().take(body)
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = _clearest(error.errors(include_url=False, include_input=False))
+    if first["type"] in ("json_invalid", "model_type"):
+        raise malformed(f"the body is not a JSON object: {first['msg'][:MOST_CHARACTERS]}")
+    name = _name(first["loc"])
+    if first["type"] == "extra_forbidden":
+        instead = f"; {REFUSED[name]}" if name in REFUSED else ""
+        text = f"{name}: is not an option of this API{instead}"
+        raise NamedError(Code.INVALID_ARGUMENT, Reason.UNSUPPORTED, text, field=name)
+    text = f"{name}: {_words(first)}"
+    raise NamedError(Code.INVALID_ARGUMENT, Reason.INVALID_FIELD, text, field=name)
+
+
+def _words(fault: ErrorDetails) -> str:
+    """What is wrong; too many entries are told as the validator of all listeners tells it."""
+    if fault["type"] != "too_long":
+        return fault["msg"][:MOST_CHARACTERS]
+    most, found = fault["ctx"]["max_length"], fault["ctx"].get("actual_length")
+    return f"{found or f'more than {most}'} entries, at most {most} are allowed"
+
+
+def _clearest(faults: list[ErrorDetails]) -> ErrorDetails:
+    """The first fault; of several readings of one field the one that came furthest."""
+    first = faults[0]
+    readings = (one for one in faults if one["loc"][:1] == first["loc"][:1])
+    return max(readings, key=lambda one: (len(one["loc"]), one["type"] == "too_long"))
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    """Where the fault is, as clients write it; the branches of unions are left out."""
+    name = ""
+    for before, part, behind in zip((None, *location), location, (*location[1:], None), strict=False):
+        if isinstance(before, int) and part in TAGS and isinstance(behind, str):
+            continue  # which form an entry has, by its type
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif part in UNION_TAGS or "[" in part or part.endswith("Part"):
+            continue
+        elif NAME.fullmatch(part) and len(part) <= MOST_CHARACTERS:
+            name += f".{part}" if name else part
+        else:
+            name += f"[{json.dumps(part[:64])}]"
+    return name or "body"

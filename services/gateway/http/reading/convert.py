@@ -1,0 +1,227 @@
+"""Bodies to queries: the same plain values that the gRPC contract becomes, with the defaults of OpenAI's API."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from services.common.request.constraint import Constraint
+from services.common.request.errors import invalid_field
+from services.common.request.limits import LIMITS
+from services.common.request.sampling import LOWEST_TEMPERATURE, RANGES, SamplingParams, SpeculationParams, StopParams
+from services.common.request.validation import MAX_TOKENS, check_count
+from services.gateway.http.reading.tools_wanted import required_calls
+from services.gateway.http.schema.bodies import (
+    MOST_ANSWERS,
+    ChatBody,
+    Common,
+    CompletionBody,
+    Extension,
+    MessageBody,
+    ToolBody,
+)
+from services.gateway.http.schema.structured import constraint_of
+from services.gateway.intake.query import ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.parsing.form import Form, tags
+from services.gateway.prompts.chat_check import check_size, checked_chat
+from services.gateway.prompts.tokenizer import CLOSE, OPEN
+
+COMPLETION_TOKENS = 16
+"""Most tokens of a completion when its client states none, as in OpenAI's API."""
+
+
+NO_EFFORT = ("none", "minimal")
+THOUGHTS = frozenset({OPEN, CLOSE})
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """The options in the headers of a request."""
+
+    key: str = ""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    role: str
+    content: str
+    tool_calls: tuple[_Call, ...]
+    tool_call_id: str
+    name: str
+    reasoning_content: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    name: str
+    description: str
+    parameters: str
+
+
+def chat_query(body: ChatBody, headers: Headers, forms: Sequence[Form] = ()) -> Query:
+    """A chat; without max_tokens it may go on to the end of the context. `forms` are those of the model's calls.
+
+    Raises:
+        PacelineError: a field is too large or contradicts another one.
+    """
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid_field("top_logprobs", "needs logprobs to be true")
+    limits = {body.max_tokens, body.max_completion_tokens} - {None}
+    if len(limits) > 1:
+        raise invalid_field("max_completion_tokens", "differs from max_tokens, which means the same")
+    most = next(iter(limits)) or MAX_TOKENS if limits else MAX_TOKENS
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    shows = THOUGHTS | tags() if tools_of(body) else THOUGHTS
+    query = _query(body, _chat(body), most, logprobs, headers)
+    return replace(query, shows=shows, thinks=True, constraint=_form_of(body, forms))
+
+
+def _form_of(body: ChatBody, forms: Sequence[Form]) -> Constraint | None:
+    """What the answer must be like: calls that are required, or a form of its own."""
+    stated, several = constraint_of(body), body.parallel_tool_calls is not False
+    calls = required_calls(body.tool_choice, tools_of(body), forms, several)
+    if calls is not None and stated is not None:
+        raise invalid_field(stated.field, "stands beside tool_choice, which requires calls")
+    return calls or stated
+
+
+def completion_query(body: CompletionBody, headers: Headers) -> Query:
+    """A prompt that is continued.
+
+    Raises:
+        PacelineError: a field is too large or contradicts another one.
+    """
+    most = body.max_tokens if body.max_tokens is not None else max(COMPLETION_TOKENS, body.min_tokens or 0)
+    first, *others = _prompts(body)
+    if (count := (1 + len(others)) * (body.n or 1)) > MOST_ANSWERS:
+        raise invalid_field("prompt", f"{count} answers to all prompts, at most {MOST_ANSWERS} are given")
+    query = _query(body, first, most, body.logprobs, headers)
+    return replace(query, others=tuple(others), prompt_logprobs=scored_of(body))
+
+
+def scored_of(body: CompletionBody) -> int | None:
+    """How many alternatives to each token of its prompts a client wants to know; None where it wants no scores."""
+    asked = (body.prompt_logprobs, body.logprobs if body.echo else None)
+    return max((number for number in asked if number is not None), default=None)
+
+
+def tools_of(body: ChatBody) -> tuple[ToolBody, ...]:
+    """The functions that the model may ask for; a model that may not is not told of any."""
+    return tuple(body.tools or ()) if body.tool_choice != "none" else ()
+
+
+def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, headers: Headers) -> Query:
+    if body.stream_options is not None and not body.stream:
+        raise invalid_field("stream_options", "needs stream to be true")
+    if body.prompt_logprobs is not None and body.stream:
+        raise invalid_field("prompt_logprobs", "needs stream to be false")
+    extension = body.paceline or Extension()
+    return Query(
+        model=body.model,
+        prompt=prompt,
+        sampling=_sampling(body),
+        seed_given=body.seed is not None,
+        stopping=_stopping(body, max_tokens),
+        speculation=SpeculationParams(extension.speculation is False, extension.max_draft),
+        logprobs=logprobs,
+        priority=extension.priority or 0,
+        timeout_s=headers.timeout_s,
+        key=headers.key,
+        migration=True,
+        choices=body.n or 1,
+        constraint=constraint_of(body),
+        prompt_logprobs=body.prompt_logprobs,
+    )
+
+
+def _sampling(body: Common) -> SamplingParams:
+    bias = body.logit_bias or {}
+    check_count("logit_bias", len(bias), LIMITS.logit_bias)
+    by_id = {int(token): value for token, value in bias.items()}
+    given = {name: value for name in RANGES if (value := getattr(body, name, None)) is not None}
+    numbers: dict[str, Any] = {"temperature": 1.0, **given, "seed": (body.seed or 0) % 2**64}
+    if numbers["temperature"] < LOWEST_TEMPERATURE:
+        numbers["temperature"] = 0.0
+    if numbers.get("top_k") == -1:
+        numbers["top_k"] = 0
+    return SamplingParams(**numbers, logit_bias=tuple(sorted(by_id.items())))
+
+
+def _stopping(body: Common, max_tokens: int) -> StopParams:
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    return StopParams(
+        max_tokens=max_tokens,
+        min_tokens=body.min_tokens or 0,
+        stop=stop,
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignore_eos=bool(body.ignore_eos),
+    )
+
+
+def _prompts(body: CompletionBody) -> list[Prompt]:
+    """All prompts of a completion: a text, token ids, or a list of either."""
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return [TextPrompt(prompt, check_size(prompt))]
+    if not prompt:
+        raise invalid_field("prompt", "the prompt is empty")
+    if all(isinstance(one, int) for one in prompt):
+        check_count("prompt", len(prompt), LIMITS.prompt_ids)
+        return [TokenPrompt(tuple(one for one in prompt if isinstance(one, int)))]
+    check_count("prompt", len(prompt), MOST_ANSWERS)
+    check_count("prompt", sum(len(one) for one in prompt if isinstance(one, list)), LIMITS.prompt_ids)
+    return [made for one in prompt for made in _prompts(body.model_copy(update={"prompt": one}))]
+
+
+def _chat(body: ChatBody) -> ChatPrompt:
+    messages = [_message(index, message) for index, message in enumerate(body.messages)]
+    kwargs = body.chat_template_kwargs or {}
+    nulls = dict.fromkeys(name for name, value in kwargs.items() if value is None)
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    prompt = checked_chat(messages, [_tool(tool) for tool in tools_of(body)], given)
+    turn = {"add_generation_prompt": body.add_generation_prompt, "continue_final_message": body.continue_final_message}
+    if body.continue_final_message:
+        if messages[-1].role != "assistant" or messages[-1].tool_calls:
+            raise invalid_field("continue_final_message", "the last message must be text of the assistant")
+        if body.add_generation_prompt:
+            raise invalid_field("continue_final_message", "contradicts add_generation_prompt")
+    arguments = (
+        _thinking(body) | prompt.arguments | nulls | {name: value for name, value in turn.items() if value is not None}
+    )
+    return replace(prompt, tools=tuple(tool.plain() for tool in tools_of(body)), arguments=arguments)
+
+
+def _thinking(body: ChatBody) -> dict[str, Any]:
+    """What templates read of the effort: a switch, or the word itself."""
+    if body.reasoning_effort is None:
+        return {}
+    return {"enable_thinking": body.reasoning_effort not in NO_EFFORT, "reasoning_effort": body.reasoning_effort}
+
+
+def _message(index: int, message: MessageBody) -> _Message:
+    if message.content is None and message.role in ("system", "developer", "user"):
+        raise invalid_field(f"messages[{index}].content", "is needed")
+    content = message.content or ""
+    return _Message(
+        role="system" if message.role == "developer" else message.role,
+        content=content if isinstance(content, str) else "\n".join(part.text for part in content),
+        tool_calls=tuple(
+            _Call(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+        ),
+        tool_call_id=message.tool_call_id or "",
+        name=message.name or "",
+        reasoning_content=message.reasoning_content or "",
+    )
+
+
+def _tool(tool: ToolBody) -> _Tool:
+    function = tool.function
+    return _Tool(function.name, function.description or "", json.dumps(function.parameters or {}))

@@ -1,0 +1,146 @@
+"""The one table of what a client may send: honoured, taken and ignored, refused. docs/use.md has it from here.
+
+What is honoured and what is ignored, the bodies themselves say; what is refused stands here, with what to send instead.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from services.gateway.http.schema.bodies import Body, ChatBody, Common, CompletionBody, is_ignored
+
+State = Literal["honoured", "ignored", "refused"]
+MOST_CLIENTS = 1024
+MOST_AGENT = 100
+"""Characters of a client's name in the log."""
+
+REFUSED = {
+    "add_special_tokens": "send token ids as the prompt of a completion",
+    "audio": "answers are text",
+    "chat_template": "the checkpoint's own template renders chats",
+    "documents": "put them into a message",
+    "extra_body": "send its fields beside the others",
+    "format": "send response_format",
+    "function_call": "send tool_choice",
+    "functions": "send tools",
+    "length_penalty": "there is no beam search",
+    "max_output_tokens": "send max_tokens",
+    "mirostat": "send temperature, top_p, top_k or min_p",
+    "mm_processor_kwargs": "prompts are text",
+    "n_predict": "send max_tokens",
+    "num_predict": "send max_tokens",
+    "options": "send its fields beside the others",
+    "priority": "send paceline.priority, where higher runs first",
+    "reasoning": "send reasoning_effort",
+    "repeat_penalty": "send repetition_penalty",
+    "system": "send a message with role system",
+    "thinking": "send reasoning_effort or chat_template_kwargs",
+    "tool_resources": "send tools",
+    "top_a": "send min_p",
+    "truncate_prompt_tokens": "shorten the prompt",
+    "typical_p": "send top_p or min_p",
+    "use_beam_search": "send n",
+    "web_search_options": "send a tool that searches",
+}
+"""Options of other servers that would change the text and are not served, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option; a dot and brackets stand for what is inside objects and lists."""
+
+    name: str
+    chat: bool
+    completions: bool
+    state: State
+    text: str
+
+
+def options() -> list[Option]:
+    """The table, in the order of the bodies."""
+    chat, completion = dict(_fields(ChatBody)), dict(_fields(CompletionBody))
+    found = [
+        Option(name, name in chat, name in completion, "ignored" if is_ignored(field) else "honoured", _text(field))
+        for name, field in (chat | completion).items()
+    ]
+    known = {option.name for option in found}
+    refused = ((name, instead) for name, instead in REFUSED.items() if name not in known)
+    return found + [Option(name, True, True, "refused", instead) for name, instead in refused]
+
+
+def _fields(model: type[Body], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Names and fields of a body, those of the bodies in it too."""
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
+        yield prefix + name, field
+        for inner, several in _bodies(field.annotation, False):
+            yield from _fields(inner, f"{prefix}{name}{'[]' if several else ''}.")
+
+
+def _bodies(annotation: Any, several: bool) -> Iterator[tuple[type[Body], bool]]:
+    """The bodies that a type holds, and whether in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, Body):
+        yield annotation, several
+    for argument in get_args(annotation):
+        yield from _bodies(argument, several or get_origin(annotation) is list)
+
+
+def _text(field: FieldInfo) -> str:
+    """What a field's value may be, where it is one, and what its description says."""
+    values = [*_values(field.annotation)] if _one(field.annotation) else []
+    only = f"{'One of' if len(values) > 1 else 'Only'} {', '.join(values)}." if values else ""
+    return " ".join(text for text in (only, field.description or "") if text)
+
+
+def _one(annotation: Any) -> bool:
+    """Whether a type holds nothing but named values, and few of them."""
+    leaves = [*_leaves(annotation)]
+    return all(leaf is type(None) or get_origin(leaf) is Literal for leaf in leaves)
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Literal or not arguments:
+        yield annotation
+    else:
+        for argument in arguments:
+            yield from _leaves(argument)
+
+
+def _values(annotation: Any) -> Iterator[str]:
+    for leaf in _leaves(annotation):
+        if leaf is not type(None):
+            yield from (f"`{_word(value)}`" for value in get_args(leaf))
+    if annotation is type(None) or annotation is None:
+        yield "`null`"
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
+
+
+IGNORED = frozenset(option.name for option in options() if option.state == "ignored" and "[" not in option.name)
+"""Options that cannot change the text."""
+
+
+class IgnoredLog:
+    """One line for each client and option that is taken and ignored."""
+
+    def __init__(self) -> None:
+        """Nobody has sent any."""
+        self._told: set[tuple[str, str, str]] = set()
+
+    def tell(self, tenant: str, agent: str, body: Common) -> None:
+        """Logs what is new; clients are told apart by tenant and User-Agent."""
+        names = set(body.model_fields_set)
+        if body.stream_options is not None:
+            names |= {f"stream_options.{name}" for name in body.stream_options.model_fields_set}
+        for name in sorted(names & IGNORED):
+            key = (tenant, agent[:MOST_AGENT], name)
+            if key not in self._told and len(self._told) < MOST_CLIENTS:
+                self._told.add(key)
+                said = {"tenant": tenant, "user_agent": agent[:MOST_AGENT], "option": name}
+                logging.getLogger(__name__).info("an option is taken and ignored", extra=said)

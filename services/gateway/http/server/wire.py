@@ -1,0 +1,84 @@
+"""HTTP/1.1 on one connection: h11, with bounds on the work that bytes can make and without its leniences."""
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+import h11
+
+from services.common.request.errors import Code, Reason
+from services.gateway.http.schema.errors import RefusedError
+from services.gateway.http.server.limits import CHUNK_BYTES, CHUNKS, HEADER_BYTES, HEADERS
+
+HEAD_END = re.compile(rb"\n\r?\n")
+MOST_CHARACTERS = 200
+FOLDED = re.compile(rb"\n[ \t]")
+
+
+class Wire(h11.Connection):
+    """The server's end; `fault` is why the last event could not be read."""
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        super().__init__(h11.SERVER, HEADER_BYTES)
+        self.fault: RefusedError | None = None
+        self._chunks = 0
+        self._body_bytes = 0
+
+    def next_event(self) -> Any:
+        """As h11's.
+
+        Raises:
+            h11.RemoteProtocolError: what came is no HTTP, is ambiguous, or makes too much work; `fault` is the refusal.
+        """
+        self.fault = None
+        try:
+            if self.their_state is h11.IDLE:
+                self._check_head(self.trailing_data[0])
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                self._check_framing(event)
+                self._chunks = self._body_bytes = 0
+            elif isinstance(event, h11.Data):
+                self._count(event)
+        except h11.RemoteProtocolError as error:
+            self.fault = self.fault or _refusal(error.error_status_hint, str(error))
+            raise
+        return event
+
+    def _check_head(self, data: bytes) -> None:
+        """Looks at what there is of a head before it is split into lines."""
+        end = HEAD_END.search(data)
+        head = data[: end.end()] if end else data
+        if len(head) > HEADER_BYTES:
+            self._refuse(f"the request line and the headers have more than {HEADER_BYTES} bytes", 431)
+        lines = head.count(b"\n")
+        if lines > HEADERS + 2:
+            self._refuse(f"the request has more than {HEADERS} headers", 431)
+        if lines != head.count(b"\r\n"):
+            self._refuse("a line ends with LF, without CR before it")
+        if FOLDED.search(head):
+            self._refuse("a header goes on in another line")
+
+    def _check_framing(self, request: h11.Request) -> None:
+        """Refuses what two readers may see to end at two places."""
+        names = [name for name, _ in request.headers]
+        if b"transfer-encoding" in names and (b"content-length" in names or request.http_version != b"1.1"):
+            self._refuse("Transfer-Encoding stands beside Content-Length, or in a request that is not HTTP/1.1")
+
+    def _count(self, data: h11.Data) -> None:
+        self._chunks += data.chunk_start
+        self._body_bytes += len(data.data)
+        if self._chunks > CHUNKS + self._body_bytes // CHUNK_BYTES:
+            self._refuse(f"the body comes in more than {CHUNKS} chunks of less than {CHUNK_BYTES} bytes")
+
+    def _refuse(self, text: str, status: int = 400) -> None:
+        self.fault = _refusal(status, text)
+        raise h11.RemoteProtocolError(text)
+
+
+def _refusal(status: int, text: str) -> RefusedError:
+    if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        return RefusedError(HTTPStatus(status), Code.RESOURCE_EXHAUSTED, Reason.INVALID_FIELD, text)
+    said = f"no valid HTTP: {text[:MOST_CHARACTERS]}"
+    return RefusedError(HTTPStatus.BAD_REQUEST, Code.INVALID_ARGUMENT, Reason.MALFORMED, said)

@@ -1,1 +1,0 @@
-"""Calls of tools in the text of models, in the forms that their chat templates describe."""

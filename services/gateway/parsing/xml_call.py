@@ -1,0 +1,334 @@
+"""A call as tags: <function=name><parameter=key>value</parameter></function>.
+
+Nothing is escaped in a value, so a tag in it ends it only where the rest of the call agrees: a closing tag that is
+followed by neither the next parameter nor the end of the function is text, and so is all that looks like the end of
+the call when a later end follows before the next call begins.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from services.gateway.parsing.form import Schemas
+from services.gateway.parsing.json_value import BrokenError, quoted
+from services.gateway.parsing.output import CallEnd, CallPiece, CallStart, Ending, Part
+from services.gateway.parsing.schema import Kinds, kinds_of, written
+
+FUNCTION, PARAMETER = "<function=", "<parameter="
+END_FUNCTION, END_PARAMETER, END_BLOCK, BLOCK = "</function>", "</parameter>", "</tool_call>", "<tool_call>"
+MOST_NAME = 256
+MOST_BLANK = 256
+"""Characters of blanks between two tags."""
+
+_NAMED = re.compile(r"<(function|parameter)=([^<>\n]{1,256})>")
+_TAGS = (FUNCTION, PARAMETER, END_FUNCTION, END_PARAMETER, END_BLOCK, BLOCK)
+_BLANK = re.compile(r"\s*")
+_LINE_END = re.compile(r"(?:\r?\n|\r)?\Z")
+
+
+class XmlCall:
+    """Reads one function; text values are passed on as they come, others when they are whole."""
+
+    def __init__(self, schemas: Schemas, loose: bool) -> None:
+        """A `loose` call must name one of the functions."""
+        self.done = False
+        self.rest = ""
+        self._schemas = schemas
+        self._loose = loose
+        self._properties: Mapping[str, object] = {}
+        self._name = ""
+        self._kept = ""
+        self._given: set[str] = set()
+        self._value: _Value | None = None
+        self._depth = 0
+        self._end: _End | None = None
+
+    @property
+    def open(self) -> bool:
+        """The call cannot end here."""
+        return not (self.done or (self._end is not None and self._end.certain))
+
+    def push(self, text: str, parts: list[Part]) -> None:
+        """Appends the parts that became certain.
+
+        Raises:
+            BrokenError: it is no call.
+        """
+        value = self._value
+        if value is not None and not self._kept and self._end is None and "<" not in text and value.plain(text):
+            parts.append(CallPiece(quoted(text)))
+            return
+        self._kept += text
+        while not self.done and self._step(parts):
+            pass
+
+    def finish(self, ending: Ending, parts: list[Part]) -> None:
+        """The best end that was seen counts; where the model did not end the text it must be beyond doubt.
+
+        Raises:
+            BrokenError: there was none.
+        """
+        if self._end is None:
+            raise BrokenError
+        rest = "".join(self._end.after) + self._kept
+        following = rest.lstrip()
+        if self._end.bare and following:
+            raise BrokenError
+        closed = following.startswith(END_BLOCK)
+        if ending is not Ending.ITSELF:
+            stopped = not following and (ending is Ending.STOPPED or self._loose)
+            if not self._end.certain or not (closed or stopped):
+                raise BrokenError
+        self._close(parts, rest)
+
+    def _step(self, parts: list[Part]) -> bool:
+        """Takes one piece; False when more text is needed."""
+        if not self._name:
+            return self._head()
+        if self._value is None:
+            return self._between(parts)
+        return self._in_value(self._value, parts)
+
+    def _head(self) -> bool:
+        found = _NAMED.match(self._kept)
+        if found is None:
+            _wait_for_name(self._kept)
+            return False
+        self._name = _name(found[2])
+        if not self._name or (self._loose and self._name not in self._schemas):
+            raise BrokenError
+        schema = self._schemas.get(self._name)
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        self._properties = properties if isinstance(properties, dict) else {}
+        self._kept = self._kept[found.end() :]
+        return True
+
+    def _between(self, parts: list[Part]) -> bool:
+        """Behind the function's tag, before the first parameter."""
+        self._kept = self._kept.lstrip()
+        for tag in (END_FUNCTION, "" if self._loose else END_BLOCK):
+            if tag and self._kept.startswith(tag):
+                parts.append(CallStart(self._name))
+                self._close(parts, self._kept.removeprefix(END_FUNCTION))
+                return False
+        if found := _NAMED.match(self._kept):
+            if found[1] != "parameter":
+                raise BrokenError
+            parts.append(CallStart(self._name))
+            self._begin(found[2], parts)
+            self._kept = self._kept[found.end() :]
+            return True
+        if not (END_FUNCTION.startswith(self._kept) or (END_BLOCK.startswith(self._kept) and not self._loose)):
+            if not PARAMETER.startswith(self._kept[: len(PARAMETER)]):
+                raise BrokenError
+            _wait_for_name(self._kept)
+        return False
+
+    def _in_value(self, value: "_Value", parts: list[Part]) -> bool:
+        start = self._kept.find("<")
+        if start != 0:
+            text = self._kept if start < 0 else self._kept[:start]
+            # A line end before a tag may belong to the tag.
+            certain = len(text) - len(_LINE_END.search(text)[0])  # type: ignore[index]
+            if certain:
+                self._text(value, text[:certain], parts)
+                self._kept = self._kept[certain:]
+                return True
+            if start < 0:
+                return False
+        return self._tag(value, start, parts)
+
+    def _tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
+        """What begins at `start`, before which a line end may stand."""
+        kept = self._kept
+        named = _NAMED.match(kept, start)
+        tag = next((one for one in _TAGS if kept.startswith(one, start)), "")
+        if named is None and tag in (FUNCTION, PARAMETER, ""):
+            return self._no_tag(value, start, parts)
+        if self._end is not None and self._end.before(tag, kept[:start]):
+            self._close(parts, "".join(self._end.after) + kept)
+            return False
+        if tag in (END_PARAMETER, END_FUNCTION):
+            return self._closing(value, start, tag, parts)
+        if named is None:
+            self._block_tag(value, start, tag, parts)
+        elif tag == PARAMETER and self._may_begin(named[2], start):
+            self._kept = kept[named.end() :]
+            self._next(value, named[2], parts)
+        else:
+            self._depth += tag == FUNCTION
+            self._literal(value, named.end(), parts)
+        return True
+
+    def _block_tag(self, value: "_Value", start: int, tag: str, parts: list[Part]) -> None:
+        """A block begins or ends in the value; on a line of its own the end may be that of the call."""
+        end = start + len(tag)
+        if tag == END_BLOCK and start and self._end is None and not (self._depth or self._loose):
+            self._end = _End(self._kept[:end], bare=True)
+            self._kept = self._kept[end:]
+        else:
+            self._literal(value, end, parts)
+
+    def _no_tag(self, value: "_Value", start: int, parts: list[Part]) -> bool:
+        rest = self._kept[start:]
+        if _may_be_named(rest) or any(one.startswith(rest) for one in _TAGS):
+            return False
+        self._literal(value, start + 1, parts)
+        return True
+
+    def _closing(self, value: "_Value", start: int, tag: str, parts: list[Part]) -> bool:
+        """A closing tag, judged by what follows it."""
+        end = start + len(tag)
+        at = _BLANK.match(self._kept, end, end + MOST_BLANK).end()  # type: ignore[union-attr]
+        following = self._kept[at:]
+        if at < end + MOST_BLANK and _undecided(tag, following):
+            return False
+        named = _NAMED.match(following) if tag == END_PARAMETER else None
+        if named is not None and named[1] == "parameter" and not self._depth and _name(named[2]) not in self._given:
+            self._kept = following[named.end() :]
+            self._next(value, named[2], parts)
+            return True
+        certain, whole = False, tag == END_FUNCTION
+        if tag == END_PARAMETER and following.startswith(END_FUNCTION):
+            certain, whole, end = not self._depth, True, at + len(END_FUNCTION)
+        ends = certain or (tag == END_PARAMETER and whole) or following.startswith(END_BLOCK)
+        self._depth = max(self._depth - whole, 0)
+        self._may_end(value, end, certain, ends, parts)
+        return True
+
+    def _may_end(self, value: "_Value", end: int, certain: bool, ends: bool, parts: list[Part]) -> None:
+        """The call may have ended at `end`, unless a better end has been seen."""
+        if ends and (certain or self._end is None or self._end.bare):
+            self._flush(value, parts)
+            self._end = _End(self._kept[:end], certain)
+            self._kept = self._kept[end:]
+        else:
+            self._literal(value, end, parts)
+
+    def _may_begin(self, name: str, start: int) -> bool:
+        """A parameter whose forerunner was not closed: at the beginning of a line, and of a name that is expected."""
+        key = _name(name)
+        expected = not self._properties or key in self._properties
+        return start > 0 and not self._depth and self._end is None and expected and key not in self._given
+
+    def _next(self, value: "_Value", name: str, parts: list[Part]) -> None:
+        self._flush(value, parts)
+        value.close(parts)
+        self._begin(name, parts)
+
+    def _begin(self, name: str, parts: list[Part]) -> None:
+        key = _name(name)
+        if not key:
+            raise BrokenError
+        parts.append(CallPiece(("{" if not self._given else ", ") + json.dumps(key, ensure_ascii=False) + ": "))
+        self._given.add(key)
+        self._value = _Value(kinds_of(self._properties.get(key), self._schemas.get(self._name)))
+
+    def _literal(self, value: "_Value", end: int, parts: list[Part]) -> None:
+        """Text of the value, tags in it included."""
+        self._text(value, self._kept[:end], parts)
+        self._kept = self._kept[end:]
+
+    def _text(self, value: "_Value", text: str, parts: list[Part]) -> None:
+        if self._end is not None:
+            self._end.after.append(text)
+        else:
+            value.add(text, parts)
+
+    def _flush(self, value: "_Value", parts: list[Part]) -> None:
+        """The end that was seen was none, so it is text of the value."""
+        if self._end is not None:
+            value.add(self._end.text + "".join(self._end.after), parts)
+            self._end = None
+
+    def _close(self, parts: list[Part], rest: str) -> None:
+        if self._value is not None:
+            self._value.close(parts)
+        parts += [CallPiece("}" if self._given else "{}"), CallEnd()]
+        self.done, self.rest = True, rest
+
+
+class _End:
+    """A place where the call may have ended, and what followed it."""
+
+    def __init__(self, text: str, certain: bool = False, bare: bool = False) -> None:
+        """A `bare` one closes the block alone, so it counts only where nothing follows."""
+        self.certain = certain
+        self.bare = bare
+        self.text = text
+        self.after: list[str] = []
+
+    def before(self, tag: str, blank: str) -> bool:
+        """Whether a tag behind it begins another call, so that this was the end; `blank` stands before the tag."""
+        if self.certain or len(self.after) > MOST_BLANK:
+            return self.certain and tag in (FUNCTION, BLOCK)
+        return self.bare and tag == FUNCTION and ("".join(self.after) + blank).strip() == BLOCK
+
+
+class _Value:
+    """One value: text goes on at once, unless it may still be null."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._begun = False
+        self._texts: list[str] = []
+        self._size = 0
+
+    def plain(self, text: str) -> bool:
+        """Whether a text without tags goes on as it is."""
+        return self._begun and text[-1] not in "\r\n"
+
+    def add(self, text: str, parts: list[Part]) -> None:
+        """More text."""
+        if self._begun:
+            parts.append(CallPiece(quoted(text)))
+            return
+        self._texts.append(text)
+        self._size += len(text)
+        if self._kinds.is_text and (self._size > MOST_BLANK or not self._may_be_null()):
+            self._begun = True
+            parts.append(CallPiece('"' + quoted(self._whole())))
+
+    def close(self, parts: list[Part]) -> None:
+        """The value has ended."""
+        parts.append(CallPiece('"' if self._begun else written(self._whole(), self._kinds)))
+
+    def _may_be_null(self) -> bool:
+        return "null" in self._kinds.types and "null".startswith(self._whole().strip())
+
+    def _whole(self) -> str:
+        text = "".join(self._texts)
+        return text[2:] if text.startswith("\r\n") else text.removeprefix("\n")
+
+
+def _name(text: str) -> str:
+    """A name in a tag, without the quotes that models put around it."""
+    return text.strip().strip("\"'").strip()
+
+
+def _undecided(tag: str, following: str) -> bool:
+    """Whether more text must tell what a closing tag is."""
+    if tag == END_FUNCTION:
+        return _may_become(following, (END_BLOCK,))
+    named = _NAMED.match(following)
+    return named is None and (_may_be_named(following) or _may_become(following, (END_FUNCTION, END_BLOCK)))
+
+
+def _wait_for_name(text: str) -> None:
+    if not _may_be_named(text):
+        raise BrokenError
+
+
+def _may_be_named(text: str) -> bool:
+    """Whether a text may become a tag with a name, or begins with one."""
+    for mark in (FUNCTION, PARAMETER):
+        if text.startswith(mark):
+            name, closed, _ = text[len(mark) : len(mark) + MOST_NAME + 1].partition(">")
+            return not closed and len(name) <= MOST_NAME and "<" not in name and "\n" not in name
+        if text and mark.startswith(text):
+            return True
+    return False
+
+
+def _may_become(text: str, tags: tuple[str, ...]) -> bool:
+    return any(tag.startswith(text) and len(text) < len(tag) for tag in tags)

@@ -1,0 +1,61 @@
+"""The text side of one request: detokenisation and stop strings together, counted in tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.gateway.prompts.detokenizer import Detokenizer, TokenBytes
+from services.gateway.prompts.stop_strings import StopCutter, StopStrings
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a commit added: `kept` of its tokens belong to the output, `text` became final with them."""
+
+    kept: int
+    text: str
+    stopped: bool
+
+
+class TextStream:
+    """Turns committed tokens into final text."""
+
+    def __init__(self, token_bytes: TokenBytes, stop: Sequence[str], min_tokens: int) -> None:
+        """Starts with no output; stop strings that end within the first `min_tokens` tokens do not count."""
+        self._detokenizer = Detokenizer(token_bytes)
+        self._cutter = StopCutter(StopStrings(stop)) if stop else None
+        self._min_tokens = min_tokens
+        self._count = 0
+
+    def push(self, token_ids: Sequence[int], hidden: int = 0) -> Piece:
+        """Adds one commit.
+
+        Args:
+            token_ids: the tokens in order.
+            hidden: how many at the end are stop tokens, which are no part of the text.
+        """
+        texts: list[str] = []
+        visible = len(token_ids) - hidden
+        for index, token_id in enumerate(token_ids):
+            self._count += 1
+            text = self._detokenizer.push(token_id) if index < visible else ""
+            if self._cutter is None:
+                texts.append(text)
+                continue
+            final, stopped = self._cutter.push(text, armed=self._count > self._min_tokens)
+            texts.append(final)
+            if stopped:
+                return Piece(index + 1, "".join(texts), True)
+        return Piece(len(token_ids), "".join(texts), False)
+
+    @property
+    def matched(self) -> str:
+        """The stop string that ended the text; empty without."""
+        return self._cutter.matched if self._cutter else ""
+
+    def finish(self) -> Piece:
+        """What the end of the output makes final; a stop string may end in a character cut short."""
+        tail = self._detokenizer.finish()
+        if self._cutter is None:
+            return Piece(0, tail, False)
+        final, stopped = self._cutter.push(tail, armed=self._count > self._min_tokens)
+        return Piece(0, final if stopped else final + self._cutter.finish(), stopped)

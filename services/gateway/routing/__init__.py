@@ -1,0 +1,1 @@
+"""Which pair a request goes to."""

@@ -1,0 +1,161 @@
+"""One generation for its client: deltas of tokens and final text, then one final event."""
+
+from dataclasses import dataclass, replace
+
+from services.common.request.sampling import FinishReason
+from services.gateway.prompts.text import TextStream
+from services.gateway.routing.routed_request import RoutedRequest
+from services.gateway.streams.migration import MigratingRequest, Totals
+from services.gateway.targets.messages import Finished, PositionLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Tokens from `position` of the output on, and the text that became final with them.
+
+    The rounds that committed them proposed `drafted` tokens and accepted `accepted` of these. A delta of several rounds
+    has the number of tokens and of accepted drafts of each in `rounds`. `prompt_logprobs` are of the next tokens of the
+    prompt, from its second one on; they come before the first token.
+    """
+
+    position: int
+    token_ids: tuple[int, ...]
+    text: str
+    logprobs: tuple[PositionLogprobs, ...] = ()
+    drafted: int = 0
+    accepted: int = 0
+    rounds: tuple[tuple[int, int], ...] = ()
+    prompt_logprobs: tuple[PositionLogprobs, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The end of the output; `matched` is the stop string that ended it, `last_token` the last of its tokens."""
+
+    reason: FinishReason
+    matched: str
+    last_token: int | None
+    prompt_tokens: int
+    completion_tokens: int
+    totals: Totals
+    revision: str
+    seed: int
+
+
+class Generation:
+    """Yields events through `next`; `delivered` counts the tokens handed over so far."""
+
+    def __init__(
+        self,
+        job: RoutedRequest,
+        journey: MigratingRequest,
+        text: TextStream,
+        report_cached: bool = True,
+        silent: bool = False,
+    ) -> None:
+        """Nothing runs before the first `next`; without `report_cached` the final event tells of no prefix hit.
+
+        A `silent` one ends where its first token would stand, and has none.
+        """
+        self._silent = silent
+        self._report_cached = report_cached
+        self.delivered = 0
+        self._job = job
+        self._journey = journey
+        self._text = text
+        self._position = 0
+        self._finish: FinishReason | None = None
+        self._tail = ""
+        self._last_token: int | None = None
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Token ids of the prompt."""
+        return self._job.prompt
+
+    def placed(self) -> bool:
+        """A target has the request, or had it."""
+        return self._journey.placed
+
+    @property
+    def pair_id(self) -> str:
+        """The pair that serves it, or did last; empty before any."""
+        return self._journey.pair_id
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the targets that it has left."""
+        return self._journey.totals
+
+    async def next(self) -> Delta | Final:
+        """The next event; the call also says that the event before was delivered.
+
+        Raises:
+            PacelineError: the request failed.
+        """
+        self.delivered = self._position
+        while self._finish is None:
+            delta = await self._advance()
+            if delta.token_ids or delta.text or delta.prompt_logprobs:
+                return delta
+        if self._tail:
+            tail, self._tail = self._tail, ""
+            return Delta(self._position, (), tail)
+        if self._finish is FinishReason.STOP_STRING:
+            await self._journey.stop(self.delivered, "stop_string")
+        return self._final(self._finish)
+
+    async def expire(self) -> None:
+        """Notes that the deadline has passed: `next` then yields the rest of the text and the final event."""
+        self.delivered = self._position
+        await self._journey.stop(self.delivered, "deadline")
+        self._tail = self._text.finish().text
+        self._finish = FinishReason.DEADLINE
+
+    def close(self, reason: str) -> None:
+        """Tells the target what was delivered: the rest counts as discarded, and what still runs is cancelled."""
+        self._journey.abandon(self.delivered, reason)
+
+    async def _advance(self) -> Delta:
+        update = await self._journey.next()
+        end = update.end
+        hidden = int(isinstance(end, Finished) and end.reason is FinishReason.STOP_TOKEN and bool(update.token_ids))
+        if self._silent and (update.token_ids or isinstance(end, Finished)):
+            self._finish = FinishReason.LENGTH
+            return Delta(0, (), "", prompt_logprobs=update.scores)
+        piece = self._text.push(update.token_ids, hidden)
+        if isinstance(end, Finished) and not piece.stopped:
+            rest = self._text.finish()
+            piece = replace(piece, text=piece.text + rest.text, stopped=rest.stopped)
+        if piece.stopped:
+            self._finish = FinishReason.STOP_STRING
+        elif isinstance(end, Finished):
+            self._finish = end.reason
+        position, self._position = self._position, self._position + piece.kept
+        token_ids = update.token_ids[: piece.kept]
+        self._last_token = token_ids[-1] if token_ids else self._last_token
+        return Delta(
+            position,
+            token_ids,
+            piece.text,
+            update.logprobs[: piece.kept],
+            update.drafted,
+            update.accepted,
+            update.rounds,
+            update.scores,
+        )
+
+    def _final(self, reason: FinishReason) -> Final:
+        totals = self._journey.totals
+        if not self._report_cached:
+            totals = replace(totals, usage=replace(totals.usage, cached_tokens=0))
+        return Final(
+            reason=reason,
+            matched=self._text.matched,
+            last_token=self._last_token,
+            prompt_tokens=len(self._job.prompt),
+            completion_tokens=self._position,
+            totals=totals,
+            revision=self._journey.revision,
+            seed=self._job.sampling.seed,
+        )

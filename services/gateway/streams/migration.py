@@ -1,0 +1,261 @@
+"""Runs one request over several targets: when one dies or drains, the next continues from prompt and committed tokens.
+
+The same seed and positions give the same tokens wherever numerics are equal (invariant I1), so the client sees one
+unbroken stream in which each position comes once. Where they are not, the end of the stream says so.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from services.common.metrics.catalogue import GatewayMetrics
+from services.common.request.errors import Code, PacelineError, Reason, unavailable
+from services.common.request.sampling import FinishReason
+from services.gateway.routing.routed_request import RoutedRequest, key_of
+from services.gateway.routing.router import prefix_digests
+from services.gateway.targets.attempt import Attempt
+from services.gateway.targets.messages import (
+    Arithmetic,
+    End,
+    Finished,
+    Lost,
+    Moved,
+    Refused,
+    Speculation,
+    Update,
+    Usage,
+)
+from services.gateway.targets.outbox import Outbox
+from services.gateway.targets.pool import Pool
+
+log = logging.getLogger(__name__)
+TRY_ELSEWHERE = frozenset({Reason.OVERLOADED, Reason.DRAINING, Reason.NO_TARGET})
+DELIVERED = "delivered"
+"""What a target is told of a request that has ended, for a reason, when its client has all of it."""
+
+LAST_WORD_S = 1.0
+"""Longest wait for the statistics that answer a cancellation."""
+
+
+@dataclass(frozen=True, slots=True)
+class JourneySettings:
+    """Bounds of one request: targets tried, seconds that it waits for one, tokens that its client may be behind."""
+
+    attempts: int
+    wait_target_s: float
+    outbox_tokens: int
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the targets of one request; `numerics_changed` when they did not all compute its output alike."""
+
+    usage: Usage
+    speculation: Speculation
+    migrations: int = 0
+    numerics_changed: bool = False
+
+    def add(self, usage: Usage, speculation: Speculation) -> None:
+        """Adds one target; cached tokens are those of the first, later ones reuse what was computed before."""
+        self.usage = Usage(
+            cached_tokens=self.usage.cached_tokens or (0 if self.migrations else usage.cached_tokens),
+            queue_s=self.usage.queue_s + usage.queue_s,
+            prefill_s=self.usage.prefill_s + usage.prefill_s,
+            decode_s=self.usage.decode_s + usage.decode_s,
+        )
+        self.speculation.add(speculation)
+
+
+class MigratingRequest:
+    """A request that may move between targets; one task at a time uses it."""
+
+    def __init__(
+        self,
+        job: RoutedRequest,
+        pool: Pool,
+        settings: JourneySettings,
+        metrics: GatewayMetrics,
+        on_overflow: Callable[[], None],
+    ) -> None:
+        """Nothing happens before the first `next`."""
+        self.totals = Totals(Usage(), Speculation())
+        self.revision = ""
+        self.overflowed = False
+        self._job = job
+        self._pool = pool
+        self._settings = settings
+        self._metrics = metrics
+        self._on_overflow = on_overflow
+        self._digests = prefix_digests(job.prompt, job.tenant.salt)
+        self._committed: list[int] = []
+        self._scored = 1
+        self._present: Arithmetic | None = None
+        self._origin: Arithmetic | None = None
+        self._attempt: Attempt | None = None
+        self._ended: Attempt | None = None
+        self.pair_id = ""
+        self._tries = 0
+        self._failed = False
+
+    @property
+    def placed(self) -> bool:
+        """A target has the request, or had it."""
+        return self._tries > 0
+
+    async def next(self) -> Update:
+        """The next tokens, the end, or both; `end` is Finished or None.
+
+        Raises:
+            PacelineError: the request was refused, or lost for good.
+        """
+        while True:
+            attempt = self._attempt or await self._place()
+            update = (await attempt.next()).scored_behind(self._scored)
+            self._scored += len(update.scores)
+            if update.token_ids:
+                if self._origin is not self._present:
+                    self._compare()
+                self._committed += update.token_ids
+            if update.end is None:
+                return update
+            self._attempt, self._ended = None, attempt
+            self._count(attempt, update.end)
+            end = self._verdict(update.end)
+            if end is not None or update.token_ids or update.scores:
+                return replace(update, end=end)
+            await self._pause(update.end)
+
+    async def stop(self, tokens_kept: int, reason: str) -> None:
+        """Cancels on the target and waits a moment for its statistics; tokens beyond those kept are discarded."""
+        attempt = self._release(tokens_kept, reason)
+        if attempt is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                while (end := (await attempt.next()).end) is None:
+                    pass
+        except TimeoutError:
+            end = Lost("no answer to the cancellation")
+        self._count(attempt, end)
+
+    def abandon(self, tokens_kept: int, reason: str) -> None:
+        """Cancels on the target without waiting.
+
+        A target whose request has ended is told too, so that it settles its tokens at once.
+        """
+        attempt = self._release(tokens_kept, reason)
+        if attempt is not None:
+            self.totals.add(Usage(), attempt.observed)
+
+    def _release(self, tokens_kept: int, reason: str) -> Attempt | None:
+        """Says how much was kept to the last target; gives its request if that runs."""
+        running, self._attempt = self._attempt, None
+        ended, self._ended = self._ended, None
+        if running is not None:
+            running.cancel(tokens_kept, reason)
+        elif ended is not None:
+            ended.cancel(tokens_kept, reason if tokens_kept < len(self._committed) else DELIVERED)
+        return running
+
+    async def _place(self) -> Attempt:
+        """Finds a target and starts there."""
+        job = self._job
+        key = key_of(job)
+        while True:
+            left_s = max(job.deadline - time.monotonic(), 0.0)
+            avoid = {self.pair_id} if self.pair_id else ()
+            # A little longer than the deadline: past it the stream reports the deadline itself, not a lack of targets.
+            wait_s = min(left_s + 1.0, self._settings.wait_target_s)
+            link = await self._pool.place(self._digests, key, avoid, self._origin, wait_s)
+            if job.key and not self._committed:
+                await self._pool.ask_others(link, job)
+            outbox = Outbox(self._settings.outbox_tokens, self._overflow)
+            left_s = max(job.deadline - time.monotonic(), 0.0)
+            attempt = link.start(job, self._committed, left_s, outbox)
+            if attempt is None or link.model is None:
+                continue
+            self.pair_id, self._present = link.pair_id, link.model.arithmetic
+            self.revision = link.model.revision
+            self._tries += 1
+            self._attempt = attempt
+            return attempt
+
+    def _compare(self) -> None:
+        """Notes whether the target whose tokens come computes otherwise than the one before."""
+        before, self._origin = self._origin, self._present
+        if before is not None and self._present is not None and before.numerics != self._present.numerics:
+            self.totals.numerics_changed = True
+            self._metrics.gateway_numerics_changes.inc()
+
+    def _count(self, attempt: Attempt, end: End) -> None:
+        if isinstance(end, Lost | Refused):
+            self.totals.add(Usage(), attempt.observed)
+        else:
+            self.totals.add(end.usage, end.speculation)
+
+    def _verdict(self, end: End) -> Finished | None:
+        """The end if the request is over; None when it continues on another target.
+
+        Raises:
+            PacelineError: it cannot go on.
+        """
+        if isinstance(end, Finished):
+            return end
+        if isinstance(end, Moved):
+            self._tries -= 1  # none has failed, and a rollout may drain one after the other
+        if len(self._committed) >= self._job.stopping.max_tokens:
+            return Finished(FinishReason.LENGTH)
+        full = isinstance(end, Refused) and end.error.reason in TRY_ELSEWHERE
+        if self._exhausted or not (full or self._may_move(end)):
+            if isinstance(end, Refused):
+                raise end.error
+            self._metrics.gateway_migration_failures.inc()
+            raise unavailable(Reason.TARGET_LOST, f"the target was lost: {_why(end)}")
+        if not full:
+            self.totals.migrations += 1
+            self._metrics.gateway_migrations[_cause(end)].inc()
+        log.info("request goes on elsewhere", extra={"data": {"cause": _why(end)}})
+        return None
+
+    def _may_move(self, end: Lost | Moved | Refused) -> bool:
+        """Whether a request that its target did not finish may be tried on another one.
+
+        Only the first failure moves a request, so that a request that makes targets fail reaches no third one.
+        """
+        if isinstance(end, Refused):
+            failed, self._failed = self._failed, True
+            if failed or end.error.reason is not Reason.INTERNAL:
+                return False
+        return self._job.migration or not self._committed
+
+    async def _pause(self, end: End) -> None:
+        """Waits before another attempt when all targets may be full."""
+        if isinstance(end, Refused):
+            await asyncio.sleep(min(end.error.retry_after_s or 0.05, 0.05 * 2**self._tries, 1.0))
+
+    @property
+    def _exhausted(self) -> bool:
+        return self._tries >= self._settings.attempts
+
+    def _overflow(self) -> None:
+        self.overflowed = True
+        self._on_overflow()
+
+
+def _cause(end: Lost | Moved | Refused) -> str:
+    if isinstance(end, Moved):
+        return "drain"
+    return "failed" if isinstance(end, Refused) else "lost"
+
+
+def _why(end: End) -> str:
+    if isinstance(end, Lost):
+        return end.why
+    return end.error.message if isinstance(end, Refused) else "it drains"
+
+
+def slow_client() -> PacelineError:
+    """The client does not read its stream."""
+    return PacelineError(Code.RESOURCE_EXHAUSTED, Reason.SLOW_CLIENT, "the client does not read its stream")

@@ -1,0 +1,86 @@
+"""What is said of an ended call: as fields of a line of the log, and as attributes of a span."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from services.common.serving.tracing import Value
+
+if TYPE_CHECKING:
+    from services.gateway.streams.calls import Call
+
+OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion"}
+OPERATIONS |= {"/v1/responses": "chat", "/v1/messages": "chat"}
+"""By endpoint; every other one that generates takes prompts of either kind."""
+
+
+def fields(call: Call) -> dict[str, Any]:
+    """The line of a call, beside the ids of request and trace that every line has."""
+    found: dict[str, Any] = {
+        "tenant": call.tenant,
+        "model": call.model,
+        "endpoint": call.endpoint,
+        "code": call.code.name,
+        "duration_s": round(call.duration_s, 6),
+    }
+    if call.status:
+        found["status"] = call.status
+    if call.reason:
+        found["reason"] = call.reason
+    return found | _generated(call)
+
+
+def _generated(call: Call) -> dict[str, Any]:
+    if not call.prompt_tokens:
+        return {}
+    return {
+        "finish_reason": ",".join(call.finish_reasons),
+        "prompt_tokens": call.prompt_tokens,
+        "completion_tokens": call.completion_tokens,
+        "cached_tokens": call.cached_tokens,
+        "first_token_s": None if call.first_token_s is None else round(call.first_token_s, 6),
+        "served_by": ",".join(call.pairs),
+        "migrations": call.migrations,
+        "rounds": call.rounds,
+        "drafted": call.drafted,
+        "accepted": call.accepted,
+    }
+
+
+def attributes(call: Call, method: str) -> dict[str, Value]:
+    """The root span of a call, by OpenTelemetry's conventions for HTTP, RPC and generative AI."""
+    found: dict[str, Value] = {
+        "paceline.request_id": call.request_id,
+        "paceline.tenant": call.tenant,
+    }
+    if method:
+        found |= {"http.request.method": method, "http.route": call.endpoint, "http.response.status_code": call.status}
+    else:
+        service, _, name = call.endpoint.removeprefix("/").rpartition("/")
+        found |= {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
+        found["rpc.grpc.status_code"] = int(call.code)
+    if call.reason:
+        found["error.type"] = call.reason
+    return found | (_gen_ai(call) if call.generates else {})
+
+
+def _gen_ai(call: Call) -> dict[str, Value]:
+    found: dict[str, Value] = {
+        "gen_ai.operation.name": OPERATIONS.get(call.endpoint, "generate_content"),
+        "gen_ai.provider.name": "paceline",
+        "gen_ai.request.model": call.model,
+        "gen_ai.response.model": call.model,
+        "gen_ai.response.id": call.request_id,
+        "gen_ai.response.finish_reasons": tuple(call.finish_reasons),
+        "gen_ai.usage.input_tokens": call.prompt_tokens,
+        "gen_ai.usage.output_tokens": call.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
+        "paceline.pair": ",".join(call.pairs),
+        "paceline.migrations": call.migrations,
+        "paceline.rounds": call.rounds,
+        "paceline.drafted": call.drafted,
+        "paceline.accepted": call.accepted,
+    }
+    if call.first_token_s is not None:
+        found["paceline.first_token_s"] = call.first_token_s
+    return found

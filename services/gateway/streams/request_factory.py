@@ -1,0 +1,203 @@
+"""Turns a client's query into a running generation: checks, tokenises, fixes the seed. Knows no protobuf."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+from services.common.metrics.catalogue import GatewayMetrics
+from services.common.request.constraint import Constraint, Form, Rule
+from services.common.request.errors import Code, PacelineError, Reason, unsupported
+from services.common.request.limits import LIMITS
+from services.common.request.sampling import StopParams
+from services.common.request.validation import (
+    Bounds,
+    check_options,
+    check_priority,
+    check_prompt,
+    check_prompt_logprobs,
+)
+from services.gateway.intake.fair_threads import FairThreads
+from services.gateway.intake.query import DRAWN_SEED_BITS, ChatPrompt, Prompt, Query, TextPrompt, TokenPrompt
+from services.gateway.prompts.text import TextStream
+from services.gateway.prompts.tokenizer import Tokenizer
+from services.gateway.routing.routed_request import RoutedRequest
+from services.gateway.settings import GatewaySettings
+from services.gateway.streams.generation import Generation
+from services.gateway.streams.migration import JourneySettings, MigratingRequest
+from services.gateway.targets.messages import Model
+from services.gateway.targets.pool import Pool
+from services.gateway.tenancy.admission import Tenant, Ticket
+
+INLINE_BYTES = 2048
+"""Texts up to this size are tokenised at once, a fraction of a millisecond; longer ones and chats in a thread."""
+
+THREADS = 4
+"""Tenants whose long prompts are tokenised at the same time."""
+
+CHAT_THREADS = 2
+"""Tenants whose short chats are rendered and tokenised at the same time; they wait for no long prompt."""
+
+GRAMMAR_THREADS = 2
+"""Tenants whose grammars are compiled at the same time."""
+
+
+class RequestFactory:
+    """Makes generations; shared by every interface that the gateway offers."""
+
+    def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: GatewayMetrics) -> None:
+        """Long prompts have threads of their own, and so have short chats and grammars."""
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._pool = pool
+        self._metrics = metrics
+        self._long = FairThreads(THREADS, "tokenise")
+        self._chats = FairThreads(CHAT_THREADS, "chat")
+        self._grammars = FairThreads(GRAMMAR_THREADS, "grammar")
+        self._report_cached = bool(settings.tenants) or settings.report_cached_tokens
+        self._journey = JourneySettings(settings.attempts, settings.wait_target_s, settings.outbox_tokens)
+
+    async def generation(
+        self,
+        request_id: str,
+        query: Query,
+        tenant: Tenant,
+        ticket: Ticket,
+        deadline: float,
+        traceparent: str,
+        on_overflow: Callable[[], None],
+    ) -> Generation:
+        """Checks the query against the model and prepares its way; nothing is sent yet.
+
+        Args:
+            request_id: the gateway's id.
+            query: what the client asks.
+            tenant: who asks.
+            ticket: its admission, told the exact number of prompt tokens.
+            deadline: seconds of the monotonic clock.
+            traceparent: trace context; empty without.
+            on_overflow: called when the client falls too far behind.
+
+        Raises:
+            PacelineError: the query is invalid, or no target came in time.
+        """
+        model = await self.model(query.model)
+        silent = query.stopping.max_tokens == 0
+        stopping = replace(query.stopping, max_tokens=1) if silent else query.stopping
+        vocabulary = model.vocab_size
+        check_options(
+            query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
+        )
+        check_priority(query.priority, tenant.priority)
+        stopping = self._by_id(stopping)
+        ids = await self.tokens(query.prompt, model, tenant)
+        check_prompt_logprobs(query.prompt_logprobs, len(ids))
+        ticket.settle(len(ids))
+        rule = None if query.constraint is None else await self._rule(query.constraint, tenant, ids, query.thinks)
+        seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
+        job = RoutedRequest(
+            request_id=request_id,
+            tenant=tenant,
+            prompt=ids,
+            sampling=replace(query.sampling, seed=seed),
+            stopping=stopping,
+            speculation=query.speculation,
+            logprobs=query.logprobs,
+            priority=query.priority,
+            deadline=deadline,
+            key=query.key,
+            migration=query.migration,
+            traceparent=traceparent,
+            rule=rule,
+            prompt_logprobs=query.prompt_logprobs,
+        )
+        journey = MigratingRequest(job, self._pool, self._journey, self._metrics, on_overflow)
+        text = TextStream(self._tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
+        return Generation(job, journey, text, report_cached=self._report_cached, silent=silent)
+
+    def _by_id(self, stopping: StopParams) -> StopParams:
+        """Stop strings that are special tokens stop by their ids, for they are no part of the text."""
+        ids = self._tokenizer.special_ids(stopping.stop)
+        return replace(stopping, stop_token_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *ids))))
+
+    @property
+    def template(self) -> str:
+        """The source of the model's chat template; empty without."""
+        return self._tokenizer.template
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names by which clients may ask for the model."""
+        return self._settings.model_aliases
+
+    @property
+    def served(self) -> str:
+        """Name of the model served; empty while no target has said it."""
+        return self._pool.served
+
+    async def model(self, name: str) -> Model:
+        """The model served, checked against the name asked for.
+
+        Raises:
+            PacelineError: UNKNOWN_MODEL, or NO_TARGET when no target has said yet what it serves.
+        """
+        model = await self._pool.model(self._settings.wait_target_s)
+        if name and name != model.name and name not in self._settings.model_aliases:
+            text = f"model: {name[:64]!r} is not served, {model.name!r} is"
+            raise PacelineError(Code.NOT_FOUND, Reason.UNKNOWN_MODEL, text, field="model")
+        return model
+
+    async def tokens(self, prompt: Prompt, model: Model, tenant: Tenant) -> tuple[int, ...]:
+        """Token ids of a prompt, checked against the model; tenants take turns with long ones.
+
+        Raises:
+            PacelineError: the prompt is empty, too long, or holds ids outside the vocabulary.
+        """
+        if isinstance(prompt, TokenPrompt):
+            ids = prompt.ids
+        elif isinstance(prompt, TextPrompt) and prompt.size <= INLINE_BYTES:
+            ids = self._encode(prompt, model.context_limit)
+        else:
+            if isinstance(prompt, TextPrompt):
+                self._tokenizer.check_size(prompt.size, model.context_limit)
+            threads = self._chats if prompt.size <= INLINE_BYTES else self._long
+            ids = await threads.run(tenant.name, self._encode, prompt, model.context_limit)
+        check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
+        return ids
+
+    async def _rule(self, constraint: Constraint, tenant: Tenant, prompt: tuple[int, ...], thinks: bool) -> Rule:
+        """Compiles in a thread; tenants take turns.
+
+        Raises:
+            PacelineError: INVALID_FIELD, it cannot be compiled; UNSUPPORTED, this tokenizer rules no output.
+        """
+        grammars = self._tokenizer.grammars
+        if grammars is None:
+            raise unsupported(constraint.field, "the tokenizer of this model cannot be used for that")
+        if constraint.form is Form.GRAMMAR and not self._settings.free_grammars:
+            raise unsupported(constraint.field, "grammars are taken where the gateway's setting free_grammars is on")
+        rule = await self._grammars.run(tenant.name, grammars.rule, constraint)
+        return replace(rule, thought=self._tokenizer.thought(prompt)) if thinks else rule
+
+    def token(self, token_id: int) -> tuple[str, bytes]:
+        """A token as text and as bytes; special ones by their names, which are no part of any output."""
+        return self._tokenizer.token(token_id)
+
+    def limits(self, tenant: Tenant) -> dict[str, int]:
+        """Every limit of a tenant's requests by name."""
+        return LIMITS.as_mapping() | {
+            "max_priority": tenant.priority,
+            "default_max_tokens": self._settings.default_max_tokens,
+            "max_request_seconds": int(self._settings.max_request_s),
+        }
+
+    def close(self) -> None:
+        """Ends the threads and the chat template's processes."""
+        self._long.close()
+        self._chats.close()
+        self._grammars.close()
+        self._tokenizer.close()
+
+    def _encode(self, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:
+        if isinstance(prompt, TextPrompt):
+            return tuple(self._tokenizer.encode(prompt.text, context_limit, prompt.special))
+        return tuple(self._tokenizer.encode_chat(prompt.messages, prompt.tools, prompt.arguments, context_limit))

@@ -1,0 +1,1 @@
+"""Who asks: keys, tenants, and how much each may have at once."""

@@ -1,0 +1,59 @@
+"""Chats of five turns over several gateways that know nothing of one another, with the product's own router."""
+
+import heapq
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+from services.gateway.routing.router import PREFIX_BLOCK, Candidate, Router, RouterSettings, prefix_digests
+
+TURNS, SLOTS, THINK_S = 5, 8, 5.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How often a turn met the pair of the turn before, and the fullest pair's share of all turns over the mean."""
+
+    met: float
+    spread: float
+
+
+def simulate(gateways: int, pairs: int, chats: int, use: float, seed: int, restarts: bool = False) -> Outcome:
+    """Requests take a second on average, `use` is the share of slots that are taken.
+
+    Args:
+        restarts: every gateway forgets what it knows half way through.
+    """
+    dice = random.Random(seed)
+    fleet = [Candidate(f"pair-{index}", slots=SLOTS) for index in range(pairs)]
+    routers = [Router(RouterSettings(), random.Random(seed + index)) for index in range(gateways)]
+    events: list[tuple[float, int, int, int]] = []
+    begun = 0.0
+    for chat in range(chats):
+        begun += dice.expovariate(use * SLOTS * pairs / TURNS)
+        heapq.heappush(events, (begun, 1, chat, 0))
+    last: dict[int, str] = {}
+    total: Counter[str] = Counter()
+    by_id = {one.pair_id: one for one in fleet}
+    met = later = 0
+    while events:
+        now, kind, number, turn = heapq.heappop(events)
+        if not kind:
+            fleet[number].running -= 1
+            continue
+        if restarts and begun and now > begun / 2:
+            routers, restarts = [Router(RouterSettings(), random.Random(seed)) for _ in routers], False
+        digests = prefix_digests([number] * PREFIX_BLOCK * (2 + 2 * turn), b"")
+        chosen = dice.choice(routers).choose(fleet, digests)
+        assert chosen is not None
+        by_id[chosen.pair_id].running += 1
+        total[chosen.pair_id] += 1
+        if turn:
+            later += 1
+            met += last[number] == chosen.pair_id
+        last[number] = chosen.pair_id
+        ends = now + dice.expovariate(1.0)
+        heapq.heappush(events, (ends, 0, fleet.index(chosen), 0))
+        if turn + 1 < TURNS:
+            heapq.heappush(events, (ends + dice.expovariate(1 / THINK_S), 1, number, turn + 1))
+    return Outcome(met / later, max(total.values()) * pairs / total.total())

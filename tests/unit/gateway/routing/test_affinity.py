@@ -1,0 +1,17 @@
+"""Chats meet their pair whatever gateway their turns go through, and pairs stay about equally full."""
+
+import pytest
+
+from tests.unit.gateway.routing.simulated_fleet import simulate
+
+SEED = 20260101
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
+@pytest.mark.parametrize("gateways", [1, 2, 10])
+def test_turns_meet_their_pair(gateways: int, restarts: bool, full: bool) -> None:
+    """Few chats for each pair spread worse: so the bound on the fullest holds of many."""
+    pairs, chats = (100, 30_000) if full else (20, 1_600)
+    outcome = simulate(gateways, pairs, chats, 0.6, SEED, restarts)
+    assert outcome.met >= 0.94, outcome
+    assert outcome.spread <= 1.25, outcome
