@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,8 @@ from services.common.model.errors import ModelError
 from services.common.model.generation import GENERATION_FILE
 from services.common.model.known_keys import TENSORS_IGNORED
 from services.common.model.manifest import verify_manifest
-from services.common.model.weight_format import FLOATS, INTEGERS
+from services.common.model.weight_format import FLOATS, INTEGERS, PARTS
+from services.common.model.weight_formats import BESIDE
 from services.common.serving.files import read_regular
 from services.common.serving.hub import FolderError, local_folder
 from services.common.serving.progress import WEIGHTS, Progress
@@ -104,13 +105,13 @@ class Checkpoint:
         """
         expected = set(names)
         for name in sorted(expected - self._files.keys()):
-            raise ModelError(f"{self.folder}: tensor {name} is missing")
+            raise ModelError(f"{self.folder}: tensor {name} is missing{_beside_weight(name, self._files)}")
         foreign = self._files.keys() - expected
         parts = {start: [name for name in foreign if name.startswith(start)] for start in skipped}
         foreign = foreign.difference(*parts.values())
         unused = [name for name in foreign if name.endswith(TENSORS_IGNORED)]
         for name in sorted(foreign - set(unused)):
-            raise ModelError(f"{self._files[name]}: tensor {name} is not part of this architecture")
+            raise ModelError(f"{self._files[name]}: tensor {name} is not part of this architecture{_packed_part(name)}")
         unused += [f"{start}* ({len(names)} tensors)" for start, names in parts.items() if names]
         if unused:
             _LOG.info("%s: these tensors have no effect: %s", self.folder, ", ".join(sorted(unused)))
@@ -170,6 +171,29 @@ class Checkpoint:
         return value
 
 
+_UNTOLD = "packed weights need quantization_config in config.json, or a file beside it, that says how they are packed"
+_PARTS: Mapping[str, str] = {
+    "input_scale": "scales of activations that were fixed beforehand have no place here: take a file with dynamic ones",
+    **dict.fromkeys(
+        ("k_scale", "v_scale", "q_scale"), "scales of keys and values have no place here: take a file without"
+    ),
+    **dict.fromkeys(PARTS, _UNTOLD),
+}
+"""What it means that a tensor, by the end of its name, is left over."""
+
+
+def _packed_part(name: str) -> str:
+    """Say why a tensor of a packed weight may be left over; empty for others."""
+    told = _PARTS.get(name.rpartition(".")[2])
+    return f": {told}" if told else ""
+
+
+def _beside_weight(name: str, there: Collection[str]) -> str:
+    """Say that in place of a plain weight there is a packed one, if so."""
+    prefix = name.removesuffix("weight")
+    return f": {_UNTOLD}" if name != prefix and any(f"{prefix}{part}" in there for part in PARTS) else ""
+
+
 def _kinds(dtypes: frozenset[torch.dtype]) -> str:
     """Return types for people, and what may be wrong when a tensor of codes stands where a plain one is read."""
     if dtypes == FLOATS:
@@ -186,7 +210,8 @@ def is_finite(value: Tensor) -> bool:
 
 def _descriptions(folder: Path) -> list[Path]:
     """The files that are read beside tensors."""
-    return [folder / CONFIG_FILE, *(path for path in (folder / GENERATION_FILE,) if path.exists())]
+    others = (folder / name for name in (GENERATION_FILE, *BESIDE))
+    return [folder / CONFIG_FILE, *(path for path in others if path.exists())]
 
 
 def tensor_files(folder: Path, held: bool = True) -> dict[str, Path]:

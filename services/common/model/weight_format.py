@@ -22,6 +22,13 @@ SCALES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 EXPONENTS = frozenset({torch.uint8, torch.float8_e8m0fnu})
 """Types of scales that are powers of two: the exponent plus 127."""
 
+PARTS = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_scale", "weight_scale_inv", "weight_scale_2")
+"""Ends of names of tensors that packed weights are known by, of any format."""
+
+
+class FormatError(ModelError):
+    """The tensors of a weight are not what the format says; the message names no file."""
+
 
 @dataclass(frozen=True)
 class TensorPart:
@@ -54,7 +61,7 @@ class Format(Protocol):
         """Return the tensors of the weight [F, D] called `prefix`, by the last part of their names.
 
         Raises:
-            ModelError: a weight of this shape cannot be packed so.
+            FormatError: a weight of this shape cannot be packed so.
         """
         ...
 
@@ -62,7 +69,7 @@ class Format(Protocol):
         """Return the weight [F, D], bfloat16, of those tensors.
 
         Raises:
-            ModelError: the tensors contradict one another or the configuration.
+            FormatError: the tensors contradict one another or the configuration.
         """
         ...
 
@@ -76,6 +83,18 @@ class Kind:
     refused: str = ""
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A file beside config.json that older writers put `quantization_config` into.
+
+    `within` is the key that holds it; `words` are the keys that it calls otherwise, and what they are here.
+    """
+
+    file: str
+    within: str = ""
+    words: tuple[tuple[str, str], ...] = ()
+
+
 class FormatFile(Protocol):
     """The contents of a format's file."""
 
@@ -84,6 +103,9 @@ class FormatFile(Protocol):
 
     KINDS: tuple[Kind, ...]
     """Rows of the table in docs/use.md."""
+
+    BESIDE: Beside | None
+    """Where the configuration may stand apart."""
 
     def read(self, fields: Fields) -> Format:
         """Read the object `quantization_config`; every key must be understood."""
@@ -99,10 +121,10 @@ def whole(prefix: str, length: int, size: int, what: str) -> int:
     """Return how often a size goes into a length.
 
     Raises:
-        ModelError: something is left.
+        FormatError: something is left.
     """
     if length % size:
-        raise ModelError(f"{prefix}: {length} {what} do not divide into parts of {size}")
+        raise FormatError(f"{prefix}: {length} {what} do not divide into parts of {size}")
     return length // size
 
 

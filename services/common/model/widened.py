@@ -12,7 +12,7 @@ from torch import Tensor
 
 from services.common.model.checkpoint import Checkpoint, is_finite
 from services.common.model.errors import ModelError
-from services.common.model.weight_format import Format, Shape
+from services.common.model.weight_format import Format, FormatError, Shape, TensorPart
 
 _LOG = logging.getLogger(__name__)
 _WEIGHT, _BIAS = ".weight", ".bias"
@@ -62,10 +62,14 @@ class WidenedCheckpoint:
             return self._source.read(name, shape, dtype)
         if len(shape) != 2:
             raise ModelError(f"{self.folder}: {prefix} is packed, but only matrices may be, and its shape is {shape}")
-        parts = self._read_parts(prefix, shape)
-        if any(part.is_meta for part in parts.values()):
-            return torch.empty(shape, dtype=dtype, device="meta")
-        value = self.format.widened(prefix, shape, parts).to(dtype)
+        try:
+            parts = self._read_parts(prefix, self.format.parts(prefix, shape))
+            if any(part.is_meta for part in parts.values()):
+                return torch.empty(shape, dtype=dtype, device="meta")
+            value = self.format.widened(prefix, shape, parts).to(dtype)
+        except ModelError as error:
+            place = f"{self.folder}: " if isinstance(error, FormatError) else ""
+            raise ModelError(f"{place}{error}; the configuration says {self.format.summary}") from error
         if not is_finite(value):
             raise ModelError(f"{self.folder}: {prefix} holds NaN, infinity or a number beyond the range of {dtype}")
         return value
@@ -74,10 +78,9 @@ class WidenedCheckpoint:
         """As the source does."""
         return self._source.read_integers(name, shape)
 
-    def _read_parts(self, prefix: str, shape: Shape) -> Mapping[str, Tensor]:
+    def _read_parts(self, prefix: str, wanted: Mapping[str, TensorPart]) -> Mapping[str, Tensor]:
         """Return the tensors of a weight by their ends; those that are optional may be missing."""
         held = self._held(prefix)
-        wanted = self.format.parts(prefix, shape)
         return {
             end: self._source.stored(f"{prefix}.{end}", part.shape, part.dtypes)
             for end, part in wanted.items()

@@ -14,10 +14,11 @@ from services.common.model.errors import ModelError
 from services.common.model.families import open_family
 from services.common.model.formats import open_safetensors
 from services.common.model.spec import ModelSpec
+from services.common.model.weight_formats import BESIDE
 from services.common.model.weights import elements, model_shapes, table_elements
 from services.common.preflight.source import Source
 
-DESCRIPTIONS = ("config.json", "generation_config.json")
+DESCRIPTIONS = ("config.json", "generation_config.json", *BESIDE)
 _KINDS = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
     "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64,

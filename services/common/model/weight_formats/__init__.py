@@ -26,24 +26,40 @@ def _files() -> Iterator[FormatFile]:
 
 
 FORMATS: Mapping[str, FormatFile] = {file.METHOD: file for file in _files()}
+BESIDE = tuple(file.BESIDE.file for file in FORMATS.values() if file.BESIDE)
+"""Names of the files that may say in place of config.json how weights are packed."""
 
 
 def read_format(fields: Fields) -> Format | None:
-    """Read `quantization_config` of a config.json; None when weights are plain.
+    """Read `quantization_config` of a config.json, or else of a file beside it; None when weights are plain.
 
     Raises:
         ModelError: weights are packed in a way that is not supported. The message says what to take instead.
     """
-    own = fields.nested(KEY)
+    own = fields.nested(KEY) or _beside(fields.source.parent)
     if not own:
         return None
     method = own.take("quant_method", (str, type(None)), default=None)
     if method is None:
-        raise fields.error(KEY, f"quant_method is missing: {_BF16}")
+        raise own.error("quant_method", f"is missing: {_BF16}")
     if method not in FORMATS:
         remedy = _OTHERS.get(method, f"only {sorted(FORMATS)} are: {_BF16}")
         raise own.error("quant_method", f"{method!r} is not supported: {remedy}"[:400])
     return FORMATS[method].read(own)
+
+
+def _beside(folder: Path) -> Fields:
+    """Return what stands apart from config.json, in its words; empty if nothing does."""
+    for method, file in FORMATS.items():
+        told = file.BESIDE
+        if told is None or not (path := folder / told.file).is_file():
+            continue
+        values = read_object(path)
+        if told.within:
+            values = Fields(path, values).take(told.within, (dict,))
+        words = dict(told.words)
+        return Fields(path, {"quant_method": method} | {words.get(name, name): one for name, one in values.items()})
+    return Fields(folder, {})
 
 
 def folder_format(folder: Path) -> Format | None:

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from services.common.model.fields import Fields
-from services.common.model.weight_format import SCALES, Format, Kind, Shape, TensorPart, names, one_of, whole
+from services.common.model.weight_format import SCALES, Beside, Format, Kind, Shape, TensorPart, names, one_of, whole
 from services.common.model.widen import scaled
 
 METHOD = "awq"
 KINDS = (Kind("`awq`, `version` `gemm`, 4 bits", "`*-AWQ`", "`gemv`, `marlin`, other widths"),)
+BESIDE = Beside("quant_config.json", words=(("w_bit", "bits"), ("q_group_size", "group_size")))
 _PLACE = (0, 4, 1, 5, 2, 6, 3, 7)
 """In which nibble of a word each of eight outputs lies."""
 _BITS, _WORD = 4, 8

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from services.common.model.errors import ModelError
 from services.common.model.fields import Fields
 from services.common.model.weight_format import (
     EXPONENTS,
     SCALES,
     Format,
+    FormatError,
     Kind,
     Shape,
     TensorPart,
@@ -36,6 +36,7 @@ KINDS = (
     Kind("`compressed-tensors`, `nvfp4-pack-quantized`", "`*-NVFP4`"),
     Kind("`compressed-tensors`, `mxfp4-pack-quantized`, `mxfp8-quantized`", "`*-MXFP4`, `*-MXFP8`"),
 )
+BESIDE = None
 _E4M3, _INT8 = frozenset({torch.float8_e4m3fn}), frozenset({torch.int8})
 _BYTES, _WORDS = frozenset({torch.uint8}), frozenset({torch.int32})
 _PACKED, _NVFP4, _MXFP4, _MXFP8 = "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized"
@@ -151,7 +152,7 @@ class Group:
     def _widened_integers(self, prefix: str, shape: Shape, parts: Mapping[str, Tensor]) -> Tensor:
         grid, told, zero = self._grid(prefix, shape), parts.get("weight_shape"), parts.get("weight_zero_point")
         if told is not None and tuple(told.tolist()) != shape:
-            raise ModelError(f"{prefix}.weight_shape: says {told.tolist()}, expected {list(shape)}")
+            raise FormatError(f"{prefix}.weight_shape: says {told.tolist()}, expected {list(shape)}")
         codes_FD = unpacked(parts["weight_packed"], self.bits, shape[1])
         zero_RC = self._middle(grid) if zero is None else unpacked(zero.t(), self.bits, grid[0]).t()
         order_D = self._order(prefix, grid[1], parts.get("weight_g_idx"))
@@ -162,7 +163,7 @@ class Group:
 
     def _order(self, prefix: str, groups: int, order_D: Tensor | None) -> Tensor | None:
         if order_D is not None and (int(order_D.min()) < 0 or int(order_D.max()) >= groups):
-            raise ModelError(f"{prefix}.weight_g_idx: names a group that there is not")
+            raise FormatError(f"{prefix}.weight_g_idx: names a group that there is not")
         return order_D
 
 
@@ -201,7 +202,7 @@ class CompressedTensors:
             for group in self.groups:
                 if any(matches(target, prefix) for target in group.targets):
                     return group
-        raise ModelError(f"{prefix}: is packed, but no target of quantization_config.config_groups is its name")
+        raise FormatError(f"{prefix}: is packed, but no target of quantization_config.config_groups is its name")
 
 
 def _names(target: str, prefix: str) -> bool:

@@ -28,6 +28,7 @@ KINDS = (
     Kind("`fp8`, `weight_block_size`", "`*-FP8`", "static scales of activations"),
     Kind("`fp8` without blocks", "one scale a tensor, `activation_scheme` `dynamic`", "static scales of activations"),
 )
+BESIDE = None
 DYNAMIC = (
     "rows are multiplied in bfloat16 here, so scales of activations that were fixed beforehand have no place. "
     "Take a file with dynamic scales (names end in -FP8, -FP8-dynamic or -FP8-block), or the original in bfloat16"

@@ -6,9 +6,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.model.errors import ModelError
 from services.common.model.fields import Fields
-from services.common.model.weight_format import SCALES, Format, Kind, Shape, TensorPart, one_of, whole
+from services.common.model.weight_format import (
+    SCALES,
+    Beside,
+    Format,
+    FormatError,
+    Kind,
+    Shape,
+    TensorPart,
+    one_of,
+    whole,
+)
 from services.common.model.widen import scaled, unpacked
 
 METHOD = "gptq"
@@ -19,6 +28,7 @@ KINDS = (
         "`marlin`, bits that differ by module (`dynamic`)",
     ),
 )
+BESIDE = Beside("quantize_config.json")
 _INTS = frozenset({torch.int32})
 _REMEDY = "take a file whose checkpoint_format is gptq or gptq_v2"
 _MAKING = frozenset({
@@ -88,9 +98,9 @@ class Gptq:
         if given_D is None or torch.equal(given_D, plain_D):
             return plain_D
         if not self.act_order:
-            raise ModelError(f"{prefix}.g_idx: columns are out of order, though desc_act is false")
+            raise FormatError(f"{prefix}.g_idx: columns are out of order, though desc_act is false")
         if int(given_D.min()) < 0 or int(given_D.max()) >= depth // self._size(depth):
-            raise ModelError(f"{prefix}.g_idx: names a group that there is not")
+            raise FormatError(f"{prefix}.g_idx: names a group that there is not")
         return given_D
 
     def _size(self, depth: int) -> int:

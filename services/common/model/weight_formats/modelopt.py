@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from services.common.model.fields import Fields
-from services.common.model.weight_format import Format, Kind, Shape, TensorPart, names, one_of, whole
+from services.common.model.weight_format import Beside, Format, Kind, Shape, TensorPart, names, one_of, whole
 from services.common.model.widen import fp4_numbers, nibbles, scaled
 
 METHOD = "modelopt"
 KINDS = (
     Kind("`modelopt`, `quant_algo` `NVFP4`", "`*-FP4`, `*-NVFP4`", "`FP8` (static scales), keys and values in FP8"),
 )
+BESIDE = Beside("hf_quant_config.json", within="quantization")
 _GROUP = 16
 _REMEDY = "only NVFP4 is: take the compressed-tensors file of the model, or the original in bfloat16"
 _SCHEME = "keys and values are kept in bfloat16: take a file without one"

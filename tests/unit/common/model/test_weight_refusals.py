@@ -24,7 +24,7 @@ def changed_ct(**changes: Any) -> dict[str, Any]:
 
 
 REFUSED: list[tuple[Any, str, str]] = [
-    ({"bits": 4}, "quant_method is missing", "original in bfloat16"),
+    ({"bits": 4}, "quantization_config.quant_method: is missing", "original in bfloat16"),
     ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method: 'bitsandbytes'", "AWQ, GPTQ"),
     ({"quant_method": "mxfp4"}, "quant_method: 'mxfp4'", "dense model"),
     ({"quant_method": "fbgemm_fp8"}, "quant_method: 'fbgemm_fp8'", "compressed-tensors"),
