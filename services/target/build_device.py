@@ -38,7 +38,7 @@ from services.target.drafting.offer import OfferConstants
 from services.target.drafting.shared_weights import SharedWeights
 from services.target.scheduling.scheduler import Scheduler
 from services.target.scheduling.settings import SchedulerSettings
-from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
+from services.target.scheduling.width.policy import SAMPLED, FixedWidth, WidthPolicy
 from services.target.scheduling.width.width import adaptive_policy
 from services.target.sessions.served_model import ServedModel
 from services.target.settings import TargetSettings
@@ -212,7 +212,7 @@ def _policy(
         _LOG.info("contexts", extra={"micros_per_token": {str(width): micros for width, micros in per_token.items()}})
         policy = adaptive_policy(shapes.widths, shapes.buckets, micros, per_token)
         return policy, policy.costs.table
-    return FixedWidth(shapes.widths[-1], micros), lambda: micros
+    return FixedWidth(shapes.widths[-1], SAMPLED), lambda: micros
 
 
 def _snapshots(settings: TargetSettings, model: Target, runner: Runner) -> SnapshotPool | None:

@@ -120,7 +120,7 @@ SPECULATION = Board(
         Panel(
             "Speed-up over plain",
             "short",
-            "Time of plain rounds of the same bucket for as many tokens, over that of the rounds; below 1: a loss.",
+            "Time of served plain rounds of the same bucket for as many tokens, over that of rounds; below 1: a loss.",
             (
                 (f"{rate(PLAIN, by=PAIR)} / ({rate(SPENT, by=PAIR)} > 0)", "{{pair}}"),
                 (f"{rate(PLAIN)} / ({rate(SPENT)} > 0)", f"all of {NAMED}"),

@@ -81,9 +81,11 @@ class TargetMetrics(ServiceMetrics):
     requests = counter("Requests ended, by reason.", label="finish_reason", values=ENDS)
     rejects = counter("Requests refused, by reason.", label="reason", values=REJECTS)
     rounds = counter("Rounds by width; 1 is plain.", label="width")
-    speculative_seconds = counter("Time of speculative rounds that held no prefill.")
+    speculative_seconds = counter(
+        "Time of speculative rounds that held no prefill, of buckets in which plain rounds were served."
+    )
     plain_equivalent_seconds = counter(
-        "Time that plain rounds of the same bucket would have taken for the tokens of those rounds, as measured."
+        "Time that plain rounds of the same bucket would have taken for the tokens of those rounds, by served ones."
     )
     fallback_rounds = counter("Rounds that wanted drafts and had none, by reason.", label="reason", values=FALLBACKS)
     preemptions = counter("Requests preempted.")

@@ -1,7 +1,14 @@
 """What the scheduler asks a policy of widths, and the policy of one width."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Sequence
+from statistics import median
 from typing import Protocol
+
+SAMPLED = 256
+"""Of so many rounds of a fixed width two are plain."""
+_SAMPLE = (64, 65)
+_PLAIN_ROUNDS = 3
 
 
 class WidthPolicy(Protocol):
@@ -33,19 +40,25 @@ class WidthPolicy(Protocol):
         """A round committed `committed` tokens; `micros` is None when its duration must not be learned."""
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
-        """Microseconds of a plain round of the bucket; 0 where none was measured."""
+        """Microseconds of a plain round of the bucket, as served; 0 while none was served that tells it."""
 
 
 class FixedWidth:
-    """One width for all rounds; plain while no request wants drafts."""
+    """One width for all rounds; plain while no request wants drafts.
 
-    def __init__(self, width: int, micros: Mapping[tuple[int, int], float] | None = None) -> None:
-        """``micros`` by (bucket, width) are what warm-up measured."""
-        self._micros = micros or {}
+    Of `sampled` rounds in a bucket two are plain, from the 64th on: they tell what a plain round costs as served, with
+    the load and the neighbours that the others have. 0: none. A plain round tells it if the one before was plain too.
+    """
+
+    def __init__(self, width: int, sampled: int = 0) -> None:
         self.widths = (1, width) if width > 1 else (1,)
         self._width = width
+        self._sampled = sampled
         self._caps: dict[int, int | None] = {}
         self._wanting = 0
+        self._rounds: Counter[int] = Counter()
+        self._latest: dict[int, int] = {}
+        self._plain: dict[int, deque[float]] = {}
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
         """Counts a request that wants drafts."""
@@ -65,11 +78,19 @@ class FixedWidth:
 
     def choose(self, bucket: int, rows: int, context: int = 0) -> int:
         """The width, or 1."""
-        return self._width if self._wanting else 1
+        if not self._wanting:
+            return 1
+        self._rounds[bucket] += 1
+        sample = self._sampled and self._rounds[bucket] % self._sampled in _SAMPLE
+        return 1 if sample else self._width
 
     def landed(self, bucket: int, width: int, committed: int, micros: float | None, context: int = 0) -> None:
-        """Nothing to learn."""
+        """Learns what plain rounds take."""
+        if width == 1 == self._latest.get(bucket) and micros is not None:
+            self._plain.setdefault(bucket, deque(maxlen=_PLAIN_ROUNDS)).append(micros)
+        self._latest[bucket] = width
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
-        """As warm-up measured it."""
-        return self._micros.get((bucket, 1), 0.0)
+        """The median of the latest plain rounds that were served. Nothing ran beside those of warm-up."""
+        served = self._plain.get(bucket)
+        return median(served) if served else 0.0

@@ -145,8 +145,8 @@ class AdaptiveWidth:
             self._probed(bucket, state, width, committed)
 
     def plain_micros(self, bucket: int, context: int = 0) -> float:
-        """Microseconds as measured at warm-up and by plain rounds since."""
-        return self.costs.cost(bucket, 1, context)
+        """Microseconds by plain rounds that were served. Nothing ran beside those of warm-up."""
+        return self.costs.cost(bucket, 1, context) if self.costs.live_rounds(bucket, 1) else 0.0
 
     def _preferred(self, bucket: int) -> list[float]:
         """Rates by width, up to the widest that some row can use, less what wider ones must gain."""

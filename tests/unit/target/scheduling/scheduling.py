@@ -8,7 +8,7 @@ from services.target.core.plan import Plan, Progress
 from services.target.core.request import RequestSpec
 from services.target.scheduling.scheduler import Scheduler
 from services.target.scheduling.settings import SchedulerSettings
-from services.target.scheduling.width.policy import FixedWidth
+from services.target.scheduling.width.policy import FixedWidth, WidthPolicy
 from tests.unit.target.scheduling.simulated import EOS, SimulatedRunner
 
 BLOCK, GRID = 4, 8
@@ -51,7 +51,7 @@ class Rig:
         width: int = 4,
         *,
         cached: bool = True,
-        plain_us: float = 0.0,
+        policy: WidthPolicy | None = None,
         snapshots: int = 0,
         **changes: object,
     ) -> None:
@@ -60,7 +60,7 @@ class Rig:
         self.pool = BlockPool(blocks, BLOCK)
         self.snapshots = SnapshotPool(snapshots, GRID) if snapshots else None
         self.cache = PrefixCache(self.pool, b"model", b"drafter", self.snapshots) if cached else None
-        self.scheduler = Scheduler(self.settings, self.pool, self.cache, FixedWidth(width, {(1, 1): plain_us}))
+        self.scheduler = Scheduler(self.settings, self.pool, self.cache, policy or FixedWidth(width))
         self.device = SimulatedRunner(BLOCK, self.settings.context_limit, GRID if snapshots else 0)
         self.now = 0.0
 

@@ -28,25 +28,6 @@ def test_a_request_joins_prefills_decodes_and_leaves() -> None:
     assert request.stats.rounds == 2 and request.stats.by_width == {4: 2} and rig.pool.owned == 0
 
 
-@pytest.mark.parametrize(("matched", "plain_us"), [(0, 100.0), (3, 400.0)], ids=["loss", "gain"])
-def test_a_speculative_round_is_held_against_plain_ones_of_its_bucket(matched: int, plain_us: float) -> None:
-    rig = Rig(plain_us=100.0)
-    rig.scheduler.add(spec(prompt=4, tokens=30), None, 0.0)
-    rig.round()
-    plan = rig.scheduler.plan(rig.now)
-    commit = rig.scheduler.commit(plan, rig.device.execute(plan, matched), rig.now, 250.0)
-    assert (commit.round_us, commit.plain_us) == (250.0, plain_us)
-
-
-def test_a_round_that_prefills_is_held_against_nothing() -> None:
-    """Its time is not that of its rows alone."""
-    rig = Rig(plain_us=100.0)
-    rig.scheduler.add(spec(prompt=4, tokens=30), None, 0.0)
-    plan = rig.scheduler.plan(rig.now)
-    commit = rig.scheduler.commit(plan, rig.device.execute(plan, 2), rig.now, 250.0)
-    assert (commit.round_us, commit.plain_us) == (0.0, 0.0)
-
-
 def test_decoding_goes_on_while_a_long_prompt_prefills() -> None:
     """Every round has all decode rows and at most `chunk_tokens` prompt tokens."""
     rig = Rig()
