@@ -150,15 +150,25 @@ class AsyncClient:
             pass
         return stream.answer
 
-    async def model(self) -> served.Model:
-        """What is served, and every limit.
+    async def model(self, name: str = "") -> served.Model:
+        """A model by its name or an alias, and every limit; without a name the only one.
 
         Raises:
             RefusedError: the gateway refused the call, or no target has said yet what it serves.
             NoGatewayError: none answers.
         """
-        response = await self._ask(self._stub.GetModel, inference_pb2.GetModelRequest())
+        response = await self._ask(self._stub.GetModel, inference_pb2.GetModelRequest(model=name))
         return served.model(cast("inference_pb2.GetModelResponse", response).model)
+
+    async def models(self) -> list[served.Model]:
+        """Every model that is served, each with its limits.
+
+        Raises:
+            RefusedError: the gateway refused the call, or no target has said yet what it serves.
+            NoGatewayError: none answers.
+        """
+        response = await self._ask(self._stub.ListModels, inference_pb2.ListModelsRequest())
+        return [served.model(one.model) for one in cast("inference_pb2.ListModelsResponse", response).models]
 
     async def tokenize(self, prompt: Prompt, options: Options | None = None, **keywords: Unpack[Keywords]) -> list[int]:
         """The token ids of a prompt, as an answer would begin with them.
@@ -167,7 +177,8 @@ class AsyncClient:
             RefusedError: the gateway refused the prompt.
             NoGatewayError: none answers.
         """
-        request = inference_pb2.TokenizeRequest(prompt=prompt_to_pb(prompt, chosen(options, **keywords)))
+        wanted = chosen(options, **keywords)
+        request = inference_pb2.TokenizeRequest(model=wanted.model, prompt=prompt_to_pb(prompt, wanted))
         response = await self._ask(self._stub.Tokenize, request)
         return list(cast("inference_pb2.TokenizeResponse", response).tokens.ids)
 

@@ -72,6 +72,8 @@ class Pair:
     """Digest of how it computes; pairs of one digest write the same text. Empty while unknown."""
     away: str = ""
     """Why it takes no new requests, in words; empty while it does."""
+    model: str = ""
+    """Name of the model that it serves; empty while unknown."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Status:
     """How busy the pairs are."""
 
     model: str
-    """Name of the model; empty while no pair was ever ready."""
+    """Name of the model, of several the one that requests without a name are for; empty while it is unknown."""
     pairs: int
     """Pairs that the gateway knows."""
     ready_pairs: int
@@ -88,6 +90,8 @@ class Status:
     """All pairs together."""
     each: Sequence[Pair]
     """Each pair; none where the gateway has tenants."""
+    models: Sequence[str] = ()
+    """Names of all models that pairs have told of."""
 
 
 def model(told: types_pb2.ModelInfo) -> Model:
@@ -108,7 +112,7 @@ def model(told: types_pb2.ModelInfo) -> Model:
 def status(told: inference_pb2.GetStatusResponse) -> Status:
     """The status of a message."""
     each = tuple(_pair(one) for one in told.each)
-    return Status(told.model, told.pairs, told.ready_pairs, _activity(told.total), each)
+    return Status(told.model, told.pairs, told.ready_pairs, _activity(told.total), each, tuple(told.models))
 
 
 def _pair(told: inference_pb2.PairStatus) -> Pair:
@@ -120,6 +124,7 @@ def _pair(told: inference_pb2.PairStatus) -> Pair:
         activity=_activity(told.activity),
         numerics=told.numerics,
         away=told.away,
+        model=told.model,
     )
 
 

@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
     chosen = arguments(argv)
     console = Console(highlight=False, soft_wrap=True)
     with connection.client(chosen) as client:
-        console.print(Text(greeting(client.model())))
+        console.print(Text(greeting(client.model(chosen.model))))
         lines = Lines(None if chosen.no_history else history_file())
         Chat(client, console, options(chosen), chosen.system, lines).run()
     return 0
@@ -44,6 +44,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     about = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="paceline chat", description=__doc__, formatter_class=about)
     connection.add_flags(parser)
+    connection.add_model(parser)
     parser.add_argument("--system", default="", help="a first message with role system")
     parser.add_argument("--max-tokens", type=int, default=512, help="most tokens of an answer; default: %(default)s")
     parser.add_argument("--temperature", type=float, default=0.7, help="0 takes the best token; default: %(default)s")
@@ -59,6 +60,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def options(chosen: argparse.Namespace) -> Options:
     """How answers are made."""
     return Options(
+        model=chosen.model,
         max_tokens=chosen.max_tokens,
         temperature=chosen.temperature,
         top_p=chosen.top_p,

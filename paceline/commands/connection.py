@@ -26,6 +26,11 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cert-key", default="", metavar="FILE", help="its private key")
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag by which commands that generate name a model."""
+    parser.add_argument("--model", default="", help="model to ask, where the gateway serves several")
+
+
 def key(chosen: argparse.Namespace) -> str:
     """The API key, of a file or else of the environment; empty without.
 

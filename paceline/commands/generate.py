@@ -17,6 +17,7 @@ def run(argv: Sequence[str]) -> int:
     """Generates from the prompt."""
     chosen = arguments(argv)
     options = Options(
+        model=chosen.model,
         max_tokens=chosen.max_tokens,
         temperature=chosen.temperature,
         top_p=chosen.top_p,
@@ -38,6 +39,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="paceline generate", description=__doc__)
     parser.add_argument("prompt", nargs="?", help="what the text begins with; standard input when absent")
     connection.add_flags(parser)
+    connection.add_model(parser)
     parser.add_argument("--max-tokens", type=int, default=128, help="most tokens of the answer; default: %(default)s")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the best token; default: %(default)s")
     parser.add_argument("--top-p", type=float, default=None, help="mass of the best tokens kept; default: all")

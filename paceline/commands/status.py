@@ -72,11 +72,17 @@ def asked_to_end(within_s: float) -> bool:
 
 
 def table(status: Status) -> Table:
-    """One row for each pair that is told, and one for all; their numerics where these differ, and why some are away."""
-    title = f"{status.model or 'no model yet'}: {status.ready_pairs} of {status.pairs} pairs ready"
+    """One row for each pair that is told, and one for all.
+
+    Their models stand beside where there are several, their numerics where these differ, and why some are away.
+    """
+    title = f"{served(status)}: {status.ready_pairs} of {status.pairs} pairs ready"
     found = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in COLUMNS:
         found.add_column(name, justify="left" if name in COLUMNS[:2] else "right", no_wrap=True)
+    several = len(status.models) > 1
+    if several:
+        found.add_column("model", no_wrap=True)
     mixed = len({pair.numerics for pair in status.each if pair.numerics}) > 1
     if mixed:
         found.add_column("numerics", no_wrap=True)
@@ -85,10 +91,16 @@ def table(status: Status) -> Table:
         found.add_column("why it is away", overflow="fold")
     for pair in status.each:
         drafts = (pair.proposer if pair.speculating else "none") if pair.ready else "away"
-        further = [*([pair.numerics] if mixed else []), *([pair.away] if away else [])]
+        named = [pair.model] if several else []
+        further = [*named, *([pair.numerics] if mixed else []), *([pair.away] if away else [])]
         found.add_row(pair.pair_id, drafts, *cells(pair.activity), *further)
     found.add_row("all", "", *cells(status.total), style="bold")
     return found
+
+
+def served(status: Status) -> str:
+    """What is served, in words."""
+    return ", ".join(status.models) or status.model or "no model yet"
 
 
 def cells(activity: Activity) -> tuple[str, ...]:

@@ -37,7 +37,13 @@ class InferenceServiceStub:
         paceline.v1.inference_pb2.GetModelRequest,
         paceline.v1.inference_pb2.GetModelResponse,
     ]
-    """Describes the served model and every limit."""
+    """Describes a served model and every limit."""
+
+    ListModels: grpc.UnaryUnaryMultiCallable[
+        paceline.v1.inference_pb2.ListModelsRequest,
+        paceline.v1.inference_pb2.ListModelsResponse,
+    ]
+    """Describes every served model, each with its limits."""
 
     Tokenize: grpc.UnaryUnaryMultiCallable[
         paceline.v1.inference_pb2.TokenizeRequest,
@@ -70,7 +76,13 @@ class InferenceServiceAsyncStub:
         paceline.v1.inference_pb2.GetModelRequest,
         paceline.v1.inference_pb2.GetModelResponse,
     ]
-    """Describes the served model and every limit."""
+    """Describes a served model and every limit."""
+
+    ListModels: grpc.aio.UnaryUnaryMultiCallable[
+        paceline.v1.inference_pb2.ListModelsRequest,
+        paceline.v1.inference_pb2.ListModelsResponse,
+    ]
+    """Describes every served model, each with its limits."""
 
     Tokenize: grpc.aio.UnaryUnaryMultiCallable[
         paceline.v1.inference_pb2.TokenizeRequest,
@@ -109,7 +121,15 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         request: paceline.v1.inference_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> typing.Union[paceline.v1.inference_pb2.GetModelResponse, collections.abc.Awaitable[paceline.v1.inference_pb2.GetModelResponse]]:
-        """Describes the served model and every limit."""
+        """Describes a served model and every limit."""
+
+    @abc.abstractmethod
+    def ListModels(
+        self,
+        request: paceline.v1.inference_pb2.ListModelsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[paceline.v1.inference_pb2.ListModelsResponse, collections.abc.Awaitable[paceline.v1.inference_pb2.ListModelsResponse]]:
+        """Describes every served model, each with its limits."""
 
     @abc.abstractmethod
     def Tokenize(

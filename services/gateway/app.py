@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.metrics.loop_lag import observe_loop_lag
@@ -19,7 +20,7 @@ from services.common.serving import tracing
 from services.common.serving.certificates import follow_certificates
 from services.common.serving.channel import EDGE_OPTIONS
 from services.common.serving.front.front import Front
-from services.common.serving.hub import TOKENIZER_FILES, FolderError, local_folder
+from services.common.serving.hub import FolderError
 from services.common.serving.memory import give_back_freed_memory
 from services.common.serving.rotating_tls import RotatingContext
 from services.common.serving.secret import Secret
@@ -36,10 +37,11 @@ from services.gateway.http.endpoints.picker import PickerPage
 from services.gateway.http.endpoints.probes import probes
 from services.gateway.http.routes import Handler
 from services.gateway.intake.inlet import Gates, InletInterceptor
-from services.gateway.prompts.tokenizer import TokenizerError, load_tokenizer
+from services.gateway.prompts.tokenizer import TokenizerError
 from services.gateway.routing.router import Router, RouterSettings
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.calls import Calls, TenantLabels
+from services.gateway.streams.catalogue import load_catalogue
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.streams.streams import Streams
 from services.gateway.targets.link import Dial
@@ -78,8 +80,10 @@ class GatewayApp:
     def __init__(self, settings: GatewaySettings) -> None:
         """Reads the files; nothing runs before `start`."""
         self._settings = settings
-        registry = NamedRegistry(lambda: settings.model or self._pool.served)
-        self.metrics = GatewayMetrics(registry, "")
+        names = tuple(one.name for one in settings.served if one.name)
+        several = names if len(names) > 1 else ()
+        registry = CollectorRegistry() if several else NamedRegistry(lambda: "".join(names) or self._pool.served)
+        self.metrics = GatewayMetrics(registry, "", several)
         tls = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_ca)
         outgoing = TlsFiles(settings.target_tls_cert, settings.target_tls_key, settings.target_tls_ca)
         self._peers = Peers(outgoing, settings.target_tls_name)
@@ -87,12 +91,12 @@ class GatewayApp:
         self._secret = Secret(settings.target_secret, settings.target_secret_file)
         gateway_id = f"{socket.gethostname()}-{os.getpid()}"
         self._pool = Pool(
-            Dial(gateway_id, settings.model, self._peers, self._secret),
+            Dial(gateway_id, names, self._peers, self._secret),
             Router(RouterSettings(revisions=settings.revision_weights, own=settings.own_pairs), random.Random()),
             self.metrics,
         )
-        tokenizer = load_tokenizer(local_folder(settings.tokenizer, TOKENIZER_FILES))
-        self._front = RequestFactory(settings, tokenizer, self._pool, self.metrics)
+        catalogue = load_catalogue(settings.served, settings.model)
+        self._front = RequestFactory(settings, catalogue, self._pool, self.metrics)
         self._tenants = TenantsFile(Path(settings.tenants)) if settings.tenants else None
         self._gates = Gates()
         self._inlet = InletInterceptor(self._gates)
@@ -184,7 +188,7 @@ class GatewayApp:
         settings, tenants = self._settings, self._tenants
         labels = TenantLabels(settings.metrics_tenants, (lambda: tenants.names) if tenants else None, MOST_TENANTS)
         lines, refused = settings.access_log, settings.access_log_refused
-        return Calls(self.metrics, self._tracer, labels, lambda: self._pool.served, lines, refused)
+        return Calls(self.metrics, self._tracer, labels, lambda: self._front.served, lines, refused)
 
     def _http_edge(self) -> HttpEdge:
         return HttpEdge(

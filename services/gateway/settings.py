@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from services.common.request.errors import invalid_field
 from services.common.serving.secret import check_secret
+from services.gateway.model_settings import ModelSettings, aliases_by_model, chosen_by_model, listed
 from services.gateway.parsing.form import chosen
 
 POSITIVE = (
@@ -27,13 +28,15 @@ class GatewaySettings:
         PacelineError: a value is out of range; the field is named.
     """
 
-    # Model and targets
-    tokenizer: str
-    """Folder with tokenizer.json."""
+    # Models and targets
+    tokenizer: str = ""
+    """Folder with tokenizer.json, of the only model; a gateway needs this or models."""
     model: str = ""
-    """Public name of the model; empty serves whatever the first target does."""
+    """Public name of the only model, empty whatever the first target serves; of several the one of requests without."""
+    models: tuple[str, ...] = ()
+    """Several models by the names that their targets state, each with its tokenizer's folder: NAME=FOLDER."""
     model_aliases: tuple[str, ...] = ()
-    """Other names by which clients may ask for the model; answers over HTTP repeat the name that was asked for."""
+    """Further names of the model, or ALIAS=NAME of several; answers over HTTP repeat the name that was asked for."""
     watch: tuple[str, ...] = ()
     """Addresses of fleet controllers that announce pairs; a gateway needs this, watch_dns, targets or dns."""
     watch_dns: str = ""
@@ -58,9 +61,10 @@ class GatewaySettings:
     http_page: bool = True
     """Serves a page for people at / of that address; its files need no key, what it asks for does."""
     tool_parser: str = ""
-    """The form in which the model writes calls of tools, such as hermes; empty takes what its chat template shows."""
+    """Form of the model's calls, such as hermes, or NAME=FORM of several; empty takes what a chat template shows."""
     generation_config: str = "auto"
-    """Sampling of requests over HTTP that state none: auto as generation_config.json says, none or vllm as OpenAI."""
+    """Sampling where requests over HTTP state none: auto as generation_config.json says, none or vllm as OpenAI; by
+    model NAME=auto."""
     http_cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call over HTTP."""
     http_hosts: tuple[str, ...] = ()
@@ -130,8 +134,8 @@ class GatewaySettings:
 
     def __post_init__(self) -> None:
         """Refuses values that no gateway can run with."""
-        if not self.tokenizer:
-            raise invalid_field("tokenizer", "a folder with tokenizer.json is needed")
+        if bool(self.tokenizer) == bool(self.models):
+            raise invalid_field("tokenizer", "a folder with tokenizer.json is needed, or models in its place")
         if not (self.watch or self.watch_dns or self.targets or self.dns):
             raise invalid_field("watch", "one of watch, watch_dns, targets and dns is needed")
         for name in ("dns", "watch_dns"):
@@ -144,6 +148,26 @@ class GatewaySettings:
         self._check_numbers()
         if bool(self.tls_cert) != bool(self.tls_key) or (self.tls_ca and not self.tls_cert):
             raise invalid_field("tls_cert", "needs tls_key beside, and tls_ca needs both")
+
+    @property
+    def served(self) -> tuple[ModelSettings, ...]:
+        """Each model that is served, as it is to be read and written.
+
+        Raises:
+            PacelineError: what is stated by model names none of them, or contradicts itself.
+        """
+        folders = listed(self.models) or {self.model: self.tokenizer}
+        if self.model not in (*folders, ""):
+            raise invalid_field("model", f"{self.model!r} is none of the models")
+        aliases = aliases_by_model(self.model_aliases, [*folders])
+        parsers = chosen_by_model("tool_parser", self.tool_parser, folders)
+        configs = chosen_by_model("generation_config", self.generation_config, folders)
+        return tuple(
+            ModelSettings(
+                name, folder, aliases[name], *(given.get(name, given.get("", "")) for given in (parsers, configs))
+            )
+            for name, folder in folders.items()
+        )
 
     @property
     def revision_weights(self) -> dict[str, float]:
@@ -161,9 +185,10 @@ class GatewaySettings:
         return weights
 
     def _check_words(self) -> None:
-        chosen("", self.tool_parser)
-        if self.generation_config not in GENERATION_CONFIGS:
-            raise invalid_field("generation_config", f"must be one of {', '.join(GENERATION_CONFIGS)}")
+        for one in self.served:
+            chosen("", one.tool_parser)
+            if one.generation_config not in ("", *GENERATION_CONFIGS):
+                raise invalid_field("generation_config", f"must be one of {', '.join(GENERATION_CONFIGS)}")
 
     def _check_numbers(self) -> None:
         for name in POSITIVE:
@@ -182,6 +207,8 @@ class GatewaySettings:
             raise invalid_field("http", "must be host:port")
         if self.vllm_engine and not self.grpc:
             raise invalid_field("vllm_engine", "needs grpc")
+        if self.vllm_engine and len(self.models) > 1 and not self.model:
+            raise invalid_field("vllm_engine", "serves one model: model must name it")
 
 
 def _is_weight(text: str) -> bool:

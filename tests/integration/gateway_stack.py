@@ -79,7 +79,9 @@ async def harness(
     fakes = [FakeTarget()] if fakes is None else fakes
     addresses = [await fake.start() for fake in fakes]
     fields: dict[str, Any] = {"targets": tuple(addresses), "propagation_s": 0.0, "drain_grace_s": 2.0} | changes
-    app = GatewayApp(GatewaySettings(tokenizer=str(write_tokenizer(folder)), **fields))
+    if "models" not in fields:
+        fields["tokenizer"] = str(write_tokenizer(folder))
+    app = GatewayApp(GatewaySettings(**fields))
     bound = await app.start()
     try:
         async with connect(bound.grpc, client, client_options) as channel:

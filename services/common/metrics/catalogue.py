@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from services.common.metrics.declare import LENGTH, ROUND, Declared, MetricSet, counter, gauge, histogram
+from services.common.metrics.declare import LENGTH, ROUND, Declared, Metric, MetricSet, counter, gauge, histogram
 from services.common.metrics.version import VERSION
 
 DISCARDS = ("stop_string", "cancel", "epoch")
@@ -49,11 +49,20 @@ class ServiceMetrics(MetricSet):
     certificate_expiry_timestamp_seconds = gauge("When a certificate in use expires.", label="file")
     build_info = gauge("1, with the version.", label="version")
 
-    def __init__(self, registry: CollectorRegistry, model_name: str, pair: str = "") -> None:
-        """Declares the metrics in the registry; ``pair`` is empty for a service that has none."""
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        model_name: str,
+        pair: str = "",
+        registered: dict[Declared[Any], Metric] | None = None,
+    ) -> None:
+        """Declares the metrics in the registry, if it has none of ``registered``.
+
+        ``pair`` is empty for a service that has none.
+        """
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
-        super().__init__(self.register(registry), model_name, pair)
+        super().__init__(registered or self.register(registry), model_name, pair)
         self.build_info[VERSION].set(1)
 
 
@@ -139,8 +148,8 @@ class DrafterMetrics(ServiceMetrics):
     draft_seconds = histogram("Time of one draft forward.", ROUND)
 
 
-class GatewayMetrics(ServiceMetrics):
-    """The metrics of a gateway; its pair label is empty."""
+class ModelMetrics(MetricSet):
+    """What a gateway counts of each model; the pair label is empty."""
 
     gateway_requests = counter(
         "Calls ended, over gRPC and HTTP, by what was called and gRPC status; refused ones too, wherever that was.",
@@ -149,11 +158,6 @@ class GatewayMetrics(ServiceMetrics):
     )
     gateway_tenant_requests = counter("Calls ended, by tenant and gRPC status.", label=("tenant", "code"))
     gateway_rejects = counter("Calls that got an error and no token, by reason.", label="reason", values=REFUSALS)
-    gateway_dropped_connections = counter(
-        "Connections ended or turned away for what their client did or for lack of room, by reason.",
-        label="reason",
-        values=DROPS,
-    )
     gateway_finishes = counter("Answers that came to their end, by reason.", label="finish_reason", values=FINISHES)
     gateway_prompt_tokens = counter("Prompt tokens of requests that have ended, by tenant.", label="tenant")
     gateway_cached_prompt_tokens = counter("Those of them found in a prefix cache, by tenant.", label="tenant")
@@ -169,15 +173,42 @@ class GatewayMetrics(ServiceMetrics):
         "Migrations of requests with output to a target of other numerics: a later token may be another one."
     )
     gateway_slow_clients = counter("Streams ended because the client did not read.")
-    gateway_inflight_requests = gauge("Requests in hand.")
     gateway_ready_targets = gauge("Targets that take work.")
-    gateway_known_pairs = gauge("Pairs announced by the fleet sources.")
-    gateway_fleet_sources = gauge("Fleet sources by state.", label="state", values=SOURCE_STATES)
     time_to_first_token_seconds = histogram("From the call to the first delta sent, by tenant.", label="tenant")
     inter_token_seconds = histogram("Time of a token after the first: of a delta's tokens each has an equal part.")
     request_seconds = histogram("From the call to its end, of calls for text.")
     request_prompt_length = histogram("Prompt tokens of a request.", LENGTH)
     request_generation_length = histogram("Tokens that a request was sent.", LENGTH)
+
+
+class GatewayMetrics(ServiceMetrics, ModelMetrics):
+    """The metrics of a gateway; its pair label is empty.
+
+    A gateway of several models has a set of ModelMetrics for each. What belongs to none of them, such as calls whose
+    model does not exist, has no name of a model then.
+    """
+
+    gateway_dropped_connections = counter(
+        "Connections ended or turned away for what their client did or for lack of room, by reason.",
+        label="reason",
+        values=DROPS,
+    )
+    gateway_inflight_requests = gauge("Requests in hand.")
+    gateway_known_pairs = gauge("Pairs announced by the fleet sources.")
+    gateway_fleet_sources = gauge("Fleet sources by state.", label="state", values=SOURCE_STATES)
+
+    def __init__(self, registry: CollectorRegistry, model_name: str, models: Iterable[str] = ()) -> None:
+        """Declares the metrics in the registry; `models` are the names of several."""
+        registered = self.register(registry)
+        super().__init__(registry, model_name, registered=registered)
+        by_model = {declared: registered[declared] for declared in ModelMetrics.declared()}
+        self._each = {name: ModelMetrics(by_model, name, "") for name in models}
+        if self._each:
+            registered[ModelMetrics.gateway_ready_targets].remove(model_name, "")
+
+    def of(self, model: str) -> ModelMetrics:
+        """The set of a model; this one where there is one model, or none of that name."""
+        return self._each.get(model, self)
 
 
 class PairMetrics(MetricSet):
@@ -203,7 +234,8 @@ class PairMetrics(MetricSet):
 SETS: dict[str, type[MetricSet]] = {
     "Target": TargetMetrics,
     "Drafter": DrafterMetrics,
-    "Gateway": GatewayMetrics,
+    "Gateway": ModelMetrics,
+    "Gateway as a whole": GatewayMetrics,
     "Controller": PairMetrics,
     "Every service": ServiceMetrics,
 }

@@ -1,5 +1,7 @@
 """The clients' protobuf to and from plain values; sizes are checked before contents are read."""
 
+from collections.abc import Iterable
+
 from services.common.pb.paceline.v1 import inference_pb2, types_pb2
 from services.common.request.constraint import Constraint, Form
 from services.common.request.error_convert import duration
@@ -164,6 +166,15 @@ def model_info(model: Model, limits: dict[str, int]) -> types_pb2.ModelInfo:
     )
 
 
+def served_models(
+    told: Iterable[tuple[Model, tuple[str, ...]]], limits: dict[str, int]
+) -> inference_pb2.ListModelsResponse:
+    """Every model with its aliases."""
+    return inference_pb2.ListModelsResponse(
+        models=[inference_pb2.ServedModel(model=model_info(model, limits), aliases=aliases) for model, aliases in told]
+    )
+
+
 def _check_reserved(request: inference_pb2.GenerateRequest) -> None:
     if request.constraint:
         raise unsupported("constraint", "is not used: structured_output says what the output must be like")
@@ -210,10 +221,11 @@ def _speculation(found: Speculation) -> types_pb2.SpeculationStats:
     )
 
 
-def status(found: Status, model: str, details: bool) -> inference_pb2.GetStatusResponse:
+def status(found: Status, model: str, models: Iterable[str], details: bool) -> inference_pb2.GetStatusResponse:
     """How busy the pairs are; `details` tells them one by one."""
     return inference_pb2.GetStatusResponse(
         model=model,
+        models=models,
         pairs=len(found.pairs),
         ready_pairs=sum(pair.ready for pair in found.pairs),
         total=_activity(found.load, found.pace),
@@ -231,6 +243,7 @@ def _pair(pair: PairState) -> inference_pb2.PairStatus:
         activity=_activity(load, pair.pace),
         numerics=pair.numerics,
         away=pair.away,
+        model=pair.model,
     )
 
 

@@ -43,10 +43,17 @@ class InferenceService:
     async def GetModel(
         self, messages: Messages[inference_pb2.GetModelRequest], context: Context
     ) -> inference_pb2.GetModelResponse:
-        """Describes the served model and every limit."""
+        """Describes a served model and every limit."""
         request = await messages.only()
         model = await self._front.model(request.model)
         return inference_pb2.GetModelResponse(model=convert.model_info(model, self._front.limits(current_tenant())))
+
+    async def ListModels(
+        self, messages: Messages[inference_pb2.ListModelsRequest], context: Context
+    ) -> inference_pb2.ListModelsResponse:
+        """Describes every served model, each with its limits."""
+        await messages.only()
+        return convert.served_models(await self._front.models(), self._front.limits(current_tenant()))
 
     async def Tokenize(
         self, messages: Messages[inference_pb2.TokenizeRequest], context: Context
@@ -65,4 +72,5 @@ class InferenceService:
         """Tells how busy the pairs are; tenants learn totals only."""
         await messages.only()
         found = await self._board.look()
-        return convert.status(found, self._front.served, details=current_tenant() is ANYBODY)
+        details = current_tenant() is ANYBODY
+        return convert.status(found, self._front.served, self._front.names, details)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from services.common.serving.hub import TOKENIZER_FILES, local_folder
 from services.common.serving.tls import TlsFiles
 from services.gateway.http.app import HttpApp
 from services.gateway.http.endpoints.page import files
@@ -13,7 +12,6 @@ from services.gateway.http.server.cors import Origins
 from services.gateway.http.server.hosts import Hosts
 from services.gateway.http.server.listener import Listener
 from services.gateway.intake.inlet import Gates
-from services.gateway.parsing.form import chosen
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.streams.streams import Streams
@@ -42,11 +40,12 @@ class HttpEdge:
             FolderError, TokenizerError: nor can the tokenizer's folder, or generation_config.json in it.
         """
         self._bodies = Bodies(gates)
-        forms = chosen(front.template, settings.tool_parser)
-        recommended: Recommended = {}
-        if settings.generation_config == "auto":
-            recommended = read_recommended(local_folder(settings.tokenizer, TOKENIZER_FILES))
-        routes = Routes(front, streams, board, self._bodies, forms, recommended)
+        recommended: dict[str, Recommended] = {
+            one.name: read_recommended(one.folder)
+            for one in front.catalogue.languages
+            if one.settings.generation_config in ("", "auto")
+        }
+        routes = Routes(front, streams, board, self._bodies, recommended)
         app = HttpApp(
             {**(files() if settings.http_page else {}), **probes},
             routes,

@@ -1,12 +1,13 @@
 """Which path is served by what."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from services.gateway.http.answers.answer import Answer
 from services.gateway.http.answers.chat import ChatAnswer
 from services.gateway.http.answers.completions import CompletionAnswer
+from services.gateway.http.answers.logprobs import Spell
 from services.gateway.http.endpoints import messages as anthropic
 from services.gateway.http.endpoints import responses as openai
 from services.gateway.http.endpoints.generate import Generate
@@ -49,31 +50,38 @@ class Routes:
         streams: Streams,
         board: StatusBoard,
         bodies: Bodies,
-        forms: Sequence[Form],
-        recommended: Recommended,
+        recommended: Mapping[str, Recommended],
     ) -> None:
-        """Makes the handlers; the OpenAPI document is written once."""
+        """Makes the handlers; the OpenAPI document is written once. `recommended` is by the names of models."""
+        catalogue = front.catalogue
         choices = Choices(streams)
         models = Models(front)
 
         def generate(read: Read, convert: Convert, make: Make) -> Generate[Any]:
-            return Generate(read, by_default(recommended, convert), make, choices, bodies, streams.room)
+            def convert_by_model(body: Any, headers: Headers) -> Query:
+                language = catalogue.find(body.model)
+                return by_default(recommended.get(language.name, {}), convert)(body, headers)
 
-        query = partial(chat_query, forms=forms)
-        chat = generate(
-            partial(parsed, ChatBody), query, lambda body, exchange: ChatAnswer(body, exchange, front.token, forms)
-        )
+            return Generate(read, convert_by_model, make, choices, bodies, streams.room)
+
+        def query(body: ChatBody, headers: Headers) -> Query:
+            return chat_query(body, headers, catalogue.find(body.model).forms)
+
+        def writing(made: Callable[[Any, Exchange, Spell, Sequence[Form]], Answer]) -> Make:
+            def make(body: Any, exchange: Exchange) -> Answer:
+                language = catalogue.find(body.model)
+                return made(body, exchange, language.tokenizer.token, language.forms)
+
+            return make
+
+        chat = generate(partial(parsed, ChatBody), query, writing(ChatAnswer))
         completions = generate(
             partial(parsed, CompletionBody),
             completion_query,
-            lambda body, exchange: CompletionAnswer(body, exchange, front.token),
+            writing(lambda body, exchange, spell, _: CompletionAnswer(body, exchange, spell)),
         )
-        messages = generate(
-            read_message, query, lambda body, exchange: MessageAnswer(body, exchange, front.token, forms)
-        )
-        responses = generate(
-            read_response, query, lambda body, exchange: ResponseAnswer(body, exchange, front.token, forms)
-        )
+        messages = generate(read_message, query, writing(MessageAnswer))
+        responses = generate(read_response, query, writing(ResponseAnswer))
         described = encoded(document())
 
         async def openapi(exchange: Exchange) -> None:

@@ -12,6 +12,7 @@ class RoutedRequest:
     """A validated request with its seed fixed; `deadline` is in seconds of the event loop's clock."""
 
     request_id: str
+    model: str
     tenant: Tenant
     prompt: tuple[int, ...]
     sampling: SamplingParams

@@ -21,7 +21,7 @@ class Candidate:
     """A target that takes requests, as its last load report and the gateway's own count describe it.
 
     Whoever holds its session keeps it up to date. `dispatched` counts requests sent since that report, which it cannot
-    know yet; `numerics` says how it rounds, `revision` which checkpoint it serves.
+    know yet; `numerics` says how it rounds, `revision` which checkpoint of `model` it serves.
     """
 
     pair_id: str
@@ -33,6 +33,7 @@ class Candidate:
     dispatched: int = 0
     numerics: str = ""
     revision: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

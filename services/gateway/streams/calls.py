@@ -141,7 +141,10 @@ class Calls:
         lines: bool = True,
         refused_lines: float = 1.0,
     ) -> None:
-        """`model` is the name served; with `lines` each call has one in the log, of refused ones this share."""
+        """`model` is that of calls that name none.
+
+        With `lines` each call has one in the log, of refused ones this share.
+        """
         self._metrics = metrics
         self._tracer = tracer
         self._labels = labels
@@ -160,7 +163,7 @@ class Calls:
             parent: the traceparent of the client, if any.
         """
         name = f"{method} {endpoint}" if method else endpoint.removeprefix("/")
-        call = Call(endpoint, request_id, self._tracer.begin(name, parent), model=self._model())
+        call = Call(endpoint, request_id, self._tracer.begin(name, parent))
         self.belongs(call, "")
         _current.set(call)
         logs.request_id.set(request_id)
@@ -190,7 +193,7 @@ class Calls:
 
     def _ended(self, call: Call, method: str) -> None:
         call.duration_s = time.monotonic() - call.began
-        call.model = self._model()
+        call.model = call.model or self._model()
         self._count(call)
         call.span.end(attributes(call, method), call.reason if call.code in SERVER_ERRORS else "")
         if not self._lines:
@@ -202,7 +205,7 @@ class Calls:
             logger.info("request refused", extra={"data": fields(call)})
 
     def _count(self, call: Call) -> None:
-        metrics, code = self._metrics, call.code.name
+        metrics, code = self._metrics.of(call.model), call.code.name
         metrics.gateway_requests[call.endpoint, code].inc()
         metrics.gateway_tenant_requests[call.label, code].inc()
         if call.refused and call.reason:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from services.common.metrics.catalogue import GatewayMetrics
+from services.common.metrics.catalogue import ModelMetrics
 from services.common.request.errors import Code, PacelineError, Reason, unavailable
 from services.common.request.sampling import FinishReason
 from services.gateway.routing.routed_request import RoutedRequest, key_of
@@ -76,7 +76,7 @@ class MigratingRequest:
         job: RoutedRequest,
         pool: Pool,
         settings: JourneySettings,
-        metrics: GatewayMetrics,
+        metrics: ModelMetrics,
         on_overflow: Callable[[], None],
     ) -> None:
         """Nothing happens before the first `next`."""
@@ -88,7 +88,7 @@ class MigratingRequest:
         self._settings = settings
         self._metrics = metrics
         self._on_overflow = on_overflow
-        self._digests = prefix_digests(job.prompt, job.tenant.salt)
+        self._digests = prefix_digests(job.prompt, job.tenant.salt + job.model.encode())
         self._committed: list[int] = []
         self._scored = 1
         self._present: Arithmetic | None = None
@@ -168,7 +168,7 @@ class MigratingRequest:
             avoid = {self.pair_id} if self.pair_id else ()
             # A little longer than the deadline: past it the stream reports the deadline itself, not a lack of targets.
             wait_s = min(left_s + 1.0, self._settings.wait_target_s)
-            link = await self._pool.place(self._digests, key, avoid, self._origin, wait_s)
+            link = await self._pool.place(job.model, self._digests, key, avoid, self._origin, wait_s)
             if job.key and not self._committed:
                 await self._pool.ask_others(link, job)
             outbox = Outbox(self._settings.outbox_tokens, self._overflow)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from services.common.metrics.catalogue import GatewayMetrics
 from services.common.request.constraint import Constraint, Form, Rule
-from services.common.request.errors import Code, PacelineError, Reason, unsupported
+from services.common.request.errors import unsupported
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import StopParams
 from services.common.request.validation import (
@@ -22,6 +22,8 @@ from services.gateway.prompts.text import TextStream
 from services.gateway.prompts.tokenizer import Tokenizer
 from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.settings import GatewaySettings
+from services.gateway.streams.calls import current_call
+from services.gateway.streams.catalogue import Catalogue, Language, unknown_model
 from services.gateway.streams.generation import Generation
 from services.gateway.streams.migration import JourneySettings, MigratingRequest
 from services.gateway.targets.messages import Model
@@ -44,10 +46,10 @@ GRAMMAR_THREADS = 2
 class RequestFactory:
     """Makes generations; shared by every interface that the gateway offers."""
 
-    def __init__(self, settings: GatewaySettings, tokenizer: Tokenizer, pool: Pool, metrics: GatewayMetrics) -> None:
+    def __init__(self, settings: GatewaySettings, catalogue: Catalogue, pool: Pool, metrics: GatewayMetrics) -> None:
         """Long prompts have threads of their own, and so have short chats and grammars."""
         self._settings = settings
-        self._tokenizer = tokenizer
+        self.catalogue = catalogue
         self._pool = pool
         self._metrics = metrics
         self._long = FairThreads(THREADS, "tokenise")
@@ -80,7 +82,7 @@ class RequestFactory:
         Raises:
             PacelineError: the query is invalid, or no target came in time.
         """
-        model = await self.model(query.model)
+        model, language = await self.model(query.model), self.catalogue.find(query.model)
         silent = query.stopping.max_tokens == 0
         stopping = replace(query.stopping, max_tokens=1) if silent else query.stopping
         vocabulary = model.vocab_size
@@ -88,14 +90,17 @@ class RequestFactory:
             query.sampling, stopping, query.speculation, query.logprobs, query.priority, query.key, vocabulary
         )
         check_priority(query.priority, tenant.priority)
-        stopping = self._by_id(stopping)
+        stopping = _by_id(stopping, language)
         ids = await self.tokens(query.prompt, model, tenant)
         check_prompt_logprobs(query.prompt_logprobs, len(ids))
         ticket.settle(len(ids))
-        rule = None if query.constraint is None else await self._rule(query.constraint, tenant, ids, query.thinks)
+        rule = None
+        if query.constraint is not None:
+            rule = await self._rule(language, query.constraint, tenant, ids, query.thinks)
         seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
         job = RoutedRequest(
             request_id=request_id,
+            model=model.name,
             tenant=tenant,
             prompt=ids,
             sampling=replace(query.sampling, seed=seed),
@@ -110,41 +115,44 @@ class RequestFactory:
             rule=rule,
             prompt_logprobs=query.prompt_logprobs,
         )
-        journey = MigratingRequest(job, self._pool, self._journey, self._metrics, on_overflow)
-        text = TextStream(self._tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
+        journey = MigratingRequest(job, self._pool, self._journey, self._metrics.of(model.name), on_overflow)
+        text = TextStream(language.tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
         return Generation(job, journey, text, report_cached=self._report_cached, silent=silent)
-
-    def _by_id(self, stopping: StopParams) -> StopParams:
-        """Stop strings that are special tokens stop by their ids, for they are no part of the text."""
-        ids = self._tokenizer.special_ids(stopping.stop)
-        return replace(stopping, stop_token_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *ids))))
-
-    @property
-    def template(self) -> str:
-        """The source of the model's chat template; empty without."""
-        return self._tokenizer.template
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """Other names by which clients may ask for the model."""
-        return self._settings.model_aliases
 
     @property
     def served(self) -> str:
-        """Name of the model served; empty while no target has said it."""
-        return self._pool.served
+        """Name of the model that a request without one is for; empty while no target has said it, or without one."""
+        return self._settings.model or ("" if self.catalogue.several else self._pool.served)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all models that targets have told of."""
+        return [*self._pool.models]
 
     async def model(self, name: str) -> Model:
-        """The model served, checked against the name asked for.
+        """The model of a name or an alias, as its targets describe it; the present call is one for it.
 
         Raises:
-            PacelineError: UNKNOWN_MODEL, or NO_TARGET when no target has said yet what it serves.
+            PacelineError: UNKNOWN_MODEL, or NO_TARGET when no target of it has been there.
         """
-        model = await self._pool.model(self._settings.wait_target_s)
-        if name and name != model.name and name not in self._settings.model_aliases:
-            text = f"model: {name[:64]!r} is not served, {model.name!r} is"
-            raise PacelineError(Code.NOT_FOUND, Reason.UNKNOWN_MODEL, text, field="model")
+        language = self.catalogue.find(name)
+        model = await self._pool.model(language.name, self._settings.wait_target_s)
+        if name and name not in (model.name, *language.settings.aliases):
+            raise unknown_model(name, [model.name])
+        current_call().model = model.name
         return model
+
+    async def models(self) -> list[tuple[Model, tuple[str, ...]]]:
+        """Every model that targets have described, and its aliases.
+
+        Raises:
+            PacelineError: NO_TARGET when there is none yet.
+        """
+        if not self._pool.models:
+            await self._pool.model("", self._settings.wait_target_s)
+        known = self._pool.models
+        told = ((known.get(one.name or self._pool.served), one.settings.aliases) for one in self.catalogue.languages)
+        return [(model, aliases) for model, aliases in told if model is not None]
 
     async def tokens(self, prompt: Prompt, model: Model, tenant: Tenant) -> tuple[int, ...]:
         """Token ids of a prompt, checked against the model; tenants take turns with long ones.
@@ -152,35 +160,34 @@ class RequestFactory:
         Raises:
             PacelineError: the prompt is empty, too long, or holds ids outside the vocabulary.
         """
+        tokenizer = self.catalogue.find(model.name).tokenizer
         if isinstance(prompt, TokenPrompt):
             ids = prompt.ids
         elif isinstance(prompt, TextPrompt) and prompt.size <= INLINE_BYTES:
-            ids = self._encode(prompt, model.context_limit)
+            ids = _encode(tokenizer, prompt, model.context_limit)
         else:
             if isinstance(prompt, TextPrompt):
-                self._tokenizer.check_size(prompt.size, model.context_limit)
+                tokenizer.check_size(prompt.size, model.context_limit)
             threads = self._chats if prompt.size <= INLINE_BYTES else self._long
-            ids = await threads.run(tenant.name, self._encode, prompt, model.context_limit)
+            ids = await threads.run(tenant.name, _encode, tokenizer, prompt, model.context_limit)
         check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
         return ids
 
-    async def _rule(self, constraint: Constraint, tenant: Tenant, prompt: tuple[int, ...], thinks: bool) -> Rule:
+    async def _rule(
+        self, language: Language, constraint: Constraint, tenant: Tenant, prompt: tuple[int, ...], thinks: bool
+    ) -> Rule:
         """Compiles in a thread; tenants take turns.
 
         Raises:
             PacelineError: INVALID_FIELD, it cannot be compiled; UNSUPPORTED, this tokenizer rules no output.
         """
-        grammars = self._tokenizer.grammars
+        grammars = language.tokenizer.grammars
         if grammars is None:
             raise unsupported(constraint.field, "the tokenizer of this model cannot be used for that")
         if constraint.form is Form.GRAMMAR and not self._settings.free_grammars:
             raise unsupported(constraint.field, "grammars are taken where the gateway's setting free_grammars is on")
         rule = await self._grammars.run(tenant.name, grammars.rule, constraint)
-        return replace(rule, thought=self._tokenizer.thought(prompt)) if thinks else rule
-
-    def token(self, token_id: int) -> tuple[str, bytes]:
-        """A token as text and as bytes; special ones by their names, which are no part of any output."""
-        return self._tokenizer.token(token_id)
+        return replace(rule, thought=language.tokenizer.thought(prompt)) if thinks else rule
 
     def limits(self, tenant: Tenant) -> dict[str, int]:
         """Every limit of a tenant's requests by name."""
@@ -195,9 +202,16 @@ class RequestFactory:
         self._long.close()
         self._chats.close()
         self._grammars.close()
-        self._tokenizer.close()
+        self.catalogue.close()
 
-    def _encode(self, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:
-        if isinstance(prompt, TextPrompt):
-            return tuple(self._tokenizer.encode(prompt.text, context_limit, prompt.special))
-        return tuple(self._tokenizer.encode_chat(prompt.messages, prompt.tools, prompt.arguments, context_limit))
+
+def _by_id(stopping: StopParams, language: Language) -> StopParams:
+    """Stop strings that are special tokens stop by their ids, for they are no part of the text."""
+    ids = language.tokenizer.special_ids(stopping.stop)
+    return replace(stopping, stop_token_ids=tuple(dict.fromkeys((*stopping.stop_token_ids, *ids))))
+
+
+def _encode(tokenizer: Tokenizer, prompt: TextPrompt | ChatPrompt, context_limit: int) -> tuple[int, ...]:
+    if isinstance(prompt, TextPrompt):
+        return tuple(tokenizer.encode(prompt.text, context_limit, prompt.special))
+    return tuple(tokenizer.encode_chat(prompt.messages, prompt.tools, prompt.arguments, context_limit))

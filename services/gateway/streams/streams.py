@@ -164,7 +164,8 @@ class Streams:
         except asyncio.CancelledError:
             if not stream.overflowed:
                 raise
-            self._metrics.gateway_slow_clients.inc()
+            metrics = self._metrics.of(stream.call.model)
+            metrics.gateway_slow_clients.inc()
             raise slow_client() from None
         finally:
             stream.close()
@@ -263,7 +264,8 @@ class Stream:
         """A delta was sent; its tokens came as one, so each has an equal part of the time since the last one."""
         if not tokens:
             return
-        now, metrics, call = time.monotonic(), self._metrics, self.call
+        call, now = self.call, time.monotonic()
+        metrics = self._metrics.of(call.model)
         metrics.gateway_delivered_tokens.inc(tokens)
         call.completion_tokens += tokens
         if self._begun:

@@ -1,5 +1,7 @@
 """Why a target takes nothing new, in the words of whoever operates it."""
 
+from collections.abc import Iterable
+
 import grpc
 from grpc_status import rpc_status
 
@@ -32,8 +34,8 @@ class VersionError(SessionLostError):
 class OtherModelError(SessionLostError):
     """The target serves what this gateway does not."""
 
-    def __init__(self, model: str, wanted: str) -> None:
-        super().__init__(f"other model: it serves {model!r}, not {wanted}")
+    def __init__(self, model: str, wanted: Iterable[str]) -> None:
+        super().__init__(f"other model: it serves {model!r}, not {' or '.join(map(repr, wanted))}")
 
 
 def cause(error: BaseException | None) -> str:

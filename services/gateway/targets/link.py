@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import grpc
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """How this gateway connects to targets; `model` is the name they must serve, empty takes any.
+    """How this gateway connects to targets; they must serve one of `models`, without any all the same one.
 
     `secret` is what targets want to hear.
     """
 
     gateway_id: str
-    model: str
+    models: tuple[str, ...]
     peers: Peers
     secret: Secret = field(default_factory=Secret, repr=False)
 
@@ -40,12 +40,18 @@ class Dial:
 class Link:
     """One target as its sources name it; `entry` may be replaced while the address stays."""
 
-    def __init__(self, entry: PairEntry, dial: Dial, on_change: Callable[[], None]) -> None:
-        """`on_change` is called whenever the target begins or ceases to take work."""
+    def __init__(
+        self, entry: PairEntry, dial: Dial, on_change: Callable[[], None], wanted: Callable[[], Collection[str]]
+    ) -> None:
+        """`on_change` is called whenever the target begins or ceases to take work.
+
+        `wanted` tells the models one of which it must serve; none takes any.
+        """
         self.entry = entry
         self.retired = False
         self._dial = dial
         self._on_change = on_change
+        self._wanted = wanted
         self._held: Session | None = None
         self._failing = False
         self._reached = False
@@ -139,8 +145,9 @@ class Link:
         log.log(level, what, extra={"data": {"target": self.entry.address, "pair": session.pair_id}})
 
     async def _hold(self, session: Session, backoff: Backoff) -> None:
-        if self._dial.model and session.model.name != self._dial.model:
-            raise OtherModelError(session.model.name, repr(self._dial.model))
+        wanted = self._wanted()
+        if wanted and session.model.name not in wanted:
+            raise OtherModelError(session.model.name, wanted)
         self._held = session
         self._report_reached(session)
         self._on_change()

@@ -31,9 +31,10 @@ class Pool:
         self._links: dict[str, Link] = {}
         self._tasks: dict[asyncio.Task[None], Link] = {}
         self._changed = asyncio.Event()
-        self._model: Model | None = None
+        self._served = ""
+        self._models: dict[str, Model] = {}
         self._ready: dict[str, Link] = {}
-        self._candidates: list[Candidate] = []
+        self._candidates: dict[str, list[Candidate]] = {}
         self._stale = False
 
     @property
@@ -43,8 +44,13 @@ class Pool:
 
     @property
     def served(self) -> str:
-        """Name of the model served; empty while no target was ever there."""
-        return self._model.name if self._model else ""
+        """Name of the model served, of several that of some target; empty while no target was ever there."""
+        return self._served
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """Every model by name, as targets described it last; also while none of them is there."""
+        return self._models
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -67,6 +73,7 @@ class Pool:
 
     async def place(
         self,
+        model: str,
         digests: Sequence[bytes],
         key: str,
         avoid: Collection[str],
@@ -76,6 +83,7 @@ class Pool:
         """The link that the router chooses; waits while no target takes work.
 
         Args:
+            model: name of the model that the target must serve.
             digests: prefix digests of the prompt.
             key: what requests that must meet share; empty when they need not.
             avoid: pairs to take only when nothing else is left.
@@ -88,13 +96,13 @@ class Pool:
         until = time.monotonic() + wait_s
         numerics = origin.numerics if origin else ""
         while True:
-            candidates = self._present()
+            candidates: Sequence[Candidate] = self._present().get(model, ())
             if origin is not None:
                 candidates = [one for one in candidates if one.revision == origin.revision]
-                until = min(until, self._patience(origin.revision, until))
+                until = min(until, self._patience(model, origin.revision, until))
             chosen = self._router.choose(candidates, digests, key, avoid, numerics)
             if chosen is None:
-                await self._change(until, _lack(origin))
+                await self._change(until, _lack(model, origin))
                 continue
             link = self._ready[chosen.pair_id]
             if link.candidate() is chosen:
@@ -111,7 +119,7 @@ class Pool:
         Raises:
             PacelineError: DUPLICATE when one does.
         """
-        others = [link for link in self._tasks.values() if link is not chosen]
+        others = [link for link in self._tasks.values() if link is not chosen and _serves(link, job.model)]
         asked = [link.ask(job) for link in homes(key_of(job).encode(), others)]
         answers = [asyncio.ensure_future(attempt.next()) for attempt in asked if attempt is not None]
         if not answers:
@@ -125,17 +133,19 @@ class Pool:
             if isinstance(end, Refused):
                 raise end.error
 
-    async def model(self, wait_s: float) -> Model:
-        """The model served; known from the first target on, also while none is there.
+    async def model(self, name: str, wait_s: float) -> Model:
+        """A model by its name, an empty one takes any; known from its first target on, also while none is there.
 
         Raises:
             PacelineError: NO_TARGET when none came within the wait.
         """
         until = time.monotonic() + wait_s
-        while not self._present() and self._model is None:
-            await self._change(until)
-        assert self._model is not None, "a target that is present has one"
-        return self._model
+        while True:
+            self._present()
+            found = self._models.get(name or self._served)
+            if found is not None:
+                return found
+            await self._change(until, _lack(name, None))
 
     async def wait_ready(self, wait_s: float) -> None:
         """Waits until a target takes work.
@@ -159,14 +169,18 @@ class Pool:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _open(self, key: str, entry: PairEntry) -> None:
-        link = Link(entry, self._dial, self._notify)
+        link = Link(entry, self._dial, self._notify, self._wanted)
         task = asyncio.create_task(link.run())
         self._links[key] = link
         self._tasks[task] = link
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
-    def _present(self) -> list[Candidate]:
-        """Targets that take work, as of now."""
+    def _wanted(self) -> Collection[str]:
+        """The models one of which a target must serve: where none is named, what those serve that take work."""
+        return self._dial.models or self._present().keys()
+
+    def _present(self) -> Mapping[str, Sequence[Candidate]]:
+        """Targets that take work by model, as of now."""
         if self._stale:
             self._refresh()
         return self._candidates
@@ -174,20 +188,27 @@ class Pool:
     def _refresh(self) -> None:
         """Gathers the links that take work; of two that lead to one pair the first."""
         self._stale = False
-        self._ready, self._candidates = {}, []
+        self._ready, self._candidates = {}, {}
         for link in self._links.values():
             candidate = link.candidate()
             if candidate is not None and candidate.pair_id not in self._ready:
                 self._ready[candidate.pair_id] = link
-                self._candidates.append(candidate)
-        self._metrics.gateway_ready_targets.set(len(self._candidates))
-        self._model = next((link.model for link in self._ready.values()), self._model)
+                self._candidates.setdefault(candidate.model, []).append(candidate)
+        for name in self._dial.models or [""]:
+            metrics = self._metrics.of(name)
+            metrics.gateway_ready_targets.set(len(self._candidates.get(name, ())) if name else len(self._ready))
+        for name, candidates in self._candidates.items():
+            described = self._ready[candidates[0].pair_id].model
+            if described is not None:
+                self._models[name] = described
+        if self._served not in self._candidates:
+            self._served = next(iter(self._candidates), self._served)
 
-    def _patience(self, revision: str, until: float) -> float:
-        """How long a checkpoint that nobody serves is waited for: not long where the fleet has another one."""
-        models = [link.model for link in self._links.values()]
-        gone = all(model is None or model.revision != revision for model in models)
-        return min(until, time.monotonic() + GONE_S) if gone and self._candidates else until
+    def _patience(self, model: str, revision: str, until: float) -> float:
+        """How long a checkpoint that nobody serves is waited for: not long where the fleet has another one of it."""
+        models = [link.model for link in self._links.values() if _serves(link, model)]
+        gone = all(one is None or one.revision != revision for one in models)
+        return min(until, time.monotonic() + GONE_S) if gone and self._candidates.get(model) else until
 
     def _notify(self) -> None:
         """Notes that something changed. Many links that change at once cost one look at all of them."""
@@ -205,8 +226,12 @@ class Pool:
             raise unavailable(Reason.NO_TARGET, lack) from None
 
 
-def _lack(origin: Arithmetic | None) -> str:
+def _serves(link: Link, model: str) -> bool:
+    return link.model is not None and link.model.name == model
+
+
+def _lack(model: str, origin: Arithmetic | None) -> str:
     """Why a request finds no target."""
     if origin is None:
-        return "no target is ready"
+        return f"no target of {model!r} is ready" if model else "no target is ready"
     return f"no target serves the checkpoint that this answer began with, revision {origin.revision[:12]}"

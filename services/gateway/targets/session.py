@@ -47,7 +47,12 @@ class Session:
         self.model: Model = frames.model(welcome)
         self.load = frames.load(welcome.load) if welcome.HasField("load") else Load()
         self.features = frozenset(welcome.features)
-        self.candidate = Candidate(self.pair_id, numerics=self.model.arithmetic.numerics, revision=self.model.revision)
+        self.candidate = Candidate(
+            self.pair_id,
+            numerics=self.model.arithmetic.numerics,
+            revision=self.model.revision,
+            model=self.model.name,
+        )
         self._place(self.load)
         self.draining = False
         self.lost = False

@@ -48,6 +48,7 @@ class PairState:
     pace: Pace
     numerics: str = ""
     away: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class StatusBoard:
                 pace=pace(past),
                 numerics=link.model.numerics if link.model else "",
                 away=link.away,
+                model=link.model.name if link.model else "",
             )
             if state.load is not None or link.pair_id not in found:
                 found[link.pair_id] = state

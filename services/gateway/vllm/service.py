@@ -6,7 +6,6 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from services.common.serving.hub import TOKENIZER_FILES, local_folder
 from services.gateway.intake.inlet import Messages
 from services.gateway.intake.query import Query
 from services.gateway.settings import GatewaySettings
@@ -29,7 +28,7 @@ class VllmEngine:
         self._streams = streams
         self._pool = pool
         self._settings = settings
-        self._folder = local_folder(settings.tokenizer, TOKENIZER_FILES).absolute()
+        self._folder = front.catalogue.find("").folder.absolute()
         self._began = time.monotonic()
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 

@@ -38,6 +38,9 @@ class Echo(inference_pb2_grpc.InferenceServiceServicer):
     def GetModel(self, request: inference_pb2.GetModelRequest, context: Any) -> inference_pb2.GetModelResponse:
         raise NotImplementedError
 
+    def ListModels(self, request: inference_pb2.ListModelsRequest, context: Any) -> inference_pb2.ListModelsResponse:
+        raise NotImplementedError
+
     def Tokenize(self, request: inference_pb2.TokenizeRequest, context: Any) -> inference_pb2.TokenizeResponse:
         raise NotImplementedError
 

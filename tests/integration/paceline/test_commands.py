@@ -131,7 +131,7 @@ async def test_bench_tells_times_and_speed_of_every_level(tmp_path: Path) -> Non
 async def test_bench_ends_when_the_first_request_fails(tmp_path: Path) -> None:
     async with harness(tmp_path) as one:
         told = await output("bench", one.bound.grpc, "--model", "other", code=1, folder=tmp_path)
-    assert re.fullmatch(r"NOT_FOUND: .*'other'.*\n", told)
+    assert re.fullmatch(r"NOT_FOUND: .*`other`.*\n", told)
 
 
 async def test_generate_asks_as_a_chat_stops_and_tells_json(tmp_path: Path) -> None:

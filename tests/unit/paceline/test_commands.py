@@ -105,6 +105,15 @@ def test_widths_are_shares_of_rounds() -> None:
     assert widths({}) == ""
 
 
+def test_status_tells_models_where_there_are_several() -> None:
+    each = [inference_pb2.PairStatus(pair_id=name, model=model) for name, model in (("p", "one"), ("q", "two"))]
+    for models, told in ((["one", "two"], True), (["one"], False)):
+        found = table(status(inference_pb2.GetStatusResponse(models=models, each=each)))
+        assert str(found.title).startswith(f"{', '.join(models)}: ")
+        cells = [[*column.cells] for column in found.columns if column.header == "model"]
+        assert cells == ([["one", "two", ""]] if told else [])
+
+
 def test_status_tells_numerics_where_pairs_differ() -> None:
     for other, told in (("1f0e", False), ("", False), ("9c2d", True)):
         each = [inference_pb2.PairStatus(pair_id="a", numerics="1f0e"), inference_pb2.PairStatus(numerics=other)]

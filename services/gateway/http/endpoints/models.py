@@ -12,22 +12,22 @@ PREFIX = "/v1/models/"
 
 
 class Models:
-    """The one model, as a list or by one of its names."""
+    """All models, as a list or one by one of its names."""
 
     def __init__(self, front: RequestFactory) -> None:
-        """The model is told to have been made when the gateway began."""
+        """Models are told to have been made when the gateway began."""
         self._front = front
         self._created = int(time.time())
 
     async def list(self, exchange: Exchange) -> None:
-        """All names of the model.
+        """All names of the models that targets have told of.
 
         Raises:
             PacelineError: NO_TARGET, no target has told yet what it serves.
         """
-        model = await self._front.model("")
-        names = dict.fromkeys((model.name, *self._front.aliases))
-        reply: ModelList = {"object": "list", "data": [self._described(model, name) for name in names]}
+        told = await self._front.models()
+        named = [(model, name) for model, aliases in told for name in dict.fromkeys((model.name, *aliases))]
+        reply: ModelList = {"object": "list", "data": [self._described(*one) for one in named]}
         await exchange.reply(encoded(reply))
 
     async def retrieve(self, exchange: Exchange) -> None:

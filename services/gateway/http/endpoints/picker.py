@@ -20,7 +20,7 @@ class PickerPage(Collector):
     """
 
     def __init__(self, links: Callable[[], Iterable[Link]], own: str, model: Callable[[], str]) -> None:
-        """`own` is how the ids of those pairs begin."""
+        """`own` is how the ids of those pairs begin; `model` is served while none of them is there."""
         self._links = links
         self._own = own
         self._model = model
@@ -38,19 +38,22 @@ class PickerPage(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The gauges that the protocol names; those of adapters say that there are none."""
-        loads = [link.load for link in self._links() if link.pair_id.startswith(self._own)]
-        present = [load for load in loads if load is not None]
+        own = [link for link in self._links() if link.pair_id.startswith(self._own)]
+        present = [link.load for link in own if link.load is not None]
+        model = next((link.model.name for link in own if link.model is not None), self._model())
         blocks = sum(load.total_blocks for load in present)
         used = blocks - sum(load.free_blocks for load in present)
-        yield self._gauge("num_requests_waiting", "Requests that wait.", sum(load.waiting for load in present))
-        yield self._gauge("num_requests_running", "Requests that run.", sum(load.running for load in present))
+        waiting, running = sum(load.waiting for load in present), sum(load.running for load in present)
+        yield _gauge("num_requests_waiting", "Requests that wait.", waiting, model)
+        yield _gauge("num_requests_running", "Requests that run.", running, model)
         share = used / blocks if blocks else 0.0
-        yield self._gauge("kv_cache_usage_perc", "Share of K/V blocks in use, 1 for all.", share)
-        yield self._gauge("cache_config_info", "Blocks of K/V in all.", 1.0, num_gpu_blocks=str(blocks))
+        yield _gauge("kv_cache_usage_perc", "Share of K/V blocks in use, 1 for all.", share, model)
+        yield _gauge("cache_config_info", "Blocks of K/V in all.", 1.0, model, num_gpu_blocks=str(blocks))
         adapters = {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
-        yield self._gauge("lora_requests_info", "No adapters are served.", time.time(), **adapters)
+        yield _gauge("lora_requests_info", "No adapters are served.", time.time(), model, **adapters)
 
-    def _gauge(self, name: str, meaning: str, value: float, **labels: str) -> Metric:
-        made = Metric(f"vllm:{name}", meaning, "gauge")
-        made.add_sample(made.name, {"model_name": self._model(), **labels}, value)
-        return made
+
+def _gauge(name: str, meaning: str, value: float, model: str, **labels: str) -> Metric:
+    made = Metric(f"vllm:{name}", meaning, "gauge")
+    made.add_sample(made.name, {"model_name": model, **labels}, value)
+    return made

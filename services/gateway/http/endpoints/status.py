@@ -21,6 +21,7 @@ class StatusPage:
         found = await self._board.look()
         reply: StatusReply = {
             "model": self._front.served,
+            "models": self._front.names,
             "pairs": len(found.pairs),
             "ready_pairs": sum(pair.ready for pair in found.pairs),
             "total": _activity(found.load, found.pace),
@@ -36,6 +37,7 @@ def _pair(pair: PairState) -> PairReply:
         "ready": pair.ready,
         "speculating": load.speculating,
         "proposer": pair.proposer,
+        "model": pair.model,
         "away": pair.away,
         "activity": _activity(load, pair.pace),
     }

@@ -72,11 +72,12 @@ class Tokens:
             self._streams.queue(ticket, prompt)
             model = await self._front.model(body.model or "")
             ids = await self._front.tokens(prompt, model, current_tenant())
+        spell = self._front.catalogue.find(model.name).tokenizer.token
         reply: TokenizeReply = {
             "count": len(ids),
             "max_model_len": model.context_limit,
             "tokens": [*ids],
-            "token_strs": [self._front.token(one)[0] for one in ids] if body.return_token_strs else None,
+            "token_strs": [spell(one)[0] for one in ids] if body.return_token_strs else None,
         }
         await exchange.reply(encoded(reply))
 
@@ -90,7 +91,8 @@ class Tokens:
         def read(raw: bytearray) -> tuple[DetokenizeBody, str]:
             body = parsed(DetokenizeBody, raw)
             check_token_ids(body.tokens, 2**31, "tokens")
-            text = b"".join(self._front.token(one)[1] for one in body.tokens)
+            spell = self._front.catalogue.find(body.model or "").tokenizer.token
+            text = b"".join(spell(one)[1] for one in body.tokens)
             return body, text.decode(errors="replace")
 
         with self._streams.admitted():

@@ -293,6 +293,7 @@ class PairReply(TypedDict):
     ready: bool
     speculating: bool
     proposer: str
+    model: str
     away: str
     activity: ActivityReply
 
@@ -301,6 +302,7 @@ class StatusReply(TypedDict):
     """All pairs together and, where nobody needs a key, one by one."""
 
     model: str
+    models: list[str]
     pairs: int
     ready_pairs: int
     total: ActivityReply

@@ -24,7 +24,7 @@ from tests.support.metrics import value_of
 
 TEXT = tuple(range(100, 120))
 JOB = RoutedRequest(
-    request_id="r", tenant=Tenant("t", b"salt"), prompt=(1, 2, 3), sampling=SamplingParams(seed=9),
+    request_id="r", model="m", tenant=Tenant("t", b"salt"), prompt=(1, 2, 3), sampling=SamplingParams(seed=9),
     stopping=StopParams(len(TEXT)), speculation=SpeculationParams(), logprobs=None, priority=0,
     deadline=time.monotonic() + 1e6, key="", migration=True, traceparent="",
 )  # fmt: skip
@@ -53,13 +53,13 @@ class FakePool:
         self.cancels: list[tuple[int, str]] = []
 
     async def place(
-        self, digests: Sequence[bytes], key: str, avoid: Collection[str], origin: Any, wait_s: float
+        self, model: str, digests: Sequence[bytes], key: str, avoid: Collection[str], origin: Any, wait_s: float
     ) -> Any:
         self.avoided.append(set(avoid))
         self.origins.append(origin)
         name = f"p{len(self.starts)}"
         numerics = self.numerics.pop(0) if self.numerics else ""
-        model = SimpleNamespace(arithmetic=Arithmetic("r", numerics), revision="r")
+        told = SimpleNamespace(arithmetic=Arithmetic("r", numerics), revision="r")
 
         def start(job: RoutedRequest, committed: list[int], timeout_s: float, outbox: Outbox) -> Attempt:
             self.starts.append((name, [*committed]))
@@ -68,7 +68,7 @@ class FakePool:
                 attempt.deliver(epoch, update)
             return attempt
 
-        return SimpleNamespace(pair_id=name, model=model, start=start)
+        return SimpleNamespace(pair_id=name, model=told, start=start)
 
     async def ask_others(self, chosen: Any, job: RoutedRequest) -> None:
         self.asked.append(chosen.pair_id)

@@ -297,7 +297,7 @@ class GenerateRequest(google.protobuf.message.Message):
     STRUCTURED_OUTPUT_FIELD_NUMBER: builtins.int
     PROMPT_LOGPROBS_FIELD_NUMBER: builtins.int
     model: builtins.str
-    """Model name; empty takes the only one served."""
+    """Model name or one of its aliases; empty takes the only one served, or the one that the gateway takes then."""
     logprobs: builtins.int
     """Number of best log-probabilities per position, 0 to 20; absent: none are returned."""
     priority: builtins.int
@@ -570,7 +570,7 @@ class GetModelRequest(google.protobuf.message.Message):
 
     MODEL_FIELD_NUMBER: builtins.int
     model: builtins.str
-    """Model name; empty takes the only one served."""
+    """Model name or one of its aliases; empty takes the only one served, or the one that the gateway takes then."""
     def __init__(
         self,
         *,
@@ -602,6 +602,65 @@ class GetModelResponse(google.protobuf.message.Message):
 global___GetModelResponse = GetModelResponse
 
 @typing.final
+class ListModelsRequest(google.protobuf.message.Message):
+    """Asks for all models."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ListModelsRequest = ListModelsRequest
+
+@typing.final
+class ServedModel(google.protobuf.message.Message):
+    """One model and its further names."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    ALIASES_FIELD_NUMBER: builtins.int
+    @property
+    def model(self) -> services.common.pb.paceline.v1.types_pb2.ModelInfo:
+        """What it is and allows."""
+
+    @property
+    def aliases(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Other names by which requests may ask for it."""
+
+    def __init__(
+        self,
+        *,
+        model: services.common.pb.paceline.v1.types_pb2.ModelInfo | None = ...,
+        aliases: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["aliases", b"aliases", "model", b"model"]) -> None: ...
+
+global___ServedModel = ServedModel
+
+@typing.final
+class ListModelsResponse(google.protobuf.message.Message):
+    """All models that pairs have told of."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: builtins.int
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ServedModel]:
+        """One by one."""
+
+    def __init__(
+        self,
+        *,
+        models: collections.abc.Iterable[global___ServedModel] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["models", b"models"]) -> None: ...
+
+global___ListModelsResponse = ListModelsResponse
+
+@typing.final
 class TokenizeRequest(google.protobuf.message.Message):
     """Asks for token ids."""
 
@@ -610,7 +669,7 @@ class TokenizeRequest(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     PROMPT_FIELD_NUMBER: builtins.int
     model: builtins.str
-    """Model name; empty takes the only one served."""
+    """Model name or one of its aliases; empty takes the only one served, or the one that the gateway takes then."""
     @property
     def prompt(self) -> global___Prompt:
         """The prompt."""
@@ -740,6 +799,7 @@ class PairStatus(google.protobuf.message.Message):
     ACTIVITY_FIELD_NUMBER: builtins.int
     NUMERICS_FIELD_NUMBER: builtins.int
     AWAY_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
     pair_id: builtins.str
     """Stable id of the pair."""
     ready: builtins.bool
@@ -752,6 +812,8 @@ class PairStatus(google.protobuf.message.Message):
     """Digest of how its target computes: pairs of the same digest and checkpoint write the same text; empty: unknown."""
     away: builtins.str
     """Why it takes no new requests, in words; empty while it does."""
+    model: builtins.str
+    """Name of the model that it serves; empty: unknown."""
     @property
     def activity(self) -> global___Activity:
         """What it does; of a target that does not answer only what it reported last for routing."""
@@ -766,9 +828,10 @@ class PairStatus(google.protobuf.message.Message):
         activity: global___Activity | None = ...,
         numerics: builtins.str = ...,
         away: builtins.str = ...,
+        model: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["activity", b"activity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["activity", b"activity", "away", b"away", "numerics", b"numerics", "pair_id", b"pair_id", "proposer", b"proposer", "ready", b"ready", "speculating", b"speculating"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "away", b"away", "model", b"model", "numerics", b"numerics", "pair_id", b"pair_id", "proposer", b"proposer", "ready", b"ready", "speculating", b"speculating"]) -> None: ...
 
 global___PairStatus = PairStatus
 
@@ -783,8 +846,9 @@ class GetStatusResponse(google.protobuf.message.Message):
     READY_PAIRS_FIELD_NUMBER: builtins.int
     TOTAL_FIELD_NUMBER: builtins.int
     EACH_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
     model: builtins.str
-    """Name of the model served; empty while no pair was ever ready."""
+    """Name of the model served, of several the one that requests without a name are for; empty while it is unknown."""
     pairs: builtins.int
     """Pairs that the gateway knows."""
     ready_pairs: builtins.int
@@ -797,6 +861,10 @@ class GetStatusResponse(google.protobuf.message.Message):
     def each(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PairStatus]:
         """Each pair, by its id; none where the gateway has tenants."""
 
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of all models that pairs have told of."""
+
     def __init__(
         self,
         *,
@@ -805,8 +873,9 @@ class GetStatusResponse(google.protobuf.message.Message):
         ready_pairs: builtins.int = ...,
         total: global___Activity | None = ...,
         each: collections.abc.Iterable[global___PairStatus] | None = ...,
+        models: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["total", b"total"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["each", b"each", "model", b"model", "pairs", b"pairs", "ready_pairs", b"ready_pairs", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["each", b"each", "model", b"model", "models", b"models", "pairs", b"pairs", "ready_pairs", b"ready_pairs", "total", b"total"]) -> None: ...
 
 global___GetStatusResponse = GetStatusResponse

@@ -50,6 +50,11 @@ class InferenceServiceStub(object):
                 request_serializer=paceline_dot_v1_dot_inference__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=paceline_dot_v1_dot_inference__pb2.GetModelResponse.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/paceline.v1.InferenceService/ListModels',
+                request_serializer=paceline_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=paceline_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/paceline.v1.InferenceService/Tokenize',
                 request_serializer=paceline_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
@@ -81,7 +86,14 @@ class InferenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Describes the served model and every limit.
+        """Describes a served model and every limit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """Describes every served model, each with its limits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,6 +130,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=paceline_dot_v1_dot_inference__pb2.GetModelRequest.FromString,
                     response_serializer=paceline_dot_v1_dot_inference__pb2.GetModelResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=paceline_dot_v1_dot_inference__pb2.ListModelsRequest.FromString,
+                    response_serializer=paceline_dot_v1_dot_inference__pb2.ListModelsResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -212,6 +229,33 @@ class InferenceService(object):
             '/paceline.v1.InferenceService/GetModel',
             paceline_dot_v1_dot_inference__pb2.GetModelRequest.SerializeToString,
             paceline_dot_v1_dot_inference__pb2.GetModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/paceline.v1.InferenceService/ListModels',
+            paceline_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
+            paceline_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,7 +37,13 @@ class InferenceServiceStub:
         services.common.pb.paceline.v1.inference_pb2.GetModelRequest,
         services.common.pb.paceline.v1.inference_pb2.GetModelResponse,
     ]
-    """Describes the served model and every limit."""
+    """Describes a served model and every limit."""
+
+    ListModels: grpc.UnaryUnaryMultiCallable[
+        services.common.pb.paceline.v1.inference_pb2.ListModelsRequest,
+        services.common.pb.paceline.v1.inference_pb2.ListModelsResponse,
+    ]
+    """Describes every served model, each with its limits."""
 
     Tokenize: grpc.UnaryUnaryMultiCallable[
         services.common.pb.paceline.v1.inference_pb2.TokenizeRequest,
@@ -70,7 +76,13 @@ class InferenceServiceAsyncStub:
         services.common.pb.paceline.v1.inference_pb2.GetModelRequest,
         services.common.pb.paceline.v1.inference_pb2.GetModelResponse,
     ]
-    """Describes the served model and every limit."""
+    """Describes a served model and every limit."""
+
+    ListModels: grpc.aio.UnaryUnaryMultiCallable[
+        services.common.pb.paceline.v1.inference_pb2.ListModelsRequest,
+        services.common.pb.paceline.v1.inference_pb2.ListModelsResponse,
+    ]
+    """Describes every served model, each with its limits."""
 
     Tokenize: grpc.aio.UnaryUnaryMultiCallable[
         services.common.pb.paceline.v1.inference_pb2.TokenizeRequest,
@@ -109,7 +121,15 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         request: services.common.pb.paceline.v1.inference_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> typing.Union[services.common.pb.paceline.v1.inference_pb2.GetModelResponse, collections.abc.Awaitable[services.common.pb.paceline.v1.inference_pb2.GetModelResponse]]:
-        """Describes the served model and every limit."""
+        """Describes a served model and every limit."""
+
+    @abc.abstractmethod
+    def ListModels(
+        self,
+        request: services.common.pb.paceline.v1.inference_pb2.ListModelsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[services.common.pb.paceline.v1.inference_pb2.ListModelsResponse, collections.abc.Awaitable[services.common.pb.paceline.v1.inference_pb2.ListModelsResponse]]:
+        """Describes every served model, each with its limits."""
 
     @abc.abstractmethod
     def Tokenize(
