@@ -7,6 +7,7 @@ from tests.mutants.masks import MASKS
 from tests.mutants.mutation import Mutant
 from tests.mutants.scheduling import SCHEDULING
 from tests.mutants.snapshots import SNAPSHOTS
+from tests.mutants.windows import SLIDING
 
 SPAN = "services.common.kernels.span_attention.span"
 ACCEPT = "services.common.kernels.accept.reference"
@@ -332,4 +333,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *EXPERTS,
     *MASKS,
     *SNAPSHOTS,
+    *SLIDING,
 )

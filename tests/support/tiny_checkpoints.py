@@ -27,11 +27,24 @@ ARCHITECTURES = {
     "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "gemma3_text": "Gemma3ForCausalLM",
 }
 """By `model_type`."""
 HYBRIDS = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
-_NESTED = ("qwen3_5", "qwen3_5_moe")
-"""Those whose file holds images beside the text."""
+SLIDING: Mapping[str, Mapping[str, Any]] = {
+    name: {"query_pre_attn_scalar": 12, "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1e6, "hidden_act": None}
+    for name in ("gemma3", "gemma3_text")
+}
+"""Families with sliding windows, and what their configurations say beside the sizes, the window and the layers."""
+_ZERO_CENTRED = (*HYBRIDS, "gemma3", "gemma3_text")
+_BESIDE_QWEN: Shapes = {"model.visual.blocks.0.norm1.weight": (6,), "mtp.fc.weight": (8, 16)}
+_NESTED: Mapping[str, tuple[str, Shapes]] = {
+    "qwen3_5": ("model.language_model.", _BESIDE_QWEN),
+    "qwen3_5_moe": ("model.language_model.", _BESIDE_QWEN),
+    "gemma3": ("language_model.model.", {"vision_tower.vision_model.post_layernorm.bias": (6,)}),
+}
+"""Those whose file holds images beside the text: how names of the text's tensors begin there, and other tensors."""
 EXPERTS: Mapping[str, Any] = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 """What a configuration with experts has more; `qwen3_next` has none unless it is changed by `SHARED`."""
 SHARED: Mapping[str, Any] = {**EXPERTS, "shared_expert_intermediate_size": 64}
@@ -77,6 +90,7 @@ class TinyShape:
     kv_heads: int = 2
     head_dim: int = 16
     context: int = 2048
+    window: int = 24
     tied: bool = True
     draft_layers: int = 2
     block_size: int = 8
@@ -86,6 +100,11 @@ class TinyShape:
     def layer_types(self) -> tuple[str, ...]:
         """Of a hybrid: three recurrent layers to one of attention."""
         return tuple("linear_attention" if (index + 1) % 4 else "full_attention" for index in range(self.layers))
+
+    @property
+    def windowed_types(self) -> tuple[str, ...]:
+        """Of a model with windows: two layers that slide to one that does not."""
+        return tuple("sliding_attention" if (index + 1) % 3 else "full_attention" for index in range(self.layers))
 
 
 @dataclass(frozen=True)
@@ -134,7 +153,7 @@ def write_tiny(
     generator = torch.Generator().manual_seed(seed)
     write_tokenizer(pair.target, shape.vocab)
     shapes = file_shapes(model_shapes(read_target_spec(pair.target)), family)
-    _write_tensors(pair.target, shapes, generator, std, dtype, centre=0.0 if family in HYBRIDS else 1.0)
+    _write_tensors(pair.target, shapes, generator, std, dtype, centre=0.0 if family in _ZERO_CENTRED else 1.0)
     _write_tensors(pair.drafter, checkpoint_shapes(read_drafter_spec(pair.drafter)), generator, std, dtype)
     return pair
 
@@ -165,8 +184,8 @@ def write_tokenizer(folder: Path, vocab: int) -> None:
 def file_shapes(shapes: Shapes, family: str) -> Shapes:
     """Return the tensors of a family's file, by those of the common layout; with those of parts that are not served."""
     if family in _NESTED:
-        own = {name.replace("model.", "model.language_model.", 1): shape for name, shape in shapes.items()}
-        return own | {"model.visual.blocks.0.norm1.weight": (6,), "mtp.fc.weight": (8, 16)}
+        prefix, others = _NESTED[family]
+        return {name.replace("model.", prefix, 1): shape for name, shape in shapes.items()} | others
     if family != "qwen3_next":
         return shapes
     packs = {
@@ -222,6 +241,11 @@ def _target_config(shape: TinyShape, family: str) -> dict[str, Any]:
     inner = _backbone(shape, shape.layers) | {"eos_token_id": EOS_ID}
     if "_moe" in family:
         inner |= SHARED if family in HYBRIDS else {**EXPERTS, "norm_topk_prob": True}
+    if family in SLIDING:
+        inner |= {**SLIDING[family], "sliding_window": shape.window, "layer_types": list(shape.windowed_types)}
+        inner = {name: value for name, value in inner.items() if value is not None}
+        nested = {"text_config": inner | {"model_type": f"{family}_text"}}
+        return outer | nested if family in _NESTED else inner | outer
     if family not in HYBRIDS:
         return inner | outer
     inner |= _HYBRID | {"layer_types": list(shape.layer_types)}

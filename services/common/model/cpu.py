@@ -26,12 +26,12 @@ from services.common.model.weights import AttentionWeights, LayerWeights
 
 
 class Places(NamedTuple):
-    """Places of rows: rotation and write indices; for each span its rows and read indices; for each view a mask.
+    """Places of rows: a rotation for each group of attention, write indices, and each span's number of rows.
 
-    `plans` are those of recurrent layers, one for each span.
+    For each view there are read indices and a mask. `plans` are those of recurrent layers, one for each span.
     """
 
-    rotation: Rotation
+    rotations: list[Rotation]
     slots_T: Tensor
     counts: list[int]
     reads: list[Tensor]
@@ -40,14 +40,20 @@ class Places(NamedTuple):
 
 
 class HostMixer(nn.Module):
-    """The base of both kinds of attention; `qkv` maps rows to queries, keys and values."""
+    """The base of both kinds of attention; `qkv` maps rows to queries, keys and values.
+
+    `group` is the number of its record among the stack's groups, the first and only one if none is named.
+    """
 
     offset: Final[float]
+    group: Final[int]
 
-    def __init__(self, weights: AttentionWeights, spec: StackSpec) -> None:
+    def __init__(self, weights: AttentionWeights, spec: StackSpec, attention: Attention | None = None) -> None:
         super().__init__()
         self.qkv, self.head_norm_HD = product(weights.qkv_FD, weights.bias_F), weights.head_norm_HD
-        self.eps, self.offset, attention = spec.norm_eps, spec.norm_offset, spec.attention
+        attention = spec.attention if attention is None else attention
+        self.eps, self.offset, self.group = spec.norm_eps, spec.norm_offset, spec.groups.index(attention)
+        self.scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
         self.heads, self.kv_heads, self.head_dim = attention.heads, attention.kv_heads, attention.head_dim
 
 
@@ -57,13 +63,15 @@ class HostSpanAttention(HostMixer):
     def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
         """Return the mixed rows [T, F]; `state` is the paged K/V alone, `rooms` hold what each span reads."""
         mixed_TF, slots_T, kv_2NSHD = self.qkv(normed_TD), places.slots_T, state[0]
-        q_THD = store_qkv(mixed_TF, self.head_norm_HD, places.rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
+        rotation, view = places.rotations[self.group], self.group * len(places.counts)
+        q_THD = store_qkv(mixed_TF, self.head_norm_HD, rotation, kv_2NSHD, slots_T, self.eps, offset=self.offset)
         mixed: list[Tensor] = []
-        for index, q in enumerate(q_THD.split(places.counts)):
-            read_BT, bias = places.reads[index], places.biases[index]
-            keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[index])
+        for q in q_THD.split(places.counts):
+            read_BT, bias = places.reads[view], places.biases[view]
+            keys_BTHD, values_BTHD = gathered(kv_2NSHD, read_BT, rooms[view])
             q_BWHD = q.unflatten(0, [read_BT.shape[0], -1])
-            mixed.append(attend(q_BWHD, keys_BTHD, values_BTHD, bias).flatten(0, 1))
+            mixed.append(attend(q_BWHD, keys_BTHD, values_BTHD, bias, self.scale).flatten(0, 1))
+            view += 1
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
@@ -81,12 +89,13 @@ class HostBlockAttention(HostMixer):
         turning, read_BT = self.heads + self.kv_heads, places.reads[0]
         mixed_BWHD = self.qkv(normed_TD).view(read_BT.shape[0], -1, turning + self.kv_heads, self.head_dim)
         turning_THD = mixed_BWHD[:, :, :turning].flatten(0, 1)
-        turned_THD = norm_rope(turning_THD, self.head_norm_HD, places.rotation, self.eps, self.offset)
+        turned_THD = norm_rope(turning_THD, self.head_norm_HD, places.rotations[0], self.eps, self.offset)
         turned_BWHD = turned_THD.view(read_BT.shape[0], -1, turning, self.head_dim)
         keys_BTHD, values_BTHD = gathered(state[0], read_BT, rooms[0])
         keys_BTHD = torch.cat((keys_BTHD, turned_BWHD[:, :, self.heads :]), 1)
         values_BTHD = torch.cat((values_BTHD, mixed_BWHD[:, :, turning:]), 1)
-        return attend(turned_BWHD[:, :, : self.heads], keys_BTHD, values_BTHD, places.biases[self.view]).flatten(0, 1)
+        q_BWHD, bias = turned_BWHD[:, :, : self.heads], places.biases[self.view]
+        return attend(q_BWHD, keys_BTHD, values_BTHD, bias, self.scale).flatten(0, 1)
 
 
 class HostLayer(nn.Module):
@@ -114,6 +123,29 @@ class HostLayer(nn.Module):
         return add_rms_norm(self.ffn(normed_TD), stream_TD, self.next_norm_D, self.eps, self.offset)
 
 
+class HostSandwich(HostLayer):
+    """A block in which the results of mixer and feed-forward part are normalised before they are added."""
+
+    def __init__(
+        self, mixer: nn.Module, layer: LayerWeights, record: LayerSpec, next_norm_D: Tensor, spec: StackSpec
+    ) -> None:
+        super().__init__(mixer, layer, record, next_norm_D, spec)
+        self.mixed_norm_D, self.fed_norm_D = layer.mixed_norm_D, layer.fed_norm_D
+
+    def forward(
+        self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor],
+        last_E: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """As `HostLayer`."""
+        mixed_TF = self.mixer(normed_TD, places, state, rooms)
+        if last_E is not None:
+            mixed_TF, stream_TD = mixed_TF.index_select(0, last_E), stream_TD.index_select(0, last_E)
+        mixed_TD = rms_norm(self.o(mixed_TF), self.mixed_norm_D, self.eps, self.offset)
+        normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps, self.offset)
+        fed_TD = rms_norm(self.ffn(normed_TD), self.fed_norm_D, self.eps, self.offset)
+        return add_rms_norm(fed_TD, stream_TD, self.next_norm_D, self.eps, self.offset)
+
+
 class HostBlocks(nn.Module):
     """Blocks over one residual stream."""
 
@@ -124,7 +156,8 @@ class HostBlocks(nn.Module):
         super().__init__()
         self.layers, self.first_norm_D = nn.ModuleList(layers), first_norm_D
         self.eps, self.offset, self.embed_scale = spec.norm_eps, spec.norm_offset, spec.embed_scale
-        self.paged = next(index for index, layer in enumerate(spec.layers) if isinstance(layer.mixer, Attention))
+        mixers = [layer.mixer for layer in spec.layers]
+        self.paged = [mixers.index(own) for own in spec.groups]
 
     def forward(
         self, ids_T: Tensor, embed_VD: Tensor, places: Places, states: list[list[Tensor]], taps: list[int],
@@ -136,7 +169,10 @@ class HostBlocks(nn.Module):
         """
         stream_TD = embedding(ids_T, embed_VD, self.embed_scale)
         normed_TD = rms_norm(stream_TD, self.first_norm_D, self.eps, self.offset)
-        rooms = [room_for(states[self.paged][0], read_BT) for read_BT in places.reads]
+        rooms: list[Tensor] = []
+        for first in self.paged:
+            for _ in places.counts:
+                rooms.append(room_for(states[first][0], places.reads[len(rooms)]))
         streams: list[Tensor] = []
         last = len(states) - 1
         for index, layer in enumerate(self.layers):
@@ -160,7 +196,7 @@ class HostStack:
         """`mixers` are those of the layers."""
         norms = [layer.input_norm_D for layer in layers] + [norm_D]
         blocks = [
-            HostLayer(mixer, layer, record, next_norm_D, spec)
+            (HostSandwich if record.sandwich else HostLayer)(mixer, layer, record, next_norm_D, spec)
             for mixer, layer, record, next_norm_D in zip(mixers, layers, spec.layers, norms[1:], strict=True)
         ]
         self._blocks = compiled(HostBlocks(blocks, norms[0], spec))
@@ -173,15 +209,15 @@ class HostStack:
         return stack
 
     def __call__(
-        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotations: Sequence[Rotation], states: Sequence[LayerState],
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`."""
-        places = Places(rotation, rows.slots_T, [], [], [], cast("list[BlockPlan]", list(plans)))
+        places = Places(list(rotations), rows.slots_T, [], [], [], cast("list[BlockPlan]", list(plans)))
         for part in rows.parts:
             places.counts.append(part.count)
-            places.reads.append(part.span.read_BT)
         for view in rows.views:
+            places.reads.append(view.read_BT)
             places.biases.append(view.bias_B1WT)
         last_E = None if rows.ends is None else rows.last_E
         hidden_ED, features_TF = self._blocks(ids_T, embed_VD, places, list(states), list(taps), last_E)

@@ -8,21 +8,25 @@ from torch import Tensor, nn
 from services.common.kernels.experts.reference import combined, in_order, routed, taken
 from services.common.kernels.gated_delta.pointwise import sigmoid
 from services.common.kernels.linear.product import product
-from services.common.kernels.swiglu.reference import swiglu
+from services.common.kernels.swiglu.reference import geglu, swiglu
 from services.common.model.ffn_weights import DenseWeights, ExpertWeights
 from services.common.model.spec import Dense, Experts
 
 
 class HostSwiGlu(nn.Module):
-    """Two products, one of which gates the other, and a third (Shazeer 2020)."""
+    """Two products, one of which gates the other by SiLU or GELU, and a third (Shazeer 2020)."""
 
-    def __init__(self, weights: DenseWeights) -> None:
+    gelu: Final[bool]
+
+    def __init__(self, weights: DenseWeights, gelu: bool = False) -> None:
         super().__init__()
+        self.gelu = gelu
         self.gate_up, self.down = product(weights.gate_up_FD), product(weights.down_DF)
 
     def forward(self, normed_TD: Tensor) -> Tensor:
         """Return what is added to the stream [T, D]."""
-        added_TD: Tensor = self.down(swiglu(self.gate_up(normed_TD)))
+        both_TF: Tensor = self.gate_up(normed_TD)
+        added_TD: Tensor = self.down(geglu(both_TF) if self.gelu else swiglu(both_TF))
         return added_TD
 
 
@@ -66,6 +70,7 @@ class HostShared(nn.Module):
 def host_ffn(weights: DenseWeights | ExpertWeights, record: Dense | Experts) -> nn.Module:
     """Return the feed-forward part of a layer."""
     if isinstance(weights, DenseWeights):
-        return HostSwiGlu(weights)
+        assert isinstance(record, Dense), "weights of a dense part go with its record"
+        return HostSwiGlu(weights, record.gelu)
     assert isinstance(record, Experts), "weights of experts go with their record"
     return HostExperts(weights, record) if weights.shared is None else HostShared(weights, weights.shared, record)

@@ -9,7 +9,7 @@ from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import rms_norm
 from services.common.model.cpu import HostSpanAttention, Places
 from services.common.model.delta_weights import DeltaWeights
-from services.common.model.spec import Delta, StackSpec
+from services.common.model.spec import Attention, Delta, LayerSpec, StackSpec
 from services.common.model.weights import LayerWeights
 
 
@@ -49,10 +49,11 @@ class HostDelta(nn.Module):
         return normed_THV.flatten(1).mul_(gate_TF).to(into_TF.dtype)
 
 
-def host_mixer(layer: LayerWeights, spec: StackSpec) -> nn.Module:
+def host_mixer(layer: LayerWeights, record: LayerSpec, spec: StackSpec) -> nn.Module:
     """Return the mixer of a target's layer."""
     if isinstance(layer.mixer, DeltaWeights):
         assert spec.delta is not None, "weights of a recurrent layer go with its record"
         return HostDelta(layer.mixer, spec.delta, spec.norm_eps)
-    attention = HostSpanAttention(layer.mixer, spec)
+    assert isinstance(record.mixer, Attention), "weights of attention go with its record"
+    attention = HostSpanAttention(layer.mixer, spec, record.mixer)
     return attention if layer.mixer.gate_FD is None else HostGatedAttention(attention, layer.mixer.gate_FD)

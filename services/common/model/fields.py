@@ -49,6 +49,10 @@ class Fields:
         """Whether another object holds the same."""
         return self._values == other._values
 
+    def filled(self, usual: Mapping[str, Any]) -> "Fields":
+        """Return the object with what files of its kind leave out."""
+        return Fields(self.source, {**usual, **self._values}, self.prefix)
+
     def error(self, name: str, message: str) -> ModelError:
         """Return an error that names the file and the key."""
         return ModelError(f"{self.source}: {self.prefix}{name}: {message}")

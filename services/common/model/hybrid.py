@@ -1,17 +1,16 @@
 """Reads what hybrid families share of config.json: layers of Gated DeltaNet, and some of gated attention."""
 
 import reprlib
+from functools import partial
 from pathlib import Path
 
 from services.common.model.fields import Fields
-from services.common.model.known_keys import IGNORED
 from services.common.model.reading import (
     MOST_LAYERS,
     FfnReader,
-    finish,
     read_attention,
-    read_causal,
     read_dense,
+    read_text_of,
     refuse_known,
 )
 from services.common.model.spec import Attention, Delta, LayerSpec, ModelSpec, StackSpec
@@ -63,13 +62,7 @@ def read_text_part(fields: Fields, folder: Path, ffns: FfnReader = read_dense) -
     Raises:
         ModelError: as `read_hybrid`, or a key beside it is not understood.
     """
-    text = fields.nested("text_config")
-    if not text:
-        raise fields.error("text_config", "is missing")
-    refuse_known(fields)
-    tied = fields.take("tie_word_embeddings", (bool,), default=False)
-    finish(fields, IGNORED | _OF_IMAGES)
-    return read_causal(text, folder, read_hybrid(text, ffns), tied)
+    return read_text_of(fields, folder, partial(read_hybrid, ffns=ffns), _OF_IMAGES)
 
 
 def _kinds(fields: Fields) -> list[type[Attention | Delta]]:

@@ -149,10 +149,11 @@ class KernelStack:
         self._norms = [layer.input_norm_D for layer in layers] + [norm_D]
 
     def __call__(
-        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotations: Sequence[Rotation], states: Sequence[LayerState],
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """As `Stack`."""
+        """As `Stack`, of one group of attention."""
+        (rotation,) = rotations
         stream_TD = embedding(ids_T, embed_VD, self._embed_scale)
         normed = Normed(self._norm(stream_TD, self._norms[0]))
         live_T = rows.live_T if self._routes else None

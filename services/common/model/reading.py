@@ -6,8 +6,10 @@ A key that changes the arithmetic and is not implemented must not be ignored: th
 import logging
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from services.common.model.checkpoint import CONFIG_FILE
 from services.common.model.fields import Fields, read_object
@@ -101,6 +103,30 @@ def read_causal(fields: Fields, folder: Path, stack: StackSpec, tied: bool = Fal
         eos_token_ids=tuple(dict.fromkeys(own + generation.eos_token_ids)),
         recommended_sampling=generation.sampling,
     )
+
+
+def read_text_of(
+    fields: Fields, folder: Path, read: Callable[[Fields], StackSpec], beside: Set[str], *, tied: bool = False,
+    usual: Mapping[str, Any] = MappingProxyType({}),
+) -> ModelSpec:  # fmt: skip
+    """Read a configuration whose `text_config` describes the model, with what such files leave out.
+
+    `beside` are the keys of what is not served, images for instance; `tied` is the default of the key.
+
+    Raises:
+        ModelError: `text_config` is missing, as `read` says, or a key beside it is not understood.
+    """
+    text = fields.nested("text_config")
+    if not text:
+        raise fields.error("text_config", "is missing")
+    refuse_known(fields)
+    tied = fields.take("tie_word_embeddings", (bool,), default=tied)
+    text = text.filled(usual)
+    stack = read(text)
+    ends = eos_token_ids(fields, stack.vocab_size)
+    finish(fields, IGNORED | beside)
+    spec = read_causal(text, folder, stack, tied)
+    return replace(spec, eos_token_ids=tuple(dict.fromkeys(ends + spec.eos_token_ids)))
 
 
 def refuse_known(fields: Fields) -> None:

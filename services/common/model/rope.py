@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from services.common.kernels.rope.frequencies import Llama3, Scaling, Yarn, attention_factor
+from services.common.kernels.rope.frequencies import Linear, Llama3, Scaling, Yarn, attention_factor
 from services.common.model.fields import Fields
 from services.common.model.spec import Rope
 
@@ -43,6 +43,35 @@ def read_rope(fields: Fields, head_dim: int, share: float | None = None) -> tupl
     return Rope(theta, scaling, turning), positions
 
 
+def read_positions(fields: Fields) -> int:
+    """Return how many positions the model is meant for."""
+    return fields.positive("max_position_embeddings", most=_MOST_POSITIONS)
+
+
+def read_rope_part(inner: Fields, positions: int, theta: float | None = None) -> Rope:
+    """Read an object that says all of one rotary table, for `positions`; `theta` is the usual one.
+
+    Raises:
+        ModelError: a kind that is not implemented, or a value without a meaning.
+    """
+    kind = inner.take("rope_type", (str, type(None)), default=None) or inner.take("type", (str,), default="default")
+    inner.neutral("type", (kind, None))
+    read = _ALL_KINDS.get(kind)
+    if read is None and kind != "default":
+        raise inner.error("rope_type", f"{kind!r} is not supported, only {['default', *_ALL_KINDS]}")
+    base = inner.number("rope_theta", **({} if theta is None else {"default": theta}))
+    if base <= 1:
+        raise inner.error("rope_theta", f"must be above 1, is {base}")
+    scaling = None if read is None else read(inner, _original(inner, positions))
+    inner.neutral(_SHARE, (1, 1.0, None))
+    inner.finish(frozenset())
+    return Rope(base, scaling)
+
+
+def _original(inner: Fields, positions: int) -> int:
+    return inner.positive("original_max_position_embeddings", default=positions, most=_MOST_POSITIONS)
+
+
 def _turning(fields: Fields, inner: Fields, head_dim: int, usual: float) -> int | None:
     """Return how many dimensions of a head turn; None for all."""
     share = inner.number(_SHARE, default=fields.number(_SHARE, default=usual))
@@ -69,8 +98,9 @@ def _scaling(fields: Fields, inner: Fields, positions: int) -> Scaling | None:
         return None
     if kind not in _KINDS:
         raise inner.error("rope_type", f"{kind!r} is not supported, only {['default', *_KINDS]}")
-    original = inner.positive("original_max_position_embeddings", default=positions, most=_MOST_POSITIONS)
-    original = fields.positive("original_max_position_embeddings", default=original, most=_MOST_POSITIONS)
+    original = fields.positive(
+        "original_max_position_embeddings", default=_original(inner, positions), most=_MOST_POSITIONS
+    )
     return _KINDS[kind](inner, original)
 
 
@@ -95,4 +125,10 @@ def _llama3(inner: Fields, original: int) -> Llama3:
     return Llama3(inner.number("factor"), original, low, high)
 
 
+def _linear(inner: Fields, original: int) -> Linear:
+    return Linear(inner.number("factor"))
+
+
 _KINDS: Mapping[str, Callable[[Fields, int], Scaling]] = {"llama3": _llama3, "yarn": _yarn}
+_ALL_KINDS = {**_KINDS, "linear": _linear}
+"""Those of objects that say all of a table, which older families do not have."""

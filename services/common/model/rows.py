@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.common.kernels.span_attention import Span
+from services.common.kernels.span_attention import Span, seen_within
 from services.common.kernels.span_attention.span import PAD_BLOCK
 
 
@@ -31,7 +31,8 @@ class Part:
 class Rows:
     """Spans of any lengths in one forward. Products run over all rows at once, attention over one span at a time.
 
-    `views` are the spans as layers see them: of a target each part's, of a drafter its one part's by kind of layer.
+    `views` are the spans as layers see them: of a target those of all parts, group of attention by group, of a drafter
+    its one part's by kind of layer.
     `ends` are the rows that are read in the end: of each sequence of a single part, or by number; None: all.
     """
 
@@ -44,6 +45,14 @@ class Rows:
         else:
             self.positions_T = torch.cat([span.positions_BW.flatten() for span in spans])
             self.slots_T = torch.cat([span.slots_T for span in spans])
+
+    def within(self, windows: Sequence[int]) -> "Rows":
+        """Return the rows of a target as its groups of attention see them, whose windows are these."""
+        if not any(windows):
+            views = self.views if len(windows) == 1 else [*self.views] * len(windows)
+        else:
+            views = [seen_within(part.span, window) for window in windows for part in self.parts]
+        return self if views is self.views else Rows(*self.parts, views=views, ends=self.ends)
 
     def last(self, x_TX: Tensor) -> Tensor:
         """The rows of a flat tensor that are read in the end."""

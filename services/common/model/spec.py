@@ -26,7 +26,8 @@ class Attention:
     """Attention over all tokens before, with grouped heads.
 
     `bias` is one on queries, keys and values; with `qk_norm` each head of queries and keys is normalised. When `gated`,
-    the mixed rows are multiplied by the sigmoid of a product of their own.
+    the mixed rows are multiplied by the sigmoid of a product of their own. With a `window` rows see so many of the last
+    tokens, their own included; 0: all. Scores are multiplied by `scale`, by `head_dim ** -0.5` without one.
     """
 
     heads: int
@@ -36,6 +37,8 @@ class Attention:
     bias: bool = False
     qk_norm: bool = True
     gated: bool = False
+    window: int = 0
+    scale: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +67,10 @@ class Delta:
 
 @dataclass(frozen=True)
 class Dense:
-    """SwiGLU with `inner` columns between its products."""
+    """SwiGLU with `inner` columns between its products; GeGLU, by tanh's approximation, with `gelu`."""
 
     inner: int
+    gelu: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +90,14 @@ class Experts:
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One block: a mixer, then a feed-forward part, each with a norm before it and added to the residual stream."""
+    """One block: a mixer, then a feed-forward part, each with a norm before it and added to the residual stream.
+
+    With `sandwich` the results of both are normalised before they are added.
+    """
 
     mixer: Attention | Delta
     ffn: Dense | Experts
+    sandwich: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,15 +116,25 @@ class StackSpec:
     embed_scale: float = 1.0
 
     @property
+    def groups(self) -> tuple[Attention, ...]:
+        """The records of attention in the order of their first layers: each has K/V, a rotary table and a mask.
+
+        Raises:
+            ModelError: no layer has attention.
+        """
+        kinds = dict.fromkeys(layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention))
+        if not kinds:
+            raise ModelError("a model without a layer of attention is not supported")
+        return tuple(kinds)
+
+    @property
     def attention(self) -> Attention:
         """The record that all layers of attention share: K/V of one shape, and one rotary table.
 
         Raises:
             ModelError: layers differ, or none has attention.
         """
-        kinds = list(dict.fromkeys(layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)))
-        if not kinds:
-            raise ModelError("a model without a layer of attention is not supported")
+        kinds = self.groups
         if len(kinds) > 1:
             raise ModelError(f"layers of different attention are not supported: {kinds[0]} and {kinds[1]}")
         return kinds[0]

@@ -13,7 +13,7 @@ from services.common.model.cpu_hybrid import host_mixer
 from services.common.model.errors import ModelError
 from services.common.model.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.rows import Rows
-from services.common.model.spec import StackSpec
+from services.common.model.spec import Dense, Rope, StackSpec
 from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import LayerWeights
 
@@ -25,7 +25,7 @@ class Stack(Protocol):
     """Blocks over one residual stream."""
 
     def __call__(
-        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotations: Sequence[Rotation], states: Sequence[LayerState],
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return normalised hidden states [E, D], and the residual streams after `taps`, concatenated [T, F].
@@ -33,7 +33,8 @@ class Stack(Protocol):
         The last block's stream is normalised: what Hugging Face calls its hidden states, and drafters were trained on.
         If `rows` say which are read in the end, hidden states are of those alone, and behind its mixer the last block
         has no others, unless it is tapped.
-        `states` are those of each layer, and left as they are after the rows; recurrent ones need a plan of each span.
+        `rotations` are those of each group of attention. `states` are those of each layer, and left as they are after
+        the rows; recurrent ones need a plan of each span.
         """
         ...
 
@@ -41,7 +42,8 @@ class Stack(Protocol):
 def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor) -> Stack:
     """Return blocks whose rows leave their states behind, and see those of the rows before."""
     if not on_kernel(norm_D):
-        return HostStack(spec, layers, norm_D, [host_mixer(layer, spec) for layer in layers])
+        mixers = [host_mixer(layer, record, spec) for layer, record in zip(layers, spec.layers, strict=True)]
+        return HostStack(spec, layers, norm_D, mixers)
     return KernelStack(spec, layers, norm_D, [kernel_mixer(layer, spec) for layer in layers])
 
 
@@ -51,6 +53,10 @@ def refuse_without_kernels(spec: StackSpec, dtype: torch.dtype) -> None:
     Raises:
         ModelError: they do not.
     """
+    if len(spec.groups) > 1 or any(own.window or own.scale for own in spec.groups):
+        raise ModelError("layers with sliding windows, or of several kinds of attention, run on a CPU only")
+    if any(layer.sandwich or (isinstance(layer.ffn, Dense) and layer.ffn.gelu) for layer in spec.layers):
+        raise ModelError("blocks with GELU, or with norms behind their parts, run on a CPU only")
     if dtype == torch.float64 and spec.routes:
         raise ModelError("mixtures of experts in float64 run on a CPU only: take float32 or bfloat16 on a GPU")
     delta = spec.delta
@@ -71,8 +77,20 @@ def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor,
 
 
 def rotation_table(spec: StackSpec, positions: int, dtype: torch.dtype, device: torch.device) -> RotationTable:
-    """Return the rotary tables of a model for `positions`; never narrower than float32."""
+    """Return the rotary table of a stack with one group of attention, as `rotation_tables`."""
+    (table,) = rotation_tables(spec, positions, dtype, device)
+    return table
+
+
+def rotation_tables(
+    spec: StackSpec, positions: int, dtype: torch.dtype, device: torch.device
+) -> tuple[RotationTable, ...]:
+    """Return the rotary table of each group of attention for `positions`; never narrower than float32."""
     wide = dtype if dtype == torch.float64 else torch.float32
-    attention, rope = spec.attention, spec.attention.rope
-    frequencies = Frequencies.of(attention.head_dim, rope.theta, rope.scaling, wide, rope.turning)
-    return RotationTable(positions, frequencies, wide, device)
+    made: dict[tuple[Rope, int], RotationTable] = {}
+    for own in spec.groups:
+        rope, key = own.rope, (own.rope, own.head_dim)
+        if key not in made:
+            frequencies = Frequencies.of(own.head_dim, rope.theta, rope.scaling, wide, rope.turning)
+            made[key] = RotationTable(positions, frequencies, wide, device)
+    return tuple(made[own.rope, own.head_dim] for own in spec.groups)

@@ -23,10 +23,11 @@ SpanPlan = BlockPlan | DeltaSpan
 """Where recurrent layers find and fold the rows of a span: on a CPU, and for kernels."""
 
 
-def kv_shape(spec: StackSpec, blocks: int, block_size: int) -> tuple[int, ...]:
-    """Return the shape [L, 2, N, S, Hkv, Dh] of a stack's paged K/V, for its layers of attention."""
-    attention = spec.attention
-    return spec.count(Attention), 2, blocks, block_size, attention.kv_heads, attention.head_dim
+def kv_shape(spec: StackSpec, blocks: int, block_size: int, attention: Attention | None = None) -> tuple[int, ...]:
+    """Return the shape [L, 2, N, S, Hkv, Dh] of paged K/V for the layers of a group, the only one if none is named."""
+    own = spec.attention if attention is None else attention
+    count = sum(layer.mixer == own for layer in spec.layers)
+    return count, 2, blocks, block_size, own.kv_heads, own.head_dim
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,20 @@ class SequenceStates:
     ) -> None:
         """Zeroed; `blocks` includes block 0, the pad block, and `slots` the pad slot. `width` is the widest round's.
 
-        Recurrent states have places for so many `snapshots`.
+        Recurrent states have places for so many `snapshots`. `paged` are keys and values [L, 2, N, S, Hkv, Dh] of each
+        group of attention, under the same block ids.
         """
-        self._kv_L2NSHD = torch.zeros(kv_shape(spec, blocks, block_size), dtype=dtype, device=device)
+        groups = spec.groups
+        self.paged = [
+            torch.zeros(kv_shape(spec, blocks, block_size, own), dtype=dtype, device=device) for own in groups
+        ]
         self._recurrent = None
         if spec.delta is not None:
             self._recurrent = RecurrentStates(spec, spec.delta, dtype, device, slots, width, snapshots)
-        paged, kept = iter(self._kv_L2NSHD.unbind()), iter(self._recurrent.layers if self._recurrent else ())
+        kept = iter(self._recurrent.layers if self._recurrent else ())
+        paged = {own: iter(kv_L2NSHD.unbind()) for own, kv_L2NSHD in zip(groups, self.paged, strict=True)}
         self.layers: list[LayerState] = [
-            [next(paged)] if isinstance(layer.mixer, Attention) else next(kept) for layer in spec.layers
+            [next(paged[layer.mixer])] if isinstance(layer.mixer, Attention) else next(kept) for layer in spec.layers
         ]
 
     @staticmethod
@@ -74,12 +80,18 @@ class SequenceStates:
         """Return the bytes that the states of a spec take; the pad slot's do not grow."""
         slot = 0 if spec.delta is None else RecurrentStates.slot_bytes(spec, spec.delta, itemsize, width)
         snapshot = 0 if spec.delta is None else StateSnapshots.sizes(spec.count(Delta), spec.delta, itemsize)
-        return StateBytes(slot, slot, prod(kv_shape(spec, 1, 1)) * itemsize, snapshot)
+        token = sum(prod(kv_shape(spec, 1, 1, own)) for own in spec.groups)
+        return StateBytes(slot, slot, token * itemsize, snapshot)
 
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor that a step reads or writes, for signatures and for poisoning."""
-        return [self._kv_L2NSHD, *(self._recurrent.tensors if self._recurrent else ())]
+        return [*self.paged, *self.recurrent]
+
+    @property
+    def recurrent(self) -> list[Tensor]:
+        """Those of recurrent layers: their states and rings, and how much each slot has folded; none without them."""
+        return self._recurrent.tensors if self._recurrent else []
 
     @property
     def grid(self) -> int:

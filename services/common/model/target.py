@@ -17,7 +17,7 @@ from services.common.model.formats import open_checkpoint
 from services.common.model.random_weights import RandomCheckpoint
 from services.common.model.rows import Rows
 from services.common.model.spec import ModelSpec
-from services.common.model.stack import refuse_without_kernels, rotation_table, target_stack
+from services.common.model.stack import refuse_without_kernels, rotation_tables, target_stack
 from services.common.model.states import SequenceStates
 from services.common.model.weights import ModelWeights, elements, model_shapes, products
 from services.common.model.widened import WidenedCheckpoint
@@ -36,7 +36,8 @@ class Target:
         self.products = products(weights)
         self._stack = target_stack(spec, weights.layers, weights.norm_D)
         self._head = None if on_kernel(self.lm_head_VD) else compiled(product(self.lm_head_VD))
-        self._table = rotation_table(spec, spec.max_positions, self.dtype, self.device)
+        self._tables = rotation_tables(spec, spec.max_positions, self.dtype, self.device)
+        self._windows = [own.window for own in spec.groups]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -74,9 +75,9 @@ class Target:
             residual streams after the blocks `taps`, concatenated in that order [T, len(taps) * D]. The last block's
             stream is normalised.
         """
-        rotation = self._table.at(rows.positions_T)
+        rows, rotations = rows.within(self._windows), [table.at(rows.positions_T) for table in self._tables]
         plans = states.plans(rows)
-        outcome = self._stack(ids_T, self.embed_VD, rows, rotation, states.layers, taps, plans)
+        outcome = self._stack(ids_T, self.embed_VD, rows, rotations, states.layers, taps, plans)
         states.fold(plans)
         return outcome
 

@@ -17,6 +17,10 @@ from services.common.model.spec import Attention, Delta, LayerSpec, ModelSpec
 
 Shapes = dict[str, tuple[int, ...]]
 """Of tensors, by name."""
+_NORMS = "input_layernorm", "post_attention_layernorm"
+"""Of a block: before its mixer, and before its feed-forward part."""
+_SANDWICH = "input_layernorm", "pre_feedforward_layernorm", "post_attention_layernorm", "post_feedforward_layernorm"
+"""The same where results are normalised too, and the norms of these."""
 _EMBED, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -36,12 +40,17 @@ class AttentionWeights:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One block."""
+    """One block. `post_norm_D` comes before its feed-forward part.
+
+    Where results are normalised before they are added, `mixed_norm_D` is the mixer's, `fed_norm_D` that part's.
+    """
 
     input_norm_D: Tensor
     mixer: AttentionWeights | DeltaWeights
     post_norm_D: Tensor
     ffn: DenseWeights | ExpertWeights
+    mixed_norm_D: Tensor | None = None
+    fed_norm_D: Tensor | None = None
 
     @property
     def attention(self) -> AttentionWeights:
@@ -123,7 +132,7 @@ def model_shapes(spec: ModelSpec, names: Set[str] = frozenset()) -> Shapes:
 
 def layer_shapes(layer: LayerSpec, hidden: int, prefix: str, names: Set[str] = frozenset()) -> Shapes:
     """Return name and shape of every tensor of the block called `prefix`; `names` as in `model_shapes`."""
-    shapes: Shapes = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
+    shapes: Shapes = {f"{name}.weight": (hidden,) for name in (_SANDWICH if layer.sandwich else _NORMS)}
     if isinstance(layer.mixer, Delta):
         shapes |= {f"linear_attn.{name}": shape for name, shape in delta_shapes(layer.mixer, hidden).items()}
     else:
@@ -190,11 +199,14 @@ def read_layer(
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(device)
 
     mixer = layer.mixer
+    before_D, between_D, *around = (read(f"{name}.weight") for name in (_SANDWICH if layer.sandwich else _NORMS))
     return LayerWeights(
-        input_norm_D=read("input_layernorm.weight"),
+        input_norm_D=before_D,
         mixer=read_delta(mixer, read, dtype) if isinstance(mixer, Delta) else _read_attention(mixer, read),
-        post_norm_D=read("post_attention_layernorm.weight"),
+        post_norm_D=between_D,
         ffn=read_ffn(layer.ffn, read, stacked=f"{prefix}.{STACKED}" in shapes),
+        mixed_norm_D=around[0] if around else None,
+        fed_norm_D=around[1] if around else None,
     )
 
 

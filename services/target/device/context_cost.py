@@ -27,7 +27,7 @@ def context_micros(pool: Pool, steps: Steps) -> dict[int, float]:
     lengths = most // _SHORTER, most
     if lengths[0] < 1:
         return dict.fromkeys(settings.widths, 0.0)
-    state, recurrent = pool.state, pool.states.tensors[1:]
+    state, recurrent = pool.state, pool.states.recurrent
     kept = [state.slots.length_S, state.block_table_SN, *recurrent[-1:]]
     before = [tensor.clone() for tensor in kept]
     for slot in range(rows):

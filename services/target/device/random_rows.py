@@ -21,7 +21,7 @@ def random_rows(pool: Pool, steps: Steps) -> Iterator[tuple[int, ...]]:
     settings, state = pool.settings, pool.state
     own = -(-settings.widths[-1] // settings.block_size)
     slots = tuple(range(min(settings.slots, settings.blocks // own)))
-    recurrent = pool.states.tensors[1:]
+    recurrent = pool.states.recurrent
     kept = [state.block_table_SN, state.slots.anchor_S, pool.mailbox_SK, pool.tag_S3, *recurrent[-1:]]
     before = [tensor.clone() for tensor in kept]
     generator = torch.Generator().manual_seed(_SEED)

@@ -228,7 +228,8 @@ def _int8_bytes(settings: SizingSettings, context: DraftContext, draft: StackSpe
 
 def _rotation_bytes(spec: StackSpec | None, positions: int) -> int:
     """Bytes of rotary tables beyond the measured ones: half a row of cosines and of sines for each position."""
-    return 0 if spec is None else 4 * spec.attention.head_dim * max(0, positions - _MEASURED_POSITIONS)
+    heads = 0 if spec is None else sum(own.head_dim for own in spec.groups)
+    return 4 * heads * max(0, positions - _MEASURED_POSITIONS)
 
 
 def _noise_bytes(model: Target, widths: Sequence[int]) -> int:
@@ -249,9 +250,8 @@ def _target_steps(settings: SizingSettings, model: Target, widths: Sequence[int]
 
 
 def _row_elements(spec: StackSpec) -> int:
-    attention = spec.attention
-    heads = (2 + attention.gated) * attention.heads + 2 * attention.kv_heads
-    inner = heads * attention.head_dim + max(_ffn_elements(layer.ffn, spec.hidden_size) for layer in spec.layers)
+    mixed = max((own.head_dim * ((2 + own.gated) * own.heads + 2 * own.kv_heads)) for own in spec.groups)
+    inner = mixed + max(_ffn_elements(layer.ffn, spec.hidden_size) for layer in spec.layers)
     return 6 * spec.hidden_size + max(inner, _delta_elements(spec.delta))
 
 

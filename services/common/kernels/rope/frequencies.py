@@ -36,7 +36,14 @@ class Llama3:
     high_factor: float
 
 
-Scaling = Yarn | Llama3
+@dataclass(frozen=True)
+class Linear:
+    """All pairs are slowed by `factor`."""
+
+    factor: float
+
+
+Scaling = Yarn | Llama3 | Linear
 
 
 def attention_factor(factor: float, mscale: float | None = None, mscale_all_dim: float | None = None) -> float:
@@ -75,6 +82,8 @@ class Frequencies:
         if isinstance(scaling, Yarn):
             return cls(_yarn(powers_H, head_dim, theta, scaling), scaling.attention_factor)
         turns_H = 1.0 / powers_H
+        if isinstance(scaling, Linear):
+            return cls(turns_H / scaling.factor)
         return cls(turns_H if scaling is None else _llama3(turns_H, scaling))
 
 

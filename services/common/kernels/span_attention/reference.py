@@ -36,12 +36,17 @@ def gathered(kv_2NSHD: Tensor, index_BT: Tensor, room_2BTHD: Tensor) -> tuple[Te
     return keys_BTHD, values_BTHD
 
 
-def attend(q_BWHD: Tensor, keys_BTHD: Tensor, values_BTHD: Tensor, bias_B1WT: Tensor | None) -> Tensor:
-    """Return [B, W, H * D] of queries that share keys and values by groups; the bias is added to the scores."""
+def attend(
+    q_BWHD: Tensor, keys_BTHD: Tensor, values_BTHD: Tensor, bias_B1WT: Tensor | None, scale: float | None = None
+) -> Tensor:
+    """Return [B, W, H * D] of queries that share keys and values by groups; the bias is added to the scores.
+
+    Products of queries and keys are multiplied by `scale`, without one by `D ** -0.5`.
+    """
     if bias_B1WT is not None and bias_B1WT.dtype != q_BWHD.dtype:
         bias_B1WT = bias_B1WT.to(q_BWHD.dtype)
     out_BHWD = F.scaled_dot_product_attention(
         q_BWHD.transpose(1, 2), keys_BTHD.transpose(1, 2), values_BTHD.transpose(1, 2),
-        attn_mask=bias_B1WT, enable_gqa=q_BWHD.shape[2] != keys_BTHD.shape[2],
+        attn_mask=bias_B1WT, scale=scale, enable_gqa=q_BWHD.shape[2] != keys_BTHD.shape[2],
     )  # fmt: skip
     return out_BHWD.transpose(1, 2).flatten(2)

@@ -97,6 +97,25 @@ def seen_through(span: Span, mask: Mask) -> Span:
     return replace(span, bias_B1WT=bias_B1WT, mask=mask)
 
 
+def seen_within(span: Span, window: int) -> Span:
+    """Return a target's span as layers with a window see it, 0: without one; one plan serves layers of all kinds.
+
+    On a CPU such layers read no place below their first row's window: what stood there may be gone.
+    """
+    if not window:
+        return span
+    mask = replace(span.mask, window=window)
+    if span.gather_BT is None:
+        return replace(span, mask=mask)
+    places_BT, gather_BT = _windowed_on_cpu(span.block_table_BN, span.lengths_B, span.reach_B, span.block_size, window)
+    bias_B1WT = None
+    if span.positions_BW.numel() > 1:
+        # Rows of padding see what the last real one sees, so that none sees nothing.
+        positions_BW = torch.minimum(span.positions_BW, span.reach_B[:, None] - 1)
+        bias_B1WT = masked_bias(places_BT, span.lengths_B, positions_BW, mask, causal=True)
+    return replace(span, gather_BT=gather_BT, bias_B1WT=bias_B1WT, mask=mask)
+
+
 def _masked_context(count: int, lengths_B: Tensor, positions_BW: Tensor, mask: Mask) -> Tensor:
     """Return the bias over `count` gathered places and the block, which follows behind all of them."""
     places_T, width = torch.arange(count), positions_BW.shape[1]
@@ -162,6 +181,20 @@ def _gather(block_table_BN: Tensor, reach_B: Tensor, block_size: int) -> Tensor:
     return torch.where(slots_BT < block_size, slots_BT[:, :1], slots_BT)
 
 
+def _windowed(
+    block_table_BN: Tensor, lengths_B: Tensor, reach_B: Tensor, block_size: int, window: int
+) -> tuple[Tensor, Tensor]:
+    """Return the places [B, T] from the first that a row sees to the last, and where to read them.
+
+    A place that no row sees reads the first one instead, as in `_gather`.
+    """
+    first_B1 = (lengths_B - window + 1).clamp(min=0)[:, None]
+    reach_B1 = reach_B.clamp(1, block_table_BN.shape[1] * block_size)[:, None]
+    places_BT = first_B1 + torch.arange(int((reach_B1 - first_B1).max().clamp(min=1)))
+    slots_BT = _flat_slots(block_table_BN, torch.where(places_BT < reach_B1, places_BT, first_B1), block_size)
+    return places_BT, torch.where(slots_BT < block_size, slots_BT[:, :1], slots_BT)
+
+
 def _bias(count: int, last_B1W1: Tensor) -> Tensor:
     hidden_B1WT = torch.arange(count) > last_B1W1
     return torch.zeros(hidden_B1WT.shape).masked_fill_(hidden_B1WT, float("-inf"))
@@ -171,3 +204,4 @@ def _bias(count: int, last_B1W1: Tensor) -> Tensor:
 _written_on_cpu = compiled(_written)
 _causal_on_cpu = compiled(_causal)
 _context_on_cpu = compiled(_context)
+_windowed_on_cpu = compiled(_windowed)

@@ -107,7 +107,7 @@ class DraftBlock:
             (part,) = rows.parts
             rows = Rows(part, views=[seen_through(part.span, mask) for mask in self._masks], ends=rows.ends)
         states = [[kv_2NSHD] for kv_2NSHD in draft_kv_L2NSHD.unbind()]
-        hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, rotation, states)
+        hidden_TD, _ = self._stack(ids_BW.flatten(), embed_VD, rows, [rotation], states)
         return hidden_TD.view(len(ids_BW), -1, hidden_TD.shape[-1])
 
 

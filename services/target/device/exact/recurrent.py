@@ -12,9 +12,7 @@ class RecurrentScratch:
 
     def __init__(self, states: SequenceStates) -> None:
         self._grid = states.grid
-        self._states_LSHKV, self._rings_LSRC, self._folded_S = (
-            states.tensors[1:] if self._grid else [torch.empty(0)] * 3
-        )
+        self._states_LSHKV, self._rings_LSRC, self._folded_S = states.recurrent if self._grid else [torch.empty(0)] * 3
         self._folded: dict[int, tuple[int, int]] = {}
         """By slot what it began with, and what it has folded now."""
 

@@ -201,8 +201,8 @@ class Scratch:
 
     @property
     def _caches(self) -> list[Tensor]:
-        """Paged K/V [L, 2, N, S, H, D] of the model, and of the draft context where there is one."""
-        return [self._pool.states.tensors[0], *([self._pool.draft_kv] if self._pool.draft_kv.numel() else [])]
+        """Paged K/V [L, 2, N, S, H, D] of each group of attention, and of the draft context where there is one."""
+        return [*self._pool.states.paged, *([self._pool.draft_kv] if self._pool.draft_kv.numel() else [])]
 
     @property
     def _small(self) -> list[Tensor]:

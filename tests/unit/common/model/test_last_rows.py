@@ -11,7 +11,7 @@ from tests.unit.common.model.pairs import BLOCK_SIZE, ids_like, span_at, tables
 LENGTHS, VALID, WIDTH = [0, 5], [6, 3], 6
 
 
-@pytest.fixture(scope="module", params=["qwen3", "qwen3_5_text"])
+@pytest.fixture(scope="module", params=["qwen3", "qwen3_5_text", "gemma3_text"])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Target:
     pair = write_tiny(tmp_path_factory.mktemp("last"), 1, TinyShape(), std=0.25, family=request.param)
     return load_target(pair.target, torch.float64)

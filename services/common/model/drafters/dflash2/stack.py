@@ -124,12 +124,12 @@ class ConvStack:
         self._convs, self._attentions = convs, attentions
 
     def __call__(
-        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotation: Rotation, states: Sequence[LayerState],
+        self, ids_T: Tensor, embed_VD: Tensor, rows: Rows, rotations: Sequence[Rotation], states: Sequence[LayerState],
         taps: Sequence[int] = (), plans: Sequence[SpanPlan] = (),
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """As `Stack`, of a drafter: nothing is tapped."""
         assert not taps, "a drafter's streams are not tapped"
-        batch, eps = len(rows.parts[0].rows_B), self._spec.norm_eps
+        (rotation,), batch, eps = rotations, len(rows.parts[0].rows_B), self._spec.norm_eps
         stream_TD = embedding(ids_T, embed_VD, self._spec.embed_scale)
         for layer, convs, attention, state in zip(self._layers, self._convs, self._attentions, states, strict=True):
             entering_TD, delta = self._entering(stream_TD, layer.input_norm_D, convs[0], batch)

@@ -1,0 +1,32 @@
+"""Gemma 3 of text alone, 270M and 1B (arXiv:2503.19786): five layers with a sliding window to one without."""
+
+from pathlib import Path
+
+import torch
+
+from services.common.model.checkpoint import TensorSource
+from services.common.model.fields import Fields
+from services.common.model.reading import read_causal
+from services.common.model.sandwich import read_sandwich
+from services.common.model.spec import ModelSpec
+from services.common.model.weights import ModelWeights, read_model
+
+ARCHITECTURE = "Gemma3ForCausalLM"
+
+
+def read_spec(fields: Fields, folder: Path) -> ModelSpec:
+    """Read config.json.
+
+    Raises:
+        ModelError: a value is inconsistent, or a key asks for what is not implemented.
+    """
+    return read_causal(fields, folder, read_sandwich(fields), tied=True)
+
+
+def read_weights(spec: ModelSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ModelWeights:
+    """Read the tensors, which have the common names.
+
+    Raises:
+        ModelError: a tensor is missing, foreign, mis-shaped or not finite.
+    """
+    return read_model(spec, checkpoint, dtype, device)

@@ -1,0 +1,51 @@
+"""Reads blocks whose results are normalised before they are added, most of them with sliding windows."""
+
+from services.common.model.fields import Fields
+from services.common.model.reading import FULL, SLIDING, refuse_known
+from services.common.model.rope import read_positions
+from services.common.model.sliding import read_kinds, read_ropes, read_window
+from services.common.model.spec import Attention, Dense, LayerSpec, StackSpec
+
+_EVERY = 6
+"""Of the layers without a window, where a file does not say."""
+_NEUTRAL = {
+    "attn_logit_softcapping": (None,),
+    "cache_implementation": ("hybrid", None),
+    "final_logit_softcapping": (None,),
+    "hidden_activation": ("gelu_pytorch_tanh", None),
+    "use_bidirectional_attention": (False, None),
+}
+
+
+def read_sandwich(fields: Fields) -> StackSpec:
+    """Read a dense stack with norms around both parts of a block, centred on zero, and scaled embeddings.
+
+    Raises:
+        ModelError: a size is missing or inconsistent, or a key asks for what is not implemented.
+    """
+    for name, allowed in _NEUTRAL.items():
+        fields.neutral(name, allowed)
+    hidden, heads = fields.positive("hidden_size"), fields.positive("num_attention_heads")
+    kv_heads, head_dim = fields.positive("num_key_value_heads"), fields.positive("head_dim")
+    if heads % kv_heads or head_dim % 2:
+        raise fields.error("num_key_value_heads", f"{kv_heads} of {head_dim} do not fit num_attention_heads {heads}")
+    positions, kinds = read_positions(fields), read_kinds(fields, _EVERY)
+    ropes, windows = read_ropes(fields, positions), {FULL: 0, SLIDING: read_window(fields)}
+    scale = fields.number("query_pre_attn_scalar") ** -0.5
+    attention = {
+        kind: Attention(
+            heads=heads, kv_heads=kv_heads, head_dim=head_dim, rope=ropes[kind], window=windows[kind], scale=scale
+        )
+        for kind in (FULL, SLIDING)
+    }
+    refuse_known(fields)
+    ffn = Dense(fields.positive("intermediate_size"), gelu=True)
+    return StackSpec(
+        vocab_size=fields.positive("vocab_size"),
+        hidden_size=hidden,
+        layers=tuple(LayerSpec(attention[kind], ffn, sandwich=True) for kind in kinds),
+        max_positions=positions,
+        norm_eps=fields.number("rms_norm_eps", default=1e-6),
+        norm_offset=1.0,
+        embed_scale=hidden**0.5,
+    )

@@ -1,0 +1,64 @@
+"""Reads what families with sliding windows share of config.json: which layers slide, and each kind's rotary table."""
+
+import reprlib
+from collections.abc import Mapping
+
+from services.common.model.fields import Fields
+from services.common.model.reading import FULL, MOST_LAYERS, SLIDING
+from services.common.model.rope import read_rope_part
+from services.common.model.spec import Rope
+
+_PATTERNS = "sliding_window_pattern", "_sliding_window_pattern"
+_MOST_WINDOW = 1 << 22
+"""More positions than any model has."""
+_LOCAL_THETA, _GLOBAL_THETA = 1e4, 1e6
+"""Of sliding layers and of others, where a file does not say."""
+
+
+def read_kinds(fields: Fields, every: int) -> list[str]:
+    """Return `full_attention` or `sliding_attention` for each layer; without a list every `every`th is full.
+
+    Raises:
+        ModelError: a list of another length, or with other kinds.
+    """
+    count = fields.positive("num_hidden_layers", most=MOST_LAYERS)
+    for name in _PATTERNS:
+        every = fields.positive(name, default=every)
+    names = fields.take("layer_types", (list, type(None)), default=None)
+    if names is None:
+        names = [SLIDING if (index + 1) % every else FULL for index in range(count)]
+    if len(names) != count or any(name not in (FULL, SLIDING) for name in names):
+        raise fields.error("layer_types", f"must be {count} of {[FULL, SLIDING]}, is {reprlib.repr(names)}")
+    return list(names)
+
+
+def read_window(fields: Fields) -> int:
+    """Return how many of the last tokens a row of a sliding layer sees, its own included.
+
+    Raises:
+        ModelError: there is none.
+    """
+    return fields.positive("sliding_window", most=_MOST_WINDOW)
+
+
+def read_ropes(fields: Fields, positions: int) -> Mapping[str, Rope]:
+    """Return the rotary table of each kind of layer: of one object for each, or of the older keys.
+
+    Raises:
+        ModelError: a kind of table that is not implemented, or a value without a meaning.
+    """
+    both = fields.nested("rope_parameters")
+    old = fields.nested("rope_scaling")
+    thetas = {
+        FULL: fields.number("rope_theta", default=_GLOBAL_THETA),
+        SLIDING: fields.number("rope_local_base_freq", default=_LOCAL_THETA),
+    }
+    if both and old:
+        raise fields.error("rope_scaling", "stands beside rope_parameters")
+    parts = (
+        {FULL: both.nested(FULL), SLIDING: both.nested(SLIDING)}
+        if both
+        else {FULL: old, SLIDING: Fields(fields.source, {})}
+    )
+    both.finish(frozenset())
+    return {kind: read_rope_part(part, positions, thetas[kind]) for kind, part in parts.items()}

@@ -1,0 +1,42 @@
+"""Sliding windows: past them the text is that of plain decoding, whoever shares a round, with whatever drafts (I1)."""
+
+import pytest
+
+from tests.lossless.gate import STRAINS, Case, arms, make_specs, run_gate
+from tests.lossless.pairs import made_up_pair
+
+SEED = 20262
+FAMILIES = {"gemma3_text": ("dflash", "ngram", "perfect", "adversarial")}
+WIDTHS = (4, 8)
+SAMPLE = (
+    Case("float64", 0.0, 8, "dflash", 4, "hit"),
+    Case("float64", 0.8, 4, "ngram", 1),
+    Case("float64", 0.0, 4, "adversarial", 4, "preempted"),
+    Case("float64", 0.8, 8, "perfect", 4, "moved"),
+)
+
+
+def every_case(family: str) -> list[Case]:
+    cases: list[Case] = []
+    for heat in (0.0, 0.8):
+        cases += arms("float64", heat, FAMILIES[family], WIDTHS)
+        cases += [Case("float64", heat, width, "perfect", 4, strain) for width in WIDTHS for strain in STRAINS]
+        cases += [Case("float64", heat, 8, "adversarial", 4, strain) for strain in STRAINS]
+        cases += [Case("float64", heat, 1, "none", 4, strain) for strain in STRAINS]
+    return cases
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_windows_say_nothing_else_than_plain_decoding(family: str, full: bool) -> None:
+    """At every width, with every proposer, beside neighbours, preempted, moved to another target, after a hit.
+
+    Windows hold 24 tokens, prompts 4 to 80, and each gets 64 more: many a draft is rejected at a window's edge.
+    """
+    prompts, cases = (60, every_case(family)) if full else (2, list(SAMPLE))
+    specs = {heat: make_specs(320, prompts, 64, heat, SEED) for heat in (0.0, 0.8)}
+    tally = run_gate(made_up_pair(family=family), cases, specs.__getitem__, SEED)
+    assert tally.tokens == len(cases) * prompts * 64
+    assert tally.accepted > tally.tokens // (10 if full else 5)  # all cases include plain ones
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.cached > 16 * prompts
