@@ -62,7 +62,16 @@ def text() -> str:
         for name in path.split("."):
             value = value["properties"][name]
         value["description"] = FLAG.sub("", said[path])
-    return json.dumps({**written, "definitions": definitions()}, indent=2) + "\n"
+    further = {"workersOfOne": _workers_of_one(written["properties"]["workers"])}
+    return json.dumps({**written, "definitions": definitions() | further}, indent=2) + "\n"
+
+
+def _workers_of_one(workers: dict[str, Any]) -> dict[str, Any]:
+    """What an entry of models may state of its workers: any of their values, but how all of them run."""
+    kept = {
+        name: value for name, value in workers["properties"].items() if name not in ("mode", "raycluster", "rayVersion")
+    }
+    return {"type": "object", "additionalProperties": False, "properties": kept}
 
 
 def main() -> int:

@@ -210,8 +210,7 @@ class GatewayApp:
     def _sources(self) -> list[Source]:
         settings = self._settings
         sources: list[Source] = [self._watch(address) for address in settings.watch]
-        if settings.watch_dns:
-            sources.append(WatchDnsSource(settings.watch_dns, settings.dns_interval_s, self._watch))
+        sources += [WatchDnsSource(name, settings.dns_interval_s, self._watch) for name in settings.watch_dns]
         if settings.dns:
             sources.append(DnsSource(settings.dns, settings.dns_interval_s))
         if settings.targets:

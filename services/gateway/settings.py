@@ -39,8 +39,8 @@ class GatewaySettings:
     """Further names of the model, or ALIAS=NAME of several; answers over HTTP repeat the name that was asked for."""
     watch: tuple[str, ...] = ()
     """Addresses of fleet controllers that announce pairs; a gateway needs this, watch_dns, targets or dns."""
-    watch_dns: str = ""
-    """host:port that resolves to all fleet controllers."""
+    watch_dns: tuple[str, ...] = ()
+    """host:port that resolves to all fleet controllers; several where each model has its own."""
     targets: tuple[str, ...] = ()
     """Addresses of targets."""
     dns: str = ""
@@ -138,8 +138,8 @@ class GatewaySettings:
             raise invalid_field("tokenizer", "a folder with tokenizer.json is needed, or models in its place")
         if not (self.watch or self.watch_dns or self.targets or self.dns):
             raise invalid_field("watch", "one of watch, watch_dns, targets and dns is needed")
-        for name in ("dns", "watch_dns"):
-            if getattr(self, name) and not getattr(self, name).rpartition(":")[2].isdigit():
+        for name, values in (("dns", [self.dns] if self.dns else []), ("watch_dns", self.watch_dns)):
+            if not all(value.rpartition(":")[2].isdigit() for value in values):
                 raise invalid_field(name, "must be host:port")
         check_secret("target_secret", self.target_secret, self.target_secret_file)
         self._check_words()

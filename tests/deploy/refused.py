@@ -49,6 +49,12 @@ VALUES: list[tuple[str, Any]] = [
     ("model.download.resources.limits.memory", {}),
     ("model.download.sizeLimit", "many"),
     ("model.download.gatewaySizeLimit", "few"),
+    ("models", {"id": "a"}),
+    ("models", [{"id": "a", "name": "m"}]),
+    ("models", [{"id": "Upper", "name": "m", "path": "/models/m"}]),
+    ("models", [{"id": "a", "name": "m", "path": "/data/m"}]),
+    ("models", [{"id": "a", "name": "m", "path": "/models/m", "workers": {"mode": "raycluster"}}]),
+    ("models", [{"id": "a", "name": "m", "path": "/models/m", "workers": {"slots": "many"}}]),
     ("gateway.replicas", -1),
     ("gateway.replicas", 1.5),
     ("gateway.port", 80),
@@ -218,6 +224,10 @@ def _pool(values: dict[str, Any]) -> dict[str, Any]:
 
 
 # (values laid over a good release, place that the sentence names, what it says of the way out)
+def _model(identity: str, **more: Any) -> dict[str, Any]:
+    return {"id": identity, "name": "small", "path": "/models/small", **more}
+
+
 TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ({"image": {"repository": ""}}, "/image/repository", "docker build"),
     ({"model": {"existingClaim": ""}}, "/model/existingClaim", "a claim with the checkpoints"),
@@ -231,6 +241,18 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         {"model": {"existingClaim": "", "download": {**_FETCH, "gatewayCommand": []}}},
         "/model/download/gatewayCommand",
         "the tokenizer",
+    ),
+    ({"models": [_model("a"), _model("a", name="other")]}, "/models/1/id", "an id of its own"),
+    ({"models": [_model("a"), _model("b")]}, "/models/1/name", "a name of its own"),
+    ({"models": [_model("a", name="model")]}, "/models/0/name", "a name of its own"),
+    ({"models": [_model("a", name="x,y")]}, "/models", "one without"),
+    ({"models": [_model("a" * 20)], "fullnameOverride": "b" * 40}, "/models/0/id", "a shorter one"),
+    ({"models": [_model("a")], "workers": {"mode": "raycluster"}}, "/models", "mode deployment"),
+    ({**_pool({}), "models": [_model("a")]}, "/models", "a release for each"),
+    (
+        {"models": [_model("a", workers={"autoscaling": {"enabled": True, "minReplicas": 0}})]},
+        "/models",
+        "autoscaling.minReplicas 0",
     ),
     ({"inferencePool": {"enabled": True}}, "/inferencePool/endpointPicker/serviceName", "its own chart installs"),
     *(

@@ -32,6 +32,27 @@ ROUTES: dict[str, Any] = {
     }
 }
 POOL: dict[str, Any] = {"inferencePool": {"enabled": True, "endpointPicker": {"serviceName": "picker"}}}
+MODELS: dict[str, Any] = {
+    "model": {"name": "large", "path": "/models/large", "drafterPath": "/models/drafter"},
+    "workers": {"gpusPerPod": 2, "target": {"widths": [1, 4]}, "autoscaling": AUTOSCALING},
+    "models": [
+        {
+            "id": "small",
+            "name": "small",
+            "path": "/models/small",
+            "drafterPath": "",
+            "workers": {"gpusPerPod": 1, "slots": 128},
+        },
+        {
+            "id": "mid",
+            "name": "mid",
+            "path": "/models/mid",
+            "workers": {"replicas": 3, "autoscaling": {"enabled": False}},
+        },
+    ],
+    "metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": False}},
+    "networkPolicy": {"egress": {"enabled": True}},
+}
 INGRESS = {"enabled": True, "hosts": ["llm.example.com"], "annotations": {"a": "b"}}
 PLACED: dict[str, Any] = {
     "podAnnotations": {"example.com/team": "a"},
@@ -110,6 +131,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "load-balancer": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}}}},
     "http": {"gateway": {"httpPort": 8000}},
+    "models": MODELS,
     "inference-pool": POOL,
     "inference-pool-whole": merged(
         POOL,

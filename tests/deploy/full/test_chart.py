@@ -57,7 +57,7 @@ def test_kubernetes_refuses_what_it_does_not_know(version: str) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_pods_are_restricted_and_probed(name: str) -> None:
     found = list(templates(variant(name)))
-    assert len(found) == (3 if "raycluster" in name else 2)
+    assert len(found) == (3 if "raycluster" in name else 2) + len(VARIANTS[name].get("models", []))
     for pod in (template["spec"] for template in found):
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

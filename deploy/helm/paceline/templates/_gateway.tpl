@@ -7,9 +7,17 @@
 {{- end }}
 - {{ printf "--health=%s:50052" $bind | quote }}
 - {{ printf "--metrics=%s:9100" $bind | quote }}
-- --watch-dns={{ include "paceline.name" . }}-worker.{{ .Release.Namespace }}.svc:50050
+{{- $fleets := list }}
+{{- range .Values.each }}{{ $fleets = append $fleets (printf "%s-%s.%s.svc:50050" (include "paceline.name" $) .component $.Release.Namespace) }}{{ end }}
+- --watch-dns={{ join "," $fleets }}
+{{- if .Values.models }}
+{{- $served := list }}
+{{- range .Values.each }}{{ with .root.Values.model }}{{ $served = append $served (printf "%s=%s" .name .path) }}{{ end }}{{ end }}
+- {{ printf "--models=%s" (join "," $served) | include "paceline.argument" }}
+{{- else }}
 - {{ printf "--tokenizer=%s" .Values.model.path | include "paceline.argument" }}
 - {{ printf "--model=%s" .Values.model.name | include "paceline.argument" }}
+{{- end }}
 - --wait-target-s={{ .Values.gateway.waitSeconds }}
 - --drain-grace-s={{ .Values.gateway.graceSeconds }}
 # Time for endpoints to forget a pod that leaves.

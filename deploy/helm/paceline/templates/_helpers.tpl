@@ -3,6 +3,29 @@ and hold what has gone: the former is filled in from this chart's own, the latte
 {{- define "paceline.values" -}}
 {{- include "paceline.fill" (dict "values" .Values "own" (.Files.Get "files/values.yaml" | fromYaml)) }}
 {{- if eq .Values.workers.mode "statefulset" }}{{ $_ := set .Values.workers "mode" "deployment" }}{{ end }}
+{{- if not (hasKey .Values "each") }}{{ include "paceline.each" . }}{{ end }}
+{{- end }}
+
+{{- /* Makes .Values.each: the workers of every model, `component` and what their templates take for `.`. A further model has the values of
+the first one but for what it states itself. */}}
+{{- define "paceline.each" -}}
+{{- $each := list (dict "component" "worker" "root" .) }}
+{{- range $model := .Values.models }}
+{{- $values := deepCopy (omit $.Values "each") }}
+{{- $_ := set $values "model" (mergeOverwrite (deepCopy $.Values.model) (omit $model "id" "workers")) }}
+{{- $_ := set $values "workers" (mergeOverwrite (deepCopy $.Values.workers) (deepCopy ($model.workers | default dict))) }}
+{{- $component := printf "worker-%s" $model.id }}
+{{- $_ := set $values "each" list }}
+{{- $_ := set $values "component" $component }}
+{{- $root := dict "Values" $values "Release" $.Release "Chart" $.Chart "Files" $.Files "Capabilities" $.Capabilities "Template" $.Template }}
+{{- $each = append $each (dict "component" $component "root" $root) }}
+{{- end }}
+{{- $_ := set .Values "each" $each }}
+{{- end }}
+
+{{- /* The component of one model's workers. */}}
+{{- define "paceline.workers" -}}
+{{ .Values.component | default "worker" }}
 {{- end }}
 
 {{- /* What a value is not, because nobody knew of it; lists of resources stay as they are given. */}}
@@ -74,12 +97,12 @@ annotations: {{- toYaml . | nindent 2 }}
 
 {{- /* The component whose pods announce pairs. */}}
 {{- define "paceline.controller" -}}
-{{ eq .Values.workers.mode "raycluster" | ternary "head" "worker" }}
+{{ eq .Values.workers.mode "raycluster" | ternary "head" (include "paceline.workers" .) }}
 {{- end }}
 
 {{- /* The components that have pods. */}}
 {{- define "paceline.components" -}}
-gateway worker{{ if eq .Values.workers.mode "raycluster" }} head{{ end }}
+gateway{{ range .Values.each }} {{ .component }}{{ end }}{{ if eq .Values.workers.mode "raycluster" }} head{{ end }}
 {{- end }}
 
 {{- /* Ports of a component that serve metrics, by name. */}}
@@ -88,7 +111,7 @@ gateway worker{{ if eq .Values.workers.mode "raycluster" }} head{{ end }}
 {{- /* KubeRay adds a port of its own named metrics to the head. */}}
 {{ eq .component "head" | ternary "c-metrics" "metrics" }}: 9100
 {{- end }}
-{{- if eq .component "worker" }}
+{{- if hasPrefix "worker" .component }}
 {{- range $i := until (int (include "paceline.pairsPerPod" .root)) }}
 t-metrics-{{ $i }}: {{ add 50062 (mul 3 $i) }}
 d-metrics-{{ $i }}: {{ add 50063 (mul 3 $i) }}

@@ -9,7 +9,12 @@ where these are more, as while there is no pair. Namespace and pod are the label
 {{- $pairs := printf `{namespace=%q,model_name=%q,pair=~"%s-worker-.*"}` .Release.Namespace .Values.model.name $name -}}
 {{- $gateways := printf `{namespace=%q,pod=~"%s-gateway-.*"}` .Release.Namespace $name -}}
 {{- $named := `label_replace(sum(%s) or vector(0), "at", %q, "", "")` -}}
+{{- if .Values.models -}}
+{{- /* Gateways hold requests of all models. */ -}}
+sum({{ printf "paceline_running_requests%s + paceline_waiting_requests%s" $pairs $pairs }}) or vector(0)
+{{- else -}}
 max({{ printf $named (printf "paceline_running_requests%s + paceline_waiting_requests%s" $pairs $pairs) "pairs" }} or {{ printf $named (print "paceline_gateway_inflight_requests" $gateways) "gateways" }})
+{{- end }}
 {{- end }}
 
 {{- /* The health service by which a gateway is ready: with no pair its pods must stay reachable where requests that wait
@@ -147,7 +152,7 @@ initContainers: {{- include "paceline.download" (dict "root" . "component" "work
 
 {{- /* The pod of the Deployment: a Ray of its own, started and drained by the controller as PID 1. */}}
 {{- define "paceline.workerPod" -}}
-{{- include "paceline.pod" (dict "root" . "of" .Values.workers "component" "worker") }}
+{{- include "paceline.pod" (dict "root" . "of" .Values.workers "component" (include "paceline.workers" .)) }}
 terminationGracePeriodSeconds: {{ add .Values.workers.graceSeconds 30 }}
 {{- include "paceline.workerDownload" . }}
 containers:
