@@ -10,7 +10,7 @@ from deploy.stack import StackError, StackSettings
 from services.common.preflight.checks import Asked, problems, tensors
 from services.common.preflight.memory import gb
 from services.common.preflight.source import Source
-from services.common.serving.hub import CHECKPOINT_FILES, FolderError, local_folder
+from services.common.serving.hub import CHECKPOINT_FILES, OWN_HEAD, FolderError, local_folder
 
 
 def resolved(
@@ -42,7 +42,8 @@ def resolved(
     for source in asked.sources:
         if source.remote:
             tell(f"{source.name} has {gb(fetched_bytes(source))}; what of them is not in the cache is fetched now")
-    folders = replace(asked, model=_folder(settings.model), drafter=_folder(asked.drafter))
+    drafter = OWN_HEAD if asked.drafter == OWN_HEAD else _folder(asked.drafter)
+    folders = replace(asked, model=_folder(settings.model), drafter=drafter)
     if any(source.remote for source in asked.sources):
         # What was fetched since then has been judged by its names alone.
         for found in problems(folders, () if asked.weightless else (tensors,)):

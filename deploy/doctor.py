@@ -137,7 +137,9 @@ def main() -> int:
     """Prints every finding; 1 when one of them is fatal."""
     parser = argparse.ArgumentParser(prog="make doctor" if CHECKOUT else "paceline doctor", description=__doc__)
     parser.add_argument("model", nargs="?", default="", help="folder or hub id to look at, too; default: none")
-    parser.add_argument("--drafter", default="", help="folder or hub id of its drafter; default: none")
+    parser.add_argument(
+        "--drafter", default="", help="folder or hub id of its drafter, mtp for the head in its own file; default: none"
+    )
     chosen = parser.parse_args()
     findings = [check() for check in CHECKS]
     if chosen.model:

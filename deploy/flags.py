@@ -88,13 +88,17 @@ def parser() -> argparse.ArgumentParser:
         help="folder, GGUF file or hub id of a checkpoint, smollm2 or embedded; "
         "default: smollm2 where it is installed, else embedded",
     )
-    model.add_argument("--drafter", default="", help="folder or hub id of its DFlash drafter; default: n-gram drafts")
+    model.add_argument(
+        "--drafter",
+        default="",
+        help="folder or hub id of its drafter, mtp for the head in its own file; default: n-gram drafts",
+    )
     model.add_argument(
         "--proposer",
         default="",
         choices=["", "dflash", "ngram", "none"],
         metavar="dflash|ngram|none",
-        help="what drafts; default: dflash with a drafter, else ngram",
+        help="what drafts; default: dflash, a checkpoint of any kind, with a drafter, else ngram",
     )
     model.add_argument("--name", default="", help="public name of the model; default: that of its folder")
     model.add_argument("--pairs", type=int, default=1, help="pairs of target and drafter; default: %(default)s")

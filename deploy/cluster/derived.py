@@ -10,6 +10,7 @@ from deploy.cluster.node import AUTO, PORTS_PER_PAIR
 from deploy.cluster.settings import ClusterSettings
 from services.common.request.errors import PacelineError
 from services.common.serving.addresses import host_port
+from services.common.serving.hub import OWN_HEAD
 from services.drafter.settings import DrafterSettings
 from services.target.settings import TargetSettings
 
@@ -103,7 +104,7 @@ def drafter_settings(
     """Settings of the drafter of pair number index, on its target's core."""
     port = first_port(settings, index)
     derived = DrafterSettings(
-        model=settings.drafter if settings.proposer == "dflash" else "",
+        model=_drafter_folder(settings) if settings.proposer == "dflash" else "",
         proposer=settings.proposer,
         weights=settings.drafter_weights,
         model_name=settings.model_name,
@@ -116,6 +117,10 @@ def drafter_settings(
         metrics=plain_address(settings, port + 2 if port else 0),
     )
     return replace(derived, **settings.drafter_settings)
+
+
+def _drafter_folder(settings: ClusterSettings) -> str:
+    return settings.model if settings.drafter == OWN_HEAD else settings.drafter
 
 
 def check(settings: ClusterSettings) -> None:

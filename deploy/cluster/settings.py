@@ -24,7 +24,7 @@ class ClusterSettings:
     model: str
     """Folder of the target's checkpoint."""
     drafter: str = ""
-    """Folder of the drafter's checkpoint; empty serves without one."""
+    """Folder of the drafter's checkpoint, mtp for the head in the model's own; empty serves without one."""
     proposer: str = "dflash"
     """Proposer of the drafter: dflash, ngram or none."""
     drafter_weights: str = "auto"

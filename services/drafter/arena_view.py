@@ -13,7 +13,7 @@ from services.common.pair.arena import Arena
 
 @dataclass(frozen=True, slots=True)
 class ArenaView:
-    """Mapped tensors; all but the mailbox are read only. Weights, context and noise may be absent."""
+    """Mapped tensors; all but the mailbox are read only. Weights, context, seeds and noise may be absent."""
 
     length_S: Tensor
     anchor_S: Tensor
@@ -30,6 +30,7 @@ class ArenaView:
     noise_TV: Tensor | None
     temperature_S: Tensor | None
     block_size: int
+    seed_SD: Tensor | None = None
 
     @classmethod
     def of(cls, arena: Arena, block_size: int) -> "ArenaView":
@@ -55,6 +56,7 @@ class ArenaView:
             embed_VD=optional(attach.EMBED),
             lm_head_VD=optional(attach.LM_HEAD),
             draft_kv=optional(attach.DRAFT_KV),
+            seed_SD=optional(attach.SEED),
             noise_TV=optional(attach.NOISE),
             temperature_S=optional(attach.TEMPERATURE),
             block_size=block_size,

@@ -15,7 +15,8 @@ class DrafterSettings:
 
     # Model
     model: str = ""
-    """Folder of the drafter checkpoint, whose config.json names its kind; needed by the dflash proposer alone."""
+    """Folder of the drafter checkpoint, whose config.json names its kind, or of a model with a drafting head in its own
+    file; needed by the dflash proposer alone."""
     random_weights: bool = False
     """Reads the checkpoint's configuration only and draws the weights: for measurements."""
     proposer: str = "dflash"

@@ -14,7 +14,7 @@ from services.common.device.numerics import Numerics, numerics_of
 from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.drafters.context import load_context
+from services.common.model.drafters.context import open_context
 from services.common.model.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
@@ -95,7 +95,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     """
     keep_no_stack(torch.device(settings.device))
     if not settings.random_weights:
-        refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_model)
+        refuse(settings.model, "" if settings.drafter_model == "none" else settings.drafter_folder)
     model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
     context = _context(settings, model)
     limit = _context_limit(settings, model)
@@ -136,7 +136,7 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
 def _context(settings: TargetSettings, model: Target) -> DraftContext:
     if settings.drafter_model == "none":
         return NoContext()
-    return load_context(settings.drafter_model, model, settings.random_weights)
+    return open_context(settings.drafter_folder, model, settings.random_weights)
 
 
 def _arena(settings: TargetSettings, spec: ArenaSpec) -> Arena:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import invalid_field
 from services.common.serving.callers import guarded
+from services.common.serving.hub import OWN_HEAD
 from services.common.serving.secret import check_secret
 
 _DTYPES = ("float32", "float64", "bfloat16")
@@ -45,7 +46,8 @@ class TargetSettings:
     model_name: str = "paceline-embedded"
     """Public name of the model."""
     drafter_model: str = "none"
-    """Folder of the drafter's checkpoint, whose context the target holds; none for drafts that read no memory."""
+    """Folder of the drafter's checkpoint, whose context the target holds; mtp for the head in the model's own folder,
+    none for drafts that read no memory."""
     drafter_weights: str = "auto"
     """What the drafter's products read, which the memory plan of a GPU counts: int8, or numbers of dtype, as auto has
     there."""
@@ -216,6 +218,11 @@ class TargetSettings:
     def held_snapshots(self) -> int:
         """Places for snapshots of a model with recurrent states; none without the prefix cache, which names them."""
         return (self.snapshots or self.slots) if self.prefix_cache else 0
+
+    @property
+    def drafter_folder(self) -> str:
+        """Where the drafter's checkpoint is."""
+        return self.model if self.drafter_model == OWN_HEAD else self.drafter_model
 
     @property
     def speculates(self) -> bool:

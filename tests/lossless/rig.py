@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from services.common.model import DraftContext, NoContext, Target, load_target
-from services.common.model.drafters.context import load_context
+from services.common.model.drafters.context import open_context
 from services.common.pair import attach
 from services.common.pair.arena import Arena, MemfdArena
 from services.common.pair.handoff import HandoffMode
@@ -104,14 +104,17 @@ class Done:
 
 
 class Rig:
-    """Runs requests to their end; `done` is filled by request id as rounds commit, `prefilled` counts prompt tokens."""
+    """Runs requests to their end; `done` is filled by request id as rounds commit.
+
+    `prefilled` counts prompt tokens, `admitted` how often a request got a slot.
+    """
 
     def __init__(
         self, target: Path, drafter: Path | None, settings: RigSettings, propose: ProposerFactory | None = None
     ) -> None:
         self.settings = settings
         self.model: Target = load_target(target, dtype=settings.dtype, device="cpu")
-        self.context: DraftContext = NoContext() if drafter is None else load_context(drafter, self.model)
+        self.context: DraftContext = NoContext() if drafter is None else open_context(drafter, self.model)
         self.shapes = RunnerSettings(
             slots=settings.slots,
             blocks=settings.blocks,
@@ -141,7 +144,7 @@ class Rig:
         self.proposer = None if propose is None else propose(self)
         self.done: dict[str, Done] = {}
         self.request_of_slot: dict[int, str] = {}
-        self.rounds = self.prefilled = 0
+        self.rounds = self.prefilled = self.admitted = 0
         self._flights: deque[tuple[Plan, RoundOutput]] = deque()
 
     def __enter__(self) -> "Rig":
@@ -181,6 +184,7 @@ class Rig:
     def _launch(self, plan: Plan) -> RoundOutput:
         self.runner.prepare(plan)
         self.prefilled += plan.prefill_tokens
+        self.admitted += len(plan.admissions)
         for admission in plan.admissions:
             self.request_of_slot[admission.slot] = admission.spec.request_id
         drafted = self.proposer.draft(plan) if self.proposer is not None and plan.speculative else False

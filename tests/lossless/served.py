@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 
 from services.common.device.graph import StepGraphs
-from services.common.model import load_block
+from services.common.model import load_block, load_chain
 from services.drafter.arena_view import ArenaView
 from services.drafter.draft_runner import DraftRunner
 from services.drafter.handoff.host import HostHandoff
 from services.drafter.proposers import Proposer as DrafterProposer
+from services.drafter.proposers.chain import ChainProposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.target.core.plan import Plan
@@ -37,6 +38,15 @@ def dflash(drafter: Path) -> ProposerFactory:
 
     def build(rig: Rig) -> Proposer:
         return Served(rig, CheckpointProposer(load_block(drafter, dtype=rig.settings.dtype), rig.settings.dtype))
+
+    return build
+
+
+def chained(drafter: Path) -> ProposerFactory:
+    """The drafter of a folder that makes chains, in the data type of the rig's target."""
+
+    def build(rig: Rig) -> Proposer:
+        return Served(rig, ChainProposer(load_chain(drafter, dtype=rig.settings.dtype)))
 
     return build
 

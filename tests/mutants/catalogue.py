@@ -1,6 +1,7 @@
 """The seeded bugs: each has been a real defect of some speculative or continuous-batching engine."""
 
 from tests.mutants.arithmetic import ARITHMETIC
+from tests.mutants.chains import CHAINS
 from tests.mutants.experts import EXPERTS
 from tests.mutants.hybrids import HYBRIDS
 from tests.mutants.masks import MASKS
@@ -128,15 +129,15 @@ FORWARD = (
     Mutant(
         "draft-context-missing-in-plain-rounds",
         VERIFY,
-        "            pool.context.write(",
-        "            _ = self._width > 1 and pool.context.write(",
+        "            states_TD = pool.write_context(",
+        "            states_TD = None if self._width == 1 else pool.write_context(",
         DRAFT_CONTEXT,
     ),
     Mutant(
         "draft-context-missing-for-the-prompt",
         PREFILL,
-        "        pool.context.write(features_TF, rows, pool.draft_kv)\n",
-        "",
+        "states_TD = pool.write_context(ids_T, features_TF, rows)\n",
+        "states_TD = None\n",
         DRAFT_CONTEXT,
     ),
     Mutant(
@@ -330,6 +331,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ARITHMETIC,
     *SCHEDULING,
     *HYBRIDS,
+    *CHAINS,
     *EXPERTS,
     *MASKS,
     *SNAPSHOTS,

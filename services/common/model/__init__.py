@@ -2,17 +2,20 @@
 
 from services.common.model.draft_context import DraftContext, NoContext
 from services.common.model.drafters.block import DraftBlock, load_block
+from services.common.model.drafters.chain import DraftChain, load_chain
 from services.common.model.errors import ModelError
 from services.common.model.spec import ModelSpec
 from services.common.model.target import Target, load_target
 
 __all__ = [
     "DraftBlock",
+    "DraftChain",
     "DraftContext",
     "ModelError",
     "ModelSpec",
     "NoContext",
     "Target",
     "load_block",
+    "load_chain",
     "load_target",
 ]

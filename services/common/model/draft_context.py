@@ -1,11 +1,21 @@
 """The context that a target writes of its own rows for one kind of drafter."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from services.common.model.rows import Rows
+from services.common.model.seeds import Seeds
 from services.common.model.spec import StackSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """What the context of a chain is made of beside features: the rows' tokens, and the states before them."""
+
+    ids_T: Tensor
+    seeds: Seeds
 
 
 class DraftContext(Protocol):
@@ -46,12 +56,20 @@ class DraftContext(Protocol):
         """Shapes [outputs, depth] of the weights that the target's rows are multiplied by."""
         ...
 
+    @property
+    def seed_width(self) -> int:
+        """Numbers of the state that a draft begins with; 0 where it begins with a token alone."""
+        ...
+
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
         """Return the shape of what is written."""
         ...
 
-    def write(self, features_TF: Tensor, rows: Rows, kv: Tensor) -> None:
-        """Write what belongs to rows at their own positions and slots; rejected ones are written again later."""
+    def write(self, features_TF: Tensor, rows: Rows, kv: Tensor, chained: Chained | None = None) -> Tensor | None:
+        """Write what belongs to rows at their own positions and slots; rejected ones are written again later.
+
+        A context of seeds needs `chained` and returns the rows' states [T, D]; others return None.
+        """
         ...
 
 
@@ -64,10 +82,11 @@ class NoContext:
     most_rows: int | None = None
     elements = drafter_elements = 0
     products: tuple[tuple[int, int], ...] = ()
+    seed_width = 0
 
     def kv_shape(self, blocks: int, block_size: int) -> tuple[int, ...]:
         """Nothing is written."""
         return (0,)
 
-    def write(self, features_TF: Tensor, rows: Rows, kv: Tensor) -> None:
+    def write(self, features_TF: Tensor, rows: Rows, kv: Tensor, chained: Chained | None = None) -> None:
         """Nothing is written."""

@@ -130,13 +130,17 @@ def model_shapes(spec: ModelSpec, names: Set[str] = frozenset()) -> Shapes:
     return shapes if spec.tied else shapes | {_HEAD: table}
 
 
-def layer_shapes(layer: LayerSpec, hidden: int, prefix: str, names: Set[str] = frozenset()) -> Shapes:
-    """Return name and shape of every tensor of the block called `prefix`; `names` as in `model_shapes`."""
+def layer_shapes(layer: LayerSpec, hidden: int, prefix: str, names: Set[str] = frozenset(), inputs: int = 0) -> Shapes:
+    """Return name and shape of every tensor of the block called `prefix`; `names` as in `model_shapes`.
+
+    Queries, keys and values are products of `inputs` columns; 0: of `hidden`.
+    """
     shapes: Shapes = {f"{name}.weight": (hidden,) for name in (_SANDWICH if layer.sandwich else _NORMS)}
     if isinstance(layer.mixer, Delta):
         shapes |= {f"linear_attn.{name}": shape for name, shape in delta_shapes(layer.mixer, hidden).items()}
     else:
-        shapes |= {f"self_attn.{name}": shape for name, shape in _attention_shapes(layer.mixer, hidden).items()}
+        mixing = _attention_shapes(layer.mixer, hidden, inputs or hidden)
+        shapes |= {f"self_attn.{name}": shape for name, shape in mixing.items()}
     stacked = f"{prefix}.{STACKED}" in names
     shapes |= {f"mlp.{name}": shape for name, shape in ffn_shapes(layer.ffn, hidden, stacked).items()}
     return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
@@ -186,13 +190,14 @@ def read_layer(
     dtype: torch.dtype,
     device: torch.device,
     names: Set[str] = frozenset(),
+    inputs: int = 0,
 ) -> LayerWeights:
-    """Read one block; `names` are those of the file.
+    """Read one block; `names` are those of the file, `inputs` as in `layer_shapes`.
 
     Raises:
         ModelError: a tensor is missing, mis-shaped or not finite.
     """
-    shapes = layer_shapes(layer, hidden, prefix, names)
+    shapes = layer_shapes(layer, hidden, prefix, names, inputs)
 
     def read(*names: str, wide: torch.dtype = dtype) -> Tensor:
         parts = [checkpoint.read(f"{prefix}.{name}", shapes[f"{prefix}.{name}"], wide) for name in names]
@@ -230,13 +235,13 @@ def _head_norms(attention: Attention, read: Callable[..., Tensor]) -> Tensor:
     return torch.cat((queries_D.expand(attention.heads, -1), keys_D.expand(attention.kv_heads, -1)))
 
 
-def _attention_shapes(attention: Attention, hidden: int) -> Shapes:
+def _attention_shapes(attention: Attention, hidden: int, inputs: int) -> Shapes:
     head = attention.head_dim
     queries, keys = attention.heads * head, attention.kv_heads * head
     lines = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
-    shapes: Shapes = {f"{name}.weight": (count, hidden) for name, count in lines.items()}
+    shapes: Shapes = {f"{name}.weight": (count, inputs) for name, count in lines.items()}
     if attention.gated:
-        shapes["q_proj.weight"] = (2 * queries, hidden)
+        shapes["q_proj.weight"] = (2 * queries, inputs)
     shapes["o_proj.weight"] = (hidden, queries)
     if attention.bias:
         shapes |= {f"{name}.bias": (count,) for name, count in lines.items()}

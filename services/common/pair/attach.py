@@ -21,6 +21,8 @@ PROTOCOL_VERSION = 1
 EMBED = "embed"
 LM_HEAD = "lm_head"
 DRAFT_KV = "draft_kv"
+SEED = "slot.seed"
+"""State of each slot's last committed position, with which a chain of drafts begins."""
 NOISE = "noise"
 TEMPERATURE = "slot.temperature"
 NONCE = "control.nonce"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from services.common.preflight import kind, memory, text
 from services.common.preflight.problem import Problem
 from services.common.preflight.source import Source
-from services.common.serving.hub import FolderError
+from services.common.serving.hub import OWN_HEAD, FolderError
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Asked:
 
     model: str
     drafter: str = ""
-    """Folder or hub id of a DFlash drafter; empty for none."""
+    """Folder or hub id of a drafter, mtp for the head in the model's own file; empty for none."""
     device: str = ""
     """cpu, cuda, or empty for what there is."""
     dtype: str = ""
@@ -30,7 +30,7 @@ class Asked:
 
     def __post_init__(self) -> None:
         self.target = Source(self.model)
-        self.draft = Source(self.drafter) if self.drafter else None
+        self.draft = Source(self.model if self.drafter == OWN_HEAD else self.drafter) if self.drafter else None
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -53,13 +53,15 @@ def places(asked: Asked) -> Problem | None:
 
 
 def configurations(asked: Asked) -> Problem | None:
-    """The target is of a known architecture, and the drafter was made for it."""
+    """The target is of a known architecture, and the drafter was made for it and runs on the device."""
     # Imported where they are needed: torch takes a second.
     from services.common.preflight import weights
 
     spec = weights.target_spec(asked.target)
     if asked.draft is not None:
-        weights.drafter_spec(asked.draft, spec)
+        drafter = weights.drafter_spec(asked.draft, spec)
+        if asked.device == "cuda" or (not asked.device and memory.gpus()):
+            weights.refuse_on_gpu(drafter)
     return None
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from services.common.model.checkpoint import INDEX_FILE, Checkpoint, IntegerSource, tensor_files
-from services.common.model.drafters import SKIPPED, carrying, check_pair, checkpoint_shapes, read_drafter_spec
-from services.common.model.drafters.spec import DrafterSpec, drafter_shapes
+from services.common.model.drafters import check_pair, checkpoint_shapes, compared, read_any_spec
+from services.common.model.drafters.spec import CHAINS_ON_CPU, DRAFT_TO_TARGET, AnyDrafterSpec, ChainSpec
 from services.common.model.errors import ModelError
 from services.common.model.families import open_family
 from services.common.model.formats import open_safetensors
@@ -78,17 +78,27 @@ def target_spec(source: Source) -> ModelSpec:
     return open_family(source.folder(*DESCRIPTIONS))[1]
 
 
-def drafter_spec(source: Source, target: ModelSpec | None) -> DrafterSpec:
+def drafter_spec(source: Source, target: ModelSpec | None) -> AnyDrafterSpec:
     """Return what config.json says of a drafter, and check that it was made for a target, if one is known.
 
     Raises:
         ModelError, FolderError: as `target_spec`, or it was made for another target.
     """
     folder = source.folder(*DESCRIPTIONS)
-    spec = read_drafter_spec(folder)
+    spec = read_any_spec(folder)
     if target is not None:
         check_pair(folder, spec, target)
     return spec
+
+
+def refuse_on_gpu(drafter: AnyDrafterSpec) -> None:
+    """Refuse a drafter that has no kernels.
+
+    Raises:
+        ModelError: it makes chains.
+    """
+    if isinstance(drafter, ChainSpec):
+        raise ModelError(CHAINS_ON_CPU)
 
 
 def check_target(source: Source) -> None:
@@ -103,7 +113,7 @@ def check_target(source: Source) -> None:
         family.read_weights(spec, headers, torch.bfloat16, _NOWHERE)
 
 
-def check_drafter(source: Source, spec: DrafterSpec) -> None:
+def check_drafter(source: Source, spec: AnyDrafterSpec) -> None:
     """The same of a drafter.
 
     Raises:
@@ -111,9 +121,12 @@ def check_drafter(source: Source, spec: DrafterSpec) -> None:
     """
     headers = _headers(source)
     if headers is not None:
-        headers.refuse_other_than(checkpoint_shapes(carrying(spec, headers)), SKIPPED)
-        for name, shape in drafter_shapes(spec).items():
-            headers.read(name, shape, torch.bfloat16)
+        spec, own = compared(spec, headers)
+        for name, shape in checkpoint_shapes(spec).items():
+            if name == DRAFT_TO_TARGET:
+                own.read_integers(name, shape)
+            else:
+                own.read(name, shape, torch.bfloat16)
 
 
 def _headers(source: Source) -> IntegerSource | None:
@@ -126,7 +139,7 @@ def _headers(source: Source) -> IntegerSource | None:
     return open_safetensors(folder, lambda where: Headers(where, source.remote))
 
 
-def numbers(target: ModelSpec, drafter: DrafterSpec | None) -> tuple[int, int, int]:
+def numbers(target: ModelSpec, drafter: AnyDrafterSpec | None) -> tuple[int, int, int]:
     """Return how many numbers the target's weights, all of the drafter's, and embedding and head have."""
     drafted = 0 if drafter is None else elements(checkpoint_shapes(drafter))
     return elements(model_shapes(target)), drafted, table_elements(target)

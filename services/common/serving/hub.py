@@ -10,6 +10,8 @@ from services.common.gguf.packaged import packaged
 
 TOKENIZER_FILES = ("*.json", "*.jinja")
 CHECKPOINT_FILES = (*TOKENIZER_FILES, "*.safetensors", "manifest.sha256")
+OWN_HEAD = "mtp"
+"""In the place of a drafter's folder: the drafting head in the model's own."""
 _ID = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.-]*))?")
 _FILES = (".bin", ".gguf", ".json", ".pt", ".pth", ".safetensors")
 _HUB_S = 10.0

@@ -5,10 +5,14 @@ import logging
 import torch
 
 from services.common.kernels.linear.reference import adds_exactly
-from services.common.model import load_block
+from services.common.model import load_block, load_chain
+from services.common.model.checkpoint import resolve_folder
+from services.common.model.drafters import read_any_spec
+from services.common.model.drafters.spec import ChainSpec
 from services.common.preflight.checks import refuse
 from services.common.serving.progress import WEIGHTS, ended
 from services.drafter.proposers import Proposer
+from services.drafter.proposers.chain import ChainProposer
 from services.drafter.proposers.checkpoint import CheckpointProposer
 from services.drafter.proposers.ngram import NgramProposer
 from services.drafter.proposers.none import NoneProposer
@@ -32,7 +36,13 @@ def build_proposer(settings: DrafterSettings) -> Proposer:
     dtype: torch.dtype = getattr(torch, settings.dtype)
     int8 = _in_int8(settings)
     logger.info("drafter loads", extra={"weights": "int8" if int8 else "dtype", "dtype": settings.dtype})
-    block = load_block(settings.model, dtype, settings.device, settings.random_weights, int8)
+    how = settings.model, dtype, settings.device, settings.random_weights, int8
+    if isinstance(read_any_spec(resolve_folder(settings.model)), ChainSpec):
+        chain = load_chain(*how)
+        ended(WEIGHTS)
+        logger.info("drafter is read", extra={"kind": chain.spec.kind, "tokens_scored": chain.spec.scored})
+        return ChainProposer(chain)
+    block = load_block(*how)
     ended(WEIGHTS)
     spec = block.spec
     told = {"kind": spec.kind, "drafts": spec.most_drafts, "anchor_predicts": spec.anchor_predicts}

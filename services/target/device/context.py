@@ -9,6 +9,9 @@ from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest
 from services.common.kernels.publish_slots import Mapped
 from services.common.model import DraftContext, Target
+from services.common.model.draft_context import Chained
+from services.common.model.rows import Rows
+from services.common.model.seeds import Seeds
 from services.common.model.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena
@@ -23,9 +26,9 @@ class Pool:
     """Model, state and caches of one target.
 
     `states` are the sequences'; `draft_kv` is what `context` writes, and `weights` are what its drafter reads of the
-    model, absent where it reads nothing. `mailbox_SK` and `tag_S3` are read only as the first step of a verify,
-    `mapped` and `draft_kv` are only written. On a GPU the logits of every step go to `logits_TV`: captured steps that
-    kept theirs would hold gigabytes.
+    model, absent where it reads nothing. `seeds` are those of a drafter that makes chains. `mailbox_SK` and `tag_S3`
+    are read only as the first step of a verify, `mapped` and `draft_kv` are only written. On a GPU the logits of every
+    step go to `logits_TV`: captured steps that kept theirs would hold gigabytes.
     """
 
     model: Target
@@ -35,6 +38,7 @@ class Pool:
     states: SequenceStates
     weights: SharedWeights | None
     draft_kv: Tensor
+    seeds: Seeds | None
     mailbox_SK: Tensor
     tag_S3: Tensor
     mapped: Mapped
@@ -66,6 +70,7 @@ class Pool:
             states=states,
             weights=weights,
             draft_kv=arena.tensor(attach.DRAFT_KV) if attach.DRAFT_KV in arena else torch.empty(0),
+            seeds=_seeds(context, settings, arena),
             mailbox_SK=mailbox.tokens_SK,
             tag_S3=mailbox.tag_S3,
             mapped=Mapped(
@@ -76,6 +81,11 @@ class Pool:
             ),
             logits_TV=torch.empty(most, dtype=model.dtype, device=model.device) if on_kernel(model.embed_VD) else None,
         )
+
+    def write_context(self, ids_T: Tensor, features_TF: Tensor, rows: Rows) -> Tensor | None:
+        """Write the draft context of rows; return their states [T, D] where the drafter makes chains."""
+        chained = None if self.seeds is None else Chained(ids_T, self.seeds)
+        return self.context.write(features_TF, rows, self.draft_kv, chained)
 
     def logits(self, hidden_TD: Tensor, greedy: bool) -> tuple[Tensor, TileBest | None]:
         """Raw logits [T, V], and for a greedy round the best of each tile of them where the product finds them.
@@ -97,4 +107,11 @@ class Pool:
         """Every long-lived tensor that a step reads or writes; the signature of a step holds them."""
         state, states = self.state, self.states.tensors
         slots = [state.epoch_S, state.block_table_SN, state.slots.length_S]
-        return [*states, self.draft_kv, self.mailbox_SK, self.tag_S3, *slots]
+        seeds = [] if self.seeds is None else self.seeds.tensors
+        return [*states, self.draft_kv, *seeds, self.mailbox_SK, self.tag_S3, *slots]
+
+
+def _seeds(context: DraftContext, settings: RunnerSettings, arena: Arena) -> Seeds | None:
+    if not context.seed_width:
+        return None
+    return Seeds(settings.blocks + 1, settings.block_size, arena.tensor(attach.SEED))

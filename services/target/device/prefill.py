@@ -112,7 +112,9 @@ class PrefillStep:
         """Returns the hidden states that are read in the end, once all that rows leave behind is written."""
         pool, inputs, count = self._pool, self._inputs, self._shape.segments
         hidden_ED, features_TF = pool.model.forward(ids_T, rows, pool.states, pool.context.taps)
-        pool.context.write(features_TF, rows, pool.draft_kv)
+        states_TD = pool.write_context(ids_T, features_TF, rows)
+        if pool.seeds is not None and states_TD is not None:
+            pool.seeds.fill(states_TD, rows)
         pool.states.commit(inputs.slot_B[:count], inputs.valid_B[:count])
         return hidden_ED
 

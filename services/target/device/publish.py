@@ -47,6 +47,8 @@ def arena_spec(
     if not target.tied:
         spec[attach.LM_HEAD] = (table, dtype)
     spec[attach.DRAFT_KV] = (context.kv_shape(settings.blocks + 1, settings.block_size), dtype)
+    if context.seed_width:
+        spec[attach.SEED] = ((settings.slots + 1, context.seed_width), dtype)
     if with_noise:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         spec[attach.NOISE] = (ring_shape(settings.slots, target.vocab_size, settings.widths[-1]), wide)
@@ -79,8 +81,10 @@ class Publisher:
         self._rows_version = self._state_version = -1
 
     def publish(self) -> None:
-        """Publishes lengths, anchors, epochs, block tables and the rows of the round."""
+        """Publishes lengths, anchors, seeds, epochs, block tables and the rows of the round."""
         state, inputs = self._pool.state, self._inputs
+        if self._pool.seeds is not None:
+            self._pool.seeds.publish()
         publish_slots(inputs.rows_B, state.slots.length_S, state.slots.anchor_S, self._pool.mapped)
         if state.version != self._state_version:
             self._epoch_S.copy_(state.epoch_S)

@@ -165,6 +165,9 @@ class Runner:
             self.pool.states.reset(admission.slot)
         else:
             self.pool.states.resume(admission.slot, admission.snapshot, admission.cached)
+        if self.pool.seeds is not None:
+            held = admission.cached // self._settings.block_size
+            self.pool.seeds.begin(admission.slot, admission.blocks[held - 1] if held else None)
 
     def _verify(self, plan: Plan, drafted: bool) -> None:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1

@@ -108,7 +108,7 @@ class VerifyStep:
         rows = Rows(Part(span, self._rows_B))
         hidden_TD, features_TF = pool.model.forward(ids_BW.flatten(), rows, pool.states, pool.context.taps)
         with self._beside.start():
-            pool.context.write(features_TF, rows, pool.draft_kv)
+            states_TD = pool.write_context(ids_BW.flatten(), features_TF, rows)
         logits_TV, best = pool.logits(hidden_TD, greedy=self._mode == "greedy")
         self.logits_BWV = logits_TV.view(*ids_BW.shape, -1)
         if self._synthetic is not None:
@@ -117,6 +117,9 @@ class VerifyStep:
         accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode, best)
         pool.states.commit(self._rows_B, self.result.count_B)
         self._beside.join()
+        if pool.seeds is not None and states_TD is not None:
+            pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)
+            pool.seeds.publish()
         publish_slots(self._inputs.rows_B, slots.length_S, slots.anchor_S, pool.mapped)
 
     def _take(self) -> Tensor:

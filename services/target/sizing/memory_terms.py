@@ -54,6 +54,11 @@ class SizingSettings(Protocol):
         ...
 
     @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        ...
+
+    @property
     def held_snapshots(self) -> int:
         """Snapshots of recurrent states, where the model has them."""
         ...
@@ -139,7 +144,10 @@ def _target_terms(
         "state": _STATE_BYTES_PER_TOKEN_ID * spec.vocab_size + 4 * limit + 4 * widths[-1] * mask_words(spec.vocab_size),
         _STATES: states.per_slot,
     }
-    per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1))}
+    seed = size * context.seed_width
+    per_slot |= {"seeds": 2 * seed}  # of both sides
+    per_token = {"target_kv": states.per_token, "draft_kv": size * prod(context.kv_shape(1, 1)),
+                 "block_seeds": -(-seed // settings.block_size)}  # fmt: skip
     if model.device.type == "cuda":
         graphs = _target_steps(settings, model, widths) * len(spec.layers) * _GRAPH_LAYER_BYTES
         rotation = sum(_rotation_bytes(each, spec.max_positions) for each in (spec, context.spec))

@@ -1,5 +1,6 @@
 """Kinds of drafters: each is one folder that says which checkpoints it reads, what tensors they hold, and how its head
-chooses tokens. What kinds share stands in the files beside: `block` runs in the drafter, `context` in the target.
+chooses tokens. What kinds share stands in the files beside: `block` and `chain` run in the drafter, others
+in the target.
 """
 
 from collections.abc import Mapping
@@ -7,14 +8,24 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import torch
 
-from services.common.model.checkpoint import CONFIG_FILE, IntegerSource, TensorSource
+from services.common.model.checkpoint import CONFIG_FILE, IntegerSource
 from services.common.model.drafters import speculators
+from services.common.model.drafters.chain_cell import ChainParts
 from services.common.model.drafters.heads import DraftHead
-from services.common.model.drafters.spec import EMBED, HEAD, DrafterSpec, LayerTensors, drafter_shapes
+from services.common.model.drafters.spec import (
+    EMBED,
+    HEAD,
+    AnyDrafterSpec,
+    ChainSpec,
+    DrafterSpec,
+    LayerTensors,
+    drafter_shapes,
+    table_shapes,
+)
 from services.common.model.errors import ModelError
 from services.common.model.fields import Fields
 from services.common.model.formats import open_safetensors
@@ -24,6 +35,7 @@ from services.common.model.spec import ModelSpec
 from services.common.model.stack import Stack
 from services.common.model.weights import Shapes
 
+AnySpec = TypeVar("AnySpec", bound=AnyDrafterSpec)
 SKIPPED = ("t2d", "verifier_")
 """Beginnings of names of tensors that are for training alone."""
 
@@ -37,9 +49,13 @@ class Kind(Protocol):
     REFUSED: Mapping[str, str]
     """Relatives that are known and not served: the reason, by architecture."""
 
-    def read_spec(self, fields: Fields) -> DrafterSpec:
+    def read_spec(self, fields: Fields) -> AnyDrafterSpec:
         """Read config.json; every key must be understood."""
         ...
+
+
+class BlockKind(Kind, Protocol):
+    """The contents of the folder of a kind that fills a block at once."""
 
     def head_shapes(self, spec: DrafterSpec) -> Shapes:
         """Return name and shape of the tensors that this kind has beside those of every block."""
@@ -58,6 +74,31 @@ class Kind(Protocol):
         ...
 
 
+class ChainKind(Kind, Protocol):
+    """The contents of the folder of a kind that makes one token after another."""
+
+    TABLES: tuple[str, ...]
+    """Names of tables that its files may carry."""
+
+    def entry_shapes(self, spec: ChainSpec) -> Shapes:
+        """Return name and shape of the tensors in front of attention, which the target has too."""
+        ...
+
+    def shapes(self, spec: ChainSpec) -> Shapes:
+        """Return those of every tensor but tables."""
+        ...
+
+    def own(self, checkpoint: IntegerSource) -> IntegerSource:
+        """Return the tensors that are the drafter's, of a file that may hold others."""
+        ...
+
+    def read_parts(
+        self, spec: ChainSpec, checkpoint: IntegerSource, dtype: torch.dtype, device: torch.device
+    ) -> ChainParts:
+        """Read all but tables."""
+        ...
+
+
 def _folders() -> Mapping[str, Kind]:
     """Every folder of this one by name; a new folder needs no entry elsewhere."""
     names = [one.name for one in iter_modules(__path__) if one.ispkg]
@@ -69,7 +110,17 @@ _BY_ARCHITECTURE = {architecture: name for name, kind in KINDS.items() for archi
 _REFUSED = {architecture: reason for kind in KINDS.values() for architecture, reason in kind.REFUSED.items()}
 
 
-def read_drafter_spec(folder: Path) -> DrafterSpec:
+def block_kind(spec: DrafterSpec) -> BlockKind:
+    """Return the folder of a spec's kind."""
+    return cast(BlockKind, KINDS[spec.kind])
+
+
+def chain_kind(spec: ChainSpec) -> ChainKind:
+    """Return the folder of a spec's kind."""
+    return cast(ChainKind, KINDS[spec.kind])
+
+
+def read_any_spec(folder: Path) -> AnyDrafterSpec:
     """Return the spec of a folder's drafter.
 
     Raises:
@@ -88,34 +139,65 @@ def read_drafter_spec(folder: Path) -> DrafterSpec:
     return replace(spec, kind=name, own_tables=(HEAD,) if spec.draft_vocab else ())
 
 
+def read_drafter_spec(folder: Path) -> DrafterSpec:
+    """Return that of a drafter that fills blocks.
+
+    Raises:
+        ModelError: as `read_any_spec`, or it makes chains.
+    """
+    spec = read_any_spec(folder)
+    if not isinstance(spec, DrafterSpec):
+        raise ModelError(f"{folder / CONFIG_FILE}: {spec.kind} makes chains, where a drafter of blocks is expected")
+    return spec
+
+
 def open_drafter(folder: Path, device: torch.device, random_weights: bool) -> tuple[DrafterSpec, IntegerSource]:
-    """Return a drafter's spec and its tensors.
+    """Return the spec of a drafter that fills blocks, and its tensors.
 
     Raises:
         ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
     """
-    spec = read_drafter_spec(folder)
-    checkpoint: IntegerSource = RandomCheckpoint(folder, device) if random_weights else open_safetensors(folder)
-    spec = carrying(spec, checkpoint)
+    return open_tensors(folder, read_drafter_spec(folder), device, random_weights)
+
+
+def open_tensors(
+    folder: Path, spec: AnySpec, device: torch.device, random_weights: bool
+) -> tuple[AnySpec, IntegerSource]:
+    """Return a drafter's spec, with the tables that its file carries, and its tensors.
+
+    Raises:
+        ModelError: the checkpoint is damaged, incomplete, or of an unsupported shape.
+    """
+    return compared(spec, RandomCheckpoint(folder, device) if random_weights else open_safetensors(folder))
+
+
+def compared(spec: AnySpec, checkpoint: IntegerSource) -> tuple[AnySpec, IntegerSource]:
+    """Return a spec with the tables that a file carries, and the tensors of the file that are the drafter's.
+
+    Raises:
+        ModelError: one is missing, or belongs to no part of the drafter.
+    """
+    tables: tuple[str, ...] = (EMBED, HEAD)
+    if isinstance(spec, ChainSpec):
+        checkpoint, tables = chain_kind(spec).own(checkpoint), chain_kind(spec).TABLES
+    carried = (name for name in tables if name in checkpoint.names)
+    spec = replace(spec, own_tables=tuple(dict.fromkeys((*spec.own_tables, *carried))))
     checkpoint.refuse_other_than(checkpoint_shapes(spec), SKIPPED)
     return spec, checkpoint
 
 
-def carrying(spec: DrafterSpec, checkpoint: TensorSource) -> DrafterSpec:
-    """Return the spec with the tables that the checkpoint carries."""
-    carried = (name for name in (EMBED, HEAD) if name in checkpoint.names)
-    return replace(spec, own_tables=tuple(dict.fromkeys((*spec.own_tables, *carried))))
-
-
-def check_pair(folder: Path, drafter: DrafterSpec, target: ModelSpec) -> None:
+def check_pair(folder: Path, drafter: AnyDrafterSpec, target: ModelSpec) -> None:
     """Check that a drafter was made for a target.
 
     Raises:
         ModelError: it was made for another one.
     """
     layers = len(target.layers)
-    if (most := max(drafter.target_layer_ids)) >= layers:
+    if (most := max(drafter.target_layer_ids, default=0)) >= layers:
         raise ModelError(f"{folder}/config.json: it reads layer {most}, the target has {layers}, counted from 0")
+    if isinstance(drafter, ChainSpec) and drafter.raw and most == layers - 1:
+        told = "before the norm, which this target does not give: take another drafter, or n-gram drafts"
+        raise ModelError(f"{folder}/config.json: it reads the last layer's stream {told}")
     for name, other in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size),
                         ("num_target_layers", layers)):  # fmt: skip
         if getattr(drafter, name) != other and (name != "num_target_layers" or drafter.num_target_layers):
@@ -124,11 +206,14 @@ def check_pair(folder: Path, drafter: DrafterSpec, target: ModelSpec) -> None:
             )
 
 
-def checkpoint_shapes(spec: DrafterSpec) -> Shapes:
+def checkpoint_shapes(spec: AnyDrafterSpec) -> Shapes:
     """Return name and shape of every tensor of a checkpoint."""
+    if isinstance(spec, ChainSpec):
+        return chain_kind(spec).shapes(spec) | table_shapes(spec)
+    assert isinstance(spec, DrafterSpec), "a kind fills blocks or makes chains"
     return drafter_shapes(spec) | own_shapes(spec)
 
 
 def own_shapes(spec: DrafterSpec) -> Shapes:
     """Return those of its kind alone."""
-    return KINDS[spec.kind].head_shapes(spec)
+    return block_kind(spec).head_shapes(spec)

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear.cublas import keep_order
-from services.common.kernels.linear.int8_weight import Weight, quantised
+from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.span_attention import seen_through
 from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.drafters import KINDS, open_drafter
+from services.common.model.drafters import block_kind, open_drafter
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.heads import DraftHead
-from services.common.model.drafters.spec import EMBED, HEAD, NORM, DrafterSpec, LayerTensors, prefixes, table_shapes
+from services.common.model.drafters.spec import NORM, DrafterSpec, LayerTensors, prefixes, table_shapes
+from services.common.model.drafters.tables import Tables
 from services.common.model.rows import Rows
 from services.common.model.stack import Stack, rotation_table
 from services.common.model.weights import read_layer
@@ -46,7 +47,7 @@ class DraftBlock:
         self.revision = parts.revision
         self.int8 = parts.int8
         self.sharpness = parts.head.sharpness
-        self._stack, self._head, self._own = parts.stack, parts.head, dict(parts.tables)
+        self._stack, self._head, self._tables = parts.stack, parts.head, Tables(parts.tables, parts.int8)
         self._first_row = spec.first_row
         self._masks = _views(spec)
         self._dtype, self._device = dtype, device
@@ -61,17 +62,12 @@ class DraftBlock:
         if positions != self._table.positions:
             self._table = rotation_table(self.spec, positions, self._dtype, self._device)
 
-    @torch.no_grad()
     def seat(self, embed_VD: Tensor, head_VD: Tensor | None) -> tuple[Tensor, Weight]:
         """Return the embedding and the head to draft with, for a target's tables; without `head_VD` they are one.
 
         A table of the checkpoint's own is used where it differs. The head is a copy of eight bits where products are.
         """
-        shared = {EMBED: embed_VD, HEAD: embed_VD if head_VD is None else head_VD}
-        for name in [name for name, table in self._own.items() if torch.equal(table, shared[name])]:
-            del self._own[name]
-        tables = shared | self._own
-        return tables[EMBED], quantised(tables[HEAD]) if self.int8 else tables[HEAD]
+        return self._tables.seat(embed_VD, head_VD)
 
     @torch.no_grad()
     def propose(
@@ -134,7 +130,7 @@ def load_block(
     norm_D = checkpoint.read(NORM, (spec.hidden_size,), dtype).to(where)
     views = _views(spec)
     tensors = LayerTensors(spec, layers, norm_D, [views.index(mask) for mask in spec.masks])
-    kind, shapes = KINDS[spec.kind], table_shapes(spec)
+    kind, shapes = block_kind(spec), table_shapes(spec)
     parts = BlockParts(
         stack=kind.read_stack(tensors, checkpoint, dtype, where),
         head=kind.read_head(spec, checkpoint, dtype, where),

@@ -18,8 +18,18 @@ from services.common.kernels.rope import Rotation
 from services.common.kernels.store_context import reference, store_context
 from services.common.kernels.torchscript import compiled
 from services.common.model.checkpoint import resolve_folder
-from services.common.model.drafters import check_pair, open_drafter, own_shapes
-from services.common.model.drafters.spec import FC, HIDDEN_NORM, DrafterSpec, block_shapes, context_shapes, prefixes
+from services.common.model.draft_context import Chained, DraftContext
+from services.common.model.drafters import check_pair, open_drafter, own_shapes, read_any_spec
+from services.common.model.drafters.chain_context import load_chain_context
+from services.common.model.drafters.spec import (
+    FC,
+    HIDDEN_NORM,
+    ChainSpec,
+    DrafterSpec,
+    block_shapes,
+    context_shapes,
+    prefixes,
+)
 from services.common.model.rows import Rows
 from services.common.model.stack import rotation_table
 from services.common.model.states import kv_shape
@@ -31,6 +41,8 @@ _LOG = logging.getLogger(__name__)
 
 class BlockContext:
     """The target's half: features -> fc -> hidden_norm -> keys and values of every drafter layer."""
+
+    seed_width = 0
 
     def __init__(
         self,
@@ -88,7 +100,7 @@ class BlockContext:
         return kv_shape(self.spec, blocks, block_size)
 
     @torch.no_grad()
-    def write(self, features_TF: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor) -> None:
+    def write(self, features_TF: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, chained: Chained | None = None) -> None:
         """Write the context K/V of rows at their own positions and slots.
 
         It may write rows of drafts that are rejected later: positions from the new length on are written again before
@@ -120,6 +132,18 @@ class _HostContext(nn.Module):
         """Write the context K/V of rows at their slots."""
         context_TD = norms.rms_norm(self.fc(features_TF), self.hidden_norm_D, self.eps)
         reference.store_context(self.kv(context_TD), self.key_norm_LHD, rotation, kv_L2NSHD, slots_T, self.eps)
+
+
+def open_context(path: str | Path, target: Target, random_weights: bool = False) -> DraftContext:
+    """Read the target's half of any drafter checkpoint, and check that it was made for this target.
+
+    Raises:
+        ModelError: the checkpoint is damaged, or belongs to another target.
+    """
+    spec = read_any_spec(resolve_folder(path))
+    if isinstance(spec, ChainSpec):
+        return load_chain_context(path, spec, target, random_weights)
+    return load_context(path, target, random_weights)
 
 
 def load_context(path: str | Path, target: Target, random_weights: bool = False) -> BlockContext:

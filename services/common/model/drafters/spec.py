@@ -1,4 +1,4 @@
-"""The spec of a drafter that fills a block at once, and the tensors that every kind of it asks for."""
+"""The specs of drafters that fill a block at once, with the tensors that every kind asks for, and of chains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,37 +15,62 @@ EMBED, HEAD = "embed_tokens.weight", "lm_head.weight"
 DRAFT_TO_TARGET = "d2t"
 """How far the target's token of each entry of a reduced vocabulary stands from the entry."""
 
+CHAINS_ON_CPU = (
+    "chains of drafts (mtp, eagle3) run on a CPU only so far: take a DFlash drafter, or n-gram drafts, on a GPU"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
-class DrafterSpec(StackSpec):
+class AnyDrafterSpec(StackSpec):
     """A drafter of a kind; `target_layer_ids` are the target blocks whose outputs it reads.
 
-    `masks` are what the rows of its block see in each layer. A window is counted from each row, not from the block's
-    anchor: row j, at position length + j, sees the positions from length + j + 1 - window on. So the published code
-    computes, and so its drafters were trained. Logits are multiplied by `logit_scale`, then bounded by `logit_cap`
-    (0 is no bound) as `cap * tanh(logit / cap)`. A row of the block predicts the token at its own position, or where
-    `anchor_predicts` the token behind it, the anchor's row too. `own_tables` are names of tables that the file carries.
-    `draft_vocab` is the size of a vocabulary that is a part of the target's, 0 for all of it. `num_target_layers` is 0
-    where the file does not say. `short_sizes` are sizes below `block_size` that it was trained for too.
+    `own_tables` are names of tables that the file carries. `draft_vocab` is the size of a vocabulary that is a part of
+    the target's, 0 for all of it. `num_target_layers` is 0 where the file does not say.
     """
 
     kind: str = ""
-    block_size: int
-    mask_token_id: int
     target_layer_ids: tuple[int, ...]
-    num_target_layers: int
-    masks: tuple[Mask, ...]
-    logit_scale: float = 1.0
-    logit_cap: float = 0.0
-    anchor_predicts: bool = False
+    num_target_layers: int = 0
     own_tables: tuple[str, ...] = ()
     draft_vocab: int = 0
-    short_sizes: tuple[int, ...] = ()
 
     @property
     def scored(self) -> int:
         """Tokens that the head scores."""
         return self.draft_vocab or self.vocab_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainSpec(AnyDrafterSpec):
+    """A drafter of one layer that runs once for each token.
+
+    Its row at a position is made of the token there, and of a state of the position before: the target's, or its own.
+    A drafter that reads streams as they are is `raw`; the target's last one is normalised. Without `target_layer_ids`
+    it reads three that follow from the target's depth.
+    """
+
+    raw: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterSpec(AnyDrafterSpec):
+    """A drafter that fills a block.
+
+    `masks` are what the rows of its block see in each layer. A window is counted from each row, not from the block's
+    anchor: row j, at position length + j, sees the positions from length + j + 1 - window on. So the published code
+    computes, and so its drafters were trained. Logits are multiplied by `logit_scale`, then bounded by `logit_cap`
+    (0 is no bound) as `cap * tanh(logit / cap)`. A row of the block predicts the token at its own position, or where
+    `anchor_predicts` the token behind it, the anchor's row too. `short_sizes` are sizes below `block_size` that it was
+    trained for too.
+    """
+
+    block_size: int
+    mask_token_id: int
+    masks: tuple[Mask, ...]
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
+    anchor_predicts: bool = False
+    short_sizes: tuple[int, ...] = ()
 
     @property
     def first_row(self) -> int:
@@ -92,7 +117,7 @@ def context_shapes(spec: DrafterSpec) -> Shapes:
     return shapes | {name: shape for name, shape in block_shapes(spec).items() if name.endswith(read)}
 
 
-def table_shapes(spec: DrafterSpec) -> Shapes:
+def table_shapes(spec: AnyDrafterSpec) -> Shapes:
     """Return those of an embedding and a head of the file's own, and of what a reduced vocabulary needs."""
     lines = {EMBED: spec.vocab_size, HEAD: spec.scored}
     shapes: Shapes = {name: (lines[name], spec.hidden_size) for name in spec.own_tables}

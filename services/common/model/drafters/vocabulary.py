@@ -7,7 +7,7 @@ from torch import Tensor
 
 from services.common.model.checkpoint import IntegerSource
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.drafters.spec import DRAFT_TO_TARGET, DrafterSpec
+from services.common.model.drafters.spec import DRAFT_TO_TARGET, AnyDrafterSpec
 from services.common.model.errors import ModelError
 
 
@@ -30,7 +30,7 @@ class Vocabulary:
         return replace(coupling, noise_BKV=coupling.noise_BKV.index_select(-1, self._ids_V))
 
 
-def read_vocabulary(spec: DrafterSpec, checkpoint: IntegerSource, device: torch.device) -> Vocabulary:
+def read_vocabulary(spec: AnyDrafterSpec, checkpoint: IntegerSource, device: torch.device) -> Vocabulary:
     """Read which tokens a head scores; the file tells how far each stands from its entry.
 
     Raises:

@@ -43,6 +43,7 @@ class Loaded:
     spec: ModelSpec | DrafterSpec
     device: torch.device = torch.device("cuda")
     dtype: torch.dtype = torch.bfloat16
+    seed_width: int = 0
 
     @property
     def elements(self) -> int:

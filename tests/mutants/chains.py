@@ -1,0 +1,45 @@
+"""Seeded bugs of chains: which state a row is made of, under which position it lies, and what a request begins with."""
+
+from tests.mutants.mutation import Mutant
+
+SEEDS = "services.common.model.seeds"
+CELL = "services.common.model.drafters.chain_cell"
+MTP = "services.common.model.drafters.mtp"
+VERIFY = "services.target.device.verify"
+RUNNER = "services.target.device.runner"
+
+_UNIT = "tests/unit/common/model/test_chains.py::"
+PARITY = f"{_UNIT}test_drafts_and_hidden_states_equal_the_plain_implementation"
+REJECTED = f"{_UNIT}test_rejected_rows_are_written_again"
+CACHED = f"{_UNIT}test_a_request_goes_on_behind_a_cached_block"
+SEGMENTS = f"{_UNIT}test_segments_of_a_prompt_may_lie_in_one_forward"
+SERVED = "tests/lossless/test_chains.py::test_drafts_follow_from_the_text_alone"
+SERVED_PLAIN = "tests/lossless/test_chains.py::test_drafts_are_those_of_a_plain_implementation"
+
+CHAINS = (
+    Mutant("chain-tap-off-by-one", MTP, "target_layer_ids=(len(stack.layers) - 1,)",
+           "target_layer_ids=(len(stack.layers) - 2,)", SERVED_PLAIN),
+    Mutant("seed-of-the-wrong-row", SEEDS, "(counts_B - 1).clamp_min(0)", "(counts_B - 2).clamp_min(0)", PARITY),
+    Mutant("seed-of-a-rejected-row", SEEDS, "last_BD = _last(states_BWD, counts_B)", "last_BD = states_BWD[:, -1]",
+           REJECTED),
+    Mutant("rows-under-the-states-position", SEEDS, "torch.cat((first_BD[:, None], states_BWD[:, :-1]), 1)",
+           "states_BWD", PARITY),
+    Mutant("block-seed-of-its-first-row", SEEDS, "% self._block_size == self._block_size - 1",
+           "% self._block_size == 0", CACHED),
+    Mutant("segments-begin-with-the-slots-seed", SEEDS, "follows_BB.any(1)[:, None]", "follows_BB.all(1)[:, None]",
+           SEGMENTS),
+    Mutant("segment-in-the-middle-leaves-the-seed", SEEDS, "_follows(part, part.valid_B).any(0) |", "", SEGMENTS),
+    Mutant("hit-begins-without-a-seed", RUNNER, "admission.blocks[held - 1] if held else None", "None", SERVED),
+    Mutant("hit-begins-with-the-seed-of-its-first-block", RUNNER, "admission.blocks[held - 1] if held",
+           "admission.blocks[0] if held", SERVED),
+    Mutant("seed-not-published-behind-a-round", VERIFY, "            pool.seeds.publish()\n", "", SERVED_PLAIN),
+    Mutant("seed-published-before-it-is-committed", VERIFY,
+           "pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)\n            pool.seeds.publish()",
+           "pool.seeds.publish()\n            pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)",
+           SERVED_PLAIN),
+    Mutant("chain-sees-position-0", CELL, "(places_T < 1) | (places_T >= lengths_B[:, None])",
+           "places_T >= lengths_B[:, None]", PARITY),
+    Mutant("state-recycled-before-its-norm", MTP, "recycles_normed=True", "recycles_normed=False", PARITY),
+    Mutant("state-in-front-of-the-embedding", MTP, "torch.cat((embedded_TD, before_TD), -1)",
+           "torch.cat((before_TD, embedded_TD), -1)", PARITY),
+)  # fmt: skip
