@@ -94,7 +94,8 @@ class PlainChain:
         turns = said["rope_theta"] ** (-torch.arange(0, size, 2, dtype=torch.float64) / size) * position
         pair = torch.complex(x_D[: size // 2].double(), x_D[size // 2 : size].double())
         pair = pair * torch.polar(torch.ones_like(turns), turns)
-        return torch.cat((pair.real, pair.imag, x_D[size:].double())).to(x_D.dtype)
+        turned_D: Tensor = torch.cat((pair.real, pair.imag, x_D[size:].double())).to(x_D.dtype)
+        return turned_D
 
     def norm(self, x_D: Tensor, weight_D: Tensor) -> Tensor:
         eps: float = self.config["rms_norm_eps"]
@@ -102,7 +103,8 @@ class PlainChain:
 
     def own(self, name: str) -> Tensor:
         """A tensor of the layer."""
-        return self.weights[f"{self.layer}.{name}.weight"]
+        weight: Tensor = self.weights[f"{self.layer}.{name}.weight"]
+        return weight
 
 
 class PlainMtp(PlainChain):

@@ -108,7 +108,12 @@ def test_drafts_and_hidden_states_equal_the_plain_implementation(
 ) -> None:
     written, plain, seen = Written(pair), PLAIN_CHAINS[kind](pair.drafter, torch.float64), []
     choose = chain._best
-    monkeypatch.setattr(chain, "_best", lambda hidden, *rest: (seen.append(hidden), choose(hidden, *rest))[1])
+
+    def noted(hidden_BD: Tensor, *rest: Any) -> Tensor:
+        seen.append(hidden_BD)
+        return choose(hidden_BD, *rest)
+
+    monkeypatch.setattr(chain, "_best", noted)
     got = written.propose()
     for row, (text, features) in enumerate(zip(written.texts, written.features, strict=True)):
         tables_of = written.target.embed_VD, written.target.lm_head_VD
