@@ -12,8 +12,11 @@ import huggingface_hub.constants
 import pytest
 
 from deploy import checkpoints
+from deploy.cluster.settings import ClusterSettings
 from deploy.stack import EMBEDDED, REPOSITORY, StackError, StackSettings, judged
 from tests.support.fakes_hub import cached
+from tests.support.tiny_chains import write_mtp
+from tests.support.tiny_checkpoints import write_tiny
 
 
 @pytest.fixture
@@ -84,3 +87,16 @@ def test_up_says_one_line_and_starts_nothing(tmp_path: Path) -> None:
     assert (done.stdout + done.stderr, done.returncode) == ("/nonexistent: no such folder\n", 1)
     assert time.monotonic() - begun < 5.0
     assert list(tmp_path.iterdir()) == [], "not even a folder for a run"
+
+
+def test_the_models_own_head_is_found_by_its_name(tmp_path: Path, model: Path) -> None:
+    pair = write_mtp(tmp_path / "hybrid")
+    asked = StackSettings(model=str(pair.target), drafter="mtp")
+    assert resolved(asked).drafter == "mtp"
+    with pytest.raises(StackError, match=r"has no drafting head \(mtp"):
+        resolved(replace(asked, model=str(write_tiny(tmp_path / "bare", family="qwen3_5_text").target)))
+    with pytest.raises(StackError, match=r"architectures: \['Qwen3ForCausalLM'\] is not supported, only"):
+        resolved(replace(asked, model=str(model)))
+    on_gpu = ClusterSettings(model=str(pair.target), drafter="mtp", device="cuda")
+    with pytest.raises(StackError, match=r"chains of drafts \(mtp, eagle3\) run on a CPU only so far"):
+        checkpoints.resolved(asked, on_gpu)
