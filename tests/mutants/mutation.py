@@ -63,7 +63,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def check(mutant: Mutant, root: Path) -> None:
     """Raises NotApplicableError unless the text to replace is there exactly once."""
-    found = (root / mutant.module.replace(".", "/")).with_suffix(".py").read_text().count(mutant.old)
+    path = root / mutant.module.replace(".", "/")
+    found = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text().count(mutant.old)
     if found != 1:
         raise NotApplicableError(f"{mutant.name}: its text occurs {found} times in {mutant.module}")
 
