@@ -161,7 +161,7 @@ def test_segments_of_a_prompt_may_lie_in_one_forward(pair: TinyPair) -> None:
     """In any order, between those of another, with rows of padding behind each."""
     written, whole = Written(pair), Written(pair)
     written.kv.fill_(float("nan"))
-    slots, starts, valid = [1, 0, 1, 1, 3], [8, 0, 0, 16, 0], [8, 5, 8, 5, 0]
+    slots, starts, valid = [1, 0, 1, 1, 3], [16, 0, 0, 8, 0], [5, 5, 8, 8, 0]
     for slot in (0, 1):
         written.seeds.begin(slot, None)
     table = torch.stack([*(written.table[slot] for slot in slots[:-1]), torch.zeros_like(written.table[0])])
