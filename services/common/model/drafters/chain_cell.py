@@ -58,7 +58,8 @@ class HostChainAttention(HostMixer):
         room_2BTHD[0, :, place] = turned_BHD[:, self.heads :]
         room_2BTHD[1, :, place] = mixed_BHD[:, turning:]
         seen_2BTHD, bias_B11T = room_2BTHD[:, :, : place + 1], bias_B11T[..., : place + 1]
-        return attend(turned_BHD[:, None, : self.heads], seen_2BTHD[0], seen_2BTHD[1], bias_B11T).flatten(0, 1)
+        q_B1HD = turned_BHD[:, None, : self.heads]
+        return attend(q_B1HD, seen_2BTHD[0], seen_2BTHD[1], bias_B11T, self.scale).flatten(0, 1)
 
 
 class HostGatedChainAttention(nn.Module):
