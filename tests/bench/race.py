@@ -13,38 +13,55 @@ RESULTS = Path(__file__).parent / "results"
 FIGURES = {"decode_tok_s": "decode", "whole_tok_s": "whole load", "prompts_s": "prompts, s"}
 SPEEDS = ("decode_tok_s", "whole_tok_s")
 NONE = "-"
+FIRST_SHAPE = "qwen3-4b"
+"""Of rows that name none: the first races had no other."""
 _DATES = 3
 """Loads are raced some at a time, so a set of them takes several dates."""
 
 
-def newest() -> list[Path]:
-    """The valid results: those of the latest dates that have loads which no later file has.
+def shape_of(row: Row) -> str:
+    """The model's shape."""
+    return str(row.get("shape", FIRST_SHAPE))
+
+
+def load_of(row: Row) -> tuple[str, str]:
+    """What rows share that may be compared."""
+    return shape_of(row), row["go"]
+
+
+def newest(shape: str = FIRST_SHAPE) -> list[Path]:
+    """The valid results of a shape: those of the latest dates that have loads which no later file has.
 
     What was measured later is later. The first races tell their date alone; their names follow one another.
     """
-    files = sorted(RESULTS.glob("race_*.json"), key=lambda file: (_date(file), _ended(file), file.name))
+    saved = [file for file in RESULTS.glob("race_*.json") if _goes(file, shape)]
+    files = sorted(saved, key=lambda file: (_date(file), _ended(file), file.name))
     latest = sorted({_date(file) for file in files})[-_DATES:]
     kept: list[Path] = []
     known: set[str] = set()
     for file in reversed([file for file in files if _date(file) in latest]):
-        if not _goes(file) <= known:
+        if not _goes(file, shape) <= known:
             kept.insert(0, file)
-            known |= _goes(file)
+            known |= _goes(file, shape)
     return kept
 
 
-def newest_rows() -> list[Row]:
-    """Rows of the valid results; all of a load are of one file, and so of one machine and go."""
+def newest_rows(shape: str = FIRST_SHAPE) -> list[Row]:
+    """Rows of the valid results of a shape; all of a load are of one file, and so of one machine and go."""
     goes: dict[str, list[Row]] = {}
-    for file in newest():
-        rows = json.loads(file.read_text())["rows"]
+    for file in newest(shape):
+        rows = _rows(file, shape)
         goes |= {go: [row for row in rows if row["go"] == go] for go in dict.fromkeys(row["go"] for row in rows)}
     rows = [row for load in goes.values() for row in load]
     return sorted(rows, key=lambda row: (row["profile"] is None, row["profile"] or "", -row["out"], row["concurrency"]))
 
 
-def _goes(file: Path) -> set[str]:
-    return {row["go"] for row in json.loads(file.read_text())["rows"]}
+def _rows(file: Path, shape: str) -> list[Row]:
+    return [row for row in json.loads(file.read_text())["rows"] if shape_of(row) == shape]
+
+
+def _goes(file: Path, shape: str) -> set[str]:
+    return {row["go"] for row in _rows(file, shape)}
 
 
 def _date(file: Path) -> str:

@@ -19,6 +19,7 @@ QWEN3_4B = TinyShape(
 )
 QWEN3_8B = replace(QWEN3_4B, hidden=4096, inner=12288, tied=False)
 QWEN3_14B = replace(QWEN3_8B, hidden=5120, inner=17408, layers=40, heads=40, taps=(1, 10, 19, 28, 37))
+QWEN3_32B = replace(QWEN3_14B, inner=25600, layers=64, heads=64, taps=(1, 16, 31, 46, 61))
 QWEN3_5_4B = TinyShape(
     vocab=248320,
     hidden=2560,
@@ -42,7 +43,7 @@ DELTA_4B = {
 }
 DELTA_27B = DELTA_4B | {"linear_num_value_heads": 48}
 """Keys of a hybrid's config.json that its shape has no place for."""
-SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "tiny": TINY}
+SHAPES = {"qwen3-4b": QWEN3_4B, "qwen3-8b": QWEN3_8B, "qwen3-14b": QWEN3_14B, "qwen3-32b": QWEN3_32B, "tiny": TINY}
 
 VLLM = {
     16: (1.0, 1.0, 1.0, 1.0, 1.0, 0.5),

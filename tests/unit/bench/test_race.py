@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bench import pages
-from tests.bench.race import latencies, newest, newest_rows, table
+from tests.bench.race import RESULTS, latencies, newest, newest_rows, table
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = {
@@ -127,3 +127,16 @@ def test_times_of_tokens_stand_beside_each_setting() -> None:
     assert line == "| 1 | paceline | adaptive, int8 | 10.5 | 1,200.0 | - | 31.5 | 100 | 0.5 |"
     line = latencies([row | {"short_blocks": True}]).splitlines()[-1]
     assert line == "| 1 | paceline | adaptive, int8, short blocks | 10.5 | 1,200.0 | - | 31.5 | 100 | 0.5 |"
+
+
+def test_few_results_are_kept() -> None:
+    assert len(list(RESULTS.iterdir())) <= 12, "a result that a page shows no more is found in the history"
+
+
+def test_rows_of_another_shape_stand_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.bench.race.RESULTS", tmp_path)
+    rows = [FAIR | {"decode_tok_s": 1}, FAIR | {"decode_tok_s": 2, "shape": "qwen3-8b"}]
+    (tmp_path / "race_2026-01-01.json").write_text(json.dumps({"rows": rows}))
+    assert [row["decode_tok_s"] for row in newest_rows()] == [1]
+    assert [row["decode_tok_s"] for row in newest_rows("qwen3-8b")] == [2]
+    assert newest("qwen3-14b") == []

@@ -35,7 +35,7 @@ def test_a_tiny_race_runs_both_sides_and_saves_every_row(
     loops = {row["system"]: row for row in saved["closed"]}
     assert loops.keys() == {"paceline", "vllm-0.99"}
     for row in (*saved["rows"], *saved["closed"]):
-        assert row.keys() == KEYS
+        assert row.keys() == KEYS | {"shape"}
         assert row["whole_tok_s"] > 0 and row["ttft_ms"]["p99"] > 0
     shown = capfd.readouterr().out
     assert "| closed-P65-24-2 | paceline | adaptive |" in shown

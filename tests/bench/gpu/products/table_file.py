@@ -29,8 +29,9 @@ def merged(known: Algorithms, gpu: str, version: int, rows: Iterable[Mapping[str
 
 
 def saved(folder: Path) -> list[dict[str, Any]]:
-    """Return what was saved in a folder, oldest first."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("gpu_*_products_*.json"))]
+    """Return what was saved in a folder, oldest first; a file may hold several results."""
+    read = [json.loads(path.read_text()) for path in sorted(folder.glob("gpu_*_products_*.json"))]
+    return [one for many in read for one in (many if isinstance(many, list) else [many])]
 
 
 def ranked_before(folder: Path, gpu: str, version: int) -> set[Product]:

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -25,13 +26,14 @@ from tests.bench.gpu.race.plan import GROUPS, PACELINE, PARTS, VLLM, Choice, Leg
 from tests.bench.gpu.race.rows import Drafter
 from tests.bench.gpu.race.scale import FULL_SCALE, TINY_SCALE, Scale
 from tests.bench.gpu.race.theirs import VllmOptions, vllm_leg
+from tests.bench.gpu.shapes import SHAPES
 from tests.bench.race import RESULTS, latencies, table
 
 
 def main() -> int:
     """Runs the groups that were asked for, or says what would run."""
     chosen = arguments(__doc__ or "")
-    scale = TINY_SCALE if chosen.tiny else FULL_SCALE
+    scale = TINY_SCALE if chosen.tiny else replace(FULL_SCALE, shape=SHAPES[chosen.shape])
     settings = scale.settings(chosen.memory_gb)
     drafter = Drafter(chosen.drafter_weights, chosen.short_blocks)
     options = VllmOptions(Path(chosen.vllm).resolve(), chosen.vllm_python, chosen.vllm_memory)
@@ -94,8 +96,8 @@ def _result(group: str, done: Group, meter: Meter | NoMeter, chosen: argparse.Na
         "versions": theirs | ours,
         "command": "python -m tests.bench.gpu.race " + " ".join(sys.argv[1:]),
         "groups": {_name(group, chosen): facts},
-        "rows": done.rows(meter.samples, drafter),
-        "closed": done.rows(meter.samples, drafter, closed=True),
+        "rows": [row | {"shape": chosen.shape} for row in done.rows(meter.samples, drafter)],
+        "closed": [row | {"shape": chosen.shape} for row in done.rows(meter.samples, drafter, closed=True)],
     }
 
 

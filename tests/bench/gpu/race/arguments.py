@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from tests.bench.gpu.race.plan import CLOSED_S, GROUPS, PARTS, SCHEDULES, requests_of
-from tests.bench.race import RESULTS
+from tests.bench.gpu.shapes import SHAPES
+from tests.bench.race import FIRST_SHAPE, RESULTS
 
 
 def arguments(description: str) -> argparse.Namespace:
@@ -30,6 +31,7 @@ def arguments(description: str) -> argparse.Namespace:
 
 def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", help="requests at once, as 1,8; without it 1,8 and 32 and 64,128, one by one")
+    parser.add_argument("--shape", choices=sorted(SHAPES), default=FIRST_SHAPE, help="of the model")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all by default")
     parser.add_argument("--drafts", type=int, nargs="*", default=(), help="the only K; all of each load's without")
     parser.add_argument("--profiles", nargs="*", choices=sorted(SCHEDULES), default=["P65"], help="of acceptance")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench.race import load_of
+
 Result = dict[str, Any]
 SAME = ("bench", "device", "commit")
 LISTS = ("rows", "closed")
@@ -38,8 +40,8 @@ def merge(known: Result | None, new: Result) -> Result:
 
 
 def _replaced(known: Sequence[Result], new: Sequence[Result]) -> list[Result]:
-    again = {row["go"] for row in new}
-    return [row for row in known if row["go"] not in again] + list(new)
+    again = {load_of(row) for row in new}
+    return [row for row in known if load_of(row) not in again] + list(new)
 
 
 def add(folder: Path, date: str, new: Result) -> Path:
