@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from services.common.kernels.linear import kernel as linear
 from services.common.kernels.span_attention import plan_context, plan_span
 from services.common.model import load_block, load_target
 from services.common.model.drafters.context import load_context
@@ -20,6 +21,7 @@ OPERATORS = (
 SHAPE = TinyShape(
     vocab=270, hidden=16, inner=24, layers=2, heads=2, kv_heads=1, draft_layers=1, block_size=3, taps=(0, 1)
 )
+MANY_ROWS = linear._MOST_ROWS + 6
 
 
 def run_pair(folder: Path, device: str) -> list[torch.Tensor]:
@@ -50,10 +52,11 @@ def run_pair(folder: Path, device: str) -> list[torch.Tensor]:
 def run_taps(folder: Path, device: str) -> torch.Tensor:
     """Features of more rows than own products take, so that sums are made in the stream's memory."""
     target = load_target(folder / "target", device=device)
-    table = torch.arange(1, 45, dtype=torch.int32, device=device)[None]
-    ids, start = torch.arange(170, device=device)[None], torch.zeros(1, dtype=torch.int64, device=device)
-    rows = Rows(Part(plan_span(table, start, 170, 4), start))
-    return target.forward(ids[0], rows, target.new_states(45, 4), (0, 1))[1]
+    count, blocks = MANY_ROWS, -(-MANY_ROWS // 4)
+    table = torch.arange(1, blocks + 1, dtype=torch.int32, device=device)[None]
+    ids, start = torch.arange(count, device=device)[None], torch.zeros(1, dtype=torch.int64, device=device)
+    rows = Rows(Part(plan_span(table, start, count, 4), start))
+    return target.forward(ids[0], rows, target.new_states(blocks + 1, 4), (0, 1))[1]
 
 
 def test_zero_centred_norms_by_kernels(tmp_path: Path) -> None:
