@@ -13,7 +13,7 @@ from services.common.pair.arena import Arena
 
 @dataclass(frozen=True, slots=True)
 class ArenaView:
-    """Mapped tensors; all but the mailbox are read only. Weights, context, seeds and noise may be absent."""
+    """Mapped tensors; all but the mailbox are read only. Weights, context, seeds, noise and parents may be absent."""
 
     length_S: Tensor
     anchor_S: Tensor
@@ -31,6 +31,7 @@ class ArenaView:
     temperature_S: Tensor | None
     block_size: int
     seed_SD: Tensor | None = None
+    parents_SK: Tensor | None = None
 
     @classmethod
     def of(cls, arena: Arena, block_size: int) -> "ArenaView":
@@ -60,6 +61,7 @@ class ArenaView:
             noise_TV=optional(attach.NOISE),
             temperature_S=optional(attach.TEMPERATURE),
             block_size=block_size,
+            parents_SK=optional(attach.PARENTS),
         )
 
     def tensors(self) -> list[Tensor]:

@@ -1,5 +1,7 @@
 """Drafts one round: reads its rows from the arena, proposes tokens, and writes them, then their tags, into the mailbox.
 
+Where the mailbox has a place for parents, drafts are trees.
+
 Suffixes: S slots + 1, B rows of the bucket, K draft tokens.
 """
 
@@ -74,5 +76,9 @@ def _draft_round(
 ) -> None:
     handoff.hold(stamp_2, bucket)
     rows_B = shared.rows_B[:bucket]
-    drafts_BK = proposer.propose(shared, rows_B, width)
+    if shared.parents_SK is None:
+        drafts_BK = proposer.propose(shared, rows_B, width)
+    else:
+        drafts_BK, parents_BK = proposer.nodes(shared, rows_B, width)
+        shared.parents_SK[:, : width - 1].index_copy_(0, rows_B.long(), parents_BK.to(shared.parents_SK.dtype))
     write_mailbox(drafts_BK, rows_B, shared.epoch_S, stamp_2, shared.tokens_SK, shared.tag_S3)

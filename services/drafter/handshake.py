@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from services.common.model.drafters.nodes import CANDIDATES
 from services.common.pair import attach
 from services.common.pair.arena import Arena
 from services.common.pair.attach import AttachOffer
@@ -29,12 +30,20 @@ def check_terms(offer: AttachOffer, proposer: Proposer) -> None:
         raise refused("buckets must be 1 or more and widths 2 or more")
     if offer.layout is None:
         _check_no_memory(offer, proposer)
-    drafts, limit = max(offer.widths) - 1, proposer.max_draft
+    drafts, limit = max(offer.widths) - 1, _most(offer, proposer)
     if limit is not None and drafts > limit:
         raise refused(f"width {drafts + 1} needs {drafts} drafts; this drafter proposes {limit}")
     if proposer.revision and offer.drafter_sha256 != proposer.revision:
         theirs = offer.drafter_sha256 or "none"
         raise refused(f"drafter checkpoint: the target writes context for {theirs}, this one is {proposer.revision}")
+
+
+def _most(offer: AttachOffer, proposer: Proposer) -> int | None:
+    """The most drafts of a row: of a tree each position may have several."""
+    if proposer.max_draft is None or offer.layout is None:
+        return proposer.max_draft
+    trees = any(entry.name == attach.PARENTS for entry in offer.layout.tensors)
+    return proposer.max_draft * (CANDIDATES if trees else 1)
 
 
 def _check_no_memory(offer: AttachOffer, proposer: Proposer) -> None:
@@ -79,7 +88,8 @@ def _check_shapes(arena: Arena, offer: AttachOffer) -> None:
     rows, tokens = arena.tensor(attach.ROWS), arena.tensor(attach.TOKENS)
     if max(offer.buckets) > len(rows) or max(offer.widths) - 1 > tokens.shape[-1]:
         raise ValueError("a bucket or a width is larger than its tensors")
-    shape = attach.ControlShape(offer.slots, tables.shape[-1], history.shape[-1], len(rows), tokens.shape[-1])
+    sizes_of = offer.slots, tables.shape[-1], history.shape[-1], len(rows), tokens.shape[-1]
+    shape = attach.ControlShape(*sizes_of, nodes=attach.PARENTS in arena)
     for name, (sizes, dtype) in attach.control_tensors(shape).items():
         found = arena.tensor(name)
         if tuple(found.shape) != sizes or found.dtype != dtype:

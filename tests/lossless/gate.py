@@ -18,12 +18,15 @@ from tests.lossless.pairs import Pair, made_up_pair
 from tests.lossless.proposers import adversarial, perfect
 from tests.lossless.rig import Done, ProposerFactory, Rig, RigSettings
 from tests.lossless.served import dflash, ngram
+from tests.lossless.trees import broken, scattered
 from tests.lossless.wired import lying, wired
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 PROPOSERS = ("dflash", "ngram", "adversarial", "perfect", "wire-dflash", "wire-ngram", "wire-adversarial")
 """`perfect` knows the text, `adversarial` sends what is wrong or stale, `wire-` ones answer by HandoffMode.WIRE."""
-MEMORY = {"wire-dflash": "shared", "wire-ngram": "none", "wire-adversarial": "shared"}
+NODE_PROPOSERS = ("nodes-dflash", "nodes-scattered", "nodes-broken", "nodes-wire-dflash")
+"""Those of trees: the drafter's, the truth among wrong siblings, trees that are wrong in every way, and by wire."""
+MEMORY = {"wire-dflash": "shared", "wire-ngram": "none", "wire-adversarial": "shared", "nodes-wire-dflash": "shared"}
 """What memory the `wire-` proposers share with the target."""
 FAMILIES = ("llama", "qwen2")
 """Families of further targets that the gate runs."""
@@ -200,6 +203,7 @@ def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
         buckets=buckets,
         drafter_memory=MEMORY.get(case.proposer, ""),
         eos_ids=EOS,
+        nodes=case.proposer in NODE_PROPOSERS,
     )
     if case.strain == "preempted":
         settings = replace(settings, blocks=TIGHT, preemption=True)
@@ -209,12 +213,16 @@ def _rig(pair: Pair, case: Case, truth: Truth, seed: int) -> Rig:
 def _proposer(name: str, pair: Pair, truth: Truth, seed: int) -> ProposerFactory | None:
     if name == "none":
         return None
+    if name in MEMORY and name != "wire-adversarial":
+        return wired(None if name == "wire-ngram" else pair.drafter)
+    knowing = {
+        "adversarial": adversarial,
+        "wire-adversarial": lying,
+        "nodes-scattered": scattered,
+        "nodes-broken": broken,
+    }
+    if name in knowing:
+        return knowing[name](truth, seed)
     if name == "perfect":
         return perfect(truth)
-    if name == "adversarial":
-        return adversarial(truth, seed)
-    if name == "wire-adversarial":
-        return lying(truth, seed)
-    if name in MEMORY:
-        return wired(None if name == "wire-ngram" else pair.drafter)
-    return dflash(pair.drafter) if name == "dflash" else ngram()
+    return ngram() if name == "ngram" else dflash(pair.drafter)

@@ -62,7 +62,7 @@ class RigSettings:
 
     With `look_ahead` a round is launched before so many others are read, as on a GPU; on a CPU that asks for requests
     without noise, which the host makes by the lengths it has read. `drafter_memory` (shared or none) asks for
-    hand-off by wire.
+    hand-off by wire. With `nodes` drafts are trees.
     Packs of prompts have segments of 16 rows, of which a model with recurrent states gives each prompt one. With
     `mixed` rows of a burst never pause, and are computed with its prompts.
     """
@@ -82,6 +82,7 @@ class RigSettings:
     look_ahead: int = 0
     drafter_memory: str = ""
     synthetic_acceptance: tuple[float, ...] = ()
+    nodes: bool = False
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -126,6 +127,7 @@ class Rig:
             mixed=_mixed(settings),
             eos_ids=settings.eos_ids,
             synthetic_acceptance=settings.synthetic_acceptance,
+            nodes=settings.nodes,
         )
         self.arena: Arena = MemfdArena.create(
             arena_spec(self.model.spec, self.context, self.shapes, settings.dtype, with_noise=True),

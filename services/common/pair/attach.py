@@ -36,8 +36,10 @@ HISTORY_LENGTH = "slot.history_length"
 ROWS = "round.rows"
 TOKENS = "mailbox.tokens"
 TAG = "mailbox.tag"
+PARENTS = "mailbox.parents"
+"""Where drafts are trees: the row that each follows, the anchor's being 0, and row j + 1 that of draft j."""
 
-DRAFTER_WRITES = (TOKENS, TAG)
+DRAFTER_WRITES = (TOKENS, TAG, PARENTS)
 FOLLOWED = (ROWS, LENGTH, ANCHOR, EPOCH, BLOCK_TABLE, HISTORY_LENGTH)
 """Tensors whose numbers a drafter's captured steps use as indices; zeros lead to the pad block."""
 
@@ -46,18 +48,20 @@ _HASH_CHUNK_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ControlShape:
-    """Sizes of the small shared tensors."""
+    """Sizes of the small shared tensors; `nodes` says whether drafts are trees."""
 
     slots: int
     max_blocks: int
     context: int
     max_bucket: int
     max_draft: int
+    nodes: bool = False
 
 
 def control_tensors(shape: ControlShape) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """Shape and dtype of every shared tensor but the weights and the draft context."""
     slots_S = shape.slots + 1
+    parents = {PARENTS: ((slots_S, shape.max_draft), torch.int32)} if shape.nodes else {}
     return {
         NONCE: ((1,), torch.int64),
         FLAGS: ((2 * FLAG_PAIRS,), torch.int64),
@@ -70,6 +74,7 @@ def control_tensors(shape: ControlShape) -> dict[str, tuple[tuple[int, ...], tor
         ROWS: ((shape.max_bucket,), torch.int32),
         TOKENS: ((slots_S, shape.max_draft), torch.int32),
         TAG: ((slots_S, 3), torch.int64),
+        **parents,
     }
 
 

@@ -24,8 +24,12 @@ class Text(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """The draft of one row: the slot's epoch that was drafted for, and K tokens."""
+    """The draft of one row: the slot's epoch that was drafted for, and K tokens.
+
+    Of a tree `parents` are the rows that they follow; a chain has none.
+    """
 
     slot: int
     epoch: int
     token_ids: Sequence[int]
+    parents: Sequence[int] = ()

@@ -36,7 +36,7 @@ def answer_from_pb(message: pb.PaceResponse) -> Answer:
 
 def drafts_from_pb(message: pb.PaceResponse) -> list[Draft]:
     """The drafts that a target received."""
-    return [Draft(row.slot, row.epoch, row.token_ids) for row in message.drafts]
+    return [Draft(row.slot, row.epoch, row.token_ids, row.parents) for row in message.drafts]
 
 
 def _texts(texts: Iterable[Text]) -> list[pb.SlotText]:

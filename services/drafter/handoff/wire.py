@@ -3,6 +3,8 @@
 Suffixes: S slots + 1 (the last is the pad slot), B rows of the bucket, K draft tokens.
 """
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from services.common.pair.wire import Draft
@@ -31,5 +33,8 @@ class WireHandoff(SharedMemory):
         slots_B = self._shared.rows_B[:rows]
         tokens_BK = self._shared.tokens_SK.index_select(0, slots_B)[:, : width - 1]
         epochs_B = self._shared.tag_S3.index_select(0, slots_B)[:, 1]
-        found = zip(slots_B.tolist(), epochs_B.tolist(), tokens_BK.tolist(), strict=True)
+        parents: list[Sequence[int]] = [()] * len(slots_B)
+        if self._shared.parents_SK is not None:
+            parents = self._shared.parents_SK.index_select(0, slots_B)[:, : width - 1].tolist()
+        found = zip(slots_B.tolist(), epochs_B.tolist(), tokens_BK.tolist(), parents, strict=True)
         return [Draft(*row) for row in found if row[0] < self._pad_slot and min(row[2]) >= 0]

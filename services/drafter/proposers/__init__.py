@@ -40,3 +40,6 @@ class Proposer(Protocol):
 
         `rows_B` holds slots; what it returns for pad rows does not matter. Shapes depend on B and `width` only (I3).
         """
+
+    def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """As trees, on a CPU: tokens, and the row that each follows; draft j is row j + 1, the anchor row 0."""

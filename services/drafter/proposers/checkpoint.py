@@ -6,6 +6,8 @@ from torch import Tensor
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.prepare_span import seat_block
 from services.common.model import DraftBlock
+from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.nodes import choose_nodes
 from services.common.model.rows import Part, Rows
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers.coupling import coupled
@@ -61,10 +63,22 @@ class CheckpointProposer:
 
     def propose(self, shared: ArenaView, rows_B: Tensor, width: int) -> Tensor:
         """[B, width - 1] tokens: the head's choice for each position."""
+        return self._block.propose(*self._inputs(shared, rows_B, width - 1))
+
+    def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """The best tree of the head's candidates, as deep as a block has drafts."""
+        count = width - 1
+        depth = min(count, self._block.spec.most_drafts)
+        return choose_nodes(self._block.rank(*self._inputs(shared, rows_B, depth)), count)
+
+    def _inputs(
+        self, shared: ArenaView, rows_B: Tensor, count: int
+    ) -> tuple[Tensor, Rows, Tensor, Tensor, Weight, int, Coupling | None]:
+        """What the block needs to draft so many positions behind each row's anchor."""
         assert self._tables is not None, "check() was not called"
         assert shared.draft_kv is not None, "check() was not called"
         spec = self._block.spec
-        block = width - 1 + spec.first_row if self._short_blocks else spec.block_for(width - 1)
+        block = count + spec.first_row if self._short_blocks else spec.block_for(count)
         ids_BW, span = seat_block(
             rows_B,
             shared.anchor_S,
@@ -74,6 +88,5 @@ class CheckpointProposer:
             shared.block_size,
             spec.mask_token_id,
         )
-        coupling = coupled(shared, rows_B, span.lengths_B, width - 1, self._block.sharpness)
-        rows = Rows(Part(span, rows_B))
-        return self._block.propose(ids_BW, rows, shared.draft_kv, *self._tables, count=width - 1, coupling=coupling)
+        coupling = coupled(shared, rows_B, span.lengths_B, count, self._block.sharpness)
+        return ids_BW, Rows(Part(span, rows_B)), shared.draft_kv, *self._tables, count, coupling

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from services.common.model.drafters.nodes import chain_of
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers import NO_DRAFT
 
@@ -35,6 +36,10 @@ class NgramProposer:
         history_BC = shared.history_SC.index_select(0, rows_B)
         length_B = shared.history_length_S.index_select(0, rows_B).clamp(0, history_BC.shape[1])
         return lookup(history_BC, length_B, width - 1, self._longest, self._shortest)
+
+    def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """A text repeats itself in one way: chains."""
+        return chain_of(self.propose(shared, rows_B, width))
 
 
 def lookup(history_BC: Tensor, length_B: Tensor, count: int, longest: int, shortest: int) -> Tensor:

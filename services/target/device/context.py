@@ -7,6 +7,7 @@ from torch import Tensor
 
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest
+from services.common.kernels.nodes import Nodes, read_nodes
 from services.common.kernels.publish_slots import Mapped
 from services.common.model import DraftContext, Target
 from services.common.model.draft_context import Chained
@@ -26,9 +27,10 @@ class Pool:
     """Model, state and caches of one target.
 
     `states` are the sequences'; `draft_kv` is what `context` writes, and `weights` are what its drafter reads of the
-    model, absent where it reads nothing. `seeds` are those of a drafter that makes chains. `mailbox_SK` and `tag_S3`
-    are read only as the first step of a verify, `mapped` and `draft_kv` are only written. On a GPU the logits of every
-    step go to `logits_TV`: captured steps that kept theirs would hold gigabytes.
+    model, absent where it reads nothing. `seeds` are those of a drafter that makes chains. `mailbox_SK`, `tag_S3` and
+    `parents_SK` are read only as the first step of a verify, `mapped` and `draft_kv` are only written. There are
+    `parents_SK` where drafts are trees. On a GPU the logits of every step go to `logits_TV`: captured steps that kept
+    theirs would hold gigabytes.
     """
 
     model: Target
@@ -41,6 +43,7 @@ class Pool:
     seeds: Seeds | None
     mailbox_SK: Tensor
     tag_S3: Tensor
+    parents_SK: Tensor | None
     mapped: Mapped
     logits_TV: Tensor | None
 
@@ -73,6 +76,7 @@ class Pool:
             seeds=_seeds(context, settings, arena),
             mailbox_SK=mailbox.tokens_SK,
             tag_S3=mailbox.tag_S3,
+            parents_SK=mailbox.parents_SK,
             mapped=Mapped(
                 rows_B=arena.tensor(attach.ROWS),
                 length_S=arena.tensor(attach.LENGTH),
@@ -97,6 +101,19 @@ class Pool:
         room_TV = self.logits_TV[: len(hidden_TD)]
         return self.model.scored(hidden_TD, room_TV) if greedy else (self.model.logits(hidden_TD, room_TV), None)
 
+    def read_nodes(self, rows_B: Tensor, drafts_BK: Tensor, nodes: Nodes) -> None:
+        """Take the trees of a round whose drafts were read."""
+        assert self.parents_SK is not None, "rounds are of chains"
+        state = self.state
+        table_SN, length_S = state.block_table_SN, state.slots.length_S
+        read_nodes(self.parents_SK, rows_B, table_SN, length_S, self.settings.block_size, drafts_BK, nodes)
+
+    @property
+    def paged(self) -> list[Tensor]:
+        """Keys and values of all layers, and the draft context, where there is one."""
+        kept = self.states.tensors[:1]
+        return [*kept, self.draft_kv] if self.context.taps else kept
+
     @property
     def device(self) -> torch.device:
         """Where everything lies."""
@@ -108,7 +125,8 @@ class Pool:
         state, states = self.state, self.states.tensors
         slots = [state.epoch_S, state.block_table_SN, state.slots.length_S]
         seeds = [] if self.seeds is None else self.seeds.tensors
-        return [*states, self.draft_kv, *seeds, self.mailbox_SK, self.tag_S3, *slots]
+        parents = [] if self.parents_SK is None else [self.parents_SK]
+        return [*states, self.draft_kv, *seeds, self.mailbox_SK, self.tag_S3, *parents, *slots]
 
 
 def _seeds(context: DraftContext, settings: RunnerSettings, arena: Arena) -> Seeds | None:

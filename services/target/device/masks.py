@@ -4,9 +4,13 @@ The host does it between two steps: it needs the drafts, and what the round befo
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from services.common.kernels.nodes import Nodes, first_path
 from services.common.kernels.read_mailbox import read_mailbox
 from services.target.device.context import Pool
 from services.target.device.outputs import Rows
@@ -15,6 +19,13 @@ from services.target.device.verify import RoundInputs
 from services.target.device.walker import without
 
 Watch = Callable[[torch.cuda.Event | None], None]
+
+
+class Path(NamedTuple):
+    """The drafts of a row that masks are made for, one behind the other, and the rows of the round that they have."""
+
+    rows: Sequence[int] = ()
+    tokens: Sequence[int] = ()
 
 
 class Masks:
@@ -31,8 +42,11 @@ class Masks:
         most = pool.settings.buckets[-1], pool.settings.widths[-1] - 1
         self._drafts_N = torch.zeros(most[0] * most[1], dtype=torch.int64, device=pool.device)
 
-    def drafts(self, bucket: int, width: int, watch: Watch) -> list[list[int]]:
-        """The drafts of a round's rows, [bucket][width - 1], -1 where there are none; waits for them by `watch`."""
+    def drafts(self, bucket: int, width: int, watch: Watch) -> list[Path]:
+        """The drafts of a round's rows; waits for them by `watch`.
+
+        Of a tree it takes the path of first children: a grammar walks one path.
+        """
         pool, inputs = self._pool, self._inputs
         if inputs.gate is not None and inputs.gate.serves(bucket):
             inputs.gate.hold(inputs.expected_2)
@@ -42,14 +56,22 @@ class Masks:
             pool.model.spec.vocab_size, out_BK,
         )  # fmt: skip
         if not self._on_gpu:
-            return [list(row) for row in out_BK.tolist()]
+            return _paths(out_BK, self._parents(out_BK))
         host_BK = out_BK.to("cpu", non_blocking=True)
         read = torch.cuda.Event()
         read.record()
         watch(read)
-        return [list(row) for row in host_BK.tolist()]
+        return _paths(host_BK, self._parents(host_BK))
 
-    def fill(self, held: Rows, drafts: Sequence[Sequence[int]], width: int) -> None:
+    def _parents(self, drafts_BK: Tensor) -> Tensor:
+        """The row that each draft follows."""
+        bucket, count = drafts_BK.shape
+        nodes = Nodes.allocate(bucket, count + 1)
+        if self._pool.parents_SK is not None:
+            self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
+        return nodes.parents_BK
+
+    def fill(self, held: Rows, drafts: Sequence[Path], width: int) -> None:
         """Fills the masks of `width` rows of some slots, each with its drafts; they are enqueued when it returns."""
         for (slot, seat), offered in zip(held, drafts, strict=True):
             self._fill(slot, seat, offered, width)
@@ -57,17 +79,20 @@ class Masks:
                 self._slots.mask_SWN[slot].copy_(self._mask_SWN[slot], non_blocking=True)
                 self._slots.walked_SK[slot].copy_(self._walked_SK[slot], non_blocking=True)
 
-    def _fill(self, slot: int, seat: HostSlot, drafts: Sequence[int], width: int) -> None:
+    def _fill(self, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
         assert seat.walker is not None, f"slot {slot} has no grammar"
         masks_WN, walked_K = self._mask_SWN[slot, :width].numpy(), self._walked_SK[slot].numpy()
-        known = next((index for index, draft in enumerate(drafts) if draft < 0), len(drafts))
-        walked = seat.walker.fill(masks_WN, drafts[: min(known, seat.most_drafts)])
+        tokens = offered.tokens[: seat.most_drafts]
+        rows = [0, *offered.rows[: seat.most_drafts]]
+        path_MN = np.empty((len(rows), masks_WN.shape[1]), masks_WN.dtype)
+        walked = seat.walker.fill(path_MN, tokens)
         walked_K[:] = -1
-        walked_K[:walked] = drafts[:walked]
+        walked_K[[row - 1 for row in rows[1 : walked + 1]]] = tokens[:walked]
         stopping = seat.spec.stopping
         early = width if stopping.ignore_eos else min(width, stopping.min_tokens - seat.generated)
-        for row in range(min(early, walked + 1)):
-            without(masks_WN[row], stop_ids(seat.spec, self._pool.settings))
+        for depth in range(min(early, walked + 1)):
+            without(path_MN[depth], stop_ids(seat.spec, self._pool.settings))
+        masks_WN[rows[: walked + 1]] = path_MN[: walked + 1]
 
 
 def held_rows(rows: Rows) -> Rows:
@@ -75,6 +100,14 @@ def held_rows(rows: Rows) -> Rows:
     return [(slot, seat) for slot, seat in rows if seat.walker is not None]
 
 
-def no_drafts(held: Rows) -> list[Sequence[int]]:
+def no_drafts(held: Rows) -> list[Path]:
     """Of rows that have none, as first tokens."""
-    return [() for _ in held]
+    return [Path() for _ in held]
+
+
+def _paths(drafts_BK: Tensor, parents_BK: Tensor) -> list[Path]:
+    paths = []
+    for drafts, parents in zip(drafts_BK.tolist(), parents_BK.tolist(), strict=True):
+        rows = first_path(parents, drafts)
+        paths.append(Path(rows, [drafts[row - 1] for row in rows]))
+    return paths

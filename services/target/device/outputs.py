@@ -67,7 +67,7 @@ class RoundOutput:
         """Enqueues the copies of a step's results at once."""
         table = None
         if any(seat.spec.logprobs is not None for _, seat in rows):
-            chosen_BW, ids_BWN, values_BWN = logprobs(logits_BWV, result.tokens_BW, self._most)
+            chosen_BW, ids_BWN, values_BWN = logprobs(result.by_depth(logits_BWV), result.tokens_BW, self._most)
             table = (to_host(chosen_BW), to_host(ids_BWN), to_host(values_BWN))
         self._copies.append(_Copies(rows, result, to_host(result.packed_N), table))
 

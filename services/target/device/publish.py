@@ -37,6 +37,7 @@ def arena_spec(
                 context=settings.context_limit,
                 max_bucket=settings.buckets[-1],
                 max_draft=max(settings.max_draft, 1),
+                nodes=settings.nodes,
             )
         )
     )

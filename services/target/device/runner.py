@@ -190,7 +190,7 @@ class Runner:
         if not held:
             return
         self._next.ruled = True
-        drafts: Sequence[Sequence[int]] = no_drafts(seated)
+        drafts = no_drafts(seated)
         if width > 1:
             drafts = self._masks.drafts(bucket, width, partial(self._drafts.watch, plan))
         offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.walker is not None]

@@ -151,7 +151,7 @@ class RunnerSettings:
     for short contexts too. `mixed` is the pack that plain rows of all slots may be computed with.
     `synthetic_acceptance` holds the shares of rounds that accept at least 1, 2, ... drafts, whatever the drafts are. It
     is for measurements, and empty when tokens matter. `eager` runs every step without a graph. `threads` is the number
-    of threads of torch on a CPU; 0 leaves it alone.
+    of threads of torch on a CPU; 0 leaves it alone. With `nodes` the rows of a sequence are those of a tree.
     """
 
     slots: int
@@ -169,6 +169,7 @@ class RunnerSettings:
     threads: int = 1
     synthetic_acceptance: tuple[float, ...] = ()
     eager: bool = False
+    nodes: bool = False
 
     def __post_init__(self) -> None:
         for name in ("widths", "buckets"):

@@ -1,7 +1,8 @@
 """One verify round of static shape [bucket, W]: copy the mailbox, one forward, accept, commit, publish (I2, I3, I6).
 
-Row j of a span has position n + j and predicts position n + j + 1; row 0 is the anchor. Pad rows point at the pad slot:
-they write to the pad block, are never active and commit nothing.
+Row j of a span has position n + j and predicts position n + j + 1; row 0 is the anchor. Where rows are nodes of trees
+their depths stand in the place of j, and what the accepted ones have left moves to its positions at the end. Pad rows
+point at the pad slot: they write to the pad block, are never active and commit nothing.
 """
 
 from dataclasses import replace
@@ -13,9 +14,11 @@ from torch import Tensor
 from services.common.device.side_stream import SideStream
 from services.common.device.staging import write
 from services.common.kernels.accept import RoundResult, accept
+from services.common.kernels.nodes import Nodes, keep_path
 from services.common.kernels.prepare_span import prepare_span
 from services.common.kernels.publish_slots import publish_slots
 from services.common.kernels.read_mailbox import read_mailbox
+from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.model.rows import Part, Rows
 from services.common.pair.flag_wait import FlagWait
 from services.target.device.context import Pool
@@ -82,8 +85,9 @@ class VerifyStep:
         rates = pool.settings.synthetic_acceptance
         self._synthetic = SyntheticAcceptance(rates, width, device) if rates and width > 1 else None
         self._beside = inputs.beside
+        self._nodes = Nodes.allocate(bucket, width) if pool.parents_SK is not None and width > 1 else None
         self.noise_index_T = torch.zeros(bucket * width, dtype=torch.int64, device=device)
-        self.result = RoundResult.allocate(bucket, width, device)
+        self.result = RoundResult.allocate(bucket, width, device, trees=self._nodes is not None)
         self.logits_BWV = torch.empty(0)
 
     @property
@@ -99,9 +103,10 @@ class VerifyStep:
         """
         pool, state = self._pool, self._pool.state
         drafts_BK = self._take()
-        slots = state.slots
+        slots, size = state.slots, pool.settings.block_size
+        mask = OPEN if self._nodes is None else Mask(ancestors_BW=self._nodes.ancestors_BW)
         ids_BW, span = prepare_span(
-            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, pool.settings.block_size
+            self._rows_B, slots.anchor_S, slots.length_S, state.block_table_SN, drafts_BK, size, mask
         )
         if self._short:
             span = replace(span, short=True)
@@ -114,8 +119,10 @@ class VerifyStep:
         if self._synthetic is not None:
             self._synthetic.apply(self.logits_BWV, drafts_BK, self._rows_B, slots, best)
         noise_BWV = self._noise()
-        accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode, best)
+        accept(self.logits_BWV, drafts_BK, self._rows_B, slots, self.result, noise_BWV, self._mode, best, self._nodes)
         pool.states.commit(self._rows_B, self.result.count_B)
+        if self.result.path_BW is not None:
+            keep_path(self.result.path_BW, self.result.count_B, span.slots_T, pool.paged)
         self._beside.join()
         if pool.seeds is not None and states_TD is not None:
             pool.seeds.commit(states_TD, self._rows_B, self.result.count_B)
@@ -128,7 +135,7 @@ class VerifyStep:
         pool, inputs = self._pool, self._inputs
         if inputs.gate is not None and inputs.gate.serves(self._bucket):
             inputs.gate.hold(inputs.expected_2)
-        return read_mailbox(
+        drafts_BK = read_mailbox(
             pool.mailbox_SK,
             pool.tag_S3,
             self._rows_B,
@@ -137,8 +144,14 @@ class VerifyStep:
             pool.model.spec.vocab_size,
             self._drafts_BK,
         )
+        if self._nodes is not None:
+            pool.read_nodes(self._rows_B, drafts_BK, self._nodes)
+        return drafts_BK
 
     def _noise(self) -> Tensor | None:
         if self._mode == "greedy" or self._ring_TV is None:
             return None
-        return self._ring_TV.index_select(0, self.noise_index_T).view(self._bucket, self._width, -1)
+        index_BW = self.noise_index_T.view(self._bucket, self._width)
+        if self._nodes is not None:
+            index_BW = index_BW.gather(1, self._nodes.depths_BW)
+        return self._ring_TV.index_select(0, index_BW.flatten()).view(self._bucket, self._width, -1)

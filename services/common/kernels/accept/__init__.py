@@ -1,7 +1,8 @@
 """Sample, accept, commit: makes tokens of a sequence from the logits of a span, at every temperature.
 
 Row j of a span chooses y_j = argmax(s_j + g_j): s are the processed logits, g is the noise of the request's seed and
-position (none when greedy). Draft i is accepted while it equals y_i. The call commits y up to the first draft that
+position (none when greedy). Draft i is accepted while it equals y_i; in a tree the walk goes from row to the child that
+equals its y, while there is one. The call commits y up to the first draft that
 differs, cut at the first stop id, token limit or context limit. As y depends on prefix, seed and position alone, the
 text is that of plain decoding (I1).
 """
@@ -23,6 +24,7 @@ from services.common.kernels.accept.state import (
 )
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.linear import TileBest
+from services.common.kernels.nodes import Nodes
 
 __all__ = ["End", "Entrant", "RoundResult", "SlotParams", "SlotState", "accept", "flat_cells", "logprobs", "mask_words"]
 
@@ -38,6 +40,7 @@ def accept(
     noise_BWV: Tensor | None = None,
     mode: Mode = "full",
     best: TileBest | None = None,
+    nodes: Nodes | None = None,
 ) -> None:
     """Choose, accept and commit for every row of a round.
 
@@ -52,13 +55,15 @@ def accept(
             GPU path makes its own, in float32.
         mode: "greedy" when every row is plainly greedy (no temperature, no processor, no mask); "full" is always right.
         best: the best of each tile of the logits, where their product left it. On a GPU greedy rows read it instead.
+        nodes: trees that the rows are, on the CPU path only; chains without.
     """
     if on_kernel(logits_BWV):
         from services.common.kernels.accept import kernel
 
+        assert nodes is None, "there is no kernel for trees"
         kernel.accept(logits_BWV, drafts_BK, rows_B, state, result, mode, best)
     else:
-        reference.accept(logits_BWV, drafts_BK, rows_B, state, result, noise_BWV, mode)
+        reference.accept(logits_BWV, drafts_BK, rows_B, state, result, noise_BWV, mode, nodes)
 
 
 def logprobs(logits_BWV: Tensor, tokens_BW: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:

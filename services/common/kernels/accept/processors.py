@@ -5,7 +5,7 @@ not below the k-th largest; top-p keeps a score while the probability of all str
 keeps probabilities of at least min_p times the largest.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,16 @@ from services.common.kernels.accept.state import SlotState
 Array = NDArray[Any]
 
 
-def process(logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
-    """Return z': the logits after penalties, bias, minimum length and mask, given the drafts before each row."""
+class Tree(NamedTuple):
+    """What the rows of a round descend from: by draft its parent row, by row its depth, and numbers of sequences."""
+
+    parents_BK: Array
+    depths_BW: Array
+    lines_B1: Array
+
+
+def process(logits_BWV: Array, drafts_BK: Array, tree: Tree, rows_B: Array, state: SlotState) -> Array:
+    """Return z': the logits after penalties, bias, minimum length and mask, given the drafts above each row."""
     scores_BWV = logits_BWV
     penalised_B, biased_B = state.penalised_S.numpy()[rows_B], state.biased_S.numpy()[rows_B]
     early_B = state.generated_S.numpy()[rows_B] < state.min_tokens_S.numpy()[rows_B]
@@ -25,7 +33,7 @@ def process(logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState
         scores_BWV = logits_BWV.copy()
     if penalised_B.any():
         scores_BWV[penalised_B] = _penalised(
-            scores_BWV[penalised_B], drafts_BK[penalised_B], rows_B[penalised_B], state
+            scores_BWV[penalised_B], drafts_BK[penalised_B], tree.parents_BK[penalised_B], rows_B[penalised_B], state
         )
     for index in np.flatnonzero(biased_B):
         scores_BWV[index] += state.bias_SV.numpy()[rows_B[index]]
@@ -33,7 +41,8 @@ def process(logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState
         slot = rows_B[index]
         missing = int(state.min_tokens_S.numpy()[slot] - state.generated_S.numpy()[slot])
         stops = state.stop_ids_SM.numpy()[slot]
-        scores_BWV[index][:missing, stops[stops >= 0]] = -np.inf
+        early_W = np.flatnonzero(tree.depths_BW[index] < missing)
+        scores_BWV[index][early_W[:, None], stops[stops >= 0]] = -np.inf
     for index in np.flatnonzero(masked_B):
         _mask(scores_BWV[index], state.mask_SWN.numpy()[rows_B[index]])
     return scores_BWV
@@ -46,7 +55,7 @@ def _mask(scores_WV: Array, mask_WN: Array) -> None:
     scores_WV[bits_WV == 0] = -np.inf
 
 
-def _penalised(scores_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
+def _penalised(scores_BWV: Array, drafts_BK: Array, parents_BK: Array, rows_B: Array, state: SlotState) -> Array:
     """Apply repetition (prompt and output), then frequency and presence (output) penalties."""
     kind = scores_BWV.dtype
     repetition_B11, frequency_B11, presence_B11 = (
@@ -54,10 +63,11 @@ def _penalised(scores_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotSt
         for parameter_S in (state.repetition_penalty_S, state.frequency_penalty_S, state.presence_penalty_S)
     )
     counts_BWV = np.repeat(state.counts_SV.numpy()[rows_B, None], scores_BWV.shape[1], 1)
-    known_BK = np.logical_and.accumulate(drafts_BK >= 0, axis=1)
-    for offset in range(drafts_BK.shape[1]):
-        known = np.flatnonzero(known_BK[:, offset])
-        counts_BWV[known, offset + 1 :, drafts_BK[known, offset]] += 1
+    lines_B = np.arange(len(rows_B))
+    for row, draft_B in enumerate(drafts_BK.T, start=1):
+        counts_BWV[:, row] = counts_BWV[lines_B, parents_BK[:, row - 1]]
+        known = np.flatnonzero(draft_B >= 0)
+        counts_BWV[known, row, draft_B[known]] += 1
     made_BWV = counts_BWV > 0
     seen_BWV = made_BWV | state.prompt_seen_SV.numpy()[rows_B, None]
     damped_BWV = np.where(scores_BWV > 0, scores_BWV / repetition_B11, scores_BWV * repetition_B11)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from services.common.device.noise import gumbel_array
-from services.common.kernels.accept.processors import process, truncate
+from services.common.kernels.accept.processors import Tree, process, truncate
 from services.common.kernels.accept.state import End, RoundResult, SlotState
+from services.common.kernels.nodes import Nodes
 
 Array = NDArray[Any]
 
@@ -24,33 +25,72 @@ def accept(
     result: RoundResult,
     noise_BWV: Tensor | None,
     mode: Literal["greedy", "full"],
+    nodes: Nodes | None = None,
 ) -> None:
     """Choose, accept and commit for every row of a round; see the operator."""
     logits, drafts, rows = logits_BWV.numpy(), drafts_BK.numpy(), rows_B.numpy()
-    drafts = np.where(np.arange(drafts.shape[1]) < state.draft_limit_S.numpy()[rows, None], drafts, -1)
+    tree = _tree(nodes, *drafts.shape)
+    drafts = np.where(tree.depths_BW[:, 1:] <= state.draft_limit_S.numpy()[rows, None], drafts, -1)
     if mode == "greedy":
         chosen_BW = logits.argmax(-1)
         sane_BW = np.isfinite(np.take_along_axis(logits, chosen_BW[..., None], -1)[..., 0])
     else:
         with np.errstate(invalid="ignore"):
-            chosen_BW, sane_BW = _choose(logits, drafts, rows, state, None if noise_BWV is None else noise_BWV.numpy())
-    _commit(chosen_BW, sane_BW, drafts, rows, state, result)
+            noise = None if noise_BWV is None else noise_BWV.numpy()
+            chosen_BW, sane_BW = _choose(logits, drafts, tree, rows, state, noise)
+    right_BK = _right(chosen_BW[tree.lines_B1, tree.parents_BK], drafts, rows, state)
+    if result.path_BW is None:
+        accepted_B = np.logical_and.accumulate(right_BK, axis=1).sum(1)
+    else:
+        path_BW = result.path_BW.numpy()
+        accepted_B = _walk(right_BK, tree, path_BW)
+        chosen_BW, sane_BW = chosen_BW[tree.lines_B1, path_BW], sane_BW[tree.lines_B1, path_BW]
+    result.drafted_B.numpy()[:] = np.where(state.active_S.numpy()[rows], (drafts >= 0).sum(1), 0)
+    _commit(chosen_BW, sane_BW, accepted_B, rows, state, result)
 
 
-def _right(chosen_BW: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
-    """Return which drafts are what their rows chose [B, K]; of a masked row only those that its masks were made for."""
-    right_BK: Array = drafts_BK == chosen_BW[:, : drafts_BK.shape[1]]
+def _tree(nodes: Nodes | None, batch: int, count: int) -> Tree:
+    """Return what the rows of a round descend from: those before them in chains, which are rounds without nodes."""
+    lines_B1 = np.arange(batch)[:, None]
+    if nodes is not None:
+        return Tree(nodes.parents_BK.numpy(), nodes.depths_BW.numpy(), lines_B1)
+    rows_BW = np.broadcast_to(np.arange(count + 1), (batch, count + 1))
+    return Tree(rows_BW[:, :-1], rows_BW, lines_B1)
+
+
+def _walk(right_BK: Array, tree: Tree, path_BW: Array) -> Array:
+    """Write the rows on the accepted path by depth, and those behind it as they come; return its drafts [B].
+
+    From the anchor it goes on to the first child that is right, while there is one.
+    """
+    lines_B, row_B = tree.lines_B1[:, 0], np.zeros(len(path_BW), np.int64)
+    accepted_B = np.zeros(len(path_BW), np.int64)
+    path_BW[:] = np.arange(path_BW.shape[1])
+    for depth in range(1, path_BW.shape[1]):
+        next_BK = right_BK & (tree.parents_BK == row_B[:, None])
+        found_B = next_BK.any(1) & (accepted_B == depth - 1)
+        if not found_B.any():
+            break
+        row_B = np.where(found_B, next_BK.argmax(1) + 1, row_B)
+        path_BW[lines_B[found_B], depth] = row_B[found_B]
+        accepted_B += found_B
+    return accepted_B
+
+
+def _right(chosen_BK: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
+    """Return which drafts are what the rows that they follow chose; of a masked row, for which its masks were made."""
+    right_BK: Array = drafts_BK == chosen_BK
     for index in np.flatnonzero(state.masked_S.numpy()[rows_B]):
         right_BK[index] &= drafts_BK[index] == state.walked_SK.numpy()[rows_B[index], : drafts_BK.shape[1]]
     return right_BK
 
 
 def _choose(
-    logits_BWV: Array, drafts_BK: Array, rows_B: Array, state: SlotState, noise_BWV: Array | None
+    logits_BWV: Array, drafts_BK: Array, tree: Tree, rows_B: Array, state: SlotState, noise_BWV: Array | None
 ) -> tuple[Array, Array]:
     """Return the tokens y [B, W] and whether each came from finite numbers."""
     finite_BW = np.isfinite(logits_BWV.max(-1))
-    scores_BWV = process(logits_BWV, drafts_BK, rows_B, state)
+    scores_BWV = process(logits_BWV, drafts_BK, tree, rows_B, state)
     temperature_B = state.temperature_S.numpy()[rows_B]
     sampled_B = temperature_B > 0
     if sampled_B.any():
@@ -58,7 +98,7 @@ def _choose(
         scaled_BWV = scores_BWV / divisor_B[:, None, None]
         truncate(scaled_BWV, sampled_B, rows_B, state)
         if noise_BWV is None:
-            positions_BW = state.length_S.numpy()[rows_B, None] + 1 + np.arange(logits_BWV.shape[1])
+            positions_BW = state.length_S.numpy()[rows_B, None] + 1 + tree.depths_BW
             noise_BWV = gumbel_array(state.seed_S.numpy()[rows_B], positions_BW, logits_BWV.shape[2], logits_BWV.dtype)
         scores_BWV = np.where(sampled_B[:, None, None], scaled_BWV + noise_BWV, scores_BWV)
     chosen_BW = scores_BWV.argmax(-1)
@@ -67,11 +107,10 @@ def _choose(
 
 
 def _commit(
-    chosen_BW: Array, sane_BW: Array, drafts_BK: Array, rows_B: Array, state: SlotState, result: RoundResult
+    chosen_BW: Array, sane_BW: Array, accepted_B: Array, rows_B: Array, state: SlotState, result: RoundResult
 ) -> None:
-    width = chosen_BW.shape[1]
-    offsets_W = np.arange(width)
-    accepted_B = np.logical_and.accumulate(_right(chosen_BW, drafts_BK, rows_B, state), axis=1).sum(1)
+    """Commit the tokens [B, W] that the rows on the accepted path chose, and those of its end, in order of depth."""
+    offsets_W = np.arange(chosen_BW.shape[1])
     reached_BW = offsets_W <= accepted_B[:, None]
     length_B, generated_B = state.length_S.numpy()[rows_B], state.generated_S.numpy()[rows_B]
     code_BW = _end_codes(chosen_BW, sane_BW, rows_B, state, offsets_W, length_B, generated_B)
@@ -87,7 +126,6 @@ def _commit(
     result.tokens_BW.numpy()[:] = np.where(kept_BW, chosen_BW, -1)
     result.count_B.numpy()[:] = count_B
     result.accepted_B.numpy()[:] = np.minimum(accepted_B, count_B)
-    result.drafted_B.numpy()[:] = np.where(active_B, (drafts_BK >= 0).sum(1), 0)
     result.end_B.numpy()[:] = np.where(active_B, end_B, End.NONE)
 
 

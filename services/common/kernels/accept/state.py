@@ -233,7 +233,8 @@ def flat_cells(rows: Sequence[int], columns: Iterable[Sequence[int] | NDArray[An
 class RoundResult:
     """What a round committed, by row: `count` of `tokens` (the rest -1), drafts accepted among them and offered.
 
-    All are views of `packed_N`, so that one transfer reads them.
+    These are views of `packed_N`, so that one transfer reads them. `path_BW` are the rows on the accepted path by
+    depth, and behind its end all rows in order; None for chains, which have no other rows.
     """
 
     tokens_BW: Tensor
@@ -242,14 +243,24 @@ class RoundResult:
     drafted_B: Tensor
     end_B: Tensor
     packed_N: Tensor
+    path_BW: Tensor | None = None
 
     @classmethod
-    def allocate(cls, bucket: int, width: int, device: torch.device | str = "cpu") -> "RoundResult":
-        """Return static buffers for one shape of round."""
+    def allocate(
+        cls, bucket: int, width: int, device: torch.device | str = "cpu", trees: bool = False
+    ) -> "RoundResult":
+        """Return static buffers for one shape of round, of chains or of trees."""
         packed_N = torch.zeros(bucket * (width + 4), dtype=torch.int64, device=device)
         tokens_BW = packed_N[: bucket * width].view(bucket, width).fill_(-1)
         count_B, accepted_B, drafted_B, end_B = packed_N[bucket * width :].view(4, bucket).unbind()
-        return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N)
+        path_BW = torch.arange(width, device=device).expand(bucket, -1).clone() if trees else None
+        return cls(tokens_BW, count_B, accepted_B, drafted_B, end_B, packed_N, path_BW)
+
+    def by_depth(self, rows_BWX: Tensor) -> Tensor:
+        """Return what belongs to rows in the order of the accepted path."""
+        if self.path_BW is None:
+            return rows_BWX
+        return rows_BWX.gather(1, self.path_BW[..., None].expand_as(rows_BWX))
 
     def unpack(self, packed_N: Tensor) -> tuple[list[list[int]], list[int], list[int], list[int], list[int]]:
         """Tokens, counts, accepted, drafted and ends of a copy of `packed_N`."""

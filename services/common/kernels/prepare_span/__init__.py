@@ -8,17 +8,23 @@ from torch import Tensor
 from services.common.kernels.dispatch import on_kernel
 from services.common.kernels.prepare_span import reference
 from services.common.kernels.span_attention import Span
+from services.common.kernels.span_attention.mask import OPEN, Mask
 
 
 def prepare_span(
-    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int
-) -> tuple[Tensor, Span]:
-    """Return the ids [B, W] of anchors and drafts, absent drafts as 0, and the span in which they attend causally."""
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int,
+    mask: Mask = OPEN,
+) -> tuple[Tensor, Span]:  # fmt: skip
+    """Return the ids [B, W] of anchors and drafts, absent drafts as 0, and the span in which they attend causally.
+
+    On the CPU path they may attend as a mask says.
+    """
     if on_kernel(table_SN):
+        assert mask.is_open, "kernels place chains"
         from services.common.kernels.prepare_span import kernel
 
         return kernel.prepare_rows(rows_B, anchor_S, length_S, table_SN, drafts_BK, drafts_BK.shape[1] + 1, block_size)
-    return reference.prepare_span(rows_B, anchor_S, length_S, table_SN, drafts_BK, block_size)
+    return reference.prepare_span(rows_B, anchor_S, length_S, table_SN, drafts_BK, block_size, mask)
 
 
 def seat_block(

@@ -4,15 +4,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.common.kernels.span_attention.mask import OPEN, Mask
 from services.common.kernels.span_attention.span import Span, plan_context, plan_span
 
 
 def prepare_span(
-    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int
-) -> tuple[Tensor, Span]:
-    """Return the ids of anchors and drafts, and their causal span."""
+    rows_B: Tensor, anchor_S: Tensor, length_S: Tensor, table_SN: Tensor, drafts_BK: Tensor, block_size: int,
+    mask: Mask = OPEN,
+) -> tuple[Tensor, Span]:  # fmt: skip
+    """Return the ids of anchors and drafts, and their span, causal or as the mask says."""
     ids_BW = torch.cat((anchor_S[rows_B].unsqueeze(1), drafts_BK.clamp_min(0)), 1)
-    return ids_BW, plan_span(table_SN[rows_B], length_S[rows_B], ids_BW.shape[1], block_size)
+    return ids_BW, plan_span(table_SN[rows_B], length_S[rows_B], ids_BW.shape[1], block_size, mask=mask)
 
 
 def seat_block(

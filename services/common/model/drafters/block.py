@@ -15,6 +15,7 @@ from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters import block_kind, open_drafter
 from services.common.model.drafters.coupling import Coupling
 from services.common.model.drafters.heads import DraftHead
+from services.common.model.drafters.nodes import Candidates
 from services.common.model.drafters.spec import NORM, DrafterSpec, LayerTensors, prefixes, table_shapes
 from services.common.model.drafters.tables import Tables
 from services.common.model.rows import Rows
@@ -85,6 +86,28 @@ class DraftBlock:
         `ids_BW` are anchors and masks, `rows` one `plan_context` as wide. Row j of the block predicts the token at its
         own position, so that the anchor's is not read, or, where the anchor predicts, the token behind it.
         """
+        hidden_BKD = self._drafted(ids_BW, rows, draft_kv_L2NSHD, embed_VD, count)
+        return self._head.choose(hidden_BKD, head, ids_BW[:, 0], coupling)
+
+    @torch.no_grad()
+    def rank(
+        self,
+        ids_BW: Tensor,
+        rows: Rows,
+        draft_kv_L2NSHD: Tensor,
+        embed_VD: Tensor,
+        head: Weight,
+        count: int | None = None,
+        coupling: Coupling | None = None,
+    ) -> Candidates:
+        """Return on a CPU the best tokens of the same positions, and how likely each is."""
+        hidden_BKD = self._drafted(ids_BW, rows, draft_kv_L2NSHD, embed_VD, count)
+        return self._head.rank(hidden_BKD, head, ids_BW[:, 0], coupling)
+
+    def _drafted(
+        self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor, count: int | None
+    ) -> Tensor:
+        """Return the hidden states that drafts are chosen from [B, count, D]."""
         (part,) = rows.parts
         first, width = self._first_row, part.span.width
         take = width - first if count is None else count
@@ -92,8 +115,7 @@ class DraftBlock:
         if take < width - first and part.count >= _MANY_ROWS:
             rows = Rows(part, ends=range(first, first + take))
         hidden_BWD = self.hidden(ids_BW, rows, draft_kv_L2NSHD, embed_VD)
-        hidden_BKD = hidden_BWD if rows.ends else hidden_BWD[:, first : first + take]
-        return self._head.choose(hidden_BKD, head, ids_BW[:, 0], coupling)
+        return hidden_BWD if rows.ends else hidden_BWD[:, first : first + take]
 
     @torch.no_grad()
     def hidden(self, ids_BW: Tensor, rows: Rows, draft_kv_L2NSHD: Tensor, embed_VD: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from services.common.kernels.argmax_token import argmax_of_product, argmax_token
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.model.drafters.coupling import Coupling
+from services.common.model.drafters.nodes import CANDIDATES, COUPLED_SURENESS, Candidates
 from services.common.model.drafters.spec import DrafterSpec
 from services.common.model.drafters.vocabulary import Vocabulary
 
@@ -23,6 +24,10 @@ class DraftHead(Protocol):
 
         Without a coupling they are the most likely ones, else those that the target draws with the highest chance.
         """
+        ...
+
+    def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
+        """Return the best tokens of every position, on a CPU; what `choose` would take is among them."""
         ...
 
 
@@ -47,6 +52,24 @@ class ArgmaxHead:
             best_R = argmax_token(coupling.apply(scaled_logits(rows_RD, head, self._spec), count))
         best_BK = best_R.view(-1, count)
         return best_BK if self._vocabulary.whole else self._vocabulary.tokens(best_BK)
+
+    def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
+        """Each position by itself."""
+        count = hidden_BKD.shape[1]
+        scores_RV = scaled_logits(hidden_BKD.reshape(-1, hidden_BKD.shape[-1]), head, self._spec)
+        if coupling is not None:
+            scores_RV = self._vocabulary.coupling(coupling).apply(scores_RV, count)
+        values_RC, ids_RC = scores_RV.topk(min(CANDIDATES, scores_RV.shape[1]), -1)
+        ids_BKC = self._vocabulary.tokens(ids_RC).view(-1, count, ids_RC.shape[1])
+        return Candidates(ids_BKC, log_chances(values_RC.view(ids_BKC.shape)[:, :, None], coupling))
+
+
+def log_chances(scores_BKPC: Tensor, coupling: Coupling | None) -> Tensor:
+    """Return the log-probabilities of candidates among themselves; scores of rows that draw are trusted less."""
+    if coupling is not None:
+        factor_B = 1.0 - (1.0 - COUPLED_SURENESS) * coupling.weight_B
+        scores_BKPC = scores_BKPC * factor_B[:, None, None, None]
+    return scores_BKPC.log_softmax(-1)
 
 
 def scaled_logits(rows_RD: Tensor, head: Weight, spec: DrafterSpec) -> Tensor:

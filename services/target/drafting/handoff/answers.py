@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from services.common.pair.wire import Draft
 from services.common.pair.wire_convert import drafts_from_pb
 from services.common.pb.paceline.v1 import drafter_pb2 as pb
 from services.target.drafting.handoff.mailbox import Mailbox
@@ -33,7 +34,15 @@ class AnswerPost:
             if draft.slot < slots and len(draft.token_ids) == count:
                 # Numbers beyond the signed range become negative: out of range as an id, foreign as a tag.
                 tokens_SK[draft.slot, :count] = np.array(draft.token_ids, np.uint32).view(np.int32)
+                self._set_parents(draft, count)
                 tag_S3[draft.slot] = np.array((reply.round, draft.epoch, reply.generation), np.uint64).view(np.int64)
+
+    def _set_parents(self, draft: Draft, count: int) -> None:
+        """Where drafts are trees; one that says nothing of parents, or of too many or too few, is a chain."""
+        parents_SK = self._mailbox.parents_SK
+        if parents_SK is not None:
+            told = draft.parents if len(draft.parents) == count else range(count)
+            parents_SK.numpy()[draft.slot, :count] = np.array(told, np.uint32).view(np.int32)
 
     def deliver(self) -> None:
         """Enqueues the copy to the device.

@@ -6,6 +6,7 @@ Suffixes: S slots + 1 (the last is the pad slot), K draft tokens.
 from dataclasses import dataclass
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from services.common.pair import attach
@@ -14,17 +15,23 @@ from services.common.pair.arena import Arena
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """Tokens `[S, K]` i32 and tags `[S, 3]` i64: (round, epoch, generation) that each slot's tokens are for."""
+    """Tokens `[S, K]` i32 and tags `[S, 3]` i64: (round, epoch, generation) that each slot's tokens are for.
+
+    Where drafts are trees, `parents_SK` i32 has the row that each of them follows; the anchor's is 0.
+    """
 
     tokens_SK: Tensor
     tag_S3: Tensor
+    parents_SK: Tensor | None = None
 
     @classmethod
     def shared(cls, arena: Arena) -> Self:
         """The mailbox in the arena, which the drafter writes."""
-        return cls(arena.tensor(attach.TOKENS), arena.tensor(attach.TAG))
+        parents_SK = arena.tensor(attach.PARENTS) if attach.PARENTS in arena else None
+        return cls(arena.tensor(attach.TOKENS), arena.tensor(attach.TAG), parents_SK)
 
     @classmethod
     def private(cls, like: "Mailbox") -> Self:
         """An empty one of the same shape and device, in the target's own memory."""
-        return cls(like.tokens_SK.new_zeros(like.tokens_SK.shape), like.tag_S3.new_zeros(like.tag_S3.shape))
+        parents_SK = None if like.parents_SK is None else torch.zeros_like(like.parents_SK)
+        return cls(torch.zeros_like(like.tokens_SK), torch.zeros_like(like.tag_S3), parents_SK)

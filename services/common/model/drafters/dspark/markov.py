@@ -7,7 +7,8 @@ from services.common.kernels.argmax_token import argmax_token
 from services.common.kernels.linear import linear
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.model.drafters.coupling import Coupling
-from services.common.model.drafters.heads import scaled_logits
+from services.common.model.drafters.heads import log_chances, scaled_logits
+from services.common.model.drafters.nodes import CANDIDATES, Candidates
 from services.common.model.drafters.spec import DrafterSpec
 from services.common.model.drafters.vocabulary import Vocabulary
 
@@ -37,3 +38,28 @@ class MarkovHead:
             before_B = self._vocabulary.tokens(argmax_token(scores_BV))
             drafts.append(before_B)
         return torch.stack(drafts, 1)
+
+    def rank(self, hidden_BKD: Tensor, head: Weight, anchor_B: Tensor, coupling: Coupling | None) -> Candidates:
+        """Candidates are the best behind the chain's draft, each scored by each candidate of the position before."""
+        batch, count, width = hidden_BKD.shape
+        if coupling is not None:
+            coupling = self._vocabulary.coupling(coupling)
+        logits_BKV = scaled_logits(hidden_BKD.reshape(-1, width), head, self._spec).view(batch, count, -1)
+        most = min(CANDIDATES, logits_BKV.shape[-1])
+        before_BP, found, scored = anchor_B[:, None].expand(-1, most), [], []
+        for position in range(count):
+            scores_BPV = self._behind(logits_BKV[:, position], before_BP, coupling, position)
+            entries_BC = scores_BPV[:, 0].topk(most, -1).indices
+            scored.append(scores_BPV.gather(2, entries_BC[:, None].expand(-1, most, -1)))
+            before_BP = self._vocabulary.tokens(entries_BC)
+            found.append(before_BP)
+        return Candidates(torch.stack(found, 1), log_chances(torch.stack(scored, 1), coupling))
+
+    def _behind(self, logits_BV: Tensor, before_BP: Tensor, coupling: Coupling | None, position: int) -> Tensor:
+        """Return the scores of a position behind each of some tokens [B, P, V]."""
+        first_BPR = self._first_VR.index_select(0, before_BP.flatten()).view(*before_BP.shape, -1)
+        bias_NV = linear(first_BPR.flatten(0, 1), self._second_VR)
+        scores_BPV = logits_BV[:, None] + bias_NV.view(*before_BP.shape, -1)
+        if coupling is None:
+            return scores_BPV
+        return torch.stack([coupling.at(scores_BV, position) for scores_BV in scores_BPV.unbind(1)], 1)

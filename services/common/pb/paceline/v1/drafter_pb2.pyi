@@ -373,6 +373,7 @@ class RowDraft(google.protobuf.message.Message):
     SLOT_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
     TOKEN_IDS_FIELD_NUMBER: builtins.int
+    PARENTS_FIELD_NUMBER: builtins.int
     slot: builtins.int
     """Slot of the row."""
     epoch: builtins.int
@@ -381,14 +382,19 @@ class RowDraft(google.protobuf.message.Message):
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """W - 1 tokens."""
 
+    @property
+    def parents(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Of a tree, the row that each token follows: 0 is the anchor's, token j has row j + 1. Empty for a chain."""
+
     def __init__(
         self,
         *,
         slot: builtins.int = ...,
         epoch: builtins.int = ...,
         token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        parents: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "slot", b"slot", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "parents", b"parents", "slot", b"slot", "token_ids", b"token_ids"]) -> None: ...
 
 global___RowDraft = RowDraft
 

@@ -1,0 +1,102 @@
+"""Nodes in NumPy and plain Python over the tensors' memory, for a CPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from services.common.kernels.span_attention.span import PAD_BLOCK
+
+MOST_NODES = 63
+"""Nodes of a sequence, its anchor among them: the ancestors of one are bits of a word with a sign."""
+ABSENT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The trees of a round, in static buffers. Row 0 of each is its anchor, row j + 1 the node of draft j.
+
+    `parents_BK` are rows before the node's own, `depths_BW` one more than the parent's. Bit i of row j in
+    `ancestors_BW` says that row j is row i or descends from it.
+    """
+
+    parents_BK: Tensor
+    depths_BW: Tensor
+    ancestors_BW: Tensor
+
+    @classmethod
+    def allocate(cls, bucket: int, width: int) -> "Nodes":
+        """Return chains.
+
+        Raises:
+            ValueError: more nodes than a word has bits.
+        """
+        if width > MOST_NODES:
+            raise ValueError(f"{width} nodes, at most {MOST_NODES} fit")
+        rows_W = torch.arange(width)
+        chain = rows_W[:-1], rows_W, (2 << rows_W) - 1
+        return cls(*(each.expand(bucket, -1).clone() for each in chain))
+
+
+def read_nodes(
+    parents_SK: Tensor, rows_B: Tensor, table_SN: Tensor, length_S: Tensor, block_size: int, drafts_BK: Tensor,
+    nodes: Nodes,
+) -> None:  # fmt: skip
+    """Copy every row's parents from the shared mailbox into `nodes`, and check the copy alone (invariant I6).
+
+    A tree in which a parent does not stand before its node becomes a chain without drafts. A node without a place in
+    the blocks of its sequence becomes absent in `drafts_BK`: what it leaves could not be kept.
+    """
+    rows, drafts, parents = rows_B.numpy(), drafts_BK.numpy(), nodes.parents_BK.numpy()
+    count = drafts.shape[1]
+    before_K = np.arange(count)
+    parents[:] = parents_SK.numpy()[rows, :count]
+    broken = ((parents < 0) | (parents > before_K)).any(1)
+    parents[broken], drafts[broken] = before_K, ABSENT
+    blocks_BK = (length_S.numpy()[rows, None] + before_K + 1) // block_size
+    held_BK = blocks_BK < table_SN.shape[1]
+    table_BK = table_SN.numpy()[rows[:, None], np.where(held_BK, blocks_BK, 0)]
+    drafts[~held_BK | (table_BK == PAD_BLOCK)] = ABSENT
+    shapes = [_shape(of_sequence) for of_sequence in parents.tolist()]
+    nodes.depths_BW.numpy()[:] = [depths for depths, _ in shapes]
+    nodes.ancestors_BW.numpy()[:] = [ancestors for _, ancestors in shapes]
+
+
+def _shape(parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return depths and ancestors of a tree's rows; at a few rows lists are quicker than arrays."""
+    depths, ancestors = [0], [1]
+    for row, parent in enumerate(parents, start=1):
+        depths.append(depths[parent] + 1)
+        ancestors.append(ancestors[parent] | 1 << row)
+    return depths, ancestors
+
+
+def first_path(parents: Sequence[int], drafts: Sequence[int]) -> list[int]:
+    """Return the rows of a tree's path that goes to the first child each time, and ends before an absent draft."""
+    path = [0]
+    for row, (parent, draft) in enumerate(zip(parents, drafts, strict=True), start=1):
+        if parent == path[-1] and draft != ABSENT:
+            path.append(row)
+    return path[1:]
+
+
+def keep_path(path_BW: Tensor, count_B: Tensor, slots_T: Tensor, caches: Sequence[Tensor]) -> None:
+    """Move what the accepted nodes have left from the places of their rows to those of their positions.
+
+    Args:
+        path_BW: the row of the accepted node of each depth.
+        count_B: how many of these are kept, the anchor among them.
+        slots_T: the flat place of each row, `block * S + offset`; the row of a depth's number has that of the depth.
+        caches: paged keys and values [L, 2, N, S, H, D] of all layers.
+    """
+    path, slots = path_BW.numpy(), slots_T.view(path_BW.shape).numpy()
+    depths_W = np.arange(path.shape[1])
+    row_E, depth_E = np.nonzero((depths_W < count_B.numpy()[:, None]) & (path != depths_W))
+    if not len(row_E):
+        return
+    from_E, to_E = (torch.from_numpy(slots[row_E, place_E]) for place_E in (path[row_E, depth_E], depth_E))
+    for cache in caches:
+        flat_L2PHD = cache.flatten(2, 3)
+        flat_L2PHD.index_copy_(2, to_E, flat_L2PHD.index_select(2, from_E))
