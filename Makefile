@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-cluster test-image test-interop test-openapi soak chaos bench pictures \
+.PHONY: help setup demo up chat generate status doctor test test-lossless test-mutants test-faults faults-of-processes faults-of-peers test-gpu test-chart test-deploy test-cluster test-image test-interop test-openapi soak chaos bench bench-nodes pictures \
         bench-gpu race train-embedded check check-format check-lint check-types check-imports \
         check-sizes check-proto check-cuda format lock proto proto-baseline
 
@@ -153,6 +153,9 @@ chaos: setup  ## STREAMS through three pods and two gateways, while every proces
 
 bench: .venv/.bench  ## load curves of the embedded pair on this machine
 	@$(PY) -m tests.bench.load $(ARGS)
+
+bench-nodes: setup  ## trees of drafts against chains of as many rows, through a running pair on two cores; ten minutes at most
+	@$(PY) -m tests.bench.nodes $(ARGS)
 
 pictures: .venv/.bench  ## tables and plots of the pages, out of saved results
 	@$(PY) -m tests.bench.pages

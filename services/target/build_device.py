@@ -11,10 +11,12 @@ import torch
 from services.common.device.device import keep_no_stack
 from services.common.device.graph import CaptureCost, Counters
 from services.common.device.numerics import Numerics, numerics_of
+from services.common.kernels.nodes import MOST_NODES
 from services.common.metrics.version import VERSION
 from services.common.model import DraftContext, NoContext, Target, load_target
 from services.common.model.checkpoint import resolve_folder
 from services.common.model.drafters.context import open_context
+from services.common.model.drafters.nodes import CANDIDATES
 from services.common.model.states import SequenceStates
 from services.common.pair import attach
 from services.common.pair.arena import Arena, ArenaSpec, MemfdArena
@@ -99,9 +101,10 @@ def build_worker(settings: TargetSettings, pid: int) -> Worker:
     model = load_target(settings.model, getattr(torch, settings.dtype), settings.device, settings.random_weights)
     context = _context(settings, model)
     limit = _context_limit(settings, model)
-    widths = _widths(settings, model, context, limit)
+    nodes = _nodes(settings, model, context)
+    widths = _widths(settings, model, context, limit, nodes)
     budget = _plan(settings, pair_terms(settings, model, context, limit, widths), model.device, limit)
-    shapes = _shapes(settings, model, budget.blocks, limit, widths)
+    shapes = _shapes(settings, model, budget.blocks, limit, widths, nodes)
     arena = _arena(settings, arena_spec(model.spec, context, shapes, model.dtype, model.device.type == "cpu"))
     handoff = build_handoff(settings.handoff_mode, arena, model.device, settings.watchdog, settings.shares_memory)
     runner = Runner(model, context, arena, shapes, handoff)
@@ -154,11 +157,28 @@ def _context_limit(settings: TargetSettings, model: Target) -> int:
     return settings.context_limit or most
 
 
-def _widths(settings: TargetSettings, model: Target, context: DraftContext, limit: int) -> tuple[int, ...]:
+def _nodes(settings: TargetSettings, model: Target, context: DraftContext) -> bool:
+    """Whether drafts are trees; where they cannot be, chains are served, and a line says why."""
+    if not (settings.nodes and settings.speculates):
+        return False
+    hindrances = {
+        "the model has recurrent layers": model.spec.delta is not None,
+        "the drafter ranks no tokens": not context.ranks,
+        "acceptance is synthetic": bool(settings.synthetic_acceptance),
+    }
+    why = next((why for why, holds in hindrances.items() if holds), "")
+    if why:
+        _LOG.warning("drafts are chains, not trees", extra={"why": why})
+    return not why
+
+
+def _widths(settings: TargetSettings, model: Target, context: DraftContext, limit: int, nodes: bool) -> tuple[int, ...]:
     """The widths that the drafter can fill with drafts, and whose graphs fit."""
     if not settings.speculates:
         return (1,)
     longest = context.most_rows or settings.draft_widths[-1]
+    if nodes:
+        longest = min(MOST_NODES, 1 + CANDIDATES * (longest - 1))
     sets = (settings.draft_widths, settings.fewer_widths)
     widths, fewer = (tuple(width for width in each if width <= longest) for each in sets)
     return widths if widths == fewer else widths_within(settings, model, context, limit, widths, fewer)
@@ -176,7 +196,7 @@ def _plan(settings: TargetSettings, terms: MemoryTerms, device: torch.device, li
 
 
 def _shapes(
-    settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...]
+    settings: TargetSettings, model: Target, blocks: int, limit: int, widths: tuple[int, ...], nodes: bool
 ) -> RunnerSettings:
     buckets = buckets_of(settings.slots)
     packs = packs_of(pack_tokens(settings, model, widths), model.spec, model.device)
@@ -195,6 +215,7 @@ def _shapes(
         threads=settings.threads,
         synthetic_acceptance=settings.synthetic_acceptance,
         eager=settings.eager,
+        nodes=nodes,
     )
 
 

@@ -88,7 +88,10 @@ class TargetSettings:
 
     # Scheduling
     widths: tuple[int, ...] = ()
-    """Widths of rounds in tokens, ascending from 1; empty: `1,4,8` on a CPU, `1,4,6,8,12,16` on a GPU if they fit."""
+    """Widths of rounds in tokens, ascending from 1; empty: `1,4,8` on a CPU, `1,4,8,16` there with nodes, and
+    `1,4,6,8,12,16` on a GPU if they fit."""
+    nodes: bool = False
+    """Rounds check trees of drafts, and a width counts their nodes; on a CPU, with a drafter's checkpoint."""
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
@@ -182,6 +185,7 @@ class TargetSettings:
         on_gpu = self.device == "cuda"
         # There the order of a sum follows the number of rows, and eight bits show it.
         _require(on_gpu or self.dtype != "bfloat16", "dtype", "bfloat16 is not exact on a CPU: take float32")
+        _require(not (on_gpu and self.nodes), "nodes", "trees of drafts have no kernels for a GPU yet")
         _require(self.exact in _EXACT, "exact", f"must be one of {', '.join(_EXACT)}")
         _require(on_gpu or self.exact != "strict", "exact", "strict compares rows on a GPU only")
         _require(on_gpu or self.handoff != HandoffMode.FLAGS, "handoff", "flags order the streams of a GPU")
@@ -246,12 +250,12 @@ class TargetSettings:
     @property
     def draft_widths(self) -> tuple[int, ...]:
         """Widths of rounds, as far as the drafter can fill them."""
-        return self.widths or ((1, 4, 6, 8, 12, 16) if self.device == "cuda" else (1, 4, 8))
+        return self.widths or ((1, 4, 6, 8, 12, 16) if self.device == "cuda" else self.fewer_widths)
 
     @property
     def fewer_widths(self) -> tuple[int, ...]:
         """Those that are left where graphs for all of them would take too much of the memory for K/V."""
-        return self.widths or ((1, 4, 8, 16) if self.device == "cuda" else (1, 4, 8))
+        return self.widths or ((1, 4, 8, 16) if self.device == "cuda" or self.nodes else (1, 4, 8))
 
     @property
     def chunk_tokens(self) -> int:

@@ -42,6 +42,11 @@ class DraftContext(Protocol):
         ...
 
     @property
+    def ranks(self) -> bool:
+        """Whether the drafter ranks several tokens of a position: on a CPU drafts may be trees."""
+        ...
+
+    @property
     def elements(self) -> int:
         """Numbers of the weights that the target holds for it."""
         ...
@@ -80,6 +85,7 @@ class NoContext:
     revision = ""
     taps: tuple[int, ...] = ()
     most_rows: int | None = None
+    ranks = False
     elements = drafter_elements = 0
     products: tuple[tuple[int, int], ...] = ()
     seed_width = 0

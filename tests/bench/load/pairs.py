@@ -29,9 +29,17 @@ def modes(widths: Sequence[int]) -> list[Mode]:
 
 
 class Pairs:
-    """Context manager: inside it `addresses` maps the name of a pair to its gateway."""
+    """Context manager: inside it `addresses` maps the name of a pair to its gateway. Pairs are the embedded ones."""
 
-    def __init__(self, wanted: Sequence[Mode], slots: int, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        wanted: Sequence[Mode],
+        slots: int,
+        progress: Callable[[str], None],
+        model: Path = EMBEDDED / "target",
+        drafter: Path = EMBEDDED / "drafter",
+    ) -> None:
+        self._model, self._drafter = str(model), str(drafter)
         self._wanted = {mode.pair: mode.flags for mode in wanted}
         self._slots = slots
         self._progress = progress
@@ -58,7 +66,7 @@ class Pairs:
             targets[name] = self._pair(folder, index, name, flags)
         for name, target in targets.items():
             address = target.bound(180.0)["grpc"]
-            command = ["services.gateway", "--targets", address, "--tokenizer", str(EMBEDDED / "target")]
+            command = ["services.gateway", "--targets", address, "--tokenizer", self._model]
             command += ["--report-cached-tokens", "true"]
             self.addresses[name] = self._launch(f"{name}-gateway", command, folder).bound(60.0)["grpc"]
 
@@ -66,8 +74,8 @@ class Pairs:
         own = folder / str(index)
         own.mkdir(mode=0o700)
         address = f"unix:{own}/d"
-        drafter = ["services.drafter", "--model", str(EMBEDDED / "drafter"), "--grpc", address]
-        target = ["services.target", "--model", str(EMBEDDED / "target"), "--drafter-model", str(EMBEDDED / "drafter")]
+        drafter = ["services.drafter", "--model", self._drafter, "--grpc", address]
+        target = ["services.target", "--model", self._model, "--drafter-model", self._drafter]
         target += ["--drafter-address", address, "--run-dir", str(own), "--pair-id", name]
         target += ["--slots", str(self._slots), *flags]
         self._launch(f"{name}-drafter", drafter, folder)

@@ -80,6 +80,11 @@ class BlockContext:
         return 1 + self.spec.most_drafts
 
     @property
+    def ranks(self) -> bool:
+        """Every kind of head does."""
+        return True
+
+    @property
     def elements(self) -> int:
         """Numbers of this half's weights."""
         return elements(context_shapes(self.spec))
