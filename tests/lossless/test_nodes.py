@@ -10,6 +10,7 @@ from services.common.kernels.nodes import MOST_NODES
 from services.target.core.request import RequestSpec
 from tests.lossless.gate import NODE_PROPOSERS, STRAINS, Case, make_specs, run_case, run_gate
 from tests.lossless.pairs import made_up_pair
+from tests.lossless.test_grammars import ruled
 
 SEED = 20265
 WIDTHS = (2, 5, 8, 16, MOST_NODES)
@@ -59,6 +60,17 @@ def test_trees_say_nothing_else_than_plain_decoding(dtype: str, full: bool) -> N
     assert tally.accepted > tally.tokens // 5
     assert (tally.mismatches, tally.failures) == (0, [])
     assert tally.excused <= (dtype == "float32") * len(cases) // 4
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("heat", [0.0, 0.8])
+def test_texts_that_grammars_rule_are_those_of_plain_decoding(heat: float, full: bool) -> None:
+    """They walk one path of a tree, beside neighbours that walk all of it."""
+    specs = ruled(heat, PROMPTS_OF_ALL if full else 5)
+    cases = [Case("float64", heat, 8, proposer, 4) for proposer in ("nodes-scattered", "nodes-broken")]
+    tally = run_gate(made_up_pair(), cases, lambda _: specs, SEED)
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.accepted > tally.tokens // 10
 
 
 @pytest.mark.parametrize("heat", [0.0, 0.8])

@@ -6,6 +6,7 @@ from tests.mutants.experts import EXPERTS
 from tests.mutants.hybrids import HYBRIDS
 from tests.mutants.masks import MASKS
 from tests.mutants.mutation import Mutant
+from tests.mutants.nodes import NODES
 from tests.mutants.scheduling import SCHEDULING
 from tests.mutants.snapshots import SNAPSHOTS
 from tests.mutants.windows import SLIDING
@@ -224,8 +225,8 @@ ACCEPTANCE = (
     Mutant(
         "drafts-accepted-after-a-rejected-one",
         ACCEPT,
-        "np.logical_and.accumulate(_right(chosen_BW, drafts_BK, rows_B, state), axis=1).sum(1)",
-        "_right(chosen_BW, drafts_BK, rows_B, state).sum(1)",
+        "np.logical_and.accumulate(right_BK, axis=1).sum(1)",
+        "right_BK.sum(1)",
         ACCEPTED,
     ),
     Mutant(
@@ -279,12 +280,17 @@ SAMPLING = (
     Mutant(
         "penalties-counted-by-step-not-by-token",
         PROCESSORS,
-        "for offset in range(drafts_BK.shape[1]):",
-        "for offset in range(0):",
+        "counts_BWV[known, row, draft_B[known]] += 1",
+        "pass",
         f"{SPECULATION}",
     ),
-    Mutant("minimum-length-counted-by-step", PROCESSORS, "[:missing, stops[stops >= 0]]", "[:, stops[stops >= 0]]",
-           MIN_TOKENS),
+    Mutant(
+        "minimum-length-counted-by-step",
+        PROCESSORS,
+        "np.flatnonzero(tree.depths_BW[index] < missing)",
+        "np.arange(len(tree.depths_BW[index]))",
+        MIN_TOKENS,
+    ),
     Mutant(
         "resumed-output-counts-as-prompt",
         STATE,
@@ -334,6 +340,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *CHAINS,
     *EXPERTS,
     *MASKS,
+    *NODES,
     *SNAPSHOTS,
     *SLIDING,
 )

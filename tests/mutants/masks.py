@@ -11,7 +11,7 @@ MASKS = (
     Mutant(
         "a-draft-that-masks-were-not-made-for-is-accepted",
         ACCEPT,
-        "right_BK[index] &= drafts_BK[index] == state.walked_SK.numpy()[rows_B[index], : drafts_BK.shape[1]]",
+        "right_BK[index] &= drafts_BK[index] == walked_K",
         "pass",
         "tests/kernels/test_accept.py::test_a_draft_that_the_masks_were_not_made_for_is_not_accepted",
     ),

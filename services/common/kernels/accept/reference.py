@@ -38,7 +38,7 @@ def accept(
         with np.errstate(invalid="ignore"):
             noise = None if noise_BWV is None else noise_BWV.numpy()
             chosen_BW, sane_BW = _choose(logits, drafts, tree, rows, state, noise)
-    right_BK = _right(chosen_BW[tree.lines_B1, tree.parents_BK], drafts, rows, state)
+    right_BK = _right(chosen_BW, drafts, tree, rows, state)
     if result.path_BW is None:
         accepted_B = np.logical_and.accumulate(right_BK, axis=1).sum(1)
     else:
@@ -77,11 +77,17 @@ def _walk(right_BK: Array, tree: Tree, path_BW: Array) -> Array:
     return accepted_B
 
 
-def _right(chosen_BK: Array, drafts_BK: Array, rows_B: Array, state: SlotState) -> Array:
-    """Return which drafts are what the rows that they follow chose; of a masked row, for which its masks were made."""
-    right_BK: Array = drafts_BK == chosen_BK
+def _right(chosen_BW: Array, drafts_BK: Array, tree: Tree, rows_B: Array, state: SlotState) -> Array:
+    """Return which drafts are what the rows that they follow chose [B, K].
+
+    Of a masked row only those that its masks were made for, in their order: the tree may have changed since.
+    """
+    right_BK: Array = drafts_BK == chosen_BW[tree.lines_B1, tree.parents_BK]
     for index in np.flatnonzero(state.masked_S.numpy()[rows_B]):
-        right_BK[index] &= drafts_BK[index] == state.walked_SK.numpy()[rows_B[index], : drafts_BK.shape[1]]
+        walked_K = state.walked_SK.numpy()[rows_B[index], : drafts_BK.shape[1]]
+        right_BK[index] &= drafts_BK[index] == walked_K
+        path = np.flatnonzero(walked_K >= 0)
+        right_BK[index, path] &= tree.parents_BK[index, path] == np.append(0, path[:-1] + 1)[: len(path)]
     return right_BK
 
 
