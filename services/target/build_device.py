@@ -163,6 +163,7 @@ def _nodes(settings: TargetSettings, model: Target, context: DraftContext) -> bo
         return False
     hindrances = {
         "the model has recurrent layers": model.spec.delta is not None,
+        "a window of the model holds no tree": any(0 < own.window < MOST_NODES for own in model.spec.groups),
         "the drafter ranks no tokens": not context.ranks,
         "acceptance is synthetic": bool(settings.synthetic_acceptance),
     }

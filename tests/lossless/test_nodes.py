@@ -63,6 +63,16 @@ def test_trees_say_nothing_else_than_plain_decoding(dtype: str, full: bool) -> N
 
 
 @pytest.mark.timeout(3600)
+def test_trees_see_through_windows_what_plain_decoding_sees(full: bool) -> None:
+    """Windows hold 24 tokens."""
+    prompts = PROMPTS_OF_ALL if full else PROMPTS
+    cases = [Case("float64", 0.0, 8, "nodes-scattered", 4, "hit"), Case("float64", 0.8, 16, "nodes-dflash", 1)]
+    tally = run_gate(made_up_pair(family="gemma3_text"), cases, lambda heat: specs_of(heat, prompts), SEED)
+    assert (tally.mismatches, tally.failures) == (0, [])
+    assert tally.accepted > tally.tokens // 10
+
+
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("heat", [0.0, 0.8])
 def test_texts_that_grammars_rule_are_those_of_plain_decoding(heat: float, full: bool) -> None:
     """They walk one path of a tree, beside neighbours that walk all of it."""

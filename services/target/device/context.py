@@ -111,8 +111,7 @@ class Pool:
     @property
     def paged(self) -> list[Tensor]:
         """Keys and values of all layers, and the draft context, where there is one."""
-        kept = self.states.tensors[:1]
-        return [*kept, self.draft_kv] if self.context.taps else kept
+        return [*self.states.paged, self.draft_kv] if self.context.taps else self.states.paged
 
     @property
     def device(self) -> torch.device:
