@@ -5,6 +5,7 @@ from torch import Tensor
 from services.common.kernels.linear.int8_weight import Weight
 from services.common.kernels.span_attention import plan_context
 from services.common.model import DraftChain
+from services.common.model.drafters.nodes import chain_of
 from services.drafter.arena_view import ArenaView
 from services.drafter.proposers.coupling import coupled
 
@@ -62,3 +63,7 @@ class ChainProposer:
         anchor_B, seed_BD = shared.anchor_S.index_select(0, rows_B), shared.seed_SD.index_select(0, rows_B)
         coupling = coupled(shared, rows_B, lengths_B, width - 1, self._chain.sharpness)
         return self._chain.propose(anchor_B, seed_BD, span, shared.draft_kv, *self._tables, coupling=coupling)
+
+    def nodes(self, shared: ArenaView, rows_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Chains: each step needs the token before."""
+        return chain_of(self.propose(shared, rows_B, width))

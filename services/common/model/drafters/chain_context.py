@@ -34,6 +34,8 @@ class ChainContext:
 
     most_rows: int | None = None
     """A chain has no end of its own."""
+    ranks = False
+    """A step needs the token before: trees would take a step for each node."""
     products: tuple[tuple[int, int], ...] = ()
     """None on a GPU, where chains do not run."""
 
