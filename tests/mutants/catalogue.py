@@ -78,8 +78,8 @@ FORWARD = (
     Mutant(
         "positions-start-anew-in-every-span",
         TARGET,
-        "self._table.at(rows.positions_T)",
-        "self._table.at(rows.positions_T - rows.parts[0].span.lengths_B.repeat_interleave(rows.parts[0].span.width))",
+        "table.at(rows.positions_T)",
+        "table.at(rows.positions_T - rows.parts[0].span.lengths_B.repeat_interleave(rows.parts[0].span.width))",
         TRANSFORMERS,
     ),
     Mutant(
