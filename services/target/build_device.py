@@ -272,6 +272,7 @@ def _scheduler(
         pack_tokens=max(pack.rows for pack in shapes.packs),
         mixed_tokens=shapes.mixed.tokens if shapes.mixed else 0,
         segment=shapes.segment,
+        pause_s=settings.pause_s,
         max_waiting=settings.max_waiting,
         max_queued_tokens=settings.queued_tokens,
         look_ahead=look_ahead,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import invalid_field
 from services.common.serving.callers import guarded
 from services.common.serving.hub import OWN_HEAD
 from services.common.serving.secret import check_secret
+from services.target.scheduling.settings import PAUSE_S
 
 _DTYPES = ("float32", "float64", "bfloat16")
 _DEVICES = ("cpu", "cuda")
@@ -17,6 +19,23 @@ _HANDOFFS = (_AUTO, HandoffMode.FLAGS, HandoffMode.HOST, HandoffMode.WIRE)
 _MEMORIES = ("shared", "none")
 _WEIGHTS = ("auto", "int8", "dtype")
 _EXACT = ("fallback", "strict", "off")
+THROUGHPUT, LATENCY = "throughput", "latency"
+
+
+class Packs(NamedTuple):
+    """Most prompt tokens of a round in which requests decode, and of one of a burst."""
+
+    chunk: int
+    burst: int
+
+
+_PACKS = {
+    (True, THROUGHPUT): Packs(2048, 4096),
+    (True, LATENCY): Packs(512, 1024),
+    (False, THROUGHPUT): Packs(128, 128),
+    (False, LATENCY): Packs(32, 32),
+}
+"""By whether a GPU computes them, and what is preferred."""
 _OPEN = "over TCP anybody could call: give tls_ca or session_secret, or say insecure; unix:/path needs none of them"
 _NOT_NEGATIVE = (
     "threads",
@@ -95,7 +114,11 @@ class TargetSettings:
     adaptive: bool = True
     """Chooses the width of every round by measured cost and acceptance; false always takes the widest."""
     prefill_chunk: int = 0
-    """Most prompt tokens of a round. 0 takes the device's: 128 on a CPU, 2,048 on a GPU. A burst there has 4,096."""
+    """Most prompt tokens of a round. 0 takes the device's: 128 on a CPU, 2,048 on a GPU. A burst there has twice that.
+    Where latency is preferred, all is a quarter."""
+    prefer: str = THROUGHPUT
+    """`throughput` or `latency`: whether prompts are computed in large packs, for which requests that decode wait up to
+    0.12 s, or in small ones beside which they go on."""
     preemption: bool = False
     """Lets a request of higher priority take the place of one that runs."""
     max_waiting: int = 256
@@ -181,6 +204,7 @@ class TargetSettings:
         _require(not rates or self.random_weights, "synthetic_acceptance", "is for random weights only")
         _require(self.dtype in _DTYPES, "dtype", f"must be one of {', '.join(_DTYPES)}")
         _require(self.drafter_weights in _WEIGHTS, "drafter_weights", f"must be one of {', '.join(_WEIGHTS)}")
+        _require(self.prefer in (THROUGHPUT, LATENCY), "prefer", f"must be {THROUGHPUT} or {LATENCY}")
         _require(self.handoff in _HANDOFFS, "handoff", f"must be one of {', '.join(_HANDOFFS)}")
         on_gpu = self.device == "cuda"
         # There the order of a sum follows the number of rows, and eight bits show it.
@@ -260,12 +284,21 @@ class TargetSettings:
     @property
     def chunk_tokens(self) -> int:
         """Most prompt tokens of a round in which requests decode."""
-        return self.prefill_chunk or (2048 if self.device == "cuda" else 128)
+        return self.prefill_chunk or self._packs.chunk
 
     @property
     def pack_tokens(self) -> int:
         """Most prompt tokens of a round in which nothing decodes, if memory allows."""
-        return self.prefill_chunk or (4096 if self.device == "cuda" else 128)
+        return self.prefill_chunk or self._packs.burst
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds for which requests that decode may wait for the prompts of a burst."""
+        return PAUSE_S if self.prefer == THROUGHPUT else 0.0
+
+    @property
+    def _packs(self) -> Packs:
+        return _PACKS[self.device == "cuda", self.prefer]
 
     @property
     def queued_tokens(self) -> int:

@@ -6,7 +6,8 @@ import pytest
 
 from services.common.pair.handoff import HandoffMode
 from services.common.request.errors import PacelineError
-from services.target.settings import TargetSettings
+from services.target.scheduling.settings import PAUSE_S
+from services.target.settings import LATENCY, THROUGHPUT, TargetSettings
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,17 @@ def test_a_cpu_offers_the_types_in_which_it_is_exact() -> None:
     assert refusal.value.field == "dtype"
     for device, dtype in (("cuda", "bfloat16"), ("cpu", "float32"), ("cpu", "float64")):
         assert TargetSettings(model="m", device=device, dtype=dtype).dtype == dtype
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_latency_computes_prompts_in_small_packs_and_never_pauses_rows(device: str) -> None:
+    throughput, latency = (TargetSettings(model="m", device=device, prefer=prefer) for prefer in (THROUGHPUT, LATENCY))
+    assert throughput == TargetSettings(model="m", device=device), "the default"
+    assert (latency.chunk_tokens, latency.pack_tokens) == (throughput.chunk_tokens // 4, throughput.pack_tokens // 4)
+    assert throughput.pause_s == PAUSE_S and latency.pause_s == 0.0
+    assert TargetSettings(model="m", device=device, prefer=LATENCY, prefill_chunk=64).pack_tokens == 64
+
+
+def test_what_is_preferred_has_two_names() -> None:
+    with pytest.raises(PacelineError, match="throughput or latency"):
+        TargetSettings(model="m", prefer="speed")

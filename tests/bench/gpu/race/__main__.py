@@ -43,7 +43,7 @@ def main() -> int:
             print(f"group {group}\n{told(legs, saved_rows(RESULTS))}")
             continue
         sides: dict[str, Side] = {
-            PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter)),
+            PACELINE: lambda leg: (_commit(), paceline_leg(leg, settings, drafter, ["--prefer", chosen.prefer])),
             VLLM: lambda leg: vllm_leg(leg, settings, options),
         }
         result = _run(group, legs, sides, chosen, scale)

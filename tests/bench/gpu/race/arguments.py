@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from services.target.settings import THROUGHPUT
 from tests.bench.gpu.race.plan import CLOSED_S, GROUPS, PARTS, SCHEDULES, requests_of
 from tests.bench.gpu.shapes import SHAPES
 from tests.bench.race import FIRST_SHAPE, RESULTS
@@ -42,6 +43,7 @@ def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--short-blocks", action="store_true", help="paceline drafts blocks of K + 1 rows, as vLLM does"
     )
+    parser.add_argument("--prefer", default=THROUGHPUT, help="throughput or latency: of paceline's target")
     parser.add_argument("--plan", action="store_true", help="print the legs and their seconds, and run nothing")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.gpu.load import Load, Run, TimedClient, run
@@ -16,11 +17,14 @@ from tests.bench.gpu.race.rows import Drafter, Measured, Repeat
 from tests.bench.gpu.rig import RigSettings
 
 
-def paceline_leg(leg: Leg, settings: RigSettings, drafter: Drafter) -> list[Measured]:
-    """Start a pair with such a drafter, and run the leg's jobs in order."""
+def paceline_leg(leg: Leg, settings: RigSettings, drafter: Drafter, flags: Sequence[str] = ()) -> list[Measured]:
+    """Start a pair with such a drafter and flags of the target, and run the leg's jobs in order."""
     with Mps(settings.device == "cuda") as environment, tempfile.TemporaryDirectory(prefix="pl") as folder:
         options = PairOptions(
-            environment=environment, drafter_weights=drafter.weights, short_blocks=drafter.short_blocks
+            environment=environment,
+            drafter_weights=drafter.weights,
+            short_blocks=drafter.short_blocks,
+            flags=tuple(flags),
         )
         with ServedPair(settings, Path(folder), options) as pair:
             return asyncio.run(_run(leg, pair))
