@@ -44,6 +44,7 @@ from services.gateway.streams.calls import Calls, TenantLabels
 from services.gateway.streams.catalogue import load_catalogue
 from services.gateway.streams.request_factory import RequestFactory
 from services.gateway.streams.streams import Streams
+from services.gateway.targets.allowance import Allowance
 from services.gateway.targets.link import Dial
 from services.gateway.targets.pool import Pool
 from services.gateway.targets.status import StatusBoard
@@ -119,7 +120,8 @@ class GatewayApp:
         )
         bound = admission.Bound(settings.max_requests, settings.max_queued_tokens)
         admitting = admission.Admission(bound, time.monotonic)
-        self._streams = Streams(self._front, admitting, settings, self.metrics, self._calls)
+        self._allowance = Allowance(self._pool)
+        self._streams = Streams(self._front, admitting, settings, self.metrics, self._calls, self._allowance)
         self._board = StatusBoard(lambda: self._pool.links, time.monotonic)
         self._http = self._http_edge() if settings.http else None
         self._tasks: list[asyncio.Task[None]] = []
@@ -151,6 +153,7 @@ class GatewayApp:
             follow_certificates(self.metrics, self._tls),
             give_back_freed_memory(),
             self._secret.follow(),
+            self._allowance.follow(),
         )
         self._tasks = [asyncio.create_task(one) for one in work]
         if self._tenants:

@@ -19,6 +19,7 @@ from services.common.serving.interceptors import ErrorInterceptor
 from services.common.serving.secret import Secret
 from services.gateway.streams.migration import DELIVERED
 from services.target.engine.idempotency import Claim, KeyStore
+from services.target.sessions.tally import Bounds, Tally, Used
 from tests.support.fakes_target_request import FakeRequest
 
 HEARTBEAT_S = 0.5
@@ -47,6 +48,8 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         self.version = version
         self.script = script
         self.asks: list[target_pb2.Ask] = []
+        self.uses: list[target_pb2.Use] = []
+        self.tally = Tally()
         self.secrets: set[str] = set()
         self.starts: list[target_pb2.Start] = []
         self.cancels: list[target_pb2.Cancel] = []
@@ -125,7 +128,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             pair_id=self.pair_id,
             model=self.info,
             load=self._load(),
-            features=[] if self.keys is None else ["ask"],
+            features=["tally"] if self.keys is None else ["tally", "ask"],
             numerics=self.numerics,
         )
         await context.write(target_pb2.SessionResponse(welcome=welcome))
@@ -137,6 +140,7 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
         finally:
             reading.cancel()
             self._calls.discard(session)
+            self.tally.leave(id(session))
 
     def _load(self) -> target_pb2.Load:
         return target_pb2.Load(
@@ -151,6 +155,9 @@ class FakeTarget(target_pb2_grpc.TargetServiceServicer):
             if self._draining and not told:
                 told = True
                 await context.write(target_pb2.SessionResponse(go_away=target_pb2.GoAway()))
+            standings, session.standings = session.standings, []
+            for standing in standings:
+                await context.write(target_pb2.SessionResponse(standing=standing))
             updates = session.round(self._draining)
             self.rounds += 1
             if updates or quiet_s >= HEARTBEAT_S:
@@ -169,6 +176,7 @@ class FakeSession:
         self.requests: dict[str, FakeRequest] = {}
         self._target = target
         self._answers: list[target_pb2.RequestUpdate] = []
+        self.standings: list[target_pb2.Standing] = []
 
     async def read(self, context: Any) -> None:
         """Takes frames until the stream ends."""
@@ -179,6 +187,8 @@ class FakeSession:
                 self._cancel(frame.cancel)
             elif frame.HasField("ask"):
                 self._ask(frame.ask)
+            elif frame.HasField("use"):
+                self.standings.append(self._use(frame.use))
 
     def round(self, draining: bool) -> list[target_pb2.RequestUpdate]:
         """What one round does for every request."""
@@ -214,6 +224,19 @@ class FakeSession:
         else:
             end = target_pb2.RequestEnd(moved=True)
             self._answers.append(target_pb2.RequestUpdate(request_id=ask.request_id, end=end))
+
+    def _use(self, use: target_pb2.Use) -> target_pb2.Standing:
+        target = self._target
+        target.uses.append(use)
+        if use.claims:
+            most = Bounds(use.most_requests, use.most_tokens)
+            found = target.tally.claim(id(self), use.tenant, use.claimed_tokens, most)
+        else:
+            found = target.tally.note(id(self), use.tenant, Used(use.requests, use.tokens))
+        return target_pb2.Standing(
+            number=use.number, granted=found.granted, requests=found.requests, tokens=found.tokens,
+            gateways=len(target._calls),
+        )  # fmt: skip
 
     def _refuse(self, name: str, error: PacelineError) -> None:
         end = target_pb2.RequestEnd(error=to_pb(error))

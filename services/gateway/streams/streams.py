@@ -20,6 +20,7 @@ from services.gateway.streams.generation import Delta, Final, Generation
 from services.gateway.streams.keys import RunningKeys
 from services.gateway.streams.migration import slow_client
 from services.gateway.streams.request_factory import RequestFactory
+from services.gateway.targets.allowance import Allowance, Permit, over_all
 from services.gateway.tenancy.admission import Admission, Room, Ticket
 from services.gateway.tenancy.auth import current_tenant
 
@@ -58,8 +59,10 @@ class Streams:
         settings: GatewaySettings,
         metrics: GatewayMetrics,
         calls: Calls,
+        allowance: Allowance,
     ) -> None:
         """`settings.max_request_s` bounds requests whose client set no deadline or a later one."""
+        self._allowance = allowance
         self._front = front
         self._admission = admission
         self._settings = settings
@@ -108,8 +111,9 @@ class Streams:
             self._metrics.gateway_inflight_requests.set(self._admission.requests)
 
     def room(self) -> Room:
-        """What the present tenant may have at once, and what is left of it."""
-        return self._admission.room(current_tenant())
+        """What the present tenant may have, and what is left of it over all gateways."""
+        tenant = current_tenant()
+        return over_all(self._admission.room(tenant), tenant, self._allowance.total(tenant))
 
     def queue(self, ticket: Ticket, prompt: Prompt) -> None:
         """Counts a prompt that is about to be tokenised.
@@ -157,6 +161,8 @@ class Streams:
                     stream.call.span.traceparent,
                     stream.overflow,
                 )
+                prompt, most = len(stream.generation.prompt), query.stopping.max_tokens
+                stream.permit = await self._allowance.enter(current_tenant(), prompt, most)
                 stream.begun(stream.generation)
                 await stream.pump()
         except TimeoutError:
@@ -179,6 +185,7 @@ class Stream:
         self.request_id = request_id.from_metadata(context.invocation_metadata(), call.request_id)
         self.call = call
         self.generation: Generation | None = None
+        self.permit: Permit | None = None
         self.begun: Callable[[Generation], None] = lambda generation: None
         self.counted = True
         self.overflowed = False
@@ -227,6 +234,8 @@ class Stream:
 
     def close(self) -> None:
         """Frees whatever a target still holds for this client."""
+        if self.permit is not None:
+            self.permit.close()
         generation = self.generation
         if generation is not None:
             generation.close("slow_client" if self.overflowed else "cancel")
@@ -268,6 +277,8 @@ class Stream:
         metrics = self._metrics.of(call.model)
         metrics.gateway_delivered_tokens.inc(tokens)
         call.completion_tokens += tokens
+        if self.permit is not None:
+            self.permit.spend(tokens)
         if self._begun:
             metrics.inter_token_seconds.observe_each((now - self._last) / tokens, tokens)
         else:

@@ -21,8 +21,10 @@ from services.gateway.targets.messages import (
     PositionLogprobs,
     Refused,
     Speculation,
+    Standing,
     Update,
     Usage,
+    Use,
 )
 
 
@@ -63,6 +65,27 @@ def ask(name: str, job: RoutedRequest) -> target_pb2.SessionRequest:
     """Asks whether another generation holds the key of `job`."""
     question = target_pb2.Ask(request_id=name, tenant=job.tenant.name, idempotency_key=job.key, owner=job.request_id)
     return target_pb2.SessionRequest(ask=question)
+
+
+def use(number: int, stated: Use) -> target_pb2.SessionRequest:
+    """What a tenant has at this gateway."""
+    return target_pb2.SessionRequest(
+        use=target_pb2.Use(
+            number=number,
+            tenant=stated.tenant,
+            requests=stated.requests,
+            tokens=stated.tokens,
+            claims=stated.claims,
+            claimed_tokens=stated.claimed_tokens,
+            most_requests=stated.most_requests,
+            most_tokens=stated.most_tokens,
+        )
+    )
+
+
+def standing(message: target_pb2.Standing) -> Standing:
+    """What a tenant has over all gateways."""
+    return Standing(message.number, message.granted, message.requests, message.tokens, message.gateways)
 
 
 def cancel(name: str, tokens_kept: int, reason: str) -> target_pb2.SessionRequest:

@@ -16,7 +16,7 @@ from services.gateway.routing.router import Candidate
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.away import DRAINING, NOT_REACHED, OtherModelError, SessionLostError, cause, kind, words
 from services.gateway.targets.heartbeat import TICK_S, UNREACHED_AFTER
-from services.gateway.targets.messages import Load, Model, PastRound
+from services.gateway.targets.messages import Load, Model, PastRound, Standing, Use
 from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.probes import reach
 from services.gateway.targets.session import Session, open_session
@@ -108,6 +108,17 @@ class Link:
         """Asks whether another generation holds the job's key; None without a session that can answer."""
         session = self._session
         return session.ask(job) if session and "ask" in session.features else None
+
+    @property
+    def counts(self) -> bool:
+        """The target takes work and counts tenants over all gateways."""
+        session = self._session
+        return session is not None and "tally" in session.features and self.candidate() is not None
+
+    def state(self, stated: Use) -> asyncio.Future[Standing | None] | None:
+        """States what a tenant has at this gateway; None without a session that can answer."""
+        session = self._session
+        return session.state(stated) if session and "tally" in session.features else None
 
     async def run(self) -> None:
         """Keeps a session until the link is retired and idle."""

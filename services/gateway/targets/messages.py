@@ -122,6 +122,30 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """What a tenant has at this gateway; with `claims` one more request asks to run, with so many tokens beside."""
+
+    tenant: str
+    requests: int
+    tokens: int
+    claims: bool = False
+    claimed_tokens: int = 0
+    most_requests: int = 0
+    most_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a tenant has over all gateways that have a session with a target, by the number of the statement before."""
+
+    number: int
+    granted: bool
+    requests: int
+    tokens: int
+    gateways: int
+
+
+@dataclass(frozen=True, slots=True)
 class PastRound:
     """One of a target's latest rounds: its width W, requests that decoded, tokens and drafts, seconds since its end."""
 

@@ -16,7 +16,7 @@ from services.gateway.targets import frames
 from services.gateway.targets.attempt import Attempt
 from services.gateway.targets.away import SessionLostError, VersionError, cause
 from services.gateway.targets.heartbeat import SILENT_AFTER, TICK_S, Heartbeat
-from services.gateway.targets.messages import Load, Lost, Model
+from services.gateway.targets.messages import Load, Lost, Model, Standing, Use
 from services.gateway.targets.outbox import Outbox
 from services.gateway.targets.probes import Reach, health
 from services.gateway.targets.rounds import Proposer, Rounds, proposer, rounds, with_known
@@ -60,6 +60,7 @@ class Session:
         self._on_change = on_change
         self._names = 0
         self._attempts: dict[str, Attempt] = {}
+        self._stated: dict[int, asyncio.Future[Standing | None]] = {}
         self._outgoing: asyncio.Queue[target_pb2.SessionRequest] = asyncio.Queue()
         self._heartbeat = heartbeat
         self.rounds = rounds
@@ -108,6 +109,14 @@ class Session:
         self._outgoing.put_nowait(frames.ask(attempt.name, job))
         return attempt
 
+    def state(self, stated: Use) -> asyncio.Future[Standing | None]:
+        """States what a tenant has at this gateway; the answer is None when the session is lost before it comes."""
+        self._names += 1
+        answer: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
+        self._stated[self._names] = answer
+        self._outgoing.put_nowait(frames.use(self._names, stated))
+        return answer
+
     def _attempt(self, job: RoutedRequest, committed: int, outbox: Outbox) -> Attempt:
         """Names are never used twice in a session, so late news cannot reach another request."""
         self._names += 1
@@ -130,6 +139,10 @@ class Session:
             self._heartbeat.beat()
             if response.HasField("round"):
                 self._round(response.round)
+            elif response.HasField("standing"):
+                answer = self._stated.pop(response.standing.number, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(frames.standing(response.standing))
             elif response.HasField("go_away"):
                 self.draining = True
                 self._on_change()
@@ -164,6 +177,10 @@ class Session:
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
             attempt.lose(Lost(why))
+        stated, self._stated = self._stated, {}
+        for answer in stated.values():
+            if not answer.done():
+                answer.set_result(None)
 
 
 async def open_session(

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from services.common.request.errors import Code, PacelineError, Reason, overloaded
 from services.common.request.limits import LIMITS
 
+UNBOUNDED = 2**31
+"""Requests of a tenant for which nothing is stated."""
+
 BYTES_PER_TOKEN = 3
 """Bytes of text counted as one token until the tokeniser has the exact number; low, so that estimates are high."""
 
@@ -21,26 +24,42 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a tenant may have at once and what is left of it; `reset_s` is the time in which a request leaves."""
+    """What a tenant may have and what is left of it.
+
+    `reset_s` is the time in which a request leaves, `tokens_reset_s` that in which tokens come free, where it differs.
+    """
 
     most_requests: int
     most_tokens: int
     requests: int
     tokens: int
     reset_s: float
+    tokens_reset_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """A tenant; `salt` separates prefix caches, `bound` is the tenant's own (None: only the gateway's).
 
-    `priority` is the highest that its requests may state; without tenants only the contract's limit holds.
+    `priority` is the highest that its requests may state; without tenants only the contract's limit holds. Over all
+    gateways it has at most `bound.requests` at once, and `tokens_per_minute`; 0 is no bound.
     """
 
     name: str = ""
     salt: bytes = b""
     bound: Bound | None = None
     priority: int = LIMITS.priority
+    tokens_per_minute: int = 0
+
+    @property
+    def most_requests(self) -> int:
+        """Most requests at once over all gateways; 0 where there is no bound."""
+        return 0 if self.bound is None or self.bound.requests >= UNBOUNDED else self.bound.requests
+
+    @property
+    def bounded(self) -> bool:
+        """It has a bound that holds over all gateways."""
+        return bool(self.most_requests or self.tokens_per_minute)
 
 
 def estimated_tokens(text_bytes: int) -> int:

@@ -16,10 +16,12 @@ from typing import Any
 
 from services.common.request.limits import LIMITS
 from services.common.serving.followed import FollowedFile
-from services.gateway.tenancy.admission import Bound, Tenant
+from services.gateway.tenancy.admission import UNBOUNDED, Bound, Tenant
 
 logger = logging.getLogger(__name__)
-FIELDS = frozenset({"name", "key_sha256", "salt", "max_requests", "max_queued_tokens", "max_priority"})
+FIELDS = frozenset(
+    {"name", "key_sha256", "salt", "max_requests", "max_queued_tokens", "max_priority", "tokens_per_minute"}
+)
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -131,8 +133,11 @@ def _tenant(table: dict[str, Any]) -> Tenant:
     if not name:
         raise ValueError("a tenant has an empty name")
     salt = str(table.get("salt", f"paceline tenant {name}")).encode()
-    bound = Bound(int(table.get("max_requests", 2**31)), int(table.get("max_queued_tokens", 2**62)))
+    bound = Bound(int(table.get("max_requests", UNBOUNDED)), int(table.get("max_queued_tokens", 2**62)))
     priority = int(table.get("max_priority", 0))
     if not 0 <= priority <= LIMITS.priority:
         raise ValueError(f"max_priority of {name!r}: {priority} is not in [0, {LIMITS.priority}]")
-    return Tenant(name, hashlib.sha256(salt).digest()[:16], bound, priority)
+    tokens = int(table.get("tokens_per_minute", 0))
+    if not 0 <= tokens < 2**62:
+        raise ValueError(f"tokens_per_minute of {name!r}: {tokens} is no number of tokens")
+    return Tenant(name, hashlib.sha256(salt).digest()[:16], bound, priority, tokens)

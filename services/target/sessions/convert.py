@@ -29,7 +29,7 @@ from services.target.core.load import Load
 from services.target.core.messages import End, Totals, Update
 from services.target.core.plan import PositionLogprobs
 from services.target.core.request import RequestSpec
-from services.target.sessions.session import Frame, RoundFrame
+from services.target.sessions.session import Frame, RoundFrame, StandingFrame
 
 MAX_REQUEST_ID_BYTES = 128
 MOST_GROWTH = 8
@@ -108,6 +108,16 @@ def frame_to_pb(frame: Frame) -> pb.SessionResponse:
     """One frame of the stream to a gateway."""
     if isinstance(frame, RoundFrame):
         return pb.SessionResponse(round=_round_to_pb(frame))
+    if isinstance(frame, StandingFrame):
+        standing = frame.standing
+        told = pb.Standing(
+            number=frame.number,
+            granted=standing.granted,
+            requests=standing.requests,
+            tokens=standing.tokens,
+            gateways=frame.gateways,
+        )
+        return pb.SessionResponse(standing=told)
     return pb.SessionResponse(go_away=pb.GoAway(grace=duration(frame.grace_s)))
 
 

@@ -39,6 +39,7 @@ from services.target.sessions.launched import launched
 from services.target.sessions.served_model import ServedModel
 from services.target.sessions.session import GatewaySession, SlowGatewayError
 from services.target.sessions.sessions import Sessions
+from services.target.sessions.tally import Bounds, Used
 
 _LOG = logging.getLogger(__name__)
 _HELLO_TIMEOUT_S = 10.0
@@ -161,8 +162,20 @@ class TargetService(rpc.TargetServiceServicer):
             ask = frame.ask
             _check_id(ask.request_id)
             self._parts.submit(CheckKey(session.number, ask.request_id, ask.tenant, ask.idempotency_key, ask.owner))
+        elif kind == "use":
+            self._use(session, frame.use)
         else:
-            raise invalid_field("frame", "must be start, cancel or ask after hello")
+            raise invalid_field("frame", "must be start, cancel, ask or use after hello")
+
+    def _use(self, session: GatewaySession, use: pb.Use) -> None:
+        """Counts a tenant; the engine has no part in it."""
+        sessions, tally = self._parts.sessions, self._parts.sessions.tally
+        if use.claims:
+            most = Bounds(use.most_requests, use.most_tokens)
+            standing = tally.claim(session.number, use.tenant, use.claimed_tokens, most)
+        else:
+            standing = tally.note(session.number, use.tenant, Used(use.requests, use.tokens))
+        sessions.stand(session, use.number, standing)
 
     async def _start(self, session: GatewaySession, start: pb.Start) -> None:
         """Submits a request, or refuses it alone: other requests of the session go on.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from services.target.core.load import Load
 from services.target.core.messages import Update
+from services.target.sessions.tally import Standing
 
 _FEW_UPDATES = 8
 
@@ -36,7 +37,17 @@ class GoAwayFrame:
     large: bool = False
 
 
-Frame = RoundFrame | GoAwayFrame
+@dataclass(frozen=True, slots=True)
+class StandingFrame:
+    """The answer to what a gateway stated of a tenant, by its number; `gateways` have a session here."""
+
+    number: int
+    standing: Standing
+    gateways: int
+    large: bool = False
+
+
+Frame = RoundFrame | GoAwayFrame | StandingFrame
 
 
 class SlowGatewayError(RuntimeError):

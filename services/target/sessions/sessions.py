@@ -9,7 +9,8 @@ from itertools import count
 from services.target.core.commands import CloseSession, Command
 from services.target.core.messages import RoundNews
 from services.target.core.sync_points import SyncPoints
-from services.target.sessions.session import GatewaySession, GoAwayFrame, RoundFrame
+from services.target.sessions.session import GatewaySession, GoAwayFrame, RoundFrame, StandingFrame
+from services.target.sessions.tally import Standing, Tally
 
 _HEARTBEAT_S = 0.5
 
@@ -27,6 +28,7 @@ class Sessions:
         self._numbers = count(1)
         self._open: dict[int, GatewaySession] = {}
         self._go_away: GoAwayFrame | None = None
+        self.tally = Tally()
         self._points = SyncPoints.from_environment()
 
     def __len__(self) -> int:
@@ -44,7 +46,13 @@ class Sessions:
     def leave(self, session: GatewaySession) -> None:
         """Forgets a session and cancels what is left of it."""
         if self._open.pop(session.number, None) is not None:
+            self.tally.leave(session.number)
             self._submit(CloseSession(session.number, session.undelivered()))
+
+    def stand(self, session: GatewaySession, number: int, standing: Standing) -> None:
+        """Answers what a gateway stated of a tenant."""
+        gateways = len({one.gateway_id for one in self._open.values()})
+        session.put(StandingFrame(number, standing, gateways), session.last_frame)
 
     def deliver(self, news: RoundNews) -> None:
         """Gives each session its updates of a round; a quiet session gets a heartbeat now and then."""

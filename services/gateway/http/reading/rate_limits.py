@@ -1,4 +1,4 @@
-"""The x-ratelimit headers of OpenAI's API, told of a tenant's bounds: requests at once, and prompts that wait."""
+"""The x-ratelimit headers of OpenAI's API: requests of a tenant at once, and its tokens a minute or those that wait."""
 
 from services.gateway.http.schema.errors import Headers
 from services.gateway.tenancy.admission import Room
@@ -6,13 +6,14 @@ from services.gateway.tenancy.admission import Room
 
 def rate_limits(room: Room) -> Headers:
     """Headers of the answer to a request that is about to enter; `reset` is when room is to be expected."""
+    tokens_s = room.reset_s if room.tokens_reset_s is None else room.tokens_reset_s
     told = (
-        ("requests", room.most_requests, max(room.requests - 1, 0)),
-        ("tokens", room.most_tokens, room.tokens),
+        ("requests", room.most_requests, max(room.requests - 1, 0), room.reset_s),
+        ("tokens", room.most_tokens, room.tokens, tokens_s),
     )
     headers: Headers = []
-    for name, limit, left in told:
-        reset = "0s" if left else f"{room.reset_s:.3g}s"
+    for name, limit, left, reset_s in told:
+        reset = "0s" if left else f"{reset_s:.3g}s"
         for kind, value in (("limit", limit), ("remaining", left), ("reset", reset)):
             headers.append((f"x-ratelimit-{kind}-{name}".encode(), str(value).encode()))
     return headers

@@ -25,6 +25,7 @@ class SessionRequest(google.protobuf.message.Message):
     START_FIELD_NUMBER: builtins.int
     CANCEL_FIELD_NUMBER: builtins.int
     ASK_FIELD_NUMBER: builtins.int
+    USE_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> global___Hello:
         """First frame of the stream."""
@@ -41,6 +42,10 @@ class SessionRequest(google.protobuf.message.Message):
     def ask(self) -> global___Ask:
         """Asks whether a key is held here; only sent to targets whose Welcome names the feature "ask"."""
 
+    @property
+    def use(self) -> global___Use:
+        """What a tenant has at this gateway; only sent to targets whose Welcome names the feature "tally"."""
+
     def __init__(
         self,
         *,
@@ -48,10 +53,11 @@ class SessionRequest(google.protobuf.message.Message):
         start: global___Start | None = ...,
         cancel: global___Cancel | None = ...,
         ask: global___Ask | None = ...,
+        use: global___Use | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ask", b"ask", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ask", b"ask", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["hello", "start", "cancel", "ask"] | None: ...
+    def HasField(self, field_name: typing.Literal["ask", b"ask", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start", "use", b"use"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ask", b"ask", "cancel", b"cancel", "frame", b"frame", "hello", b"hello", "start", b"start", "use", b"use"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["hello", "start", "cancel", "ask", "use"] | None: ...
 
 global___SessionRequest = SessionRequest
 
@@ -266,6 +272,52 @@ class Ask(google.protobuf.message.Message):
 global___Ask = Ask
 
 @typing.final
+class Use(google.protobuf.message.Message):
+    """What a tenant has at one gateway, to the one target at which all gateways count that tenant. Each is answered by a Standing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    REQUESTS_FIELD_NUMBER: builtins.int
+    TOKENS_FIELD_NUMBER: builtins.int
+    CLAIMS_FIELD_NUMBER: builtins.int
+    CLAIMED_TOKENS_FIELD_NUMBER: builtins.int
+    MOST_REQUESTS_FIELD_NUMBER: builtins.int
+    MOST_TOKENS_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Number of this statement in its session; the answer repeats it."""
+    tenant: builtins.str
+    """Tenant."""
+    requests: builtins.int
+    """Requests of it that run, or ask to."""
+    tokens: builtins.int
+    """Tokens of it in the last minute, with those that running requests may still need."""
+    claims: builtins.bool
+    """One more request is asked for; without it the statement is only noted, in place of what the session stated before."""
+    claimed_tokens: builtins.int
+    """Tokens that the request is reckoned with, beside those stated."""
+    most_requests: builtins.int
+    """Most requests of the tenant over all gateways; 0: not bounded."""
+    most_tokens: builtins.int
+    """Most tokens of the tenant in a minute over all gateways; 0: not bounded."""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        tenant: builtins.str = ...,
+        requests: builtins.int = ...,
+        tokens: builtins.int = ...,
+        claims: builtins.bool = ...,
+        claimed_tokens: builtins.int = ...,
+        most_requests: builtins.int = ...,
+        most_tokens: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["claimed_tokens", b"claimed_tokens", "claims", b"claims", "most_requests", b"most_requests", "most_tokens", b"most_tokens", "number", b"number", "requests", b"requests", "tenant", b"tenant", "tokens", b"tokens"]) -> None: ...
+
+global___Use = Use
+
+@typing.final
 class Cancel(google.protobuf.message.Message):
     """Cancels a request."""
 
@@ -300,6 +352,7 @@ class SessionResponse(google.protobuf.message.Message):
     WELCOME_FIELD_NUMBER: builtins.int
     ROUND_FIELD_NUMBER: builtins.int
     GO_AWAY_FIELD_NUMBER: builtins.int
+    STANDING_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> global___Welcome:
         """Answer to Hello."""
@@ -312,18 +365,57 @@ class SessionResponse(google.protobuf.message.Message):
     def go_away(self) -> global___GoAway:
         """The target will go: finish or move requests; no new ones."""
 
+    @property
+    def standing(self) -> global___Standing:
+        """Answer to Use."""
+
     def __init__(
         self,
         *,
         welcome: global___Welcome | None = ...,
         round: global___Round | None = ...,
         go_away: global___GoAway | None = ...,
+        standing: global___Standing | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["frame", b"frame", "go_away", b"go_away", "round", b"round", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["frame", b"frame", "go_away", b"go_away", "round", b"round", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "round", "go_away"] | None: ...
+    def HasField(self, field_name: typing.Literal["frame", b"frame", "go_away", b"go_away", "round", b"round", "standing", b"standing", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["frame", b"frame", "go_away", b"go_away", "round", b"round", "standing", b"standing", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["frame", b"frame"]) -> typing.Literal["welcome", "round", "go_away", "standing"] | None: ...
 
 global___SessionResponse = SessionResponse
+
+@typing.final
+class Standing(google.protobuf.message.Message):
+    """What a tenant has over all gateways that have a session here."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    GRANTED_FIELD_NUMBER: builtins.int
+    REQUESTS_FIELD_NUMBER: builtins.int
+    TOKENS_FIELD_NUMBER: builtins.int
+    GATEWAYS_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Number of the statement that it answers."""
+    granted: builtins.bool
+    """The request that was asked for may run."""
+    requests: builtins.int
+    """Requests of the tenant, this one included if it may run."""
+    tokens: builtins.int
+    """Tokens of the tenant in the last minute."""
+    gateways: builtins.int
+    """Gateways that have a session here."""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        granted: builtins.bool = ...,
+        requests: builtins.int = ...,
+        tokens: builtins.int = ...,
+        gateways: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gateways", b"gateways", "granted", b"granted", "number", b"number", "requests", b"requests", "tokens", b"tokens"]) -> None: ...
+
+global___Standing = Standing
 
 @typing.final
 class Welcome(google.protobuf.message.Message):

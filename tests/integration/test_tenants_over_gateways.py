@@ -1,0 +1,146 @@
+"""What a tenant may have holds over all gateways together: three real ones before the same targets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.gateway.app import GatewayApp
+from services.gateway.settings import GatewaySettings
+from services.gateway.tenancy.tenants import digest
+from tests.integration.http_stack import COMPLETIONS, completion
+from tests.integration.test_gateway_stream import until
+from tests.support.fakes_target import FakeTarget
+from tests.support.fakes_tokenizer import write_tokenizer
+from tests.support.http_client import Client, Reply
+
+KEY = {"authorization": "Bearer key-one"}
+TENANTS = f'[[tenant]]\nname = "one"\nkey_sha256 = ["{digest("key-one")}"]\n'
+MOST = 8
+
+
+@asynccontextmanager
+async def fleet(
+    folder: Path, bounds: str, pace_s: float = 0.002
+) -> AsyncIterator[tuple[list[Client], list[FakeTarget]]]:
+    """Clients of three gateways, and the targets behind all of them."""
+    path = folder / "tenants.toml"
+    path.write_text(TENANTS + bounds)
+    fakes = [FakeTarget(f"p{index}", pace_s, slots=32) for index in range(3)]
+    async with AsyncExitStack() as stack:
+        addresses = []
+        for fake in fakes:
+            addresses.append(await fake.start())
+            stack.push_async_callback(fake.stop)
+        clients = []
+        for index in range(3):
+            settings = GatewaySettings(
+                tokenizer=str(write_tokenizer(folder / f"g{index}")), targets=tuple(addresses), http="127.0.0.1:0",
+                grpc="", tenants=str(path), propagation_s=0.0, drain_grace_s=2.0,
+            )  # fmt: skip
+            app = GatewayApp(settings)
+            bound = await app.start()
+            stack.push_async_callback(app.drain)
+            await until(lambda app=app: len([link for link in app._pool.links if link.counts]) == 3)
+            clients.append(Client(bound.http))
+        yield clients, fakes
+
+
+async def ask(client: Client, **fields: Any) -> Reply:
+    return await client.post(COMPLETIONS, completion(**fields), headers=KEY)
+
+
+async def hammer(clients: list[Client], count: int, done: Callable[[], bool], **fields: Any) -> list[Reply]:
+    """So many callers, spread over the clients, that begin again at once whatever they got."""
+    replies: list[Reply] = []
+
+    async def caller(client: Client) -> None:
+        while not done():
+            replies.append(await ask(client, **fields))
+
+    await asyncio.gather(*(caller(clients[index % len(clients)]) for index in range(count)))
+    return replies
+
+
+@pytest.mark.parametrize("through", [3, 1], ids=["all", "one"])
+async def test_requests_at_once_hold_whatever_gateways_they_come_through(tmp_path: Path, through: int) -> None:
+    """A share of each gateway would hold too, and give a client with one connection a third."""
+    async with fleet(tmp_path, f"max_requests = {MOST}\n", 0.01) as (clients, fakes):
+        seen: list[int] = []
+        stop = asyncio.Event()
+
+        async def watch() -> None:
+            while not stop.is_set():
+                seen.append(sum(fake.active for fake in fakes))
+                if len([one for one in seen if one == MOST]) >= 20:
+                    stop.set()
+                await asyncio.sleep(0.002)
+
+        watching = asyncio.create_task(watch())
+        async with asyncio.timeout(60):
+            replies = await hammer(clients[:through], 18, stop.is_set, max_tokens=24)
+        await watching
+        assert max(seen) == MOST
+        refused = [one for one in replies if one.status != 200]
+        assert refused
+        assert all((one.status, one.error["code"]) == (429, "rate_limit_exceeded") for one in refused)
+        assert len([one for one in replies if one.status == 200]) >= MOST
+
+
+async def test_tokens_a_minute_hold_and_are_told(tmp_path: Path) -> None:
+    most, answer = 3_000, 40
+    async with fleet(tmp_path, f"tokens_per_minute = {most}\n") as (clients, _):
+        refused = 0
+
+        async def caller(client: Client) -> int:
+            nonlocal refused
+            used = 0
+            while refused < 6:
+                reply = await ask(client, max_tokens=answer, prompt=[5] * 10)
+                if reply.status == 200:
+                    used += reply.json["usage"]["total_tokens"]
+                    continue
+                refused += 1
+                assert (reply.status, reply.headers["x-ratelimit-limit-tokens"]) == (429, str(most))
+                assert 1 <= int(reply.headers["retry-after"]) <= 61
+            return used
+
+        async with asyncio.timeout(50):
+            used = sum(await asyncio.gather(*(caller(client) for client in clients * 3)))
+        assert 0.9 * most <= used <= 1.1 * most
+        await asyncio.sleep(0)
+        last = await ask(clients[0], max_tokens=1, prompt=[5] * (most // 5))
+        assert last.status == 429
+        assert int(last.headers["x-ratelimit-remaining-tokens"]) <= 0.2 * most
+
+
+async def test_a_target_that_counts_and_dies_leaves_the_bound_in_force(tmp_path: Path) -> None:
+    async with fleet(tmp_path, f"max_requests = {MOST}\n", 0.02) as (clients, fakes):
+        long = [asyncio.create_task(ask(clients[index % 3], max_tokens=200)) for index in range(MOST)]
+        await until(lambda: sum(fake.active for fake in fakes) == MOST)
+        (home,) = [fake for fake in fakes if fake.uses]
+        await home.die()
+        left = [fake for fake in fakes if fake is not home]
+        await until(lambda: sum(fake.active for fake in left) == MOST and any(fake.uses for fake in left))
+        await until(lambda: sum(use.requests for fake in left for use in _latest(fake).values()) >= MOST)
+        replies = await asyncio.gather(*(ask(client) for client in clients))
+        assert [one.status for one in replies] == [429] * 3
+        assert [one.status for one in await asyncio.gather(*long)] == [200] * MOST
+
+
+def _latest(fake: FakeTarget) -> dict[int, Any]:
+    return {index: used for of_tenant in fake.tally._used.values() for index, used in of_tenant.items()}
+
+
+async def test_what_is_left_is_told_of_all_gateways(tmp_path: Path) -> None:
+    async with fleet(tmp_path, f"max_requests = {MOST}\n", 0.02) as (clients, fakes):
+        running = [asyncio.create_task(ask(clients[0], max_tokens=150)) for _ in range(5)]
+        await until(lambda: sum(fake.active for fake in fakes) == 5)
+        await ask(clients[1], max_tokens=1)
+        told = await ask(clients[1], max_tokens=1)
+        assert told.headers["x-ratelimit-limit-requests"] == str(MOST)
+        assert told.headers["x-ratelimit-remaining-requests"] == "2", "five run elsewhere, and this one"
+        await asyncio.gather(*running)
