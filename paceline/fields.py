@@ -22,8 +22,12 @@ SAMPLING = (
     "logit_bias",
 )
 STOPPING = ("max_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos")
-LISTS = ("stop", "stop_token_ids")
-REQUEST = ("model", "logprobs", "prompt_logprobs", "priority", "idempotency_key", "migration")
+LISTS = ("stop", "stop_token_ids", "bad_words", "allowed_token_ids")
+TEXTS = ("stop", "bad_words")
+"""Lists of which one text may stand alone."""
+GIVEN = ("logprobs", "prompt_logprobs", "bad_words", "allowed_token_ids", "thinking_budget")
+REQUEST = ("model", "priority", "idempotency_key", "migration", *GIVEN)
+"""Fields of a request itself; those `GIVEN` are sent where they have a value."""
 
 FIELDS: Mapping[str, tuple[Any, str]] = {
     **{name: (types_pb2.Sampling, name) for name in SAMPLING},

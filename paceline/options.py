@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, TypedDict, Unpack
 
-from paceline.fields import FIELDS, check
+from paceline.fields import FIELDS, TEXTS, check
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,12 @@ class Options:
     """Best tokens told at each position, beside the chosen one; 0 to 20. Absent: no log-probabilities."""
     prompt_logprobs: int | None = None
     """The same for each token of the prompt from its second on, which are told before the first piece of text."""
+    bad_words: str | Sequence[str] = ()
+    """Texts whose tokens never come, alone or behind a blank."""
+    allowed_token_ids: Sequence[int] = ()
+    """The only tokens that may come, ends of texts too; empty allows all."""
+    thinking_budget: int | None = None
+    """Tokens of a thought after which it is closed; for models that think in <think> tags."""
     priority: int = 0
     """Higher runs first among the requests of a tenant."""
     timeout_s: float | None = None
@@ -118,7 +124,7 @@ class Options:
         for name in FIELDS:
             value = getattr(self, name)
             if value is not None:
-                check(name, [value] if name == "stop" and isinstance(value, str) else value)
+                check(name, [value] if name in TEXTS and isinstance(value, str) else value)
 
 
 class Keywords(TypedDict, total=False):
@@ -143,6 +149,9 @@ class Keywords(TypedDict, total=False):
     max_draft: int | None
     logprobs: int | None
     prompt_logprobs: int | None
+    bad_words: str | Sequence[str]
+    allowed_token_ids: Sequence[int]
+    thinking_budget: int | None
     priority: int
     timeout_s: float | None
     idempotency_key: str

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf import duration_pb2
 
 from paceline.errors import InvalidValueError
-from paceline.fields import SAMPLING, STOPPING, fitting
+from paceline.fields import GIVEN, SAMPLING, STOPPING, TEXTS, fitting
 from paceline.options import Message, Options, Prompt, Tool, ToolCall
 from paceline.v1 import inference_pb2, types_pb2
 
@@ -23,8 +23,6 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
         TypeError, InvalidValueError: a value does not fit its field; the message begins with the field's name.
     """
     stopping = _given(options, STOPPING)
-    if isinstance(options.stop, str):
-        stopping["stop"] = [options.stop]
     request = inference_pb2.GenerateRequest(
         model=options.model,
         prompt=prompt_to_pb(prompt, options),
@@ -34,7 +32,7 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
         priority=options.priority,
         idempotency_key=options.idempotency_key,
         migration=options.migration,
-        **_given(options, ("logprobs", "prompt_logprobs")),
+        **_given(options, GIVEN),
     )
     if (seconds := options.timeout_s) is not None:
         request.timeout.CopyFrom(fitting("timeout_s", seconds, "a time in seconds", lambda: _duration(seconds)))
@@ -63,8 +61,9 @@ def prompt_to_pb(prompt: Prompt, options: Options) -> inference_pb2.Prompt:
 
 
 def _given(options: Options, names: Sequence[str]) -> dict[str, Any]:
-    values = ((name, getattr(options, name)) for name in names)
-    return {name: value for name, value in values if value is not None}
+    values = {name: getattr(options, name) for name in names}
+    alone = {name: [value] for name, value in values.items() if name in TEXTS and isinstance(value, str)}
+    return {name: value for name, value in (values | alone).items() if value is not None}
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

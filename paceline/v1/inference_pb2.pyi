@@ -296,6 +296,10 @@ class GenerateRequest(google.protobuf.message.Message):
     FORCED_TOKENS_FIELD_NUMBER: builtins.int
     STRUCTURED_OUTPUT_FIELD_NUMBER: builtins.int
     PROMPT_LOGPROBS_FIELD_NUMBER: builtins.int
+    BAD_WORDS_FIELD_NUMBER: builtins.int
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: builtins.int
+    THINKING_BUDGET_FIELD_NUMBER: builtins.int
+    RETURN_TOKEN_IDS_FIELD_NUMBER: builtins.int
     model: builtins.str
     """Model name or one of its aliases; empty takes the only one served, or the one that the gateway takes then."""
     logprobs: builtins.int
@@ -312,6 +316,12 @@ class GenerateRequest(google.protobuf.message.Message):
     """Number of best log-probabilities per position of the prompt, 0 to 20; absent: none are returned. Such a prompt is
     computed whole: it takes nothing from the prefix cache.
     """
+    thinking_budget: builtins.int
+    """Tokens of a thought after which it is closed, where the model thinks between <think> and </think>; absent: the
+    gateway's setting. With it, what structured_output describes begins behind the thought.
+    """
+    return_token_ids: builtins.bool
+    """Final.prompt_token_ids tells the prompt."""
     @property
     def prompt(self) -> global___Prompt:
         """The prompt."""
@@ -340,6 +350,14 @@ class GenerateRequest(google.protobuf.message.Message):
     def structured_output(self) -> global___Constraint:
         """What the output must be like; absent: anything."""
 
+    @property
+    def bad_words(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Texts that the output never holds as they are tokenised, alone or behind a blank; at most 128 of 1 to 256 bytes."""
+
+    @property
+    def allowed_token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The only token ids that may be chosen, ends of texts too; empty: all. At most 65,536; not with structured_output."""
+
     def __init__(
         self,
         *,
@@ -357,15 +375,21 @@ class GenerateRequest(google.protobuf.message.Message):
         forced_tokens: paceline.v1.types_pb2.TokenIds | None = ...,
         structured_output: global___Constraint | None = ...,
         prompt_logprobs: builtins.int | None = ...,
+        bad_words: collections.abc.Iterable[builtins.str] | None = ...,
+        allowed_token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        thinking_budget: builtins.int | None = ...,
+        return_token_ids: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "_prompt_logprobs", b"_prompt_logprobs", "forced_tokens", b"forced_tokens", "logprobs", b"logprobs", "migration", b"migration", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "_prompt_logprobs", b"_prompt_logprobs", "constraint", b"constraint", "forced_tokens", b"forced_tokens", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "migration", b"migration", "model", b"model", "priority", b"priority", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "timeout", b"timeout"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "_prompt_logprobs", b"_prompt_logprobs", "_thinking_budget", b"_thinking_budget", "forced_tokens", b"forced_tokens", "logprobs", b"logprobs", "migration", b"migration", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "thinking_budget", b"thinking_budget", "timeout", b"timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_logprobs", b"_logprobs", "_migration", b"_migration", "_prompt_logprobs", b"_prompt_logprobs", "_thinking_budget", b"_thinking_budget", "allowed_token_ids", b"allowed_token_ids", "bad_words", b"bad_words", "constraint", b"constraint", "forced_tokens", b"forced_tokens", "idempotency_key", b"idempotency_key", "logprobs", b"logprobs", "migration", b"migration", "model", b"model", "priority", b"priority", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "return_token_ids", b"return_token_ids", "sampling", b"sampling", "speculation", b"speculation", "stopping", b"stopping", "structured_output", b"structured_output", "thinking_budget", b"thinking_budget", "timeout", b"timeout"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_logprobs", b"_logprobs"]) -> typing.Literal["logprobs"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_migration", b"_migration"]) -> typing.Literal["migration"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_prompt_logprobs", b"_prompt_logprobs"]) -> typing.Literal["prompt_logprobs"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_thinking_budget", b"_thinking_budget"]) -> typing.Literal["thinking_budget"] | None: ...
 
 global___GenerateRequest = GenerateRequest
 
@@ -431,6 +455,7 @@ class Final(google.protobuf.message.Message):
     SPECULATION_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     NUMERICS_CHANGED_FIELD_NUMBER: builtins.int
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: builtins.int
     finish_reason: paceline.v1.types_pb2.FinishReason.ValueType
     """Why it ended."""
     model_revision: builtins.str
@@ -447,6 +472,10 @@ class Final(google.protobuf.message.Message):
     def speculation(self) -> paceline.v1.types_pb2.SpeculationStats:
         """Speculation."""
 
+    @property
+    def prompt_token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Token ids of the prompt, with return_token_ids."""
+
     def __init__(
         self,
         *,
@@ -456,9 +485,10 @@ class Final(google.protobuf.message.Message):
         speculation: paceline.v1.types_pb2.SpeculationStats | None = ...,
         seed: builtins.int = ...,
         numerics_changed: builtins.bool = ...,
+        prompt_token_ids: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["speculation", b"speculation", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["finish_reason", b"finish_reason", "model_revision", b"model_revision", "numerics_changed", b"numerics_changed", "seed", b"seed", "speculation", b"speculation", "usage", b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["finish_reason", b"finish_reason", "model_revision", b"model_revision", "numerics_changed", b"numerics_changed", "prompt_token_ids", b"prompt_token_ids", "seed", b"seed", "speculation", b"speculation", "usage", b"usage"]) -> None: ...
 
 global___Final = Final
 

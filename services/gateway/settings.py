@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from services.common.request.errors import invalid_field
+from services.common.request.limits import LIMITS
 from services.common.serving.secret import check_secret
 from services.gateway.model_settings import ModelSettings, aliases_by_model, chosen_by_model, listed
 from services.gateway.parsing.form import chosen
@@ -17,6 +18,8 @@ POSITIVE = (
     "dns_interval_s",
 )
 
+MOST_END = 1024
+"""Characters that close a thought; each is at most a few tokens."""
 GENERATION_CONFIGS = ("auto", "none", "vllm")
 
 
@@ -89,6 +92,12 @@ class GatewaySettings:
     """Seconds that a request waits for a target that takes work."""
     free_grammars: bool = False
     """Takes grammars in Lark's or GBNF's syntax. Some would keep a target busy for ever: for trusted clients."""
+    thinking_budget: int = 0
+    """Most tokens of a thought in a chat that states no bound of its own; 0 is none."""
+    effort_budgets: tuple[str, ...] = ("none=0", "minimal=0", "low=1024", "medium=8192")
+    """The same by reasoning_effort, EFFORT=TOKENS; an effort that is not named has thinking_budget's."""
+    thinking_end: str = "\n"
+    """Text that is written before </think> where a thought has reached its bound."""
     attempts: int = 8
     """Targets that one request is given to, one after the other, before it fails; those that drain do not count."""
     outbox_tokens: int = 4096
@@ -184,11 +193,31 @@ class GatewaySettings:
             weights[revision] = float(weight)
         return weights
 
+    @property
+    def budgets(self) -> dict[str, int]:
+        """`effort_budgets` by effort.
+
+        Raises:
+            PacelineError: one is not EFFORT=TOKENS with a number of tokens.
+        """
+        found: dict[str, int] = {}
+        for item in self.effort_budgets:
+            effort, _, tokens = item.partition("=")
+            if not effort or not (tokens.isascii() and tokens.isdigit()) or int(tokens) > LIMITS.thinking_budget:
+                raise invalid_field("effort_budgets", f"{item!r} is not EFFORT=TOKENS with a number of tokens")
+            found[effort] = int(tokens)
+        return found
+
     def _check_words(self) -> None:
         for one in self.served:
             chosen("", one.tool_parser)
             if one.generation_config not in ("", *GENERATION_CONFIGS):
                 raise invalid_field("generation_config", f"must be one of {', '.join(GENERATION_CONFIGS)}")
+        _ = self.budgets
+        if not 0 <= self.thinking_budget <= LIMITS.thinking_budget:
+            raise invalid_field("thinking_budget", f"must be in [0, {LIMITS.thinking_budget}]")
+        if len(self.thinking_end) > MOST_END:
+            raise invalid_field("thinking_end", f"has {len(self.thinking_end)} characters, at most {MOST_END} fit")
 
     def _check_numbers(self) -> None:
         for name in POSITIVE:

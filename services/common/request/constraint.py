@@ -31,16 +31,45 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """The token ids around a thought, which may come before what a grammar describes; `begun`: the prompt opens it."""
+    """The token ids around a thought, which may come before what a grammar describes; `begun`: the prompt opens it.
+
+    After `budget` tokens of it, None is no bound, the tokens `ending` are forced; the last of them is `closing`.
+    """
 
     opening: int
     closing: int
     begun: bool
+    budget: int | None = None
+    ending: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Which tokens an output may hold: `allowed` ids, where empty is all, and none of some sequences in full."""
+
+    allowed: tuple[int, ...] = ()
+    banned: tuple[tuple[int, ...], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is forbidden."""
+        return bool(self.allowed or self.banned)
+
+
+ANY_WORDS = Words()
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A compiled-once constraint on its way to a target: the library's own text of the grammar, and the thought."""
+    """What an output must be like, on its way to a target: the library's own text of a grammar, thought and words.
 
-    grammar: str
+    An empty grammar allows everything.
+    """
+
+    grammar: str = ""
     thought: Thought | None = None
+    words: Words = ANY_WORDS
+
+    @property
+    def forces(self) -> bool:
+        """Whether tokens are forced or forbidden beside the grammar."""
+        return bool(self.words) or (self.thought is not None and self.thought.budget is not None)

@@ -36,14 +36,20 @@ _CHARACTERS = 300
 class Grammar:
     """A compiled rule; matchers of it are copies."""
 
-    def __init__(self, rule: Rule, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
-        """Takes a matcher that has seen nothing."""
+    def __init__(self, rule: Rule, matcher: LLMatcher | None, eos_ids: frozenset[int]) -> None:
+        """Takes a matcher that has seen nothing; None where the rule has no grammar."""
         self.rule = rule
         self.eos_ids = eos_ids
         self._matcher = matcher
 
+    @property
+    def ends(self) -> bool:
+        """Whether it says where the output ends."""
+        return self._matcher is not None
+
     def matcher(self) -> LLMatcher:
-        """A matcher that has seen nothing."""
+        """A matcher that has seen nothing, where the rule has a grammar."""
+        assert self._matcher is not None, "a rule without a grammar matches nothing"
         return self._matcher.deep_copy()
 
 

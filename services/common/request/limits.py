@@ -30,6 +30,10 @@ class RequestLimits:
     template_argument_bytes: int = 1024
     constraint_bytes: int = 1 << 17
     constraint_choices: int = 1024
+    bad_words: int = 128
+    bad_word_bytes: int = 256
+    allowed_token_ids: int = 1 << 16
+    thinking_budget: int = 1 << 20
 
     def as_mapping(self) -> dict[str, int]:
         """The caps by name with the prefix max_, as ModelInfo.limits carries them."""

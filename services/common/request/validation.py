@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from services.common.request.constraint import Words
 from services.common.request.errors import Code, PacelineError, Reason, invalid_field
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import RANGES, Range, SamplingParams, SpeculationParams, StopParams
@@ -17,6 +18,8 @@ SMALLEST_PLAIN, LARGEST_PLAIN = 1e-9, 1e16
 """Numbers that are printed without an exponent."""
 
 MAX_TOKENS = 2**31 - 1
+MOST_WORD = LIMITS.bad_word_bytes + 1
+"""Tokens of a word that is banned: of a blank and as many bytes as it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,17 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int, field: str) -> No
     if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
         wrong = next(token for token in token_ids if not (0 <= token < vocab_size))
         raise invalid_field(field, f"token id {wrong} is not in [0, {vocab_size})")
+
+
+def check_words(words: Words, vocab_size: int, allowed: str, banned: str) -> None:
+    """Refuses lists of tokens that are too long, empty or outside the vocabulary, by their fields' names."""
+    check_count(allowed, len(words.allowed), LIMITS.allowed_token_ids)
+    check_token_ids(words.allowed, vocab_size, allowed)
+    check_count(banned, len(words.banned), 2 * LIMITS.bad_words)
+    for word in words.banned:
+        if not 1 <= len(word) <= MOST_WORD:
+            raise invalid_field(banned, f"a sequence of {len(word)} tokens, 1 to {MOST_WORD} are allowed")
+        check_token_ids(word, vocab_size, banned)
 
 
 def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:

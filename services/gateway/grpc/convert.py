@@ -35,6 +35,8 @@ def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Qu
         PacelineError: a field is too large, missing or reserved.
     """
     _check_reserved(request)
+    check_count("bad_words", len(request.bad_words), LIMITS.bad_words)
+    check_count("allowed_token_ids", len(request.allowed_token_ids), LIMITS.allowed_token_ids)
     return Query(
         model=request.model,
         prompt=prompt(request.prompt),
@@ -49,6 +51,11 @@ def query(request: inference_pb2.GenerateRequest, default_max_tokens: int) -> Qu
         migration=request.migration if request.HasField("migration") else True,
         constraint=_constraint(request.structured_output) if request.HasField("structured_output") else None,
         prompt_logprobs=request.prompt_logprobs if request.HasField("prompt_logprobs") else None,
+        bad_words=tuple(request.bad_words),
+        allowed=tuple(request.allowed_token_ids),
+        budget=request.thinking_budget if request.HasField("thinking_budget") else None,
+        thinks=request.HasField("thinking_budget"),
+        tells_prompt=request.return_token_ids,
     )
 
 
@@ -147,6 +154,7 @@ def final(request_id: str, event: Final) -> inference_pb2.GenerateResponse:
             speculation=_speculation(event.totals.speculation),
             seed=event.seed,
             numerics_changed=event.totals.numerics_changed,
+            prompt_token_ids=event.prompt_ids,
         ),
     )
 

@@ -51,6 +51,8 @@ class Query:
     if it came alone. `shows` are special tokens that stand in the
     text by their names, where others are no part of it. `constraint` is what the output must be like, but for a thought
     before it where the chat `thinks`. `prompt_logprobs` are alternatives to each token of the prompt that are told.
+    The output has `allowed` ids alone, empty is all, and holds none of the `bad_words`. A thought has at most `budget`
+    tokens, stated as `budget_field`; where none are its `effort` may say. `tells_prompt` asks for the prompt's ids.
     """
 
     model: str
@@ -70,6 +72,12 @@ class Query:
     thinks: bool = False
     prompt_logprobs: int | None = None
     others: tuple[Prompt, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    allowed: tuple[int, ...] = ()
+    budget: int | None = None
+    budget_field: str = "thinking_budget"
+    effort: str = ""
+    tells_prompt: bool = False
 
 
 def prompt_cost(prompt: Prompt) -> int:

@@ -166,6 +166,12 @@ class Tokenizer:
         name = self._tokenizer.id_to_token(token_id) or ""
         return name, name.encode()
 
+    @property
+    def thinks_in_parts(self) -> bool:
+        """Whether the template knows thoughts and the vocabulary has no tokens for their tags."""
+        tags = (self._tokenizer.token_to_id(OPEN), self._tokenizer.token_to_id(CLOSE))
+        return CLOSE in self.template and None in tags
+
     def thought(self, prompt: Sequence[int]) -> Thought | None:
         """Where the thought of an answer lies that the prompt has begun, or that may begin; None where it has none."""
         opening, closing = self._tokenizer.token_to_id(OPEN), self._tokenizer.token_to_id(CLOSE)

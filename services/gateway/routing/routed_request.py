@@ -30,7 +30,11 @@ class RoutedRequest:
 
 def needs(job: RoutedRequest) -> frozenset[str]:
     """Features that a target must name in its Welcome to serve a request."""
-    wanted = {"rules": job.rule is not None, "scores": job.prompt_logprobs is not None}
+    wanted = {
+        "rules": job.rule is not None and bool(job.rule.grammar),
+        "forced": job.rule is not None and job.rule.forces,
+        "scores": job.prompt_logprobs is not None,
+    }
     return frozenset(name for name, needed in wanted.items() if needed)
 
 

@@ -30,7 +30,10 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The end of the output; `matched` is the stop string that ended it, `last_token` the last of its tokens."""
+    """The end of the output; `matched` is the stop string that ended it, `last_token` the last of its tokens.
+
+    `prompt_ids` is empty where it was not asked for.
+    """
 
     reason: FinishReason
     matched: str
@@ -40,6 +43,15 @@ class Final:
     totals: Totals
     revision: str
     seed: int
+    prompt_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the final event tells: tokens `cached` by the prefix cache, and the token ids of the `prompt`."""
+
+    cached: bool = True
+    prompt: bool = False
 
 
 class Generation:
@@ -50,15 +62,12 @@ class Generation:
         job: RoutedRequest,
         journey: MigratingRequest,
         text: TextStream,
-        report_cached: bool = True,
+        shows: Shown,
         silent: bool = False,
     ) -> None:
-        """Nothing runs before the first `next`; without `report_cached` the final event tells of no prefix hit.
-
-        A `silent` one ends where its first token would stand, and has none.
-        """
+        """Nothing runs before the first `next`; a `silent` one ends where its first token would stand, and has none."""
         self._silent = silent
-        self._report_cached = report_cached
+        self._shows = shows
         self.delivered = 0
         self._job = job
         self._journey = journey
@@ -147,7 +156,7 @@ class Generation:
 
     def _final(self, reason: FinishReason) -> Final:
         totals = self._journey.totals
-        if not self._report_cached:
+        if not self._shows.cached:
             totals = replace(totals, usage=replace(totals.usage, cached_tokens=0))
         return Final(
             reason=reason,
@@ -158,4 +167,5 @@ class Generation:
             totals=totals,
             revision=self._journey.revision,
             seed=self._job.sampling.seed,
+            prompt_ids=self._job.prompt if self._shows.prompt else (),
         )

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from services.common.metrics.catalogue import GatewayMetrics
-from services.common.request.constraint import Constraint, Form, Rule
-from services.common.request.errors import unsupported
 from services.common.request.limits import LIMITS
 from services.common.request.sampling import StopParams
 from services.common.request.validation import (
@@ -24,8 +22,9 @@ from services.gateway.routing.routed_request import RoutedRequest
 from services.gateway.settings import GatewaySettings
 from services.gateway.streams.calls import current_call
 from services.gateway.streams.catalogue import Catalogue, Language, unknown_model
-from services.gateway.streams.generation import Generation
+from services.gateway.streams.generation import Generation, Shown
 from services.gateway.streams.migration import JourneySettings, MigratingRequest
+from services.gateway.streams.rules import Rules
 from services.gateway.targets.messages import Model
 from services.gateway.targets.pool import Pool
 from services.gateway.tenancy.admission import Tenant, Ticket
@@ -39,22 +38,19 @@ THREADS = 4
 CHAT_THREADS = 2
 """Tenants whose short chats are rendered and tokenised at the same time; they wait for no long prompt."""
 
-GRAMMAR_THREADS = 2
-"""Tenants whose grammars are compiled at the same time."""
-
 
 class RequestFactory:
     """Makes generations; shared by every interface that the gateway offers."""
 
     def __init__(self, settings: GatewaySettings, catalogue: Catalogue, pool: Pool, metrics: GatewayMetrics) -> None:
-        """Long prompts have threads of their own, and so have short chats and grammars."""
+        """Long prompts have threads of their own, and so have short chats."""
         self._settings = settings
         self.catalogue = catalogue
         self._pool = pool
         self._metrics = metrics
         self._long = FairThreads(THREADS, "tokenise")
         self._chats = FairThreads(CHAT_THREADS, "chat")
-        self._grammars = FairThreads(GRAMMAR_THREADS, "grammar")
+        self._rules = Rules(settings)
         self._report_cached = bool(settings.tenants) or settings.report_cached_tokens
         self._journey = JourneySettings(settings.attempts, settings.wait_target_s, settings.outbox_tokens)
 
@@ -94,9 +90,7 @@ class RequestFactory:
         ids = await self.tokens(query.prompt, model, tenant)
         check_prompt_logprobs(query.prompt_logprobs, len(ids))
         ticket.settle(len(ids))
-        rule = None
-        if query.constraint is not None:
-            rule = await self._rule(language, query.constraint, tenant, ids, query.thinks)
+        rule = await self._rules.rule(query, ids, vocabulary, tenant, language.tokenizer)
         seed = query.sampling.seed if query.seed_given else secrets.randbits(DRAWN_SEED_BITS)
         job = RoutedRequest(
             request_id=request_id,
@@ -117,7 +111,8 @@ class RequestFactory:
         )
         journey = MigratingRequest(job, self._pool, self._journey, self._metrics.of(model.name), on_overflow)
         text = TextStream(language.tokenizer.showing(query.shows), stopping.stop, stopping.min_tokens)
-        return Generation(job, journey, text, report_cached=self._report_cached, silent=silent)
+        shows = Shown(self._report_cached, query.tells_prompt)
+        return Generation(job, journey, text, shows, silent)
 
     @property
     def served(self) -> str:
@@ -173,22 +168,6 @@ class RequestFactory:
         check_prompt(ids, len(ids), Bounds(model.vocab_size, model.context_limit))
         return ids
 
-    async def _rule(
-        self, language: Language, constraint: Constraint, tenant: Tenant, prompt: tuple[int, ...], thinks: bool
-    ) -> Rule:
-        """Compiles in a thread; tenants take turns.
-
-        Raises:
-            PacelineError: INVALID_FIELD, it cannot be compiled; UNSUPPORTED, this tokenizer rules no output.
-        """
-        grammars = language.tokenizer.grammars
-        if grammars is None:
-            raise unsupported(constraint.field, "the tokenizer of this model cannot be used for that")
-        if constraint.form is Form.GRAMMAR and not self._settings.free_grammars:
-            raise unsupported(constraint.field, "grammars are taken where the gateway's setting free_grammars is on")
-        rule = await self._grammars.run(tenant.name, grammars.rule, constraint)
-        return replace(rule, thought=language.tokenizer.thought(prompt)) if thinks else rule
-
     def limits(self, tenant: Tenant) -> dict[str, int]:
         """Every limit of a tenant's requests by name."""
         return LIMITS.as_mapping() | {
@@ -201,7 +180,7 @@ class RequestFactory:
         """Ends the threads and the chat template's processes."""
         self._long.close()
         self._chats.close()
-        self._grammars.close()
+        self._rules.close()
         self.catalogue.close()
 
 

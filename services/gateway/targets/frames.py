@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from google.protobuf import duration_pb2
 
 from services.common.pb.paceline.v1 import target_pb2, types_pb2
-from services.common.request.constraint import Rule
+from services.common.request.constraint import Rule, Thought
 from services.common.request.error_convert import from_pb
 from services.common.request.errors import Code, PacelineError, Reason
 from services.common.request.limits import PROTOCOL_VERSION
@@ -146,11 +146,22 @@ def model(welcome: target_pb2.Welcome) -> Model:
 
 
 def _rule(rule: Rule) -> target_pb2.Rule:
-    thought = rule.thought
-    if thought is None:
-        return target_pb2.Rule(grammar=rule.grammar)
-    around = target_pb2.Thought(opening=thought.opening, closing=thought.closing, begun=thought.begun)
-    return target_pb2.Rule(grammar=rule.grammar, thought=around)
+    return target_pb2.Rule(
+        grammar=rule.grammar,
+        thought=None if rule.thought is None else _thought(rule.thought),
+        allowed=rule.words.allowed,
+        banned=[types_pb2.TokenIds(ids=word) for word in rule.words.banned],
+    )
+
+
+def _thought(thought: Thought) -> target_pb2.Thought:
+    return target_pb2.Thought(
+        opening=thought.opening,
+        closing=thought.closing,
+        begun=thought.begun,
+        budget=thought.budget,
+        ending=thought.ending,
+    )
 
 
 def _position(message: types_pb2.PositionLogprobs) -> PositionLogprobs:

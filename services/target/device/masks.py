@@ -1,4 +1,4 @@
-"""Fills the masks of the rows that a grammar rules, before the step that chooses their tokens.
+"""Fills the masks of the rows that a rule reaches, before the step that chooses their tokens.
 
 The host does it between two steps: it needs the drafts, and what the round before committed (ADR 0027).
 """
@@ -16,8 +16,10 @@ from services.target.device.context import Pool
 from services.target.device.outputs import Rows
 from services.target.device.state import HostSlot, stop_ids
 from services.target.device.verify import RoundInputs
-from services.target.device.walker import without
+from services.target.device.vocabulary import without
 
+REACH = 3
+"""Widths of free rows behind which no mask is needed yet: of the round in flight, of this one, and of the next."""
 Watch = Callable[[torch.cuda.Event | None], None]
 
 
@@ -71,6 +73,22 @@ class Masks:
             self._pool.read_nodes(self._inputs.rows_B[:bucket], drafts_BK, nodes)
         return nodes.parents_BK
 
+    def wake(self, seated: Rows) -> bool:
+        """Begins or ends to rule rows, and tells whether any is ruled, or may be in the next round but one.
+
+        Only such a round has to land before the next one is planned. The walker of a row that is not ruled yet may be
+        two rounds behind: it is watched for one round, so that its output is known when its first mask is made.
+        """
+        for slot, seat in seated:
+            if seat.walker is None:
+                continue
+            far = seat.unruled_for >= REACH * self._pool.settings.widths[-1]
+            masked, seat.watched = seat.watched and not far, not far
+            if masked != seat.masked:
+                seat.masked = masked
+                self._slots.masked_S[slot] = masked
+        return any(seat.watched for _, seat in seated)
+
     def fill(self, held: Rows, drafts: Sequence[Path], width: int) -> None:
         """Fills the masks of `width` rows of some slots, each with its drafts; they are enqueued when it returns."""
         for (slot, seat), offered in zip(held, drafts, strict=True):
@@ -80,7 +98,7 @@ class Masks:
                 self._slots.walked_SK[slot].copy_(self._walked_SK[slot], non_blocking=True)
 
     def _fill(self, slot: int, seat: HostSlot, offered: Path, width: int) -> None:
-        assert seat.walker is not None, f"slot {slot} has no grammar"
+        assert seat.walker is not None, f"slot {slot} has no rule"
         masks_WN, walked_K = self._mask_SWN[slot, :width].numpy(), self._walked_SK[slot].numpy()
         tokens = offered.tokens[: seat.most_drafts]
         rows = [0, *offered.rows[: seat.most_drafts]]
@@ -96,8 +114,8 @@ class Masks:
 
 
 def held_rows(rows: Rows) -> Rows:
-    """The rows that a grammar rules."""
-    return [(slot, seat) for slot, seat in rows if seat.walker is not None]
+    """The rows that masks rule."""
+    return [(slot, seat) for slot, seat in rows if seat.masked]
 
 
 def no_drafts(held: Rows) -> list[Path]:

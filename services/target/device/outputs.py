@@ -55,7 +55,7 @@ class RoundOutput:
         self.decodes = False
         """Whether rows decode in the round, beside prompts or behind them."""
         self.ruled = False
-        """Whether a grammar rules rows of it, whose next masks need what it commits."""
+        """Whether the next masks of rows of it need what it commits."""
         self.scores: list[PromptScores] = []
         """Of prompts, once the round has landed."""
         self._scored: list[Scored] = []

@@ -172,6 +172,7 @@ class Runner:
     def _verify(self, plan: Plan, drafted: bool) -> None:
         rows, bucket, width = plan.rows, plan.bucket, plan.width if drafted else 1
         seated = self._seated(rows)
+        self._next.ruled |= self._masks.wake(seated)
         mode = mode_of(all(seat.plain for _, seat in seated))
         kind = self._kind(bucket, width, seated) if (bucket, width) in self._settings.shorts else VERIFY
         step = self.steps.verify(bucket, width, mode, kind)
@@ -185,15 +186,14 @@ class Runner:
         self._next.leave(seated, step.result, step.logits_BWV)
 
     def _rule(self, plan: Plan, seated: Rows, bucket: int, width: int) -> None:
-        """Fills the masks of rows that a grammar rules, behind the wait for their drafts."""
+        """Fills the masks of rows that a rule reaches, behind the wait for their drafts."""
         held = held_rows(seated)
         if not held:
             return
-        self._next.ruled = True
         drafts = no_drafts(seated)
         if width > 1:
             drafts = self._masks.drafts(bucket, width, partial(self._drafts.watch, plan))
-        offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.walker is not None]
+        offered = [row for row, (_, seat) in zip(drafts, seated, strict=False) if seat.masked]
         self._masks.fill(held, offered, width)
 
     def _kind(self, bucket: int, width: int, seated: Rows) -> str:
@@ -233,12 +233,12 @@ class Runner:
         """
         self._fill_noise(slots, 1)
         seated = self._seated(slots)
+        self._next.ruled |= self._masks.wake(seated)
         bucket, mode = self._settings.bucket(len(slots)), mode_of(all(seat.plain for _, seat in seated))
         self.steps.pack.set_first(slots)
         if mode == "full":
             self._ring.point(self.steps.first(bucket, mode).noise_index_T, _heads(seated), 1)
             if held := held_rows(seated):
-                self._next.ruled = True
                 self._masks.fill(held, no_drafts(held), 1)
         step = self.steps.run_first(bucket, mode)
         self._next.copy(seated, step.result, step.logits_BWV)

@@ -23,7 +23,8 @@ STOP_IDS = 64
 class HostSlot:
     """The host's mirror of one occupied slot; `length` follows the commits and equals the device's.
 
-    So does `walker`, the request's way through its grammar; None where it has none.
+    So does `walker`, the request's way through its rule; None where it has none. A `watched` one is known to the end of
+    the output when a round is planned, and masks rule the rows of a `masked` one.
     """
 
     epoch: int
@@ -32,6 +33,8 @@ class HostSlot:
     generated: int
     blocks: int
     walker: Walker | None = None
+    watched: bool = True
+    masked: bool = False
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Moves behind tokens that the device has committed."""
@@ -56,8 +59,17 @@ class HostSlot:
     @property
     def plain(self) -> bool:
         """True when the next tokens are the argmax of raw logits: no noise, no processor, no mask."""
-        early = self.generated < self.spec.stopping.min_tokens
-        return self.spec.sampling.plain_greedy and not early and self.walker is None
+        return self.spec.sampling.plain_greedy and not self.early and not self.masked
+
+    @property
+    def early(self) -> bool:
+        """True while it is too early for the request to end by itself."""
+        return self.generated < self.spec.stopping.min_tokens
+
+    @property
+    def unruled_for(self) -> int:
+        """How many of the next tokens at least need no mask; those before the earliest end do, for its stop tokens."""
+        return 0 if self.walker is None or self.early else self.walker.free
 
 
 class DeviceState:
@@ -149,7 +161,8 @@ class DeviceState:
 def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
     """What accept needs of a request.
 
-    The masks of a request with a grammar know which stop tokens come too early: all others end it.
+    The masks of a request with a rule know which stop tokens come too early: all others end it. They begin to rule it
+    when they are first made.
     """
     sampling, stopping, speculation = spec.sampling, spec.stopping, spec.speculation
     return SlotParams(
@@ -159,11 +172,11 @@ def slot_params(spec: RequestSpec, settings: RunnerSettings) -> SlotParams:
         stop_ids=stop_ids(spec, settings),
         **{field.name: getattr(sampling, field.name) for field in fields(sampling)},
         draft_limit=0 if speculation.off else speculation.max_draft,
-        masked=spec.grammar is not None,
     )
 
 
 def stop_ids(spec: RequestSpec, settings: RunnerSettings) -> tuple[int, ...]:
     """Token ids that end a request: its own, and a text's end unless it ignores that and has no grammar that ends."""
-    eos = () if spec.stopping.ignore_eos and spec.grammar is None else settings.eos_ids
+    ends = spec.grammar is not None and spec.grammar.ends
+    eos = () if spec.stopping.ignore_eos and not ends else settings.eos_ids
     return tuple(dict.fromkeys((*spec.stopping.stop_token_ids, *eos)))

@@ -1,16 +1,16 @@
-"""One request's way through its grammar: which tokens may follow its output, and each of its drafts."""
+"""One request's way through its rule: which tokens may follow its output, and each of its drafts."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from services.common.request.grammar import Grammar
+from services.target.device.mind import Mind
+from services.target.device.vocabulary import LEFT, Vocabulary, clear_bit, has_bit, set_bit
 
 Array = NDArray[Any]
-_WORD = 32
 
 
 class Walker:
@@ -21,98 +21,105 @@ class Walker:
 
     def __init__(self, grammar: Grammar, output: Sequence[int] = ()) -> None:
         """Begins behind what was committed, also elsewhere."""
-        thought = grammar.rule.thought
-        self._grammar, self._thought = grammar, thought
-        self._matcher = grammar.matcher()
+        self._grammar = grammar
+        self._matcher = grammar.matcher() if grammar.ends else None
+        self._mind = Mind.at_start(grammar.rule.thought)
+        words = grammar.rule.words
+        self._vocabulary = Vocabulary(words) if words else None
         self._seen: list[int] = []
-        self._thinks = thought is not None and thought.begun
-        self._may_think = thought is not None and not thought.begun
+        self._text: list[int] = []
         self.commit(output)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Moves behind tokens that were chosen by the masks."""
         for token in tokens:
-            was, self._may_think = self._may_think, False
-            if self._thinks or (was and self._opens(token)):
-                self._thinks = not self._closes(token)
-            elif token not in self._grammar.eos_ids:
+            if self._matcher is not None and self._spoken(self._mind, token) and token not in self._grammar.eos_ids:
                 self._matcher.consume_token(token)
                 self._seen.append(token)
+            self._mind = self._mind.after(token)
+        if self._vocabulary is not None:
+            self._text = self._behind(self._text, tokens)
+
+    @property
+    def free(self) -> int:
+        """How many of the next tokens at least may be any, whatever comes."""
+        return 0 if self._matcher is not None or self._vocabulary is not None else self._mind.free
 
     def fill(self, masks_WN: Array, drafts: Sequence[int]) -> int:
-        """Writes the masks of rows behind 0, 1, ... drafts, as far as the grammar allows these.
+        """Writes the masks of rows behind 0, 1, ... drafts, as far as the rule allows these.
 
         A mask without a bit ends the request: the library gave up at it.
 
         Returns:
             How many drafts it allows, at most one fewer than there are rows.
         """
-        row, thinks, may_think = 0, self._thinks, self._may_think
-        if may_think and self._thought is not None:
-            if not (drafts and self._opens(drafts[0]) and len(masks_WN) > 1):
-                walked = self._walk(masks_WN, drafts)
-                _set(masks_WN[0], self._thought.opening)
-                return walked
-            self._walk(masks_WN[:1], ())
-            _set(masks_WN[0], self._thought.opening)
-            row, thinks = 1, True
-        while thinks:
-            masks_WN[row] = -1
-            for token in self._grammar.eos_ids:
-                _clear(masks_WN[row], token)
-            if row == min(len(drafts), len(masks_WN) - 1) or drafts[row] in self._grammar.eos_ids:
-                return row
-            thinks = not self._closes(drafts[row])
-            row += 1
-        return row + self._walk(masks_WN[row:], drafts[row:])
-
-    def _walk(self, masks_WN: Array, drafts: Sequence[int]) -> int:
-        """The same for rows within the grammar."""
-        walked = 0
+        mind, text, walked, consumed = self._mind, self._text, 0, 0
+        most = min(len(drafts), len(masks_WN) - 1)
         while True:
-            _compute(self._matcher, masks_WN[walked])
-            if self._matcher.is_error():
-                return self._give_up(masks_WN[walked], walked)
-            if walked == min(len(drafts), len(masks_WN) - 1) or drafts[walked] in self._grammar.eos_ids:
+            mask_N = masks_WN[walked]
+            if not self._write(mask_N, mind, text):
+                mask_N[:] = 0
+                self._again(consumed)
+                return max(walked - 1, 0) if consumed else walked
+            if walked == most or not self._walkable(mask_N, drafts[walked]):
                 break
-            if not self._matcher.try_consume_tokens([drafts[walked]]):
-                break
-            walked += 1
-        if walked:
-            self._matcher.rollback(walked)
+            draft = drafts[walked]
+            if self._matcher is not None and self._spoken(mind, draft):
+                if not self._matcher.try_consume_tokens([draft]):
+                    break
+                consumed += 1
+            mind, walked = mind.after(draft), walked + 1
+            if self._vocabulary is not None:
+                text = self._behind(text, (draft,))
+        if consumed and self._matcher is not None:
+            self._matcher.rollback(consumed)
         return walked
 
-    def _give_up(self, mask_N: Array, walked: int) -> int:
+    def _write(self, mask_N: Array, mind: Mind, text: Sequence[int]) -> bool:
+        """The mask of one row; False where the library gives up."""
+        if (forced := mind.forced) is not None:
+            _only(mask_N, forced)
+            return True
+        if self._matcher is None:
+            mask_N[:] = LEFT
+        elif mind.thinks:
+            mask_N[:] = LEFT
+            for token in self._grammar.eos_ids:
+                clear_bit(mask_N, token)
+        elif not _compute(self._matcher, mask_N):
+            return False
+        if mind.may_think and mind.thought is not None:
+            set_bit(mask_N, mind.thought.opening)
+        if self._vocabulary is not None:
+            self._vocabulary.narrow(mask_N, text)
+        return True
+
+    def _walkable(self, mask_N: Array, draft: int) -> bool:
+        """Whether rows behind a draft count; none do behind the end of what a grammar describes."""
+        return has_bit(mask_N, draft) and not (self._matcher is not None and draft in self._grammar.eos_ids)
+
+    def _again(self, consumed: int) -> None:
         """The library never leaves an error. One behind drafts is not the request's: it must not change the text."""
-        mask_N[:] = 0
-        if walked:
+        if consumed:
             self._matcher = self._grammar.matcher()
             self._matcher.consume_tokens(self._seen)
-        return max(walked - 1, 0)
 
-    def _opens(self, token: int) -> bool:
-        return self._thought is not None and token == self._thought.opening
+    def _spoken(self, mind: Mind, token: int) -> bool:
+        """Whether a token is one of the answer, and none of a thought."""
+        return not (mind.thinks or mind.after(token).thinks)
 
-    def _closes(self, token: int) -> bool:
-        return self._thought is not None and token == self._thought.closing
+    def _behind(self, text: Sequence[int], tokens: Sequence[int]) -> list[int]:
+        """The end of a text that banned sequences are compared with."""
+        longest = 0 if self._vocabulary is None else self._vocabulary.longest
+        return [*text, *tokens][-longest:] if longest else []
 
 
-def _compute(matcher: LLMatcher, mask_N: Array) -> None:
+def _only(mask_N: Array, token: int) -> None:
+    mask_N[:] = 0
+    set_bit(mask_N, token)
+
+
+def _compute(matcher: LLMatcher, mask_N: Array) -> bool:
+    """All that may follow: one token where the grammar has one way. False where the library gives up."""
     matcher.unsafe_compute_mask_ptr(mask_N.ctypes.data, mask_N.nbytes)
-
-
-def _set(mask_N: Array, token: int) -> None:
-    mask_N.view(np.uint32)[token // _WORD] |= np.uint32(1 << token % _WORD)
-
-
-def _clear(mask_N: Array, token: int) -> None:
-    mask_N.view(np.uint32)[token // _WORD] &= np.uint32(~(1 << token % _WORD) & 0xFFFFFFFF)
-
-
-def without(mask_N: Array, tokens: Sequence[int]) -> None:
-    """Takes tokens from a mask, unless they are all that it allows."""
-    left_N = mask_N.copy()
-    for token in tokens:
-        _clear(left_N, token)
-    if left_N.any():
-        mask_N[:] = left_N
+    return not matcher.is_error()

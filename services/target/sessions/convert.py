@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from services.common.device.numerics import Numerics
 from services.common.pb.paceline.v1 import target_pb2 as pb
 from services.common.pb.paceline.v1 import types_pb2 as types
-from services.common.request.constraint import Rule, Thought
+from services.common.request.constraint import Rule, Thought, Words
 from services.common.request.error_convert import duration, to_pb
 from services.common.request.errors import invalid_field
 from services.common.request.grammar import Grammar
@@ -20,10 +20,12 @@ from services.common.request.sampling_convert import (
 )
 from services.common.request.validation import (
     Bounds,
+    check_count,
     check_options,
     check_prompt,
     check_prompt_logprobs,
     check_token_ids,
+    check_words,
 )
 from services.target.core.load import Load
 from services.target.core.messages import End, Totals, Update
@@ -32,6 +34,8 @@ from services.target.core.request import RequestSpec
 from services.target.sessions.session import Frame, RoundFrame, StandingFrame
 
 MAX_REQUEST_ID_BYTES = 128
+MOST_ENDING = 8192
+"""Tokens that may be forced at the end of a thought."""
 MOST_GROWTH = 8
 """How much longer than a client's constraint the grammar that a gateway makes of it may be: letters are escaped."""
 
@@ -97,11 +101,20 @@ def rule_from_pb(message: pb.Rule, bounds: Bounds) -> Rule:
     most = MOST_GROWTH * LIMITS.constraint_bytes
     if len(message.grammar) > most:
         raise invalid_field("rule.grammar", f"{len(message.grammar)} characters, at most {most} are allowed")
-    if not message.HasField("thought"):
-        return Rule(message.grammar)
-    thought = message.thought
-    check_token_ids((thought.opening, thought.closing), bounds.vocab_size, "rule.thought")
-    return Rule(message.grammar, Thought(thought.opening, thought.closing, thought.begun))
+    words = Words(tuple(message.allowed), tuple(tuple(word.ids) for word in message.banned))
+    check_words(words, bounds.vocab_size, "rule.allowed", "rule.banned")
+    thought = _thought(message.thought, bounds) if message.HasField("thought") else None
+    return Rule(message.grammar, thought, words)
+
+
+def _thought(message: pb.Thought, bounds: Bounds) -> Thought:
+    ending = tuple(message.ending)
+    check_count("rule.thought.ending", len(ending), MOST_ENDING)
+    check_token_ids((message.opening, message.closing, *ending), bounds.vocab_size, "rule.thought")
+    budget = message.budget if message.HasField("budget") else None
+    if budget is not None and ending[-1:] != (message.closing,):
+        raise invalid_field("rule.thought.ending", "must end with the token that closes the thought")
+    return Thought(message.opening, message.closing, message.begun, budget, ending)
 
 
 def frame_to_pb(frame: Frame) -> pb.SessionResponse:

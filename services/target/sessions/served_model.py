@@ -11,7 +11,9 @@ from services.common.request.validation import Bounds
 
 SCORES = "scores"
 """That of a target that tells log-probabilities of prompts."""
-FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration", "ask", "tally", SCORES)
+FORCED = "forced"
+"""That of a target that forces and forbids tokens."""
+FEATURES = ("prefix_cache", "chunked_prefill", "logprobs", "idempotency", "migration", "ask", "tally", SCORES, FORCED)
 """Capabilities of this build by name, told in Welcome and Describe."""
 RULES = "rules"
 """That of a target whose checkpoint has a tokenizer: outputs may be ruled by grammars."""

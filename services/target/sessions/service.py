@@ -195,10 +195,13 @@ class TargetService(rpc.TargetServiceServicer):
 
     async def _grammar(self, start: pb.Start) -> Grammar:
         """Compiles in a thread, although the gateway has done it too: one validator for both (I8)."""
-        grammars = self._parts.model.grammars
-        if grammars is None:
+        model = self._parts.model
+        rule = rule_from_pb(start.rule, model.bounds)
+        if not rule.grammar:
+            return Grammar(rule, None, frozenset(model.eos_token_ids))
+        if model.grammars is None:
             raise unsupported("rule", "the checkpoint of this target has no tokenizer that grammars can use")
-        return await asyncio.to_thread(grammars.grammar, rule_from_pb(start.rule, self._parts.model.bounds))
+        return await asyncio.to_thread(model.grammars.grammar, rule)
 
 
 def _check_id(request_id: str) -> None:

@@ -110,6 +110,8 @@ def test_a_time_that_is_none_is_told_with_its_name(seconds: Any) -> None:
 
 def test_one_stop_string_needs_no_list() -> None:
     assert generate_request("x", Options(stop="END")).stopping.stop == ["END"]
+    assert generate_request("x", Options(bad_words="END")).bad_words == ["END"]
+    assert generate_request("x", Options(bad_words=["A", "B"], thinking_budget=0)).HasField("thinking_budget")
 
 
 def test_an_unknown_option_names_the_nearest() -> None:

@@ -1,6 +1,7 @@
 """Makes the answer of one call from its choices: the part that both endpoints share, usage and ends."""
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -37,6 +38,8 @@ class Answer(ABC):
         self._prompt_logprobs = body.prompt_logprobs
         self.placed: Callable[[], bool] = lambda: False
         self.streams = bool(body.stream)
+        self._tells_ids = bool(body.return_token_ids)
+        self._ids: defaultdict[int, list[int]] = defaultdict(list)
         self._tells_usage = bool(body.stream_options and body.stream_options.include_usage)
         self._drafts = DraftedTokens(spell) if body.paceline and body.paceline.drafts else None
         self._finals: dict[int, Final] = {}
@@ -62,6 +65,8 @@ class Answer(ABC):
             pieces = self.last(choice, event)
             return self._events(pieces) if self.streams else [*pieces][:0]
         self._prompts.take(choice, event)
+        if self._tells_ids and not self.streams:
+            self._ids[choice] += event.token_ids
         if not (event.token_ids or event.text):
             return []
         pieces = self.pieces(choice, event)
@@ -130,7 +135,11 @@ class Answer(ABC):
                 chunk["usage"] = None
             if drafts is not None:
                 chunk["paceline"], drafts = drafts, None
-            yield event(chunk)
+            yield event(chunk | self.first_told())
+
+    def first_told(self) -> dict[str, Any]:
+        """Further fields of a chunk, told once."""
+        return {}
 
 
 def extension(final: Final) -> ChoiceExtension:

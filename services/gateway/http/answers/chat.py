@@ -57,7 +57,7 @@ class ChatAnswer(Answer):
         self._wants_logprobs = bool(body.logprobs)
         self._splits_reasoning = not (body.paceline and body.paceline.reasoning is False)
         self._schemas = {tool.function.name: tool.function.parameters or {} for tool in tools_of(body)}
-        self._thinks = False
+        self._thinks = self._prompt_told = False
         one_call = body.parallel_tool_calls is False
         self._choices: defaultdict[int, _Choice] = defaultdict(lambda: _Choice(self._splitter(), one_call))
         self._thoughts: defaultdict[int, ThoughtTokens] = defaultdict(lambda: ThoughtTokens(spell))
@@ -83,11 +83,13 @@ class ChatAnswer(Answer):
             return
         logprobs = self._logprobs(delta.logprobs)
         deltas = state.deltas(parts)
-        if not deltas and (delta.logprobs or self._drafts):
+        told = [*delta.token_ids] if self._tells_ids else []
+        if not deltas and (delta.logprobs or self._drafts or told):
             deltas = [state.nothing()]
         for piece in deltas:
-            yield _chunk(choice, piece, logprobs)
-            logprobs = None
+            chunk = _chunk(choice, piece, logprobs)
+            yield {**chunk, "token_ids": told} if self._tells_ids else chunk
+            logprobs, told = None, []
 
     def last(self, choice: int, final: Final) -> Iterable[ChatChunkChoice]:
         """What the end made certain, and why it ended."""
@@ -103,19 +105,28 @@ class ChatAnswer(Answer):
     def whole_choice(self, choice: int, final: Final) -> ChatChoice:
         """The whole message."""
         state = self._choices[choice]
-        return {
+        whole: ChatChoice = {
             "index": choice,
             "message": state.message(),
             "logprobs": self._logprobs(state.positions),
             "finish_reason": state.finish(final),
             "paceline": extension(final),
         }
+        return {**whole, "token_ids": self._ids[choice]} if self._tells_ids else whole
 
     def extra(self) -> dict[str, Any]:
         """What is told of the prompt, which all choices share."""
-        if self._prompt_logprobs is None:
+        found: dict[str, Any] = {}
+        if self._prompt_logprobs is not None:
+            found["prompt_logprobs"] = self._prompts.told(0, self._prompt_logprobs, self._spell)
+        return found | self.first_told()
+
+    def first_told(self) -> dict[str, Any]:
+        """The token ids of the prompt."""
+        if not self._tells_ids or self._prompt_told:
             return {}
-        return {"prompt_logprobs": self._prompts.told(0, self._prompt_logprobs, self._spell)}
+        self._prompt_told = True
+        return {"prompt_token_ids": [*self._prompts.ids(0)]}
 
     def thought_tokens(self) -> int:
         """Counted where thoughts are taken apart."""

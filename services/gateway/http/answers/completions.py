@@ -1,7 +1,9 @@
 """POST /v1/completions: prompts that are continued."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from typing_extensions import TypedDict
 
 from services.gateway.http.answers.answer import FINISH, Answer, extension
 from services.gateway.http.answers.logprobs import Spell, completion_logprobs, joined, prompt_logprobs
@@ -27,6 +29,7 @@ class CompletionAnswer(Answer):
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
         self._positions: defaultdict[int, list[PositionLogprobs]] = defaultdict(list)
         self._offsets: dict[int, int] = {}
+        self._prompt_told: set[int] = set()
 
     def kind(self) -> str:
         """Chunks have the same name as whole answers."""
@@ -39,8 +42,10 @@ class CompletionAnswer(Answer):
             self._positions[choice] += delta.logprobs
             return
         yield from self._echoes(choice)
-        if delta.text or delta.logprobs or self._drafts:
-            yield _piece(choice, delta.text, self._logprobs(choice, delta.logprobs))
+        told = self._tells_ids and bool(delta.token_ids)
+        if delta.text or delta.logprobs or self._drafts or told:
+            piece = _piece(choice, delta.text, self._logprobs(choice, delta.logprobs))
+            yield {**piece, **self._ids_told(choice, delta.token_ids)}
 
     def last(self, choice: int, final: Final) -> Iterable[CompletionChoice]:
         """Why it ended."""
@@ -62,7 +67,17 @@ class CompletionAnswer(Answer):
         }
         if self._prompt_logprobs is not None:
             whole["prompt_logprobs"] = self._prompts.told(choice, self._prompt_logprobs, self._spell)
-        return whole
+        return {**whole, **self._ids_told(choice, self._ids[choice])}
+
+    def _ids_told(self, choice: int, ids: Sequence[int]) -> "Ids":
+        """The token ids of an answer or of a piece of it, and those of its prompt beside the first."""
+        if not self._tells_ids:
+            return {}
+        told: Ids = {"token_ids": [*ids]}
+        if choice not in self._prompt_told:
+            self._prompt_told.add(choice)
+            told["prompt_token_ids"] = [*self._prompts.ids(choice)]
+        return told
 
     def _echoes(self, choice: int) -> Iterable[CompletionChoice]:
         """A piece with the prompt, once, where it is asked for."""
@@ -87,6 +102,13 @@ class CompletionAnswer(Answer):
         found = completion_logprobs(positions, self._spell, offset)
         self._offsets[choice] = offset + sum(len(token) for token in found["tokens"])
         return found
+
+
+class Ids(TypedDict, total=False):
+    """Token ids that a client has asked for."""
+
+    token_ids: list[int]
+    prompt_token_ids: list[int]
 
 
 def _texts(body: CompletionBody) -> list[str | None]:

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 from services.common.request.errors import invalid_field
 from services.common.request.limits import LIMITS
 from services.gateway.http.reading.body import parsed
-from services.gateway.http.schema.bodies import MOST_PARTS, Body, ChatBody, Ignored
+from services.gateway.http.schema.bodies import MOST_PARTS, Body, ChatBody, Ignored, ThinkingBody
 
 
 class TextPart(Body):
@@ -91,14 +91,6 @@ class ChoiceIn(Body):
     disable_parallel_tool_use: bool | None = None
 
 
-class ThinkingIn(Body):
-    """Whether the model thinks."""
-
-    type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Ignored = None
-    display: Ignored = None
-
-
 class CountBody(Body):
     """The body of POST /v1/messages/count_tokens."""
 
@@ -107,7 +99,7 @@ class CountBody(Body):
     system: Texts | None = None
     tools: list[ToolIn] | None = Field(default=None, fail_fast=True, max_length=LIMITS.chat_tools)
     tool_choice: ChoiceIn | None = None
-    thinking: ThinkingIn | None = None
+    thinking: ThinkingBody | None = None
     cache_control: Ignored = None
     context_management: Ignored = None
     output_config: Ignored = None
@@ -145,8 +137,8 @@ def chat_of(body: CountBody) -> ChatBody:
     if body.tool_choice is not None:
         chat["tool_choice"] = _choice(body.tool_choice)
         chat["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
-    if body.thinking is not None and body.thinking.type != "adaptive":
-        chat["chat_template_kwargs"] = {"enable_thinking": body.thinking.type == "enabled"}
+    if body.thinking is not None:
+        chat["thinking"] = body.thinking.model_dump(exclude_none=True)
     last = messages[-1] if messages else {}
     chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
     return parsed(ChatBody, json.dumps(chat).encode())

@@ -81,7 +81,26 @@ def chat_query(body: ChatBody, headers: Headers, forms: Sequence[Form] = ()) -> 
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     shows = THOUGHTS | tags() if tools_of(body) else THOUGHTS
     query = _query(body, _chat(body), most, logprobs, headers)
-    return replace(query, shows=shows, thinks=True, constraint=_form_of(body, forms))
+    budget, field = _budget(body)
+    return replace(
+        query,
+        shows=shows,
+        thinks=True,
+        constraint=_form_of(body, forms),
+        budget=budget,
+        budget_field=field,
+        effort=body.reasoning_effort or "",
+    )
+
+
+def _budget(body: ChatBody) -> tuple[int | None, str]:
+    """Tokens of a thought, and the name of the field that states them."""
+    stated, thinking = body.thinking_token_budget, body.thinking
+    if thinking is None or thinking.budget_tokens is None:
+        return stated, "thinking_token_budget"
+    if stated is not None and stated != thinking.budget_tokens:
+        raise invalid_field("thinking.budget_tokens", "differs from thinking_token_budget, which means the same")
+    return thinking.budget_tokens, "thinking.budget_tokens"
 
 
 def _form_of(body: ChatBody, forms: Sequence[Form]) -> Constraint | None:
@@ -139,6 +158,8 @@ def _query(body: Common, prompt: Prompt, max_tokens: int, logprobs: int | None, 
         choices=body.n or 1,
         constraint=constraint_of(body),
         prompt_logprobs=body.prompt_logprobs,
+        bad_words=tuple(body.bad_words or ()),
+        allowed=tuple(body.allowed_token_ids or ()),
     )
 
 
@@ -200,10 +221,13 @@ def _chat(body: ChatBody) -> ChatPrompt:
 
 
 def _thinking(body: ChatBody) -> dict[str, Any]:
-    """What templates read of the effort: a switch, or the word itself."""
-    if body.reasoning_effort is None:
-        return {}
-    return {"enable_thinking": body.reasoning_effort not in NO_EFFORT, "reasoning_effort": body.reasoning_effort}
+    """What templates read: a switch, and the effort's own word."""
+    found: dict[str, Any] = {}
+    if body.reasoning_effort is not None:
+        found = {"enable_thinking": body.reasoning_effort not in NO_EFFORT, "reasoning_effort": body.reasoning_effort}
+    if body.thinking is not None and body.thinking.type != "adaptive":
+        found["enable_thinking"] = body.thinking.type == "enabled"
+    return found
 
 
 def _message(index: int, message: MessageBody) -> _Message:

@@ -138,6 +138,19 @@ class Common(Body):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=10)
+    bad_words: list[str] | None = Field(
+        default=None, fail_fast=True, max_length=LIMITS.bad_words, description="The answer never holds their tokens."
+    )
+    allowed_token_ids: list[int] | None = Field(
+        default=None,
+        fail_fast=True,
+        min_length=1,
+        max_length=LIMITS.allowed_token_ids,
+        description="The only tokens that may come, ends of texts too; not with a form of the answer.",
+    )
+    return_token_ids: bool | None = Field(
+        default=None, description="Tells `prompt_token_ids`, and `token_ids` of each choice."
+    )
     response_format: ResponseFormat | None = Field(default=None, description="The form of the answer.")
     structured_outputs: StructuredOutputs | None = Field(default=None, description="The form of the answer.")
     guided_json: dict[str, JsonValue] | str | None = Field(default=None, description="As structured_outputs.json.")
@@ -253,6 +266,17 @@ SHOWN = ("type", "function")
 """Fields of a tool that templates read."""
 
 
+class ThinkingBody(Body):
+    """Whether the model thinks, and for how long."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = Field(
+        default=None, ge=0, le=LIMITS.thinking_budget, description="As thinking_token_budget."
+    )
+    clear_thinking: Ignored = None
+    display: Ignored = None
+
+
 class ChatBody(Common):
     """The body of POST /v1/chat/completions."""
 
@@ -266,7 +290,18 @@ class ChatBody(Common):
     )
     parallel_tool_calls: bool | None = Field(default=None, description="False: at most one call. Default true.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        default=None, description="none and minimal switch thinking off, where the template can; it may read the word."
+        default=None,
+        description="none and minimal switch thinking off, where the template can; it may read the word."
+        " The gateway's setting effort_budgets bounds the thought by it.",
+    )
+    thinking_token_budget: int | None = Field(
+        default=None,
+        ge=0,
+        le=LIMITS.thinking_budget,
+        description="Tokens of a thought after which it is closed; 0 closes it at once.",
+    )
+    thinking: ThinkingBody | None = Field(
+        default=None, description="enabled and disabled switch thinking, where the template can."
     )
     verbosity: Ignored = None
     prediction: Ignored = None

@@ -37,7 +37,7 @@ REFUSED = {
     "reasoning": "send reasoning_effort",
     "repeat_penalty": "send repetition_penalty",
     "system": "send a message with role system",
-    "thinking": "send reasoning_effort or chat_template_kwargs",
+    "thinking_budget": "send thinking_token_budget",
     "tool_resources": "send tools",
     "top_a": "send min_p",
     "truncate_prompt_tokens": "shorten the prompt",

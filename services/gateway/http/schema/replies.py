@@ -175,6 +175,7 @@ class ChatChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: FinishName
     paceline: ChoiceExtension
+    token_ids: NotRequired[list[int]]
 
 
 class ChatChunkChoice(TypedDict):
@@ -185,6 +186,7 @@ class ChatChunkChoice(TypedDict):
     logprobs: ChatLogprobs | None
     finish_reason: FinishName | None
     paceline: NotRequired[ChoiceExtension]
+    token_ids: NotRequired[list[int]]
 
 
 class CompletionChoice(TypedDict):
@@ -196,6 +198,8 @@ class CompletionChoice(TypedDict):
     finish_reason: FinishName | None
     prompt_logprobs: NotRequired[PromptLogprobs]
     paceline: NotRequired[ChoiceExtension]
+    token_ids: NotRequired[list[int]]
+    prompt_token_ids: NotRequired[list[int]]
 
 
 class _Reply(TypedDict):
@@ -212,6 +216,7 @@ class ChatReply(_Reply):
     choices: list[ChatChoice]
     usage: Usage
     prompt_logprobs: NotRequired[PromptLogprobs]
+    prompt_token_ids: NotRequired[list[int]]
 
 
 class ChatChunk(_Reply):
@@ -220,6 +225,7 @@ class ChatChunk(_Reply):
     object: Literal["chat.completion.chunk"]
     choices: list[ChatChunkChoice]
     usage: NotRequired[Usage | None]
+    prompt_token_ids: NotRequired[list[int]]
     paceline: NotRequired[Drafts]
 
 

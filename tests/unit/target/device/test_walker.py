@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ import pytest
 
 from services.common.request.constraint import Constraint, Form, Rule, Thought
 from services.common.request.grammar import Grammar, Grammars
-from services.target.device.walker import Walker, without
+from services.target.device.vocabulary import without
+from services.target.device.walker import Walker
 from tests.support.schemas import schema
 
 TOKENIZER = Path(__file__).parents[4] / "models" / "embedded" / "target" / "tokenizer.json"
@@ -110,6 +112,7 @@ class FailingMatcher:
         return FailingMatcher(self._most)
 
     def unsafe_compute_mask_ptr(self, place: int, size: int) -> None:
+        ctypes.memset(place, 0xFF, size)
         self._failed |= len(self._seen) >= self._most
 
     def is_error(self) -> bool:
@@ -137,6 +140,22 @@ def test_a_library_that_gives_up_behind_drafts_does_not_end_the_request() -> Non
     assert filled(walker, [2, 3])[1] == 0
     walker.commit([2])
     assert filled(walker, [3])[0] == [[]], "now it is the request's own: a row without a choice ends it"
+
+
+def test_where_a_grammar_has_one_way_its_token_is_the_only_one() -> None:
+    constraint = Constraint(Form.GRAMMAR, 'start: "<tool_call>" /[0-9]+/ "\\n</tool_call>"', "it")
+    rule = grammars().rule(constraint)
+    walker, output = Walker(grammars().grammar(rule)), list[int]()
+    matcher = grammars().grammar(rule).matcher()
+    while forced := matcher.compute_ff_tokens():
+        rows, walked = filled(walker, [*forced, forced[0]])
+        assert rows[: len(forced)] == [[token] for token in forced[:WIDTH]]
+        assert walked >= min(len(forced), WIDTH - 1), "drafts that equal them are accepted"
+        matcher.consume_token(forced[0])
+        walker.commit(forced[:1])
+        output.append(forced[0])
+    assert len(output) >= 3
+    assert len(filled(walker, ())[0][0]) > 1, "there are several digits"
 
 
 def test_stop_tokens_that_come_too_early_are_taken_out_unless_nothing_else_is_left() -> None:

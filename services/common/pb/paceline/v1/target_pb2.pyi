@@ -190,26 +190,40 @@ global___Start = Start
 
 @typing.final
 class Rule(google.protobuf.message.Message):
-    """A grammar that the output, those tokens committed elsewhere included, must follow."""
+    """What the output, those tokens committed elsewhere included, must follow. More than a grammar and a thought without a
+    budget is only sent to targets whose Welcome names the feature "forced".
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GRAMMAR_FIELD_NUMBER: builtins.int
     THOUGHT_FIELD_NUMBER: builtins.int
+    ALLOWED_FIELD_NUMBER: builtins.int
+    BANNED_FIELD_NUMBER: builtins.int
     grammar: builtins.str
-    """The grammar as llguidance reads it."""
+    """The grammar as llguidance reads it; empty: anything."""
     @property
     def thought(self) -> global___Thought:
         """A thought may come before what the grammar describes; absent: none."""
+
+    @property
+    def allowed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The only tokens that may be chosen; empty: all."""
+
+    @property
+    def banned(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[services.common.pb.paceline.v1.types_pb2.TokenIds]:
+        """Sequences of tokens that are never completed."""
 
     def __init__(
         self,
         *,
         grammar: builtins.str = ...,
         thought: global___Thought | None = ...,
+        allowed: collections.abc.Iterable[builtins.int] | None = ...,
+        banned: collections.abc.Iterable[services.common.pb.paceline.v1.types_pb2.TokenIds] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["thought", b"thought"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["grammar", b"grammar", "thought", b"thought"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed", b"allowed", "banned", b"banned", "grammar", b"grammar", "thought", b"thought"]) -> None: ...
 
 global___Rule = Rule
 
@@ -222,20 +236,32 @@ class Thought(google.protobuf.message.Message):
     OPENING_FIELD_NUMBER: builtins.int
     CLOSING_FIELD_NUMBER: builtins.int
     BEGUN_FIELD_NUMBER: builtins.int
+    BUDGET_FIELD_NUMBER: builtins.int
+    ENDING_FIELD_NUMBER: builtins.int
     opening: builtins.int
     """Token that opens it."""
     closing: builtins.int
     """Token that closes it."""
     begun: builtins.bool
     """The prompt opens it, so that the output begins within it."""
+    budget: builtins.int
+    """Tokens of it after which it is ended; absent: no bound."""
+    @property
+    def ending(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Tokens that are forced then; the last one closes it."""
+
     def __init__(
         self,
         *,
         opening: builtins.int = ...,
         closing: builtins.int = ...,
         begun: builtins.bool = ...,
+        budget: builtins.int | None = ...,
+        ending: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["begun", b"begun", "closing", b"closing", "opening", b"opening"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_budget", b"_budget", "budget", b"budget"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_budget", b"_budget", "begun", b"begun", "budget", b"budget", "closing", b"closing", "ending", b"ending", "opening", b"opening"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_budget", b"_budget"]) -> typing.Literal["budget"] | None: ...
 
 global___Thought = Thought
 
