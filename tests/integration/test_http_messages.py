@@ -147,7 +147,7 @@ async def test_a_message_has_the_prompt_of_the_chat_that_it_is_and_its_count(tmp
         ({"max_tokens": None}, 400, "invalid_request_error", "max_tokens"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "invalid_request_error", "messages[0]"),
         ({"messages": []}, 400, "invalid_request_error", "messages"),
-        ({"model": "other"}, 404, "not_found_error", "model"),
+        ({"model": "other"}, 404, "not_found_error", "The model `other`"),
         ({"foo": 1}, 400, "invalid_request_error", "foo"),
         ({"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": ""}]}]}, 400,
          "invalid_request_error", "messages[0].content[0].type"),
