@@ -96,8 +96,8 @@ class GatewaySettings:
     """Most tokens of a thought in a chat that states no bound of its own; 0 is none."""
     effort_budgets: tuple[str, ...] = ("none=0", "minimal=0", "low=1024", "medium=8192")
     """The same by reasoning_effort, EFFORT=TOKENS; an effort that is not named has thinking_budget's."""
-    thinking_end: str = "\n"
-    """Text that is written before </think> where a thought has reached its bound."""
+    thinking_end: str = ""
+    """Text on a line of its own before </think> where a thought has reached its bound; empty writes none."""
     attempts: int = 8
     """Targets that one request is given to, one after the other, before it fails; those that drain do not count."""
     outbox_tokens: int = 4096

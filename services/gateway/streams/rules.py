@@ -41,7 +41,7 @@ class Rules:
         """Takes what says how thoughts are bounded and closed."""
         self._free_grammars = settings.free_grammars
         self._bounds = _Bounds(settings.budgets, settings.thinking_budget)
-        self._thinking_end = settings.thinking_end
+        self._before_closing = f"\n{settings.thinking_end}\n" if settings.thinking_end else "\n"
         self._threads = FairThreads(GRAMMAR_THREADS, "grammar")
 
     async def rule(
@@ -92,7 +92,7 @@ class Rules:
         thought = tokenizer.thought(prompt)
         if thought is None or budget is None:
             return thought if ruled else None
-        before = tokenizer.encode(self._thinking_end, special=False)
+        before = tokenizer.encode(self._before_closing, special=False)
         return replace(thought, budget=budget, ending=(*before, thought.closing))
 
 

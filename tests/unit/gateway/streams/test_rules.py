@@ -76,7 +76,9 @@ async def test_a_thought_has_the_bound_that_was_stated(
 
 async def test_a_thought_is_begun_by_the_prompt_and_closed_by_the_setting() -> None:
     asked = query(budget=3, thinks=True)
-    assert await rule_of(asked, prompt="hi<think>", thinking_end="enough") == Rule(thought=thought(3, True, "enough"))
+    assert await rule_of(asked, prompt="hi<think>", thinking_end="enough") == Rule(
+        thought=thought(3, True, "\nenough\n")
+    )
 
 
 async def test_what_has_no_bound_has_no_rule() -> None:
