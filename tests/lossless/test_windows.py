@@ -6,7 +6,11 @@ from tests.lossless.gate import STRAINS, Case, arms, make_specs, run_gate
 from tests.lossless.pairs import made_up_pair
 
 SEED = 20262
-FAMILIES = {"gemma3_text": ("dflash", "ngram", "perfect", "adversarial")}
+FAMILIES = {
+    "gemma3_text": ("dflash", "ngram", "perfect", "adversarial"),
+    "gemma4_text": ("dflash", "ngram", "perfect", "adversarial"),
+    "laguna": ("dflash", "ngram", "perfect", "adversarial"),
+}
 WIDTHS = (4, 8)
 SAMPLE = (
     Case("float64", 0.0, 8, "dflash", 4, "hit"),

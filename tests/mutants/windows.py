@@ -1,4 +1,4 @@
-"""Seeded bugs of sliding windows: what a row sees, by which table it turns, and whose mask a layer has."""
+"""Seeded bugs of sliding windows and of families that have them: what a row sees, and by which table it turns."""
 
 from tests.mutants.mutation import Mutant
 
@@ -7,7 +7,9 @@ MASK = "services.common.kernels.span_attention.mask"
 SPAN = "services.common.kernels.span_attention.span"
 
 _WINDOWS = "tests/unit/common/model/test_windows.py::"
-_PARITY = "tests/unit/common/model/families/test_gemma3.py::test_logits_are_those_of_transformers"
+_FAMILIES = "tests/unit/common/model/families/"
+_PARITY = f"{_FAMILIES}test_gemma3.py::test_logits_are_those_of_transformers"
+_LAGUNA = f"{_FAMILIES}test_laguna.py::test_logits_are_those_of_transformers"
 
 SLIDING = (
     Mutant(
@@ -51,5 +53,26 @@ SLIDING = (
         "torch.minimum(span.positions_BW, span.reach_B[:, None] - 1)",
         "span.positions_BW",
         f"{_WINDOWS}test_rows_of_padding_see_what_the_last_real_one_sees",
+    ),
+    Mutant(
+        "values-without-their-norm",
+        CPU,
+        "if attention.v_norm:",
+        "if attention.gated:",
+        f"{_FAMILIES}test_gemma4.py::test_logits_are_those_of_transformers",
+    ),
+    Mutant(
+        "pairs-that-stand-still-are-scaled",
+        "services.common.kernels.rope.frequencies",
+        "* own.scale, rest, value=1.0)",
+        "* own.scale, rest, value=1.2)",
+        _LAGUNA,
+    ),
+    Mutant(
+        "bias-for-the-choice-of-an-expert-weighs-it-too",
+        "services.common.kernels.experts.reference",
+        "weights_TK = rates_TE.gather(",
+        "weights_TK = (rates_TE + bias_E).gather(",
+        _LAGUNA,
     ),
 )

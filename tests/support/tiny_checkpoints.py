@@ -29,25 +29,73 @@ ARCHITECTURES = {
     "qwen3_next": "Qwen3NextForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4": "Gemma4ForConditionalGeneration",
+    "gemma4_text": "Gemma4ForCausalLM",
+    "laguna": "LagunaForCausalLM",
 }
 """By `model_type`."""
 HYBRIDS = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
-SLIDING: Mapping[str, Mapping[str, Any]] = {
-    name: {"query_pre_attn_scalar": 12, "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1e6, "hidden_act": None}
-    for name in ("gemma3", "gemma3_text")
-}
-"""Families with sliding windows, and what their configurations say beside the sizes, the window and the layers."""
 _ZERO_CENTRED = (*HYBRIDS, "gemma3", "gemma3_text")
 _BESIDE_QWEN: Shapes = {"model.visual.blocks.0.norm1.weight": (6,), "mtp.fc.weight": (8, 16)}
 _NESTED: Mapping[str, tuple[str, Shapes]] = {
     "qwen3_5": ("model.language_model.", _BESIDE_QWEN),
     "qwen3_5_moe": ("model.language_model.", _BESIDE_QWEN),
     "gemma3": ("language_model.model.", {"vision_tower.vision_model.post_layernorm.bias": (6,)}),
+    "gemma4": ("model.language_model.", {"model.embed_vision.embedding_projection.weight": (8, 6)}),
 }
 """Those whose file holds images beside the text: how names of the text's tensors begin there, and other tensors."""
 EXPERTS: Mapping[str, Any] = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 """What a configuration with experts has more; `qwen3_next` has none unless it is changed by `SHARED`."""
 SHARED: Mapping[str, Any] = {**EXPERTS, "shared_expert_intermediate_size": 64}
+BESIDE: Mapping[str, Any] = {
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 3,
+    "moe_intermediate_size": 24,
+    "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1,
+}
+"""What a `gemma4` with experts and keys that serve as values has more."""
+_GELU = {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": None}
+_GEMMA_3 = {**_GELU, "query_pre_attn_scalar": 12, "rope_theta": 1e6}
+_GEMMA_4 = {
+    **_GELU,
+    "hidden_size_per_layer_input": 0,
+    "global_head_dim": 24,
+    "final_logit_softcapping": 8.0,
+    "rope_theta": None,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+    },
+}
+_LAGUNA = {
+    **EXPERTS,
+    "shared_expert_intermediate_size": 40,
+    "gating": True,
+    "moe_routed_scaling_factor": 2.5,
+    "rope_theta": None,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+        "full_attention": {
+            "rope_type": "yarn",
+            "rope_theta": 500000.0,
+            "partial_rotary_factor": 0.5,
+            "factor": 32.0,
+            "original_max_position_embeddings": 64,
+            "beta_fast": 64.0,
+            "beta_slow": 1.0,
+        },
+    },
+}
+SLIDING: Mapping[str, Mapping[str, Any]] = {
+    "gemma3": _GEMMA_3,
+    "gemma3_text": _GEMMA_3,
+    "gemma4": _GEMMA_4,
+    "gemma4_text": _GEMMA_4,
+    "laguna": _LAGUNA,
+}
+"""Families with sliding windows, and what their configurations say beside the sizes, the window and the layers."""
 _HYBRID = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 16,
     "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.25,
@@ -103,8 +151,9 @@ class TinyShape:
 
     @property
     def windowed_types(self) -> tuple[str, ...]:
-        """Of a model with windows: two layers that slide to one that does not."""
-        return tuple("sliding_attention" if (index + 1) % 3 else "full_attention" for index in range(self.layers))
+        """Of a model with windows: two layers that slide to one that does not, which the last one is."""
+        last = self.layers - 1
+        return tuple("sliding_attention" if (last - index) % 3 else "full_attention" for index in range(self.layers))
 
 
 @dataclass(frozen=True)
@@ -243,6 +292,9 @@ def _target_config(shape: TinyShape, family: str) -> dict[str, Any]:
         inner |= SHARED if family in HYBRIDS else {**EXPERTS, "norm_topk_prob": True}
     if family in SLIDING:
         inner |= {**SLIDING[family], "sliding_window": shape.window, "layer_types": list(shape.windowed_types)}
+        if family == "laguna":
+            heads = [shape.heads if kind == "full_attention" else 2 * shape.heads for kind in shape.windowed_types]
+            inner |= {"num_attention_heads_per_layer": heads}
         inner = {name: value for name, value in inner.items() if value is not None}
         nested = {"text_config": inner | {"model_type": f"{family}_text"}}
         return outer | nested if family in _NESTED else inner | outer

@@ -13,6 +13,7 @@ from models.training.export import drafter_config, write_manifest
 from models.training.foreign.frozen import FrozenTarget
 from models.training.settings import Shape
 from services.common.model.drafters.reading import default_layer_ids
+from services.common.model.spec import Beside
 
 SHARD = "14MB"
 
@@ -22,11 +23,11 @@ def shape_for(target: FrozenTarget, layers: int, block_size: int, mask_token_id:
 
     It reads the target's residual stream after `taps` layers, evenly spread, as many as it has itself by default.
     """
-    spec, attention = target.spec, target.spec.attention
+    spec, attention, ffn = target.spec, target.spec.attention, target.spec.layers[0].ffn
     return Shape(
         vocab_size=spec.vocab_size,
         hidden_size=spec.hidden_size,
-        intermediate_size=spec.layers[0].ffn.inner,
+        intermediate_size=ffn.dense.inner if isinstance(ffn, Beside) else ffn.inner,
         num_layers=len(spec.layers),
         num_heads=attention.heads,
         num_kv_heads=attention.kv_heads,

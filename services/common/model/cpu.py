@@ -20,7 +20,7 @@ from services.common.kernels.store_qkv.reference import store_qkv
 from services.common.kernels.torchscript import compiled
 from services.common.model.cpu_ffn import host_ffn
 from services.common.model.rows import Rows
-from services.common.model.spec import Attention, LayerSpec, StackSpec
+from services.common.model.spec import Attention, Beside, LayerSpec, StackSpec
 from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import AttentionWeights, LayerWeights
 
@@ -39,6 +39,24 @@ class Places(NamedTuple):
     plans: list[BlockPlan]
 
 
+class HostValueNorm(nn.Module):
+    """A product of queries, keys and values, of which the heads of values are normalised, without a weight."""
+
+    values: Final[int]
+
+    def __init__(self, qkv: nn.Module, attention: Attention, eps: float) -> None:
+        super().__init__()
+        self.qkv, self.eps = qkv, eps
+        self.kv_heads, self.values = attention.kv_heads, attention.kv_heads * attention.head_dim
+
+    def forward(self, normed_TD: Tensor) -> Tensor:
+        """Return queries, keys and values [T, F]."""
+        mixed_TF: Tensor = self.qkv(normed_TD)
+        values_TF = mixed_TF[:, -self.values :]
+        values_TF.copy_(rms_norm(values_TF.unflatten(1, [self.kv_heads, -1]), None, self.eps).flatten(1))
+        return mixed_TF
+
+
 class HostMixer(nn.Module):
     """The base of both kinds of attention; `qkv` maps rows to queries, keys and values.
 
@@ -50,8 +68,10 @@ class HostMixer(nn.Module):
 
     def __init__(self, weights: AttentionWeights, spec: StackSpec, attention: Attention | None = None) -> None:
         super().__init__()
-        self.qkv, self.head_norm_HD = product(weights.qkv_FD, weights.bias_F), weights.head_norm_HD
         attention = spec.attention if attention is None else attention
+        self.qkv, self.head_norm_HD = product(weights.qkv_FD, weights.bias_F), weights.head_norm_HD
+        if attention.v_norm:
+            self.qkv = HostValueNorm(self.qkv, attention, spec.norm_eps)
         self.eps, self.offset, self.group = spec.norm_eps, spec.norm_offset, spec.groups.index(attention)
         self.scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
         self.heads, self.kv_heads, self.head_dim = attention.heads, attention.kv_heads, attention.head_dim
@@ -107,7 +127,7 @@ class HostLayer(nn.Module):
         self, mixer: nn.Module, layer: LayerWeights, record: LayerSpec, next_norm_D: Tensor, spec: StackSpec
     ) -> None:
         super().__init__()
-        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), host_ffn(layer.ffn, record.ffn)
+        self.mixer, self.o, self.ffn = mixer, product(layer.mixer.o_DF), host_ffn(layer.ffn, record, spec)
         self.post_norm_D, self.next_norm_D = layer.post_norm_D, next_norm_D
         self.eps, self.offset = spec.norm_eps, spec.norm_offset
 
@@ -124,13 +144,19 @@ class HostLayer(nn.Module):
 
 
 class HostSandwich(HostLayer):
-    """A block in which the results of mixer and feed-forward part are normalised before they are added."""
+    """A block in which the results of mixer and feed-forward part are normalised before they are added.
+
+    A part that is `beside` a dense one takes the stream too.
+    """
+
+    beside: Final[bool]
 
     def __init__(
         self, mixer: nn.Module, layer: LayerWeights, record: LayerSpec, next_norm_D: Tensor, spec: StackSpec
     ) -> None:
         super().__init__(mixer, layer, record, next_norm_D, spec)
-        self.mixed_norm_D, self.fed_norm_D = layer.mixed_norm_D, layer.fed_norm_D
+        self.mixed_norm_D, self.fed_norm_D, self.scale_1 = layer.mixed_norm_D, layer.fed_norm_D, layer.scale_1
+        self.beside = isinstance(record.ffn, Beside)
 
     def forward(
         self, normed_TD: Tensor, stream_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor],
@@ -142,8 +168,11 @@ class HostSandwich(HostLayer):
             mixed_TF, stream_TD = mixed_TF.index_select(0, last_E), stream_TD.index_select(0, last_E)
         mixed_TD = rms_norm(self.o(mixed_TF), self.mixed_norm_D, self.eps, self.offset)
         normed_TD, stream_TD = add_rms_norm(mixed_TD, stream_TD, self.post_norm_D, self.eps, self.offset)
-        fed_TD = rms_norm(self.ffn(normed_TD), self.fed_norm_D, self.eps, self.offset)
-        return add_rms_norm(fed_TD, stream_TD, self.next_norm_D, self.eps, self.offset)
+        fed_TD: Tensor = self.ffn(normed_TD, stream_TD) if self.beside else self.ffn(normed_TD)
+        stream_TD = stream_TD + rms_norm(fed_TD, self.fed_norm_D, self.eps, self.offset)
+        if self.scale_1 is not None:
+            stream_TD = stream_TD * self.scale_1
+        return rms_norm(stream_TD, self.next_norm_D, self.eps, self.offset), stream_TD
 
 
 class HostBlocks(nn.Module):

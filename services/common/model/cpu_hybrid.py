@@ -1,10 +1,12 @@
 """What hybrids need beside the CPU path's blocks: the recurrent mixer, and attention with a gate."""
 
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 
 from services.common.kernels.gated_delta.blocks import DeltaConstants, gated_delta
-from services.common.kernels.gated_delta.pointwise import sigmoid, silu
+from services.common.kernels.gated_delta.pointwise import sigmoid, silu, softplus
 from services.common.kernels.linear.product import product
 from services.common.kernels.rms_norm.reference import rms_norm
 from services.common.model.cpu import HostSpanAttention, Places
@@ -25,6 +27,24 @@ class HostGatedAttention(nn.Module):
         mixed_TF: Tensor = self.attention(normed_TD, places, state, rooms)
         gate_TF: Tensor = self.gate(normed_TD)
         return mixed_TF.mul_(sigmoid(gate_TF if gate_TF.dtype == torch.float64 else gate_TF.float()))
+
+
+class HostHeadGates(nn.Module):
+    """Attention whose heads are multiplied by the softplus of a product of their own."""
+
+    heads: Final[int]
+
+    def __init__(self, attention: nn.Module, gate_HD: Tensor) -> None:
+        super().__init__()
+        self.attention, self.gate, self.heads = attention, product(gate_HD), gate_HD.shape[0]
+
+    def forward(self, normed_TD: Tensor, places: Places, state: list[Tensor], rooms: list[Tensor]) -> Tensor:
+        """As the attention's."""
+        mixed_TF: Tensor = self.attention(normed_TD, places, state, rooms)
+        gate_TH: Tensor = self.gate(normed_TD)
+        wide_TH = softplus(gate_TH if gate_TH.dtype == torch.float64 else gate_TH.float())
+        gated_THD = mixed_TF.view(mixed_TF.shape[0], self.heads, -1).mul_(wide_TH.to(mixed_TF.dtype)[:, :, None])
+        return gated_THD.flatten(1)
 
 
 class HostDelta(nn.Module):
@@ -56,4 +76,6 @@ def host_mixer(layer: LayerWeights, record: LayerSpec, spec: StackSpec) -> nn.Mo
         return HostDelta(layer.mixer, spec.delta, spec.norm_eps)
     assert isinstance(record.mixer, Attention), "weights of attention go with its record"
     attention = HostSpanAttention(layer.mixer, spec, record.mixer)
-    return attention if layer.mixer.gate_FD is None else HostGatedAttention(attention, layer.mixer.gate_FD)
+    if layer.mixer.gate_FD is None:
+        return attention
+    return (HostHeadGates if record.mixer.head_gates else HostGatedAttention)(attention, layer.mixer.gate_FD)

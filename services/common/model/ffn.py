@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from services.common.kernels.linear import Normed, linear_added, linear_gated
-from services.common.model.ffn_weights import DenseWeights, ExpertWeights
-from services.common.model.spec import Dense, Experts, StackSpec
+from services.common.model.ffn_weights import DenseWeights, ExpertWeights, FfnWeights
+from services.common.model.spec import Beside, Dense, Experts, StackSpec
 
 if TYPE_CHECKING:
     from services.common.model.mixture import Mixture
@@ -31,11 +31,11 @@ class SwiGlu:
         )
 
 
-def kernel_ffn(weights: DenseWeights | ExpertWeights, record: Dense | Experts, spec: StackSpec) -> "SwiGlu | Mixture":
+def kernel_ffn(weights: FfnWeights, record: Dense | Experts | Beside, spec: StackSpec) -> "SwiGlu | Mixture":
     """Return the feed-forward part of a layer."""
     if isinstance(weights, DenseWeights):
         return SwiGlu(weights, spec)
     from services.common.model.mixture import Mixture
 
-    assert isinstance(record, Experts), "weights of experts go with their record"
+    assert isinstance(record, Experts) and isinstance(weights, ExpertWeights), "weights of experts go with their record"
     return Mixture(weights, record, spec)

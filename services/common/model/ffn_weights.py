@@ -7,11 +7,16 @@ import torch
 from torch import Tensor
 
 from services.common.kernels.linear.int8_weight import Weight
-from services.common.model.spec import Dense, Experts
+from services.common.model.spec import Beside, Dense, Experts
 
 STACKED = "mlp.experts.gate_up_proj"
 """In a block that has it, the experts of each product are one tensor; otherwise each has tensors of its own."""
 _DOWN_STACKED = "mlp.experts.down_proj"
+_BESIDE_NORMS = tuple(
+    f"{name}.weight"
+    for name in ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
+)
+"""Of a dense part's result, of the rows that enter experts beside it, and of theirs."""
 _ROUTER_ROWS = 16
 """A router's are a multiple of it."""
 
@@ -34,13 +39,16 @@ class ExpertWeights:
     """Experts are stacked; of each, the gate's rows come before those of the product that it gates.
 
     `router_FD` has a row for each expert, and behind them that of the gate of the part that all rows take, `shared`;
-    zeros fill it up to a number of rows that kernels like.
+    zeros fill it up to a number of rows that kernels like. `bias_E` counts for the choice of experts alone, and
+    `scale_E` multiplies their weights.
     """
 
     router_FD: Tensor
     gate_up_EFD: Tensor
     down_EDF: Tensor
     shared: DenseWeights | None = None
+    bias_E: Tensor | None = None
+    scale_E: Tensor | None = None
 
     @property
     def products(self) -> tuple[Weight, ...]:
@@ -48,24 +56,62 @@ class ExpertWeights:
         return self.router_FD, *(self.shared.products if self.shared else ())
 
 
-def ffn_shapes(ffn: Dense | Experts, hidden: int, stacked: bool) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of every tensor of a feed-forward part."""
-    if isinstance(ffn, Dense):
-        return _dense_shapes(ffn.inner, hidden)
+@dataclass(frozen=True)
+class BesideWeights:
+    """A dense part and experts beside it: norms of their results, and that of the rows which enter the experts."""
+
+    dense: DenseWeights
+    experts: ExpertWeights
+    dense_norm_D: Tensor
+    into_norm_D: Tensor
+    mixed_norm_D: Tensor
+
+    @property
+    def products(self) -> tuple[Weight, ...]:
+        """The weights that all rows are multiplied by."""
+        return *self.dense.products, *self.experts.products
+
+
+FfnWeights = DenseWeights | ExpertWeights | BesideWeights
+
+
+def ffn_shapes(ffn: Dense | Experts | Beside, hidden: int, stacked: bool) -> dict[str, tuple[int, ...]]:
+    """Return name and shape in a block of every tensor of a feed-forward part."""
+    if isinstance(ffn, Beside):
+        return _beside_shapes(ffn, hidden)
+    own = _dense_shapes(ffn.inner, hidden) if isinstance(ffn, Dense) else _expert_shapes(ffn, hidden, stacked)
+    return {f"mlp.{name}": shape for name, shape in own.items()}
+
+
+def _beside_shapes(ffn: Beside, hidden: int) -> dict[str, tuple[int, ...]]:
+    own, shapes = ffn.experts, {f"mlp.{name}": shape for name, shape in _dense_shapes(ffn.dense.inner, hidden).items()}
+    shapes |= dict.fromkeys(_BESIDE_NORMS, (hidden,))
+    shapes |= {"router.proj.weight": (own.count, hidden), "router.scale": (hidden,)}
+    shapes |= {"router.per_expert_scale": (own.count,)} if own.scaled else {}
+    return shapes | _stacked_shapes(own, hidden)
+
+
+def _stacked_shapes(ffn: Experts, hidden: int) -> dict[str, tuple[int, ...]]:
+    return {
+        "experts.gate_up_proj": (ffn.count, 2 * ffn.inner, hidden),
+        "experts.down_proj": (ffn.count, hidden, ffn.inner),
+    }
+
+
+def _expert_shapes(ffn: Experts, hidden: int, stacked: bool) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"gate.weight": (ffn.count, hidden)}
     if stacked:
-        shapes["experts.gate_up_proj"] = (ffn.count, 2 * ffn.inner, hidden)
-        shapes["experts.down_proj"] = (ffn.count, hidden, ffn.inner)
+        shapes |= _stacked_shapes(ffn, hidden)
     else:
         one = _dense_shapes(ffn.inner, hidden)
         shapes |= {f"experts.{index}.{name}": shape for index in range(ffn.count) for name, shape in one.items()}
     if ffn.shared:
         shapes |= {f"shared_expert.{name}": shape for name, shape in _dense_shapes(ffn.shared, hidden).items()}
-        shapes["shared_expert_gate.weight"] = (1, hidden)
-    return shapes
+        shapes |= {"shared_expert_gate.weight": (1, hidden)} if ffn.shared_gated else {}
+    return shapes | ({"experts.e_score_correction_bias": (ffn.count,)} if ffn.sigmoid else {})
 
 
-def read_ffn(ffn: Dense | Experts, read: Callable[..., Tensor], stacked: bool) -> DenseWeights | ExpertWeights:
+def read_ffn(ffn: Dense | Experts | Beside, read: Callable[..., Tensor], stacked: bool) -> FfnWeights:
     """Read a feed-forward part by `read`, which takes names in a block and concatenates their tensors.
 
     Raises:
@@ -73,15 +119,30 @@ def read_ffn(ffn: Dense | Experts, read: Callable[..., Tensor], stacked: bool) -
     """
     if isinstance(ffn, Dense):
         return _read_dense("mlp", read)
+    if isinstance(ffn, Beside):
+        return _read_beside(ffn, read)
     gates = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
-    router_FD = _filled(read(*gates) if ffn.shared else read(gates[0]))
+    router_FD = _filled(read(*gates) if ffn.shared and ffn.shared_gated else read(gates[0]))
     gate_up_EFD, down_EDF = (read(STACKED), read(_DOWN_STACKED)) if stacked else _read_experts(ffn, read, router_FD)
     return ExpertWeights(
         router_FD=router_FD,
         gate_up_EFD=gate_up_EFD,
         down_EDF=down_EDF,
         shared=_read_dense("mlp.shared_expert", read) if ffn.shared else None,
+        bias_E=read("mlp.experts.e_score_correction_bias") if ffn.sigmoid else None,
     )
+
+
+def _read_beside(ffn: Beside, read: Callable[..., Tensor]) -> BesideWeights:
+    """Read both parts. What the router multiplies normalised rows by goes into its own lines."""
+    lines_ED, dense_D, into_D, mixed_D = read("router.proj.weight"), *(read(name) for name in _BESIDE_NORMS)
+    experts = ExpertWeights(
+        router_FD=_filled(lines_ED * read("router.scale") * lines_ED.shape[1] ** -0.5),
+        gate_up_EFD=read("experts.gate_up_proj"),
+        down_EDF=read("experts.down_proj"),
+        scale_E=read("router.per_expert_scale") if ffn.experts.scaled else None,
+    )
+    return BesideWeights(_read_dense("mlp", read), experts, dense_D, into_D, mixed_D)
 
 
 def _filled(router_FD: Tensor) -> Tensor:

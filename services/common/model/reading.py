@@ -85,10 +85,11 @@ def read_stack(
     )
 
 
-def read_causal(fields: Fields, folder: Path, stack: StackSpec, tied: bool = False) -> ModelSpec:
+def read_causal(fields: Fields, folder: Path, stack: StackSpec, tied: bool = False, capped: bool = False) -> ModelSpec:
     """Read the keys that make a stack a causal language model, and refuse all keys that were not read.
 
-    generation_config.json adds tokens that end a text, and recommended sampling. `tied` is the default of the key.
+    generation_config.json adds tokens that end a text, and recommended sampling. `tied` is the default of the key, and
+    `capped` says whether logits may have a bound.
 
     Raises:
         ModelError: a value is malformed, or a key is not understood.
@@ -96,22 +97,24 @@ def read_causal(fields: Fields, folder: Path, stack: StackSpec, tied: bool = Fal
     generation = read_generation(folder, stack.vocab_size)
     own = eos_token_ids(fields, stack.vocab_size)
     tied = fields.take("tie_word_embeddings", (bool,), default=tied)
+    cap = fields.optional_number("final_logit_softcapping") if capped else None
     finish(fields, IGNORED - {"num_target_layers"})
     return ModelSpec(
         **vars(stack),
         tied=tied,
         eos_token_ids=tuple(dict.fromkeys(own + generation.eos_token_ids)),
         recommended_sampling=generation.sampling,
+        logit_cap=cap or 0.0,
     )
 
 
 def read_text_of(
     fields: Fields, folder: Path, read: Callable[[Fields], StackSpec], beside: Set[str], *, tied: bool = False,
-    usual: Mapping[str, Any] = MappingProxyType({}),
+    capped: bool = False, usual: Mapping[str, Any] = MappingProxyType({}),
 ) -> ModelSpec:  # fmt: skip
     """Read a configuration whose `text_config` describes the model, with what such files leave out.
 
-    `beside` are the keys of what is not served, images for instance; `tied` is the default of the key.
+    `beside` are the keys of what is not served, images for instance; `tied` and `capped` are as `read_causal`'s.
 
     Raises:
         ModelError: `text_config` is missing, as `read` says, or a key beside it is not understood.
@@ -125,7 +128,7 @@ def read_text_of(
     stack = read(text)
     ends = eos_token_ids(fields, stack.vocab_size)
     finish(fields, IGNORED | beside)
-    spec = read_causal(text, folder, stack, tied)
+    spec = read_causal(text, folder, stack, tied, capped)
     return replace(spec, eos_token_ids=tuple(dict.fromkeys(ends + spec.eos_token_ids)))
 
 
@@ -169,5 +172,7 @@ def read_attention(
     if head_dim % 2:
         raise fields.error("head_dim", f"must be even for rotary embeddings, is {head_dim}")
     rope, positions = read_rope(fields, head_dim, turning)
-    size = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-    return Attention(**size, rope=rope, bias=bias, qk_norm=qk_norm, gated=gated), positions
+    own = Attention(
+        heads=heads, kv_heads=kv_heads, head_dim=head_dim, rope=rope, bias=bias, qk_norm=qk_norm, gated=gated
+    )
+    return own, positions

@@ -1,8 +1,9 @@
 """Reads the rotary part of config.json, in its old and its new form: theta, and how frequencies are stretched."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from services.common.kernels.rope.frequencies import Linear, Llama3, Scaling, Yarn, attention_factor
+from services.common.kernels.rope.frequencies import Linear, Llama3, Proportional, Scaling, Yarn, attention_factor
 from services.common.model.fields import Fields
 from services.common.model.spec import Rope
 
@@ -48,8 +49,8 @@ def read_positions(fields: Fields) -> int:
     return fields.positive("max_position_embeddings", most=_MOST_POSITIONS)
 
 
-def read_rope_part(inner: Fields, positions: int, theta: float | None = None) -> Rope:
-    """Read an object that says all of one rotary table, for `positions`; `theta` is the usual one.
+def read_rope_part(inner: Fields, positions: int, head_dim: int, theta: float | None = None) -> Rope:
+    """Read an object that says all of one rotary table, for `positions` and heads; `theta` is the usual one.
 
     Raises:
         ModelError: a kind that is not implemented, or a value without a meaning.
@@ -63,9 +64,11 @@ def read_rope_part(inner: Fields, positions: int, theta: float | None = None) ->
     if base <= 1:
         raise inner.error("rope_theta", f"must be above 1, is {base}")
     scaling = None if read is None else read(inner, _original(inner, positions))
-    inner.neutral(_SHARE, (1, 1.0, None))
+    turning = _turning(inner, inner, head_dim, 1.0)
+    if isinstance(scaling, Proportional):
+        scaling, turning = replace(scaling, pairs=(turning or head_dim) // 2), None
     inner.finish(frozenset())
-    return Rope(base, scaling)
+    return Rope(base, scaling, turning)
 
 
 def _original(inner: Fields, positions: int) -> int:
@@ -130,5 +133,11 @@ def _linear(inner: Fields, original: int) -> Linear:
 
 
 _KINDS: Mapping[str, Callable[[Fields, int], Scaling]] = {"llama3": _llama3, "yarn": _yarn}
-_ALL_KINDS = {**_KINDS, "linear": _linear}
+
+
+def _proportional(inner: Fields, original: int) -> Proportional:
+    return Proportional(0, inner.number("factor", default=1.0))
+
+
+_ALL_KINDS = {**_KINDS, "linear": _linear, "proportional": _proportional}
 """Those of objects that say all of a table, which older families do not have."""

@@ -1,13 +1,17 @@
 """Reads blocks whose results are normalised before they are added, most of them with sliding windows."""
 
+from collections.abc import Mapping
+
 from services.common.model.fields import Fields
 from services.common.model.reading import FULL, SLIDING, refuse_known
-from services.common.model.rope import read_positions
+from services.common.model.rope import read_positions, read_rope_part
 from services.common.model.sliding import read_kinds, read_ropes, read_window
-from services.common.model.spec import Attention, Dense, LayerSpec, StackSpec
+from services.common.model.spec import Attention, Dense, LayerSpec, Rope, StackSpec
 
 _EVERY = 6
-"""Of the layers without a window, where a file does not say."""
+"""Which layers have no window, where a file does not say."""
+_LOCAL_THETA, _GLOBAL_THETA = 1e4, 1e6
+"""Of sliding layers and of others, where a file does not say."""
 _NEUTRAL = {
     "attn_logit_softcapping": (None,),
     "cache_implementation": ("hybrid", None),
@@ -30,7 +34,7 @@ def read_sandwich(fields: Fields) -> StackSpec:
     if heads % kv_heads or head_dim % 2:
         raise fields.error("num_key_value_heads", f"{kv_heads} of {head_dim} do not fit num_attention_heads {heads}")
     positions, kinds = read_positions(fields), read_kinds(fields, _EVERY)
-    ropes, windows = read_ropes(fields, positions), {FULL: 0, SLIDING: read_window(fields)}
+    ropes, windows = _ropes(fields, positions, head_dim), {FULL: 0, SLIDING: read_window(fields)}
     scale = fields.number("query_pre_attn_scalar") ** -0.5
     attention = {
         kind: Attention(
@@ -49,3 +53,18 @@ def read_sandwich(fields: Fields) -> StackSpec:
         norm_offset=1.0,
         embed_scale=hidden**0.5,
     )
+
+
+def _ropes(fields: Fields, positions: int, head_dim: int) -> Mapping[str, Rope]:
+    """Return the rotary table of each kind of layer: of one object for each, or of the older keys."""
+    thetas = {
+        FULL: fields.number("rope_theta", default=_GLOBAL_THETA),
+        SLIDING: fields.number("rope_local_base_freq", default=_LOCAL_THETA),
+    }
+    older, newer = fields.nested("rope_scaling"), fields.nested("rope_parameters")
+    if older and newer:
+        raise fields.error("rope_scaling", "stands beside rope_parameters")
+    if newer:
+        return read_ropes(fields, positions, dict.fromkeys(thetas, head_dim), thetas)
+    parts = {FULL: older, SLIDING: Fields(fields.source, {})}
+    return {kind: read_rope_part(part, positions, head_dim, thetas[kind]) for kind, part in parts.items()}

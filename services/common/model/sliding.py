@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from services.common.model.fields import Fields
 from services.common.model.reading import FULL, MOST_LAYERS, SLIDING
@@ -11,8 +12,6 @@ from services.common.model.spec import Rope
 _PATTERNS = "sliding_window_pattern", "_sliding_window_pattern"
 _MOST_WINDOW = 1 << 22
 """More positions than any model has."""
-_LOCAL_THETA, _GLOBAL_THETA = 1e4, 1e6
-"""Of sliding layers and of others, where a file does not say."""
 
 
 def read_kinds(fields: Fields, every: int) -> list[str]:
@@ -41,24 +40,22 @@ def read_window(fields: Fields) -> int:
     return fields.positive("sliding_window", most=_MOST_WINDOW)
 
 
-def read_ropes(fields: Fields, positions: int) -> Mapping[str, Rope]:
-    """Return the rotary table of each kind of layer: of one object for each, or of the older keys.
+def read_ropes(
+    fields: Fields, positions: int, head_dims: Mapping[str, int], thetas: Mapping[str, float] = MappingProxyType({})
+) -> Mapping[str, Rope]:
+    """Return the rotary table of each kind of layer, of which `rope_parameters` has an object.
+
+    `head_dims` are the sizes of heads of each kind, `thetas` what an object without one has.
 
     Raises:
         ModelError: a kind of table that is not implemented, or a value without a meaning.
     """
     both = fields.nested("rope_parameters")
-    old = fields.nested("rope_scaling")
-    thetas = {
-        FULL: fields.number("rope_theta", default=_GLOBAL_THETA),
-        SLIDING: fields.number("rope_local_base_freq", default=_LOCAL_THETA),
+    # Some files repeat here what the object of the layers without a window says.
+    both.take("original_max_position_embeddings", (int, type(None)), default=None)
+    ropes = {
+        kind: read_rope_part(both.nested(kind), positions, head_dim, thetas.get(kind))
+        for kind, head_dim in head_dims.items()
     }
-    if both and old:
-        raise fields.error("rope_scaling", "stands beside rope_parameters")
-    parts = (
-        {FULL: both.nested(FULL), SLIDING: both.nested(SLIDING)}
-        if both
-        else {FULL: old, SLIDING: Fields(fields.source, {})}
-    )
     both.finish(frozenset())
-    return {kind: read_rope_part(part, positions, thetas[kind]) for kind, part in parts.items()}
+    return ropes

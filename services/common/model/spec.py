@@ -28,6 +28,9 @@ class Attention:
     `bias` is one on queries, keys and values; with `qk_norm` each head of queries and keys is normalised. When `gated`,
     the mixed rows are multiplied by the sigmoid of a product of their own. With a `window` rows see so many of the last
     tokens, their own included; 0: all. Scores are multiplied by `scale`, by `head_dim ** -0.5` without one.
+
+    With `head_gates` each head of the mixed rows is multiplied by the softplus of a product of its own. With `k_as_v`
+    values are the keys before their norm and rotation; with `v_norm` heads of values are normalised, without a weight.
     """
 
     heads: int
@@ -39,6 +42,9 @@ class Attention:
     gated: bool = False
     window: int = 0
     scale: float | None = None
+    head_gates: bool = False
+    k_as_v: bool = False
+    v_norm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,26 +84,45 @@ class Experts:
     """A mixture of `count` SwiGLUs with `inner` columns each, of which a row takes those `top_k` that a router prefers.
 
     Their results are weighted by the router's softmax over all; with `renorm` the weights of those taken add up to 1.
-    `shared` are the columns of one more that every row takes, times the sigmoid of a product of its own; 0: none.
+    With `sigmoid` they are weighted by the sigmoids of the router, and chosen by these with a bias of each expert; a
+    router's numbers are bounded by `cap`, by tanh, 0: not. Weights are then multiplied by `factor`, and by a number of
+    each expert where they are `scaled`. `shared` are the columns of one more that every row takes, 0: none; where it is
+    `shared_gated`, times the sigmoid of a product of its own. `gelu` is as `Dense`'s.
     """
 
     count: int
     top_k: int
     inner: int
     renorm: bool = True
+    sigmoid: bool = False
+    cap: float = 0.0
+    factor: float = 1.0
+    scaled: bool = False
     shared: int = 0
+    shared_gated: bool = True
+    gelu: bool = False
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A dense part beside a mixture of experts that takes the stream itself, normalised for it; results have norms."""
+
+    dense: Dense
+    experts: Experts
 
 
 @dataclass(frozen=True)
 class LayerSpec:
     """One block: a mixer, then a feed-forward part, each with a norm before it and added to the residual stream.
 
-    With `sandwich` the results of both are normalised before they are added.
+    With `sandwich` the results of both are normalised before they are added. Where it is `scaled`, the stream after the
+    block is multiplied by a number of its own.
     """
 
     mixer: Attention | Delta
-    ffn: Dense | Experts
+    ffn: Dense | Experts | Beside
     sandwich: bool = False
+    scaled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +179,7 @@ class StackSpec:
     @property
     def routes(self) -> bool:
         """Whether what a row reads of the weights follows from the row: some layer has experts."""
-        return any(isinstance(layer.ffn, Experts) for layer in self.layers)
+        return any(isinstance(layer.ffn, Experts | Beside) for layer in self.layers)
 
     def count(self, kind: type[Attention | Delta]) -> int:
         """How many layers mix rows by `kind`."""
@@ -163,8 +188,12 @@ class StackSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(StackSpec):
-    """A model for causal language modelling; `recommended_sampling` are what its makers recommend, by request field."""
+    """A model for causal language modelling; `recommended_sampling` are what its makers recommend, by request field.
+
+    Its logits are bounded by `logit_cap`, by tanh; 0: not.
+    """
 
     tied: bool
     eos_token_ids: tuple[int, ...]
+    logit_cap: float = 0.0
     recommended_sampling: tuple[tuple[str, float], ...] = ()

@@ -13,7 +13,7 @@ from services.common.model.cpu_hybrid import host_mixer
 from services.common.model.errors import ModelError
 from services.common.model.layers import BlockAttention, KernelStack, kernel_mixer
 from services.common.model.rows import Rows
-from services.common.model.spec import Dense, Rope, StackSpec
+from services.common.model.spec import Attention, Beside, Dense, Experts, ModelSpec, Rope, StackSpec
 from services.common.model.states import LayerState, SpanPlan
 from services.common.model.weights import LayerWeights
 
@@ -47,16 +47,15 @@ def target_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor
     return KernelStack(spec, layers, norm_D, [kernel_mixer(layer, spec) for layer in layers])
 
 
-def refuse_without_kernels(spec: StackSpec, dtype: torch.dtype) -> None:
-    """Check that kernels for a GPU compute a stack in this type.
+def refuse_without_kernels(spec: ModelSpec, dtype: torch.dtype) -> None:
+    """Check that kernels for a GPU compute a model in this type.
 
     Raises:
         ModelError: they do not.
     """
-    if len(spec.groups) > 1 or any(own.window or own.scale for own in spec.groups):
-        raise ModelError("layers with sliding windows, or of several kinds of attention, run on a CPU only")
-    if any(layer.sandwich or (isinstance(layer.ffn, Dense) and layer.ffn.gelu) for layer in spec.layers):
-        raise ModelError("blocks with GELU, or with norms behind their parts, run on a CPU only")
+    for part, there in _without_kernels(spec).items():
+        if there:
+            raise ModelError(f"{part} run on a CPU only")
     if dtype == torch.float64 and spec.routes:
         raise ModelError("mixtures of experts in float64 run on a CPU only: take float32 or bfloat16 on a GPU")
     delta = spec.delta
@@ -66,6 +65,29 @@ def refuse_without_kernels(spec: StackSpec, dtype: torch.dtype) -> None:
         raise ModelError("recurrent layers in float64 run on a CPU only")
     if not {delta.k_dim, delta.v_dim} <= _HEAD_SIZES:
         raise ModelError(f"recurrent heads of {delta.k_dim} by {delta.v_dim} run on a CPU only")
+
+
+def _without_kernels(spec: ModelSpec) -> dict[str, bool]:
+    """Return what no kernel computes in any type, and whether a model has it."""
+    groups, layers = spec.groups, spec.layers
+    return {
+        "layers with sliding windows, or of several kinds of attention,": len(groups) > 1 or groups[0].window > 0,
+        "other scales of scores, gates of heads, and normalised values": any(_is_odd(own) for own in groups),
+        "blocks with norms behind their parts": any(layer.sandwich or layer.scaled for layer in layers),
+        "GELU and sigmoid routers": not all(_has_kernels(layer.ffn) for layer in layers),
+        "bounds of logits": spec.logit_cap > 0,
+    }
+
+
+def _is_odd(own: Attention) -> bool:
+    return own.scale is not None or own.head_gates or own.k_as_v or own.v_norm
+
+
+def _has_kernels(ffn: Dense | Experts | Beside) -> bool:
+    if isinstance(ffn, Experts):
+        usual = Experts(count=ffn.count, top_k=ffn.top_k, inner=ffn.inner, renorm=ffn.renorm, shared=ffn.shared)
+        return ffn == usual
+    return isinstance(ffn, Dense) and not ffn.gelu
 
 
 def draft_stack(spec: StackSpec, layers: Sequence[LayerWeights], norm_D: Tensor, views: Sequence[int]) -> Stack:

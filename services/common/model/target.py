@@ -90,6 +90,8 @@ class Target:
         if self._head is None:
             return linear(hidden.flatten(0, -2), self.lm_head_VD, room_TV).view(*hidden.shape[:-1], -1)
         logits: Tensor = self._head(hidden.flatten(0, -2)).view(*hidden.shape[:-1], -1)
+        if self.spec.logit_cap:
+            logits = logits.div_(self.spec.logit_cap).tanh_().mul_(self.spec.logit_cap)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ from services.common.kernels.linear.int8_weight import Int8Weight, Weight, quant
 from services.common.model.checkpoint import TensorSource
 from services.common.model.delta_weights import DeltaWeights, delta_shapes, read_delta
 from services.common.model.errors import ModelError
-from services.common.model.ffn_weights import STACKED, DenseWeights, ExpertWeights, ffn_shapes, read_ffn
+from services.common.model.ffn_weights import STACKED, DenseWeights, FfnWeights, ffn_shapes, read_ffn
 from services.common.model.fold import halves_apart, queries_and_gates
 from services.common.model.spec import Attention, Delta, LayerSpec, ModelSpec
 
@@ -21,6 +21,7 @@ _NORMS = "input_layernorm", "post_attention_layernorm"
 """Of a block: before its mixer, and before its feed-forward part."""
 _SANDWICH = "input_layernorm", "pre_feedforward_layernorm", "post_attention_layernorm", "post_feedforward_layernorm"
 """The same where results are normalised too, and the norms of these."""
+_SCALE = "layer_scalar"
 _EMBED, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -28,7 +29,8 @@ _EMBED, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_hea
 class AttentionWeights:
     """Queries, keys and values are concatenated along their outputs; head norms are repeated per head.
 
-    `gate_FD`, where there is one, is the product whose sigmoid the mixed rows are multiplied by.
+    `gate_FD`, where there is one, is the product whose sigmoid the mixed rows are multiplied by, or whose softplus
+    multiplies their heads.
     """
 
     qkv_FD: Weight
@@ -43,14 +45,16 @@ class LayerWeights:
     """One block. `post_norm_D` comes before its feed-forward part.
 
     Where results are normalised before they are added, `mixed_norm_D` is the mixer's, `fed_norm_D` that part's.
+    `scale_1` is what the stream is multiplied by after the block, None: nothing.
     """
 
     input_norm_D: Tensor
     mixer: AttentionWeights | DeltaWeights
     post_norm_D: Tensor
-    ffn: DenseWeights | ExpertWeights
+    ffn: FfnWeights
     mixed_norm_D: Tensor | None = None
     fed_norm_D: Tensor | None = None
+    scale_1: Tensor | None = None
 
     @property
     def attention(self) -> AttentionWeights:
@@ -142,7 +146,7 @@ def layer_shapes(layer: LayerSpec, hidden: int, prefix: str, names: Set[str] = f
         mixing = _attention_shapes(layer.mixer, hidden, inputs or hidden)
         shapes |= {f"self_attn.{name}": shape for name, shape in mixing.items()}
     stacked = f"{prefix}.{STACKED}" in names
-    shapes |= {f"mlp.{name}": shape for name, shape in ffn_shapes(layer.ffn, hidden, stacked).items()}
+    shapes |= ffn_shapes(layer.ffn, hidden, stacked) | ({_SCALE: (1,)} if layer.scaled else {})
     return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
 
 
@@ -212,14 +216,18 @@ def read_layer(
         ffn=read_ffn(layer.ffn, read, stacked=f"{prefix}.{STACKED}" in shapes),
         mixed_norm_D=around[0] if around else None,
         fed_norm_D=around[1] if around else None,
+        scale_1=read(_SCALE) if layer.scaled else None,
     )
 
 
 def _read_attention(attention: Attention, read: Callable[..., Tensor]) -> AttentionWeights:
     bias_F = read(*(f"self_attn.{name}_proj.bias" for name in "qkv")) if attention.bias else None
-    qkv_FD, gate_FD = read(*(f"self_attn.{name}_proj.weight" for name in "qkv")), None
+    products = "qkk" if attention.k_as_v else "qkv"
+    qkv_FD, gate_FD = read(*(f"self_attn.{name}_proj.weight" for name in products)), None
     if attention.gated:
         qkv_FD, gate_FD = queries_and_gates(qkv_FD, attention)
+    if attention.head_gates:
+        gate_FD = read("self_attn.g_proj.weight")
     return AttentionWeights(
         qkv_FD=halves_apart(qkv_FD, attention),
         bias_F=bias_F,
@@ -242,6 +250,10 @@ def _attention_shapes(attention: Attention, hidden: int, inputs: int) -> Shapes:
     shapes: Shapes = {f"{name}.weight": (count, inputs) for name, count in lines.items()}
     if attention.gated:
         shapes["q_proj.weight"] = (2 * queries, inputs)
+    if attention.k_as_v:
+        del shapes["v_proj.weight"]
+    if attention.head_gates:
+        shapes["g_proj.weight"] = (attention.heads, inputs)
     shapes["o_proj.weight"] = (hidden, queries)
     if attention.bias:
         shapes |= {f"{name}.bias": (count,) for name, count in lines.items()}

@@ -16,7 +16,7 @@ from services.common.kernels.accept.scratch import scratch_bytes
 from services.common.kernels.argmax_token import columns_at_once
 from services.common.kernels.linear.int8_weight import SCALE_BYTES
 from services.common.model import DraftContext, Target
-from services.common.model.spec import Delta, Dense, Experts, StackSpec
+from services.common.model.spec import Beside, Delta, Dense, Experts, StackSpec
 from services.common.model.states import SequenceStates
 from services.common.model.weights import table_elements
 from services.common.request.errors import Code, PacelineError, Reason
@@ -263,8 +263,10 @@ def _row_elements(spec: StackSpec) -> int:
     return 6 * spec.hidden_size + max(inner, _delta_elements(spec.delta))
 
 
-def _ffn_elements(ffn: Dense | Experts, hidden: int) -> int:
+def _ffn_elements(ffn: Dense | Experts | Beside, hidden: int) -> int:
     """Numbers of a row between the products; a row's experts have a part each, and places of four bytes."""
+    if isinstance(ffn, Beside):
+        return _ffn_elements(ffn.dense, hidden) + _ffn_elements(ffn.experts, hidden) + 3 * hidden
     if isinstance(ffn, Dense):
         return 3 * ffn.inner
     shared = 3 * ffn.shared + hidden if ffn.shared else 0

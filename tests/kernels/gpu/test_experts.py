@@ -66,8 +66,8 @@ def test_parts_are_those_of_the_reference(dtype: torch.dtype, hidden: int, inner
     normed, weights = rows_of(rows, hidden, dtype), stack(hidden, inner, dtype)
     routes = route(randn(rows, 16, seed=9), None, COUNT, TOP_K, renorm=True)
     got_TKD = multiply_experts(normed, routes, weights, EPS, SMALL)
-    wide = [part.float() for part in (weights.gate_up_EFD, weights.down_EDF)]
-    near(got_TKD, taken(divided(normed), routes.ids_TK.long(), *wide))
+    gate_up_EFD, down_EDF = weights.gate_up_EFD.float(), weights.down_EDF.float()
+    near(got_TKD, taken(divided(normed), routes.ids_TK.long(), gate_up_EFD, down_EDF))
 
 
 def test_all_rows_may_choose_one_expert_and_most_experts_none() -> None:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from services.common.kernels.swiglu.reference import swiglu
+from services.common.kernels.gated_delta.pointwise import sigmoid
+from services.common.kernels.swiglu.reference import geglu, swiglu
 
 
 def in_order(x_TD: Tensor, weight_FD: Tensor) -> Tensor:
@@ -27,7 +28,21 @@ def routed(logits_TE: Tensor, top_k: int, renorm: bool) -> tuple[Tensor, Tensor]
     return ids_TE[:, :top_k], weights_TK
 
 
-def taken(x_TD: Tensor, ids_TK: Tensor, gate_up_EFD: Tensor, down_EDF: Tensor) -> Tensor:
+def rated(logits_TE: Tensor, bias_E: Tensor, top_k: int, cap: float) -> tuple[Tensor, Tensor]:
+    """Return the same where experts are rated by sigmoids, and the bias counts for the choice alone.
+
+    Weights of the experts taken add up to 1. A `cap` above 0 bounds the logits.
+    """
+    wide_TE = logits_TE if logits_TE.dtype == torch.float64 else logits_TE.float()
+    if cap > 0.0:
+        wide_TE = torch.tanh(wide_TE / cap) * cap
+    rates_TE = sigmoid(wide_TE)
+    order_TE = torch.sort(rates_TE + bias_E.to(rates_TE.dtype), dim=-1, descending=True, stable=True)[1]
+    weights_TK = rates_TE.gather(1, order_TE[:, :top_k])
+    return order_TE[:, :top_k], weights_TK / weights_TK.sum(-1, keepdim=True)
+
+
+def taken(x_TD: Tensor, ids_TK: Tensor, gate_up_EFD: Tensor, down_EDF: Tensor, gelu: bool = False) -> Tensor:
     """Return what its experts make of each row [T, K, D]; each expert's weights are read once."""
     top_k, experts = ids_TK.shape[1], gate_up_EFD.shape[0]
     ids_P = ids_TK.flatten()
@@ -41,7 +56,7 @@ def taken(x_TD: Tensor, ids_TK: Tensor, gate_up_EFD: Tensor, down_EDF: Tensor) -
             rows = slice(first, first + count)
             torch.mm(sorted_PD[rows], gate_up_EFD[expert].t(), out=both_PF[rows])
         first += count
-    inner_PI, first = swiglu(both_PF), 0
+    inner_PI, first = geglu(both_PF) if gelu else swiglu(both_PF), 0
     for expert, count in enumerate(counts):
         if count > 0:
             rows = slice(first, first + count)

@@ -43,7 +43,15 @@ class Linear:
     factor: float
 
 
-Scaling = Yarn | Llama3 | Linear
+@dataclass(frozen=True)
+class Proportional:
+    """The first `pairs` turn as usual, the others not at all; those are slowed by `factor`."""
+
+    pairs: int
+    factor: float = 1.0
+
+
+Scaling = Yarn | Llama3 | Linear | Proportional
 
 
 def attention_factor(factor: float, mscale: float | None = None, mscale_all_dim: float | None = None) -> float:
@@ -57,10 +65,10 @@ def attention_factor(factor: float, mscale: float | None = None, mscale_all_dim:
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Angle per position [D / 2], in radians, and what cosine and sine are scaled by."""
+    """Angle per position [D / 2], in radians, and what cosine and sine are scaled by, all alike or [D / 2]."""
 
     turns_H: Tensor
-    scale: float = 1.0
+    scale: float | Tensor = 1.0
 
     @classmethod
     def of(
@@ -73,17 +81,21 @@ class Frequencies:
     ) -> "Frequencies":
         """Return the frequencies of heads of `head_dim`, computed in `dtype` on the CPU.
 
-        When only `turning` dimensions turn, the pairs of the others come last and have frequency 0; no scaling then.
+        When only `turning` dimensions turn, the pairs of the others come last, have frequency 0, and are not scaled.
         """
         if turning is not None:
-            own = cls.of(turning, theta, None, dtype)
-            return cls(torch.nn.functional.pad(own.turns_H, (0, (head_dim - turning) // 2)))
+            own, rest = cls.of(turning, theta, scaling, dtype), (0, (head_dim - turning) // 2)
+            scale_H = torch.nn.functional.pad(own.turns_H.new_ones(turning // 2) * own.scale, rest, value=1.0)
+            return cls(torch.nn.functional.pad(own.turns_H, rest), scale_H)
         powers_H = theta ** (torch.arange(0, head_dim, 2, dtype=dtype) / head_dim)
         if isinstance(scaling, Yarn):
             return cls(_yarn(powers_H, head_dim, theta, scaling), scaling.attention_factor)
         turns_H = 1.0 / powers_H
         if isinstance(scaling, Linear):
             return cls(turns_H / scaling.factor)
+        if isinstance(scaling, Proportional):
+            still_H = torch.arange(head_dim // 2) >= scaling.pairs
+            return cls((turns_H / scaling.factor).masked_fill(still_H, 0.0))
         return cls(turns_H if scaling is None else _llama3(turns_H, scaling))
 
 

@@ -88,7 +88,7 @@ class ChainCell(nn.Module):
         super().__init__()
         layer, (record,) = parts.layer, spec.layers
         self.entry, self.attention = parts.entry, _attention(layer.attention, spec)
-        self.o, self.ffn = product(layer.mixer.o_DF), host_ffn(layer.ffn, record.ffn)
+        self.o, self.ffn = product(layer.mixer.o_DF), host_ffn(layer.ffn, record, spec)
         self.post_norm_D, self.norm_D = layer.post_norm_D, parts.norm_D
         self.eps, self.offset, self.recycles_normed = spec.norm_eps, spec.norm_offset, parts.recycles_normed
 

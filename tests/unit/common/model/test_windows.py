@@ -102,7 +102,7 @@ def test_rows_of_a_tree_see_their_branch_and_the_window_before_it() -> None:
 
 def test_groups_have_keys_and_values_of_their_own_under_the_same_blocks(target: Target) -> None:
     states = target.new_states(7, BLOCK_SIZE)
-    assert [tuple(kv.shape) for kv in states.paged] == [(3, 2, 7, BLOCK_SIZE, 2, 16), (1, 2, 7, BLOCK_SIZE, 2, 16)]
+    assert [tuple(kv.shape) for kv in states.paged] == [(2, 2, 7, BLOCK_SIZE, 2, 16)] * 2
     assert [len(layer) for layer in states.layers] == [1] * 4
     assert states.tensors == states.paged
     sizes = SequenceStates.sizes(target.spec, 8)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,8 @@ def assert_same(one: Target, other: Target) -> None:
     """All weights of feed-forward parts are equal."""
     assert (one.elements, one.products) == (other.elements, other.products)
     for mine, theirs in zip(one._stack._blocks.layers, other._stack._blocks.layers, strict=True):  # type: ignore[attr-defined]
-        for name in ("router_FD", "gate_up_EFD", "down_EDF"):
-            parts = [getattr(getattr(layer.ffn, "experts", layer.ffn), name) for layer in (mine, theirs)]
+        for name in ("router.router_FD", "gate_up_EFD", "down_EDF"):
+            parts = [attrgetter(name)(getattr(layer.ffn, "experts", layer.ffn)) for layer in (mine, theirs)]
             assert torch.equal(*parts)
 
 

@@ -1,0 +1,32 @@
+"""Gemma 4 of text alone: layers with a window, and others of larger heads whose keys are values; some with experts."""
+
+from pathlib import Path
+
+import torch
+
+from services.common.model.checkpoint import TensorSource
+from services.common.model.fields import Fields
+from services.common.model.reading import read_causal
+from services.common.model.spec import ModelSpec
+from services.common.model.two_sizes import read_two_sizes
+from services.common.model.weights import ModelWeights, read_model
+
+ARCHITECTURE = "Gemma4ForCausalLM"
+
+
+def read_spec(fields: Fields, folder: Path) -> ModelSpec:
+    """Read config.json.
+
+    Raises:
+        ModelError: a value is inconsistent, or a key asks for what is not implemented.
+    """
+    return read_causal(fields, folder, read_two_sizes(fields), tied=True, capped=True)
+
+
+def read_weights(spec: ModelSpec, checkpoint: TensorSource, dtype: torch.dtype, device: torch.device) -> ModelWeights:
+    """Read the tensors, which have the common names.
+
+    Raises:
+        ModelError: a tensor is missing, foreign, mis-shaped or not finite.
+    """
+    return read_model(spec, checkpoint, dtype, device)
