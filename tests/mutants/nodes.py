@@ -48,7 +48,7 @@ NODES = (
     Mutant(
         "a-node-without-a-place-is-accepted",
         READ,
-        "drafts[~held_BK | (table_BK == PAD_BLOCK)] = ABSENT",
+        "drafts[~held_BK] = ABSENT",
         "pass",
         f"{_KERNELS}test_a_node_without_a_place_is_absent",
     ),
@@ -61,9 +61,9 @@ NODES = (
     ),
     Mutant(
         "the-walk-goes-to-any-child",
-        ACCEPT,
-        "next_BK = right_BK & (tree.parents_BK == row_B[:, None])",
-        "next_BK = right_BK",
+        READ,
+        "if good and parent == path[-1]:",
+        "if good:",
         TREES,
     ),
     Mutant(

@@ -5,22 +5,15 @@ not below the k-th largest; top-p keeps a score while the probability of all str
 keeps probabilities of at least min_p times the largest.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from services.common.kernels.accept.state import SlotState
+from services.common.kernels.nodes import Tree
 
 Array = NDArray[Any]
-
-
-class Tree(NamedTuple):
-    """What the rows of a round descend from: by draft its parent row, by row its depth, and numbers of sequences."""
-
-    parents_BK: Array
-    depths_BW: Array
-    lines_B1: Array
 
 
 def process(logits_BWV: Array, drafts_BK: Array, tree: Tree, rows_B: Array, state: SlotState) -> Array:

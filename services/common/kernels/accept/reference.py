@@ -3,6 +3,7 @@
 At the sizes of a CPU round a call of NumPy costs a fraction of a call of torch.
 """
 
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from services.common.device.noise import gumbel_array
-from services.common.kernels.accept.processors import Tree, process, truncate
+from services.common.kernels.accept.processors import process, truncate
 from services.common.kernels.accept.state import End, RoundResult, SlotState
-from services.common.kernels.nodes import Nodes
+from services.common.kernels.nodes import Nodes, Tree, walk
 
 Array = NDArray[Any]
 
@@ -29,7 +30,7 @@ def accept(
 ) -> None:
     """Choose, accept and commit for every row of a round; see the operator."""
     logits, drafts, rows = logits_BWV.numpy(), drafts_BK.numpy(), rows_B.numpy()
-    tree = _tree(nodes, *drafts.shape)
+    tree = _chains(*drafts.shape) if nodes is None else nodes.tree
     drafts = np.where(tree.depths_BW[:, 1:] <= state.draft_limit_S.numpy()[rows, None], drafts, -1)
     if mode == "greedy":
         chosen_BW = logits.argmax(-1)
@@ -43,38 +44,17 @@ def accept(
         accepted_B = np.logical_and.accumulate(right_BK, axis=1).sum(1)
     else:
         path_BW = result.path_BW.numpy()
-        accepted_B = _walk(right_BK, tree, path_BW)
+        accepted_B = walk(right_BK, tree, path_BW)
         chosen_BW, sane_BW = chosen_BW[tree.lines_B1, path_BW], sane_BW[tree.lines_B1, path_BW]
     result.drafted_B.numpy()[:] = np.where(state.active_S.numpy()[rows], (drafts >= 0).sum(1), 0)
     _commit(chosen_BW, sane_BW, accepted_B, rows, state, result)
 
 
-def _tree(nodes: Nodes | None, batch: int, count: int) -> Tree:
-    """Return what the rows of a round descend from: those before them in chains, which are rounds without nodes."""
-    lines_B1 = np.arange(batch)[:, None]
-    if nodes is not None:
-        return Tree(nodes.parents_BK.numpy(), nodes.depths_BW.numpy(), lines_B1)
+@cache
+def _chains(batch: int, count: int) -> Tree:
+    """Return rows of which each follows the one before: those of rounds without nodes."""
     rows_BW = np.broadcast_to(np.arange(count + 1), (batch, count + 1))
-    return Tree(rows_BW[:, :-1], rows_BW, lines_B1)
-
-
-def _walk(right_BK: Array, tree: Tree, path_BW: Array) -> Array:
-    """Write the rows on the accepted path by depth, and those behind it as they come; return its drafts [B].
-
-    From the anchor it goes on to the first child that is right, while there is one.
-    """
-    lines_B, row_B = tree.lines_B1[:, 0], np.zeros(len(path_BW), np.int64)
-    accepted_B = np.zeros(len(path_BW), np.int64)
-    path_BW[:] = np.arange(path_BW.shape[1])
-    for depth in range(1, path_BW.shape[1]):
-        next_BK = right_BK & (tree.parents_BK == row_B[:, None])
-        found_B = next_BK.any(1) & (accepted_B == depth - 1)
-        if not found_B.any():
-            break
-        row_B = np.where(found_B, next_BK.argmax(1) + 1, row_B)
-        path_BW[lines_B[found_B], depth] = row_B[found_B]
-        accepted_B += found_B
-    return accepted_B
+    return Tree(rows_BW[:, :-1], rows_BW, np.arange(batch)[:, None])
 
 
 def _right(chosen_BW: Array, drafts_BK: Array, tree: Tree, rows_B: Array, state: SlotState) -> Array:

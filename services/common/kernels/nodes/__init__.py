@@ -6,6 +6,6 @@ until the round has chosen its tokens. Then what the accepted path has left move
 Suffixes: S slots + 1, N blocks of a slot, B rows of the bucket, W nodes of a sequence, its anchor first, K one less.
 """
 
-from services.common.kernels.nodes.reference import MOST_NODES, Nodes, first_path, keep_path, read_nodes
+from services.common.kernels.nodes.reference import MOST_NODES, Nodes, Tree, first_path, keep_path, read_nodes, walk
 
-__all__ = ["MOST_NODES", "Nodes", "first_path", "keep_path", "read_nodes"]
+__all__ = ["MOST_NODES", "Nodes", "Tree", "first_path", "keep_path", "read_nodes", "walk"]

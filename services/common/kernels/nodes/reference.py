@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from services.common.kernels.span_attention.span import PAD_BLOCK
@@ -12,6 +14,17 @@ from services.common.kernels.span_attention.span import PAD_BLOCK
 MOST_NODES = 63
 """Nodes of a sequence, its anchor among them: the ancestors of one are bits of a word with a sign."""
 ABSENT = -1
+
+
+class Tree(NamedTuple):
+    """What the rows of a round descend from, as arrays: by draft its parent row, by row its depth.
+
+    `lines_B1` are the numbers of the sequences.
+    """
+
+    parents_BK: NDArray[Any]
+    depths_BW: NDArray[Any]
+    lines_B1: NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +38,7 @@ class Nodes:
     parents_BK: Tensor
     depths_BW: Tensor
     ancestors_BW: Tensor
+    tree: Tree
 
     @classmethod
     def allocate(cls, bucket: int, width: int) -> "Nodes":
@@ -37,7 +51,9 @@ class Nodes:
             raise ValueError(f"{width} nodes, at most {MOST_NODES} fit")
         rows_W = torch.arange(width)
         chain = rows_W[:-1], rows_W, (2 << rows_W) - 1
-        return cls(*(each.expand(bucket, -1).clone() for each in chain))
+        parents_BK, depths_BW, ancestors_BW = (each.expand(bucket, -1).clone() for each in chain)
+        tree = Tree(parents_BK.numpy(), depths_BW.numpy(), np.arange(bucket)[:, None])
+        return cls(parents_BK, depths_BW, ancestors_BW, tree)
 
 
 def read_nodes(
@@ -49,18 +65,19 @@ def read_nodes(
     A tree in which a parent does not stand before its node becomes a chain without drafts. A node without a place in
     the blocks of its sequence becomes absent in `drafts_BK`: what it leaves could not be kept.
     """
-    rows, drafts, parents = rows_B.numpy(), drafts_BK.numpy(), nodes.parents_BK.numpy()
+    rows, drafts, parents = rows_B.numpy(), drafts_BK.numpy(), nodes.tree.parents_BK
     count = drafts.shape[1]
-    before_K = np.arange(count)
     parents[:] = parents_SK.numpy()[rows, :count]
-    broken = ((parents < 0) | (parents > before_K)).any(1)
-    parents[broken], drafts[broken] = before_K, ABSENT
-    blocks_BK = (length_S.numpy()[rows, None] + before_K + 1) // block_size
-    held_BK = blocks_BK < table_SN.shape[1]
-    table_BK = table_SN.numpy()[rows[:, None], np.where(held_BK, blocks_BK, 0)]
-    drafts[~held_BK | (table_BK == PAD_BLOCK)] = ABSENT
+    broken = ((parents < 0) | (parents > np.arange(count))).any(1)
+    if broken.any():
+        parents[broken], drafts[broken] = np.arange(count), ABSENT
+    table_BN, lengths_B = table_SN.numpy()[rows], length_S.numpy()[rows]
+    blocks_BK = (lengths_B[:, None] + np.arange(1, count + 1)) // block_size
+    held_BK = blocks_BK < table_BN.shape[1]
+    held_BK &= table_BN[nodes.tree.lines_B1, np.where(held_BK, blocks_BK, 0)] != PAD_BLOCK
+    drafts[~held_BK] = ABSENT
     shapes = [_shape(of_sequence) for of_sequence in parents.tolist()]
-    nodes.depths_BW.numpy()[:] = [depths for depths, _ in shapes]
+    nodes.tree.depths_BW[:] = [depths for depths, _ in shapes]
     nodes.ancestors_BW.numpy()[:] = [ancestors for _, ancestors in shapes]
 
 
@@ -71,6 +88,24 @@ def _shape(parents: Sequence[int]) -> tuple[list[int], list[int]]:
         depths.append(depths[parent] + 1)
         ancestors.append(ancestors[parent] | 1 << row)
     return depths, ancestors
+
+
+def walk(right_BK: NDArray[Any], tree: Tree, path_BW: NDArray[Any]) -> NDArray[Any]:
+    """Write the rows on the accepted path by depth, and behind it all in order; return how many drafts it has [B].
+
+    From the anchor it goes on to the first child that is right, while there is one. Children stand behind their
+    parents, so one look at each row is enough; at a few rows lists are quicker than arrays.
+    """
+    path_BW[:] = np.arange(path_BW.shape[1])
+    accepted = []
+    for line, (right, parents) in enumerate(zip(right_BK.tolist(), tree.parents_BK.tolist(), strict=True)):
+        path = [0]
+        for row, (good, parent) in enumerate(zip(right, parents, strict=True), start=1):
+            if good and parent == path[-1]:
+                path.append(row)
+        path_BW[line, : len(path)] = path
+        accepted.append(len(path) - 1)
+    return np.array(accepted)
 
 
 def first_path(parents: Sequence[int], drafts: Sequence[int]) -> list[int]:

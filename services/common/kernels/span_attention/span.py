@@ -63,8 +63,11 @@ def plan_span(
         positions_BW, slots_T, reach_B = _written_on_cpu(block_table_BN, lengths_B, width, block_size, valid_B)
     positions_BW = masked_positions(positions_BW, lengths_B, mask)
     if not lengths_B.is_cuda:
-        gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
-        if not mask.is_open:
+        if mask.ancestors_BW is None:
+            gather_BT, bias_B1WT = _causal_on_cpu(block_table_BN, positions_BW, reach_B, block_size)
+        else:
+            gather_BT, bias_B1WT = _grown_on_cpu(block_table_BN, lengths_B, reach_B, block_size, mask.ancestors_BW)
+        if mask.window:
             bias_B1WT = masked_bias(torch.arange(gather_BT.shape[1]), lengths_B, positions_BW, mask, causal=True)
     return Span(
         block_table_BN, lengths_B, reach_B, width, block_size, positions_BW, slots_T, gather_BT, bias_B1WT, mask
@@ -148,6 +151,19 @@ def _causal(
     return gather_BT, _bias(gather_BT.shape[1], positions_BW[:, None, :, None])
 
 
+def _grown(
+    block_table_BN: Tensor, lengths_B: Tensor, reach_B: Tensor, block_size: int, ancestors_BW: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return where to read, and the mask that lets a row of a tree see its context, its ancestors and itself.
+
+    The first row is an ancestor of all, and stands for the context.
+    """
+    gather_BT = _gather(block_table_BN, reach_B, block_size)
+    row_BT = (torch.arange(gather_BT.shape[1]) - lengths_B[:, None]).clamp(0, 63)
+    hidden_BWT = (ancestors_BW[:, :, None] >> row_BT[:, None]) & 1 == 0
+    return gather_BT, torch.zeros(hidden_BWT.shape).masked_fill_(hidden_BWT, float("-inf"))[:, None]
+
+
 def _context(block_table_BN: Tensor, lengths_B: Tensor, width: int, block_size: int) -> tuple[Tensor, Tensor | None]:
     """Return where to read, and the mask over context and block that ends each row's context at its length."""
     gather_BT = _gather(block_table_BN, lengths_B, block_size)
@@ -203,5 +219,6 @@ def _bias(count: int, last_B1W1: Tensor) -> Tensor:
 # These are some twenty operators on a few integers: without TorchScript most of their time would be Python's.
 _written_on_cpu = compiled(_written)
 _causal_on_cpu = compiled(_causal)
+_grown_on_cpu = compiled(_grown)
 _context_on_cpu = compiled(_context)
 _windowed_on_cpu = compiled(_windowed)
