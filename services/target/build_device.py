@@ -232,7 +232,7 @@ def _policy(
         # On a CPU, times vary by more than contexts of its models add.
         per_token = runner.context_micros() if settings.device == "cuda" else {}
         _LOG.info("contexts", extra={"micros_per_token": {str(width): micros for width, micros in per_token.items()}})
-        policy = adaptive_policy(shapes.widths, shapes.buckets, micros, per_token)
+        policy = adaptive_policy(shapes.widths, shapes.buckets, micros, per_token, shapes.nodes)
         return policy, policy.costs.table
     return FixedWidth(shapes.widths[-1], SAMPLED), lambda: micros
 

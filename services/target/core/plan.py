@@ -138,7 +138,7 @@ class PromptScores(NamedTuple):
 class Outcome(NamedTuple):
     """What a round committed for one row or one last chunk; a stop token that ends the request is included.
 
-    `drafted` counts the valid drafts of the row, `accepted` those that matched.
+    `drafted` counts the valid drafts of the row, `accepted` those that matched. Of a tree `path` are the rows of these.
     """
 
     slot: int
@@ -148,6 +148,7 @@ class Outcome(NamedTuple):
     drafted: int = 0
     end: FinishReason | None = None
     logprobs: tuple[PositionLogprobs, ...] | None = None
+    path: tuple[int, ...] = ()
 
 
 class Progress(NamedTuple):

@@ -33,13 +33,14 @@ class _Copies(NamedTuple):
     """Results of one step on their way to the host.
 
     `logprobs` are those of the model's own distribution, before penalties, biases and temperature: of the chosen tokens
-    and the best ids and values of each position, when a row asked for them.
+    and the best ids and values of each position, when a row asked for them. `path_BW` is that of trees.
     """
 
     rows: Rows
     result: RoundResult
     packed_N: Tensor
     logprobs: tuple[Tensor, Tensor, Tensor] | None
+    path_BW: Tensor | None
 
 
 class RoundOutput:
@@ -69,7 +70,8 @@ class RoundOutput:
         if any(seat.spec.logprobs is not None for _, seat in rows):
             chosen_BW, ids_BWN, values_BWN = logprobs(result.by_depth(logits_BWV), result.tokens_BW, self._most)
             table = (to_host(chosen_BW), to_host(ids_BWN), to_host(values_BWN))
-        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table))
+        path_BW = None if result.path_BW is None else to_host(result.path_BW)
+        self._copies.append(_Copies(rows, result, to_host(result.packed_N), table, path_BW))
 
     def leave(self, rows: Rows, result: RoundResult, logits_BWV: Tensor) -> None:
         """Notes results that stay on the device until `fetch`."""
@@ -123,6 +125,7 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
     """One outcome per row, in order; the copies must be complete."""
     tokens, counts, accepted, drafted, ends = copies.result.unpack(copies.packed_N)
     table = None if copies.logprobs is None else _Logprobs(copies.logprobs)
+    paths = None if copies.path_BW is None else copies.path_BW.tolist()
     outcomes: list[Outcome] = []
     for row, (slot, seat) in enumerate(copies.rows):
         count = counts[row]
@@ -135,6 +138,7 @@ def _outcomes(copies: _Copies) -> list[Outcome]:
             drafted=drafted[row],
             end=ENDS[ends[row]],
             logprobs=None if table is None else table.row(row, count, seat.spec.logprobs),
+            path=() if paths is None else tuple(paths[row][1 : accepted[row] + 1]),
         )
         outcomes.append(outcome)
     return outcomes

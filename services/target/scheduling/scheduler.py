@@ -312,7 +312,7 @@ class Scheduler:
         accepted = min(outcome.accepted, max(kept - 1, 0))
         if width:
             request.stats.add(width, outcome.drafted, accepted)
-            self._policy.observe(request.uid, outcome.drafted, accepted, end is not None)
+            self._policy.observe(request.uid, outcome.drafted, accepted, end is not None, outcome.path)
         if end is not None:
             self._end(request, end, now)
         logprobs = outcome.logprobs[:kept] if outcome.logprobs is not None else None

@@ -94,10 +94,10 @@ class PinnedWidth:
         if self._caps.pop(uid, None) is None:
             self._adaptive.leave(uid)
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
         """Learns from requests that do not pin."""
         if uid not in self._caps:
-            self._adaptive.observe(uid, drafted, accepted, ended)
+            self._adaptive.observe(uid, drafted, accepted, ended, path)
 
     def choose(self, bucket: int, rows: int, context: int = 0) -> int:
         """The pinned width, else the adaptive one."""

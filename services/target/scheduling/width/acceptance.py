@@ -29,7 +29,7 @@ class AcceptanceSettings:
     shared_forget: float = 0.98
 
 
-class _Chances:
+class Chances:
     """Counts of matches and trials by position; an observation first multiplies those of its position by `forget`."""
 
     __slots__ = ("matched", "tried")
@@ -39,6 +39,7 @@ class _Chances:
         self.tried = [0.0] * longest
 
     def add(self, accepted: int, missed: bool, forget: float) -> None:
+        """Note that so many of the first drafts matched, and whether the next one did not."""
         matched, tried = self.matched, self.tried
         for position in range(accepted):
             matched[position] = matched[position] * forget + 1.0
@@ -48,13 +49,13 @@ class _Chances:
             tried[accepted] = tried[accepted] * forget + 1.0
 
 
-class _Row:
+class Row:
     """One request: its chances, its longest draft, the tokens to come, and those that it should commit by width."""
 
     __slots__ = ("cap", "chances", "expected", "left", "rounds")
 
     def __init__(self, longest: int, cap: int, left: int, widths: int) -> None:
-        self.chances = _Chances(longest)
+        self.chances = Chances(longest)
         self.cap = cap
         self.left = left
         self.expected = [0.0] * widths
@@ -68,8 +69,8 @@ class Acceptance:
         self._settings = settings or AcceptanceSettings()
         self._widths = tuple(widths)
         self._longest = max(widths) - 1
-        self._shared = _Chances(self._longest)
-        self._rows: dict[int, _Row] = {}
+        self._shared = Chances(self._longest)
+        self._rows: dict[int, Row] = {}
         self._sums = [0.0] * len(self._widths)
 
     def join(self, uid: int, cap: int | None, left: int | None = None) -> None:
@@ -78,7 +79,7 @@ class Acceptance:
         A row commits no more than what is left, so the last rounds of a load promise less the wider they are.
         """
         most = self._longest if cap is None else min(cap, self._longest)
-        row = _Row(self._longest, most, _NO_END if left is None else left, len(self._widths))
+        row = Row(self._longest, most, _NO_END if left is None else left, len(self._widths))
         self._rows[uid] = row
         self._refresh(row)
 
@@ -95,17 +96,15 @@ class Acceptance:
         if not self._rows:
             self._sums = [0.0] * len(self._widths)
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
-        """A row verified `drafted` drafts and accepted the first `accepted` of them."""
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
+        """As `WidthPolicy.observe`."""
         row = self._rows.get(uid)
         if row is None:
             return
         row.left -= accepted + 1
         if drafted == 0:
             return
-        missed = accepted < drafted and not ended
-        self._shared.add(accepted, missed, self._settings.shared_forget)
-        row.chances.add(accepted, missed, self._settings.request_forget)
+        self._learn(row, drafted, accepted, ended, path)
         row.rounds += 1
         # One row changes the sum over many rows by little, so with many rows they are refreshed in turn.
         if row.left <= self._longest or (row.rounds + uid) % (1 + len(self._rows) // _REFRESHED_AT_ONCE) == 0:
@@ -115,8 +114,23 @@ class Acceptance:
         """Tokens that all decoding requests together should commit in one round, by width."""
         return self._sums
 
-    def _refresh(self, row: _Row) -> None:
-        """Where other requests tell little of a position, the request's own chance at the position before stands in."""
+    def _learn(self, row: Row, drafted: int, accepted: int, ended: bool, path: Sequence[int]) -> None:
+        missed = accepted < drafted and not ended
+        self._shared.add(accepted, missed, self._settings.shared_forget)
+        row.chances.add(accepted, missed, self._settings.request_forget)
+
+    def _refresh(self, row: Row) -> None:
+        gathered = self._gathered(row)
+        for index, width in enumerate(self._widths):
+            value = gathered[min(width, len(gathered)) - 1]
+            self._sums[index] += value - row.expected[index]
+            row.expected[index] = value
+
+    def _gathered(self, row: Row) -> list[float]:
+        """Tokens that a row should commit, by its number of rows, as far as it can use them.
+
+        Where other requests tell little of a position, the request's own chance at the position before stands in.
+        """
         settings, own, others = self._settings, row.chances, self._shared
         chance, reach, total = settings.optimism, 1.0, 1.0
         gathered = [1.0]
@@ -129,7 +143,4 @@ class Acceptance:
             reach *= chance
             total += reach
             gathered.append(total)
-        for index, width in enumerate(self._widths):
-            value = gathered[min(width - 1, most)]
-            self._sums[index] += value - row.expected[index]
-            row.expected[index] = value
+        return gathered

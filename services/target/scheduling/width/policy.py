@@ -24,8 +24,8 @@ class WidthPolicy(Protocol):
     def leave(self, uid: int) -> None:
         """A request stops decoding."""
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
-        """A row verified `drafted` drafts and accepted the first `accepted` of them."""
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
+        """A row verified `drafted` drafts and accepted the first `accepted` of them, of a tree those of rows `path`."""
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:
         """How many of `rows` that decode the next round has; one of `buckets`, which rise, holds all of them.
@@ -69,7 +69,7 @@ class FixedWidth:
         """Forgets a request."""
         self._wanting -= self._caps.pop(uid) != 0
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
         """Nothing to learn."""
 
     def fitting(self, buckets: Sequence[int], rows: int, context: int = 0) -> int:

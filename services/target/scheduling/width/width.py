@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from services.target.scheduling.width.acceptance import Acceptance
 from services.target.scheduling.width.bucket_choice import BucketChoice
 from services.target.scheduling.width.costs import FIRST_ROUNDS, CostTable
+from services.target.scheduling.width.node_acceptance import NodeAcceptance
 from services.target.scheduling.width.visits import RUN, Visit
 
 
@@ -80,9 +81,9 @@ class AdaptiveWidth:
         """A request stops decoding."""
         self.acceptance.leave(uid)
 
-    def observe(self, uid: int, drafted: int, accepted: int, ended: bool) -> None:
+    def observe(self, uid: int, drafted: int, accepted: int, ended: bool, path: Sequence[int] = ()) -> None:
         """Learns from one row."""
-        self.acceptance.observe(uid, drafted, accepted, ended)
+        self.acceptance.observe(uid, drafted, accepted, ended, path)
 
     def rates(self, bucket: int, context: float = 0.0) -> list[float]:
         """Expected tokens per microsecond by width, of as many of the rows as the bucket holds, with such contexts."""
@@ -278,6 +279,8 @@ def adaptive_policy(
     buckets: Sequence[int],
     micros: Mapping[tuple[int, int], float],
     per_token: Mapping[int, float] | None = None,
+    nodes: bool = False,
 ) -> AdaptiveWidth:
-    """An adaptive policy from the costs measured at warm-up."""
-    return AdaptiveWidth(widths, CostTable(widths, buckets, micros, per_token), Acceptance(widths))
+    """An adaptive policy from the costs measured at warm-up, of rounds of chains or of nodes."""
+    acceptance = NodeAcceptance(widths) if nodes else Acceptance(widths)
+    return AdaptiveWidth(widths, CostTable(widths, buckets, micros, per_token), acceptance)
