@@ -6,6 +6,7 @@ ACCEPT = "services.common.kernels.accept.reference"
 PROCESSORS = "services.common.kernels.accept.processors"
 READ = "services.common.kernels.nodes.reference"
 VERIFY = "services.target.device.verify"
+WIDTH = "services.target.scheduling.width.node_acceptance"
 CHOICE = "services.common.model.drafters.nodes"
 _KERNELS = "tests/kernels/test_nodes.py::"
 _LOSSLESS = "tests/lossless/test_nodes.py::"
@@ -55,7 +56,7 @@ NODES = (
     Mutant(
         "a-parent-may-stand-behind-its-node",
         READ,
-        "(parents > before_K)",
+        "(parents > np.arange(count))",
         "(parents > count)",
         f"{_KERNELS}test_a_tree_whose_parent_stands_behind_its_node_has_no_drafts",
     ),
@@ -79,6 +80,13 @@ NODES = (
         "right_BK[index, path] &=",
         "_ =",
         f"{_KERNELS}test_a_tree_that_changed_since_its_masks_were_made_is_not_accepted",
+    ),
+    Mutant(
+        "a-small-tree-is-credited-with-what-a-larger-one-accepted",
+        WIDTH,
+        "chances.matched[row - 1] += 1.0",
+        "chances.matched[0] += 1.0",
+        "tests/unit/target/scheduling/test_node_acceptance.py::test_a_round_tells_what_every_smaller_tree_would_have_accepted",
     ),
     Mutant("a-child-scores-without-its-path", CHOICE, "first = score - values", "first = -values", BEST),
 )
